@@ -1,0 +1,1 @@
+"""Benchmarks: how right ptopt is, how fast it is, and what its rules are worth. Each is a command."""

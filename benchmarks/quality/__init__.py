@@ -1,0 +1,1 @@
+"""How right ptopt is on labelled real commits."""

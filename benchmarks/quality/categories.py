@@ -1,0 +1,51 @@
+"""Which rules fit which category of labelled problem: a comment of a fitting rule counts as found."""
+
+from __future__ import annotations
+
+# category of the label -> rule families and names that speak of the same problem
+FITTING: dict[str, frozenset[str]] = {
+    category: frozenset(names.split())
+    for category, names in {
+        "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave element-loop "
+        "tensor-from-python-then-move constant-rebuilt-every-step",
+        "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop",
+        "premature-cpu-move": "sync item-per-element",
+        "blocking-h2d-copy": "transfer",
+        "avoidable-h2d-copy": "transfer",
+        "device-alloc": "transfer",
+        "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move",
+        "no-grad-missing": "autograd",
+        "graph-retained": "metric-keeps-graph graph-retained",
+        "attention-not-fused": "attention",
+        "python-loop": "element-loop pairwise-loop item-per-element cat-in-loop",
+        "cat-in-loop": "cat-in-loop",
+        "inefficient-op-choice": "ops",
+        "redundant-compute": "ops autograd",
+        "temporaries-instead-of-inplace": "ops",
+        "redundant-bias": "linear-bias-before-batchnorm",
+        "slow-conversion": "tensor-from-list-of-arrays item-per-element",
+        "dataloader-no-workers": "loader-without-workers",
+        "dataloading-on-main-thread": "loader-without-workers",
+        "no-pin-memory": "loader-without-pinning",
+        "no-persistent-workers": "workers-restarted-each-epoch",
+        "dataloader-rebuilt": "loader-rebuilt-in-loop",
+        "data-prep-single-process": "dataset-map-unbatched",
+        "slow-data-access": "file-read-per-item",
+        "cudnn-benchmark-off": "cudnn-autotune-off unknown-cudnn-flag",
+        "debug-left-on": "debug",
+        "cache-clearing": "cache-cleared-every-step",
+        "no-mixed-precision": "full-precision-training",
+        "optimizer-not-fused": "optimizer-not-fused",
+        "zero-grad-memset": "zero-grad-keeps-tensors",
+        "grad-accum-sync": "accumulation-syncs-every-micro-batch",
+        "dp-instead-of-ddp": "data-parallel",
+        "ddp-flags": "find-unused-parameters",
+        "kernel-launch-overhead": "ops optim",
+        "peak-memory": "memory checkpoint-loaded-on-gpu",
+    }.items()
+}
+
+
+def fits(category: str, rule: str, family: str) -> bool:
+    """Does a comment of this rule speak of a problem of this category?"""
+    return bool(FITTING.get(category, frozenset()) & {rule, family})

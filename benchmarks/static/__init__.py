@@ -1,0 +1,1 @@
+"""How fast ptopt is on trees of real files."""

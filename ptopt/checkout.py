@@ -1,0 +1,320 @@
+"""Where changes come from: git, a patch with a tree, or files and folders on disk."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from ptopt.change import Change, ChangedFile, parse_diff, whole_file
+from ptopt.findings import NotReviewed
+
+MAX_FILE = 5_000_000  # bytes of a file under review
+MAX_PROJECT_FILE = 1_000_000  # bytes of a requirements file and the like
+
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
+_ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
+_SUFFIXES = (".py", ".ipynb")
+
+# Nothing that a user or a repository configures may change the format or run a program of its own.
+_GIT = ("git", "--no-pager", "-c", "core.quotepath=on", "-c", "core.fsmonitor=false", "-c", "diff.external=")
+_DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--submodule=short",
+         "--ignore-submodules=dirty", "--src-prefix=a/", "--dst-prefix=b/", "-M", "-U3")  # fmt: skip
+_DROPPED_VARIABLES = frozenset({"GIT_DIFF_OPTS", "GIT_EXTERNAL_DIFF"})
+
+
+class CheckoutError(RuntimeError):
+    """The change cannot be read. The text is for the user: what is wrong, where, and what to do."""
+
+
+def change_between(root: Path, base: str, head: str | None = None) -> Change:
+    """What a pull request from `head` into `base` would show: the diff since they parted.
+
+    Without `head` it is the working tree of the repository that holds `root`: the commits of the branch, and
+    the uncommitted changes of tracked files. A `base` that is no revision here but a branch of `origin` means
+    that branch. Paths are relative to the top of the repository. Raises CheckoutError and ChangeError.
+    """
+    base_commit = _commit(root, base, remote_too=True)
+    head_commit = _commit(root, head if head is not None else "HEAD")
+    ancestor = _merge_base(root, base, base_commit, head_commit)
+    if head is None:
+        files = _Tree(repository_root(root))
+        return files.explain(parse_diff(_output(root, *_DIFF, ancestor, "--"), files))
+    with _Blobs(root, head_commit) as blobs:
+        return blobs.explain(parse_diff(_output(root, *_DIFF, ancestor, head_commit, "--"), blobs))
+
+
+def change_from_patch(diff: bytes, tree: Path) -> Change:
+    """The change that `diff` tells of; its head files lie under `tree`. Raises as `change_between`."""
+    if not tree.is_dir():
+        raise CheckoutError(f"{tree}: not a folder; give the folder that holds the patched files")
+    files = _Tree(tree)
+    return files.explain(parse_diff(diff, files))
+
+
+def change_from_paths(
+    paths: Sequence[Path], root: Path, *, wants: Callable[[str], bool]
+) -> Iterator[ChangedFile | NotReviewed]:
+    """The `*.py` and `*.ipynb` files under `paths`, each whole and once, one at a time.
+
+    Folders are walked in order of path. Skipped, unless named in `paths`: hidden folders, virtual
+    environments, `node_modules`, `__pycache__`, `build`, `dist`, `site-packages`. Links are not followed.
+    `wants` sees each path before its file is read. Paths are relative to `root`, or absolute when outside it.
+    Raises CheckoutError for a path that does not exist, before anything is read.
+    """
+    for path in paths:
+        if not os.path.exists(path):
+            raise CheckoutError(f"{path}: no such file or folder")
+    return _walk_all(paths, root, wants)
+
+
+def project_files(root: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Those of the named files that exist under `root` and are at most 1 MB, by name."""
+    tree = _Tree(root, MAX_PROJECT_FILE)
+    contents = {name: tree(name) for name in dict.fromkeys(names)}
+    return {name: content for name, content in contents.items() if content is not None}
+
+
+def repository_root(start: Path) -> Path:
+    """The top folder of the working tree that holds `start`. Raises CheckoutError."""
+    return Path(os.fsdecode(_output(start, "rev-parse", "--show-toplevel").removesuffix(b"\n")))
+
+
+# --- reading heads
+
+
+class _Heads:
+    """Head files by path. Remembers why it did not give one."""
+
+    def __init__(self, limit: int = MAX_FILE) -> None:
+        self.limit = limit
+        self.reasons: dict[str, str] = {}
+
+    def refuse(self, path: str, reason: str) -> bytes | None:
+        self.reasons[path] = reason
+        return None
+
+    def explain(self, change: Change) -> Change:
+        told = (
+            replace(item, reason=self.reasons.get(item.path, item.reason)) for item in change.not_reviewed
+        )
+        return replace(change, not_reviewed=tuple(told))
+
+    def too_large(self, size: int) -> str:
+        return f"too large: {size / 1e6:.1f} MB, the limit is {self.limit / 1e6:g} MB"
+
+
+class _Tree(_Heads):
+    """Files of a folder. Links that lead out of it are not followed; links themselves are not read."""
+
+    def __init__(self, root: Path, limit: int = MAX_FILE) -> None:
+        super().__init__(limit)
+        self.root = Path(os.path.realpath(root))
+
+    def __call__(self, path: str) -> bytes | None:
+        try:
+            place = self.root / path
+            if place.is_symlink():
+                return self.refuse(path, "a symbolic link, not a file")
+            real = Path(os.path.realpath(place))
+            if not real.is_relative_to(self.root):
+                return self.refuse(path, "a link in its path leads out of the tree")
+            found = real.stat()
+            if not stat.S_ISREG(found.st_mode):
+                return self.refuse(path, "not a regular file")
+            if found.st_size > self.limit:
+                return self.refuse(path, self.too_large(found.st_size))
+            return real.read_bytes()
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            return self.refuse(path, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+
+
+class _Blobs(_Heads):
+    """Files of a commit, through one `git cat-file` for all."""
+
+    def __init__(self, root: Path, commit: str) -> None:
+        super().__init__()
+        self._commit = commit.encode()
+        self._process = subprocess.Popen(
+            [*_GIT, "cat-file", "--batch"],
+            cwd=root,
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> _Blobs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def __call__(self, path: str) -> bytes | None:
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None
+        if "\n" in path:
+            return self.refuse(path, "a line break in the file name")
+        try:
+            requests.write(b"%s:%s\n" % (self._commit, os.fsencode(path)))
+            requests.flush()
+            line = answers.readline()
+        except OSError:
+            line = b""
+        if not line:
+            raise CheckoutError("git cat-file ended early; check the repository with `git fsck`")
+        answer = line.split()
+        if len(answer) != 3 or answer[1] not in (b"blob", b"tree", b"commit", b"tag"):
+            return None
+        size = int(answer[2])
+        if size > self.limit or answer[1] != b"blob":
+            left = size + 1
+            while left and (chunk := answers.read(min(left, 1 << 20))):
+                left -= len(chunk)
+            return self.refuse(path, self.too_large(size) if answer[1] == b"blob" else "not a regular file")
+        content = answers.read(size)
+        answers.read(1)
+        return content
+
+
+# --- git
+
+
+def _commit(root: Path, revision: str, *, remote_too: bool = False) -> str:
+    if not revision or revision.startswith("-") or "\0" in revision:
+        raise CheckoutError(f"{revision!r} is not a revision; name a branch, a tag or a commit")
+    candidates = [revision, f"refs/remotes/origin/{revision}"] if remote_too else [revision]
+    for candidate in candidates:
+        found = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", candidate + "^{commit}")
+        if found.returncode == 0:
+            return found.stdout.decode().strip()
+    _output(root, "rev-parse", "--git-dir")  # raises where the trouble is git or the repository
+    if revision == "HEAD":
+        raise CheckoutError(f"{root}: the repository has no commit yet; commit something first")
+    listed = _output(
+        root, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/remotes", "refs/tags"
+    )
+    names = os.fsdecode(listed).split("\n")
+    near = [name for name in difflib.get_close_matches(revision, names) if name]
+    raise CheckoutError(
+        f"{revision!r} is not a revision of {root}"
+        + (f"; the nearest: {', '.join(near)}" if near else "")
+        + f". If it is a branch of the remote, fetch it: git fetch origin {revision.removeprefix('origin/')}"
+    )
+
+
+def _merge_base(root: Path, base: str, base_commit: str, head_commit: str) -> str:
+    found = _git(root, "merge-base", base_commit, head_commit)
+    if found.returncode == 0:
+        return found.stdout.decode().split()[0]
+    if _output(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
+        raise CheckoutError(
+            f"{root}: the clone is shallow and does not reach back to where the change left {base!r}; "
+            "fetch the rest: git fetch --unshallow origin (with actions/checkout: fetch-depth: 0)"
+        )
+    raise CheckoutError(f"{root}: {base!r} and the change have no common commit; is this the right base?")
+
+
+def _output(root: Path, *arguments: str) -> bytes:
+    done = _git(root, *arguments)
+    if done.returncode == 0:
+        return done.stdout
+    text = os.fsdecode(done.stderr).strip()
+    if "not a git repository" in text:
+        raise CheckoutError(
+            f"{root}: not a git repository; run ptopt inside one, or review files with `ptopt check`"
+        )
+    raise CheckoutError(f"{root}: git {arguments[0]} failed: {text or f'exit status {done.returncode}'}")
+
+
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    if not root.is_dir():
+        raise CheckoutError(f"{root}: no such folder")
+    try:
+        return subprocess.run(
+            [*_GIT, *arguments], cwd=root, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True
+        )
+    except FileNotFoundError:
+        raise CheckoutError(
+            "git is not installed, or not on PATH; install it, or use --diff with --tree"
+        ) from None
+    except OSError as error:
+        raise CheckoutError(f"{root}: git cannot be run: {error.strerror}") from None
+
+
+def _environment() -> Mapping[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED_VARIABLES}
+    return kept | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+# --- folders
+
+
+def _walk_all(
+    paths: Sequence[Path], root: Path, wants: Callable[[str], bool]
+) -> Iterator[ChangedFile | NotReviewed]:
+    top = Path(os.path.realpath(root))
+    seen: set[str] = set()
+    for path in paths:
+        start = Path(
+            os.path.realpath(path)
+        )  # a link that the user names is followed: it is what he asked for
+        tree = _Tree(start if start.is_dir() else start.parent)
+        for place, trouble in _walk(start):
+            name = (place.relative_to(top) if place.is_relative_to(top) else place).as_posix()
+            if name in seen:
+                continue
+            seen.add(name)
+            printable = name.encode("utf-8", "backslashreplace").decode("utf-8")
+            if trouble:
+                yield NotReviewed(printable, trouble)
+            elif place.suffix not in _SUFFIXES:
+                yield NotReviewed(printable, "not a Python file or a notebook")
+            elif name != printable:
+                yield NotReviewed(printable, "the file name is not UTF-8")
+            elif wants(name):
+                content = tree(str(place))
+                if content is None:
+                    yield NotReviewed(name, tree.reasons.get(str(place), "the file is gone"))
+                else:
+                    yield whole_file(name, content)
+
+
+def _walk(start: Path) -> Iterator[tuple[Path, str]]:
+    """The files under `start` in order of path, and the folders that cannot be listed with the reason."""
+    if not start.is_dir():
+        yield start, ""
+        return
+    first = os.path.join(start, "")  # a folder ends in a separator here, so that one sort orders all paths
+    waiting = [first]
+    while waiting:
+        place = waiting.pop()
+        if not place.endswith(os.sep):
+            yield Path(place), ""
+            continue
+        try:
+            with os.scandir(place) as listing:
+                entries = list(listing)
+        except OSError as error:
+            yield Path(place), f"the folder cannot be read: {error.strerror}"
+            continue
+        if place != first and any(entry.name in _ENVIRONMENT_MARKS for entry in entries):
+            continue
+        children = []
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
+                    children.append(os.path.join(entry.path, ""))
+            elif entry.name.endswith(_SUFFIXES) and not entry.is_dir():
+                children.append(entry.path)
+        waiting.extend(sorted(children, reverse=True))

@@ -1,0 +1,304 @@
+"""The `ptopt` command. Everything but click is imported where it is used: `ptopt --version` must be quick."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptopt import __version__
+from ptopt.cli_support import (
+    Output,
+    Settings,
+    colored,
+    load,
+    nearest,
+    output_options,
+    progress,
+    report,
+    settings_options,
+    stream,
+    user_errors,
+    width,
+    write,
+)
+
+if TYPE_CHECKING:
+    from ptopt.change import ChangedFile
+    from ptopt.findings import NotReviewed, Review
+    from ptopt.fixes import FixedFile
+
+
+class _Group(click.Group):
+    """Errors are one line each on stderr, and exit 2; so is nothing but errors."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        standalone = extra.pop("standalone_mode", True)
+        extra["standalone_mode"] = False
+        if not standalone:
+            return super().main(*args, **extra)
+        try:
+            code = super().main(*args, **extra)
+        except click.ClickException as error:
+            for line in error.format_message().splitlines():
+                click.echo(f"ptopt: error: {line}", err=True)
+            code = 2
+        except (click.Abort, KeyboardInterrupt):
+            code = 130
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                raise
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the reader is gone; Python flushes at exit
+            code = 1
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.group(
+    cls=_Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, message="ptopt %(version)s")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Find the PyTorch code that makes training or inference slow.
+
+    Exit status: 0, or 1 with --exit-code when there are findings, or 2 on an error.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@main.command()
+@click.option("--base", metavar="REV", help="What the branch goes into.  [default: main]")
+@click.option("--head", metavar="REV", help="The branch.  [default: the working tree]")
+@click.option(
+    "--diff", metavar="FILE", type=click.File("rb"), help="Review this patch; - reads it from stdin."
+)
+@click.option("--tree", metavar="DIR", type=click.Path(path_type=Path), help="Where the patched files lie.")
+@click.option("--repo", metavar="DIR", type=click.Path(path_type=Path), default=".", help="A git checkout.")
+@output_options
+@settings_options
+def review(
+    base: str | None,
+    head: str | None,
+    diff: Any,
+    tree: Path | None,
+    repo: Path,
+    output: Output,
+    settings: Settings,
+) -> None:
+    """Review a change: a branch of a git checkout, or a patch."""
+    from ptopt.checkout import change_between, change_from_patch, repository_root
+    from ptopt.review import review_files
+
+    if (diff is None) != (tree is None):
+        raise click.UsageError("--diff FILE and --tree DIR go together")
+    if diff is not None and tree is not None:
+        if base is not None or head is not None:
+            raise click.UsageError("--diff cannot be combined with --base and --head")
+        change, root = change_from_patch(diff.read(), tree), tree
+    else:
+        change, root = change_between(repo, base or "main", head), repository_root(repo)
+    config, facts = load(root, settings)
+    if output.budget is not None:
+        config = config.model_copy(update={"budget": output.budget})
+    files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
+    result = review_files(progress(files, len(files)), config=config, facts=facts, limit_to_change=True)
+    report(result, output, settings)
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@output_options
+@settings_options
+def check(paths: Sequence[Path], output: Output, settings: Settings) -> None:
+    """Review whole files and folders."""
+    from ptopt.review import review_files
+
+    _, files, config, facts, skipped = stream(paths, settings)
+    result = review_files(progress(files, None), config=config, facts=facts, limit_to_change=False)
+    shown = len(result.findings) if output.budget is None else output.budget
+    result = dataclasses.replace(
+        result,
+        findings=result.findings[:shown],
+        withheld=(*result.findings[shown:], *result.withheld),
+        not_reviewed=tuple(sorted({*result.not_reviewed, *skipped})),
+    )
+    report(result, output, settings)
+
+
+# -- fix ---------------------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--unsafe", is_flag=True, help="Apply the fixes that state an assumption too.")
+@click.option("--diff", is_flag=True, help="Print what would change, and change nothing.")
+@settings_options
+def fix(paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings) -> None:
+    """Apply the fixes that keep the behaviour."""
+    from ptopt.findings import NotReviewed
+    from ptopt.fixes import FileChangedError, fix_file, write_fixed
+    from ptopt.report.text import count
+    from ptopt.review import review_files
+
+    root, files, config, facts, _ = stream(paths, settings)
+
+    def review_one(file: ChangedFile) -> Review:
+        return review_files([file], config=config, facts=facts, limit_to_change=False)
+
+    results: list[FixedFile] = []
+    left = 0
+    for file in progress(files, None):
+        if isinstance(file, NotReviewed):
+            continue
+        result = fix_file(file, review_one, unsafe=unsafe)
+        left += len(result.left)
+        if not result.fixed:
+            continue
+        results.append(dataclasses.replace(result, before=b"", after=b""))
+        if diff:
+            write(_diff(result))
+            continue
+        try:
+            write_fixed(root / file.path, result)
+        except FileChangedError as error:
+            raise click.ClickException(str(error)) from None
+        write(_told(result))
+    fixed = sum(len(result.fixed) for result in results)
+    done = f"{'Would fix' if diff else 'Fixed'} {count(fixed, 'finding')} in {count(len(results), 'file')}"
+    if not fixed:
+        done = "Nothing to fix"
+    rest = f"; {count(left, 'finding')} left, see `ptopt check`" if left else ""
+    click.echo(f"{done}{rest}.", err=diff)
+    if settings.exit_code and (fixed or left):
+        click.get_current_context().exit(1)
+
+
+def _told(result: FixedFile) -> str:
+    from collections import Counter
+
+    from ptopt.report.text import visible
+
+    tally = Counter((finding.rule, finding.name) for finding in result.fixed)
+    fixes = ", ".join(f"{number} × {rule} {name}" for (rule, name), number in sorted(tally.items()))
+    return f"{visible(result.path)}: {fixes}\n"
+
+
+def _diff(result: FixedFile) -> str:
+    """A patch; on a terminal in colour, with control characters as escapes."""
+    import difflib
+
+    from ptopt.report.text import visible
+    from ptopt.source.decode import decode_python
+
+    old, new = (decode_python(data)[0] for data in (result.before, result.after))
+    lines = difflib.unified_diff(_lines(old), _lines(new), f"a/{result.path}", f"b/{result.path}")
+    out = []
+    for line in lines:
+        text = line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        if sys.stdout.isatty():
+            text = visible(text, keep="\n\t")
+        color = {"+": "green", "-": "red", "@": "cyan"}.get(text[0])
+        out.append(click.style(text, fg=color) if colored() and color else text)
+    return "".join(out)
+
+
+def _lines(text: str) -> list[str]:
+    return [part for part in text.replace("\n", "\n\0").split("\0") if part]
+
+
+# -- rules, configuration, completion ----------------------------------------------------------------------------
+
+
+@main.command()
+@click.option("--format", "format_", type=click.Choice(("terminal", "json", "markdown")), default="terminal")
+@click.option("--docs", type=click.Path(file_okay=False, path_type=Path), help="Write a page per rule here.")
+def rules(format_: str, docs: Path | None) -> None:
+    """List the rules."""
+    from ptopt.report import rulelist
+    from ptopt.rules import all_rules
+
+    known = all_rules()
+    if docs is not None:
+        with user_errors():
+            docs.mkdir(parents=True, exist_ok=True)
+            for name, page in rulelist.pages(known).items():
+                (docs / name).write_bytes(page.encode("utf-8"))
+        click.echo(f"{len(known)} rules in {docs}")
+    elif format_ == "json":
+        write(rulelist.as_json(known))
+    elif format_ == "markdown":
+        write(rulelist.as_markdown(known))
+    else:
+        write(rulelist.as_table(known, width(), colored()))
+
+
+@main.command()
+@click.argument("rule")
+def explain(rule: str) -> None:
+    """Tell all about a rule, by its id or its name."""
+    from ptopt.report.text import visible
+    from ptopt.rules import all_rules, find_rule
+
+    found = find_rule(rule)
+    if found is None:
+        names = [name for known in all_rules() for name in (known.id, known.name)]
+        raise click.ClickException(f"unknown rule {visible(rule)!r}{nearest(rule, names)}")
+    if not sys.stdout.isatty():
+        write(found.page())
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(no_color=not colored()).print(Markdown(found.page()))
+
+
+@main.group()
+def config() -> None:
+    """Look at the configuration."""
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON schema of .ptopt.toml."""
+    import json
+
+    from ptopt.config import config_schema
+
+    write(json.dumps(config_schema(), indent=2) + "\n")
+
+
+@config.command("check")
+@click.argument("path", type=click.Path(path_type=Path), default=".")
+def config_check(path: Path) -> None:
+    """Check the configuration of a folder, or one file."""
+    settings = Settings(path if path.is_file() else None, (), (), None, False, False)
+    with user_errors():
+        if not path.exists():
+            raise click.ClickException(f"{path}: no such file or folder")
+        loaded, _ = load(path.parent if path.is_file() else path, settings)
+    click.echo(
+        f"{loaded.origin}: no problems" if loaded.origin else "No configuration: the defaults are in force"
+    )
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell: put `eval "$(ptopt completion bash)"` into its start file."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.ClickException(f"no completion for {shell}")
+    write(found(main, {}, "ptopt", "_PTOPT_COMPLETE").source().strip() + "\n")
+
+
+if __name__ == "__main__":
+    main(prog_name="ptopt")

@@ -1,0 +1,250 @@
+"""What the commands share: options, configuration, the stream of files, progress, output."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ptopt.change import ChangedFile
+    from ptopt.config import Config
+    from ptopt.findings import NotReviewed, Review
+    from ptopt.source.project import ProjectFacts
+
+FORMATS = ("terminal", "json", "sarif", "github", "rdjson", "markdown")
+_MANY = 50  # files from which on progress is shown
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says about the configuration."""
+
+    config: Path | None
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    min_confidence: float | None
+    all_paths: bool
+    exit_code: bool
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the command line says about the report."""
+
+    format: str
+    file: Path | None
+    budget: int | None
+
+
+def settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    @click.option(
+        "--config", type=click.Path(path_type=Path), help="Read this file, not .ptopt.toml or pyproject.toml."
+    )
+    @click.option(
+        "--select", multiple=True, metavar="RULES", help="Switch on rules besides the default ones."
+    )
+    @click.option("--ignore", multiple=True, metavar="RULES", help="Switch off rules: ids, names, families.")
+    @click.option(
+        "--min-confidence", type=click.FloatRange(0, 1), help="Show only what is at least this sure."
+    )
+    @click.option("--all-paths", is_flag=True, help="Review tests, examples, demos and the like too.")
+    @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are findings.")
+    @functools.wraps(command)
+    def wrapped(
+        config: Path | None,
+        select: Sequence[str],
+        ignore: Sequence[str],
+        min_confidence: float | None,
+        all_paths: bool,
+        exit_code: bool,
+        **rest: Any,
+    ) -> None:
+        settings = Settings(config, _split(select), _split(ignore), min_confidence, all_paths, exit_code)
+        with user_errors():
+            command(settings=settings, **rest)
+
+    return wrapped
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    @click.option("--format", "format_", type=click.Choice(FORMATS), default="terminal", show_default=True)
+    @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+    @click.option("--budget", type=click.IntRange(min=0), help="The largest number of findings to show.")
+    @functools.wraps(command)
+    def wrapped(format_: str, output: Path | None, budget: int | None, **rest: Any) -> None:
+        command(output=Output(format_, output, budget), **rest)
+
+    return wrapped
+
+
+def _split(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Turn what the user can mend into an error without traceback."""
+    from ptopt.change import ChangeError
+    from ptopt.checkout import CheckoutError
+    from ptopt.config import ConfigError
+    from ptopt.report.text import visible
+
+    try:
+        yield
+    except (CheckoutError, ChangeError, ConfigError) as error:
+        raise click.ClickException(visible(str(error), keep="\n")) from None
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise click.ClickException(visible(f"{error.filename or 'input'}: {error.strerror}")) from None
+
+
+def load(root: Path, settings: Settings) -> tuple[Config, ProjectFacts]:
+    """The configuration with the command line's word on top, and the facts of the project at `root`."""
+    from ptopt.checkout import project_files
+    from ptopt.config import OWN_FILE, PROJECT_FILE
+    from ptopt.rules import known_names
+    from ptopt.source.project import FACT_FILES, read_facts
+
+    files = project_files(root, [OWN_FILE, PROJECT_FILE, *FACT_FILES])
+    known = known_names()
+    config = _config_in(files, known) if settings.config is None else _config_from(settings.config, known)
+    update: dict[str, object] = {
+        "select": (*config.select, *(known_rule(text, known) for text in settings.select)),
+        "ignore": (*config.ignore, *(known_rule(text, known) for text in settings.ignore)),
+    }
+    if settings.min_confidence is not None:
+        update["min_confidence"] = settings.min_confidence
+    if settings.all_paths:
+        update["skip"] = ()
+    return config.model_copy(update=update), read_facts({n: c for n, c in files.items() if n in FACT_FILES})
+
+
+def _config_in(files: Mapping[str, bytes], known: Mapping[str, str]) -> Config:
+    from ptopt.config import OWN_FILE, PROJECT_FILE, load_config
+
+    return load_config({name: files[name] for name in (OWN_FILE, PROJECT_FILE) if name in files}, known)
+
+
+def _config_from(path: Path, known: Mapping[str, str]) -> Config:
+    from ptopt.config import OWN_FILE, PROJECT_FILE, ConfigError, load_config
+
+    name = PROJECT_FILE if path.name == PROJECT_FILE else OWN_FILE
+    try:
+        return load_config({name: path.read_bytes()}, known)
+    except ConfigError as error:
+        raise ConfigError(p.replace(name, str(path), 1) for p in error.problems) from None
+
+
+def known_rule(text: str, known: Mapping[str, str]) -> str:
+    from ptopt.report.text import visible
+
+    for name in known:
+        if name.lower() == text.lower():
+            return name
+    raise click.ClickException(f"unknown rule {visible(text)!r}{nearest(text, known)}")
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    import difflib
+
+    folded = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(text.lower()[:100], folded, n=3, cutoff=0.5)
+    names = " or ".join(folded[name] for name in close)
+    return f"; did you mean {names}?" if names else "; `ptopt rules` lists them"
+
+
+def stream(
+    paths: Sequence[Path], settings: Settings
+) -> tuple[Path, Iterator[ChangedFile | NotReviewed], Config, ProjectFacts, list[NotReviewed]]:
+    """The root, and the files under `paths`; the list fills with those that the configuration leaves out."""
+    from ptopt.checkout import change_from_paths
+    from ptopt.findings import NotReviewed
+
+    root = _root_of(paths[0])
+    config, facts = load(root, settings)
+    skipped: list[NotReviewed] = []
+
+    def wants(path: str) -> bool:
+        reason = config.why_skipped(path)
+        if reason is not None:
+            skipped.append(NotReviewed(path, reason))
+        return reason is None
+
+    return root, change_from_paths(paths, root, wants=wants), config, facts, skipped
+
+
+def _root_of(path: Path) -> Path:
+    """The repository of `path`, else the current folder when `path` is below it, else its own folder."""
+    from ptopt.checkout import CheckoutError, repository_root
+
+    real = Path(os.path.realpath(path))
+    folder = real if real.is_dir() else real.parent
+    if not folder.is_dir():
+        raise CheckoutError(f"{path}: no such file or folder")
+    try:
+        return repository_root(folder)
+    except CheckoutError:
+        here = Path(os.path.realpath("."))
+        return here if folder.is_relative_to(here) else folder
+
+
+def progress(items: Iterable[_Item], total: int | None) -> Iterator[_Item]:
+    """The items; on a terminal, with a bar on stderr from the 50th on."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    bar: Any = None
+    try:
+        for number, item in enumerate(items):
+            if number == _MANY:
+                from rich.console import Console
+                from rich.progress import Progress
+
+                bar = Progress(console=Console(stderr=True), transient=True)
+                task = bar.add_task("Reviewing", total=total)
+                bar.start()
+            if bar is not None:
+                bar.update(task, completed=number, description=f"Reviewing {number:,} files")
+            yield item
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def report(result: Review, output: Output, settings: Settings) -> None:
+    from ptopt.report import render
+
+    if output.file is not None:
+        text = render(output.format, result)
+        output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
+    else:
+        write(render(output.format, result, width=width(), color=colored()))
+    if settings.exit_code and (result.findings or result.withheld):
+        click.get_current_context().exit(1)
+
+
+def width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def colored() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write(text: str) -> None:
+    """Write to stdout what its encoding can say, and the rest as escapes."""
+    encoding = sys.stdout.encoding or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, color=colored())

@@ -1,0 +1,230 @@
+"""What a repository may set, in `.ptopt.toml` or in the `[tool.ptopt]` table of `pyproject.toml`.
+
+Where both exist, `.ptopt.toml` is read and the table is not. The configuration may come from the pull request
+under review and is hostile data: its size, the number and the form of its globs, and the length of an error are bounded.
+
+This is the one module that imports pydantic; import it where it is used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from ptopt.globs import parse_glob
+from ptopt.pathkind import KINDS, Kind, path_kind
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+OWN_FILE = ".ptopt.toml"
+PROJECT_FILE = "pyproject.toml"
+
+_MAX_BYTES = 64 * 1024
+_MAX_DOTS_IN_LINE = 1000  # the time that TOML parsers take grows with the square of the parts of a dotted key
+_MAX_ITEMS = 200
+_MAX_PROBLEMS = 50
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; `problems` says all that is wrong, one sentence each."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems: tuple[str, ...] = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def _check_glob(text: str) -> str:
+    try:
+        parse_glob(text)
+    except ValueError as error:
+        raise PydanticCustomError("glob", "{reason}", {"reason": str(error)}) from None
+    return text
+
+
+def _check_rule(text: str, info: ValidationInfo) -> str:
+    known: Mapping[str, str] | None = info.context
+    if known is not None and text not in known:
+        raise PydanticCustomError("rule", "unknown rule")
+    return text
+
+
+_GlobText = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_check_glob)]
+_RuleText = Annotated[StrictStr, Field(min_length=1, max_length=100), AfterValidator(_check_rule)]
+_Globs = Annotated[tuple[_GlobText, ...], Field(max_length=_MAX_ITEMS)]
+_Rules = Annotated[tuple[_RuleText, ...], Field(max_length=_MAX_ITEMS)]
+
+
+class Config(BaseModel):
+    """Settings of ptopt, in `.ptopt.toml` or in the `[tool.ptopt]` table of `pyproject.toml`."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=lambda name: name.replace("_", "-"),
+        title="ptopt",
+    )
+
+    select: _Rules = Field(
+        default=(), description="Rules to switch on besides those on by default: ids, names or families."
+    )
+    ignore: _Rules = Field(
+        default=(), description="Rules to switch off: ids, names or families. Wins over `select`."
+    )
+    per_path_ignores: Annotated[dict[_GlobText, _Rules], Field(max_length=_MAX_ITEMS)] = Field(
+        default_factory=dict,
+        description="Rules to switch off in some files: from a gitignore-style glob to ids, names or families.",
+    )
+    include: _Globs = Field(default=(), description="Review only the files that match one of these globs.")
+    exclude: _Globs = Field(default=(), description="Never review the files that match one of these globs.")
+    skip: Annotated[tuple[Kind, ...], Field(max_length=_MAX_ITEMS)] = Field(
+        default=KINDS, description="Kinds of files that are not reviewed. An empty list reviews them all."
+    )
+    budget: Annotated[int, Field(strict=True, ge=0, le=50)] = Field(
+        default=5, description="The largest number of comments in one review."
+    )
+    min_confidence: Annotated[float, Field(strict=True, ge=0, le=1)] = Field(
+        default=0.6, description="Findings of which ptopt is less sure than this are not shown."
+    )
+
+    _origin: str = PrivateAttr("")
+
+    @property
+    def origin(self) -> str:
+        """The file that the settings were read from; "" when the defaults are in force."""
+        return self._origin
+
+    def enabled(self, rule_id: str, name: str, family: str, default_on: bool, path: str) -> bool:
+        """Whether a rule speaks about the file at `path`."""
+        keys = {rule_id, name, family}
+        if not keys.isdisjoint(self.ignore) or not (default_on or not keys.isdisjoint(self.select)):
+            return False
+        return not any(
+            not keys.isdisjoint(rules) and parse_glob(glob).matches(path)
+            for glob, rules in self.per_path_ignores.items()
+        )
+
+    def why_skipped(self, path: str) -> str | None:
+        """None: the file is reviewed; else the reason, in words. `path` is relative to the repository root."""
+        if self.include and _first_match(self.include, path) is None:
+            return "matches no glob in `include`"
+        if (glob := _first_match(self.exclude, path)) is not None:
+            return f"excluded by `exclude` ({glob!r})"
+        kind = path_kind(path)
+        if kind is not None and kind in self.skip:
+            by_default = "" if "skip" in self.model_fields_set else " by default"
+            return f"{kind} are skipped{by_default} (`skip`)"
+        return None
+
+
+def _first_match(globs: Iterable[str], path: str) -> str | None:
+    return next((glob for glob in globs if parse_glob(glob).matches(path)), None)
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON schema of the settings."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+
+
+def load_config(files: Mapping[str, bytes], known: Mapping[str, str]) -> Config:
+    """Read the settings from the bytes of `.ptopt.toml` and `pyproject.toml`, as far as `files` holds them.
+
+    `known` maps each rule id, rule name and family to what it is ("id", "name", "family"). ConfigError lists
+    every problem.
+    """
+    if OWN_FILE in files:
+        return _validate(_parse(OWN_FILE, files[OWN_FILE]), OWN_FILE, OWN_FILE, known)
+    project = files.get(PROJECT_FILE, b"")
+    # A project file that does not name ptopt is none of its business, be it huge or broken.
+    tool = _parse(PROJECT_FILE, project).get("tool") if b"ptopt" in project else None
+    if not isinstance(tool, dict) or "ptopt" not in tool:
+        return Config()
+    where = f"{PROJECT_FILE} [tool.ptopt]"
+    if not isinstance(tool["ptopt"], dict):
+        raise ConfigError([f"{where}: {_show(tool['ptopt'])} is not a table of settings"])
+    return _validate(tool["ptopt"], PROJECT_FILE, where, known)
+
+
+def _parse(name: str, data: bytes) -> dict[str, Any]:
+    if len(data) > _MAX_BYTES:
+        raise ConfigError([f"{name}: {len(data)} bytes are too many, at most {_MAX_BYTES} are read"])
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.count(b".") > _MAX_DOTS_IN_LINE:
+            raise ConfigError([f"{name}, line {number}: more than {_MAX_DOTS_IN_LINE} dots in one line"])
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{name}: not UTF-8 text, see byte {error.start}"]) from None
+    except RecursionError:
+        raise ConfigError([f"{name}: values are nested too deeply"]) from None
+    except ValueError as error:
+        raise ConfigError([f"{name}: not valid TOML: {str(error)[:200]}"]) from None
+
+
+def _validate(data: dict[str, Any], origin: str, where: str, known: Mapping[str, str]) -> Config:
+    try:
+        config = Config.model_validate(data, context=known)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        problems = [_problem(detail, where, known) for detail in details[:_MAX_PROBLEMS]]
+        if len(details) > _MAX_PROBLEMS:
+            problems.append(f"{where}: and {len(details) - _MAX_PROBLEMS} more problems")
+        raise ConfigError(problems) from None
+    config._origin = origin
+    return config
+
+
+_ITEMS = f"at most {_MAX_ITEMS}"
+_ALLOWED = {
+    "select": f"a list of rule ids, rule names or families, {_ITEMS}",
+    "ignore": f"a list of rule ids, rule names or families, {_ITEMS}",
+    "per-path-ignores": f"a table from globs to lists of rule ids, rule names or families, {_ITEMS}",
+    "include": f"a list of globs of 1 to 200 characters, {_ITEMS}",
+    "exclude": f"a list of globs of 1 to 200 characters, {_ITEMS}",
+    "skip": "a list of " + ", ".join(repr(kind) for kind in KINDS),
+    "budget": "an integer from 0 to 50",
+    "min-confidence": "a number from 0 to 1",
+}
+
+
+def _problem(detail: ErrorDetails, where: str, known: Mapping[str, str]) -> str:
+    key, *inner = (str(part) for part in detail["loc"])
+    value = detail["input"]
+    if detail["type"] == "extra_forbidden":
+        return f"{where}: unknown key {_show(key)}{_nearest(key, _ALLOWED, 'the keys are ' + ', '.join(_ALLOWED))}"
+    place = f"{where}: {key}"
+    if key == "per-path-ignores" and inner:
+        place += f", glob {_show(inner[0])}"
+    if detail["type"] == "rule":
+        return f"{place}: unknown rule {_show(value)}{_nearest(value, known, 'see `ptopt rules`')}"
+    if detail["type"] == "glob":
+        return f"{place}: bad glob {_show(value)}: {detail['msg']}"
+    return f"{place}: {_show(value)} is not allowed, give {_ALLOWED[key]}"
+
+
+def _nearest(name: str, choices: Iterable[str], otherwise: str) -> str:
+    folded = {choice.lower().replace("_", "-"): choice for choice in choices}
+    close = difflib.get_close_matches(name[:100].lower().replace("_", "-"), folded, n=1)
+    return f", did you mean {folded[close[0]]!r}?" if close else f"; {otherwise}"
+
+
+def _show(value: object) -> str:
+    # repr escapes control and direction characters, which an error may carry to a terminal or a web page.
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

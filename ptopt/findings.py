@@ -1,0 +1,162 @@
+"""The values a review is made of: what was found, where, why, and how to mend it.
+
+Lines are 1-based and inclusive, in the head version of the file. Byte offsets count in the UTF-8 form of
+the head text (the form whose columns `ast` reports), whatever encoding the file has on disk.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import dataclass
+
+
+class Safety(str, enum.Enum):
+    """How far a fix may be trusted."""
+
+    SAFE = "safe"  # same behaviour: posted as a suggestion, applied by `ptopt fix`
+    UNSAFE = "unsafe"  # posted as a suggestion that states its assumption
+    DISPLAY = "display"  # shown as text only
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Severity(str, enum.Enum):
+    """How much the problem costs where the rule is right: orders findings of equal confidence."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Lines `start` to `end` of the head file, both included."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.start <= self.end:
+            raise ValueError(f"a span needs 1 <= start <= end, got {self.start}..{self.end}")
+
+    def lines(self) -> range:
+        return range(self.start, self.end + 1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Replace the bytes `[start, end)` of the UTF-8 head text by `replacement`."""
+
+    start: int
+    end: int
+    replacement: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"an edit needs 0 <= start <= end, got {self.start}..{self.end}")
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """Edits of one file that belong together. An `unsafe` fix names its `assumption`."""
+
+    safety: Safety
+    edits: tuple[Edit, ...]
+    assumption: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Evidence:
+    """A line that proves the finding, and what it shows. A change to it puts the finding in the change."""
+
+    line: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What the fix is worth, and who says so. Never a bare number.
+
+    `low` and `high` are factors: 1.0 is no gain, 2.0 is half the time (or memory) for `scope`.
+    """
+
+    gain: str  # "time" | "memory"
+    low: float
+    high: float
+    scope: str  # what the factor is of: "this operation", "the training step", ...
+    conditions: str  # hardware, versions, sizes
+    provenance: str  # "measured" | "published"
+    source: str  # link, or the data file and the command that reprints it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem at one place, proven by lines of the code under review."""
+
+    rule: str
+    name: str
+    family: str
+    severity: Severity
+    path: str
+    span: Span
+    symbol: str  # qualified name of the enclosing function or class; "" at module level
+    message: str  # the problem in this code, one or two sentences
+    when_wrong: str  # the condition under which the advice is wrong
+    confidence: float  # 0..1: how likely a maintainer would agree
+    fingerprint: str
+    evidence: tuple[Evidence, ...] = ()
+    fix: Fix | None = None
+    impact: tuple[Impact, ...] = ()
+    assumes: str = ""  # what is taken for granted about library versions, "" when they are pinned
+    origin: str = "rule"  # "rule" | "model"
+    also: tuple[Span, ...] = ()  # other places with the same cause, told in this comment
+
+    def sort_key(self) -> tuple[str, int, int, str]:
+        return (self.path, self.span.start, self.span.end, self.rule)
+
+
+def fingerprint(rule: str, path: str, symbol: str, code: str, occurrence: int = 0) -> str:
+    """Identity of a finding that survives line shifts and re-indentation.
+
+    `code` is normalised by dropping white space; `occurrence` tells equal code in one symbol apart.
+    Returns 32 hexadecimal digits.
+    """
+    normal = "".join(code.split())
+    text = "\0".join((rule, path, symbol, normal, str(occurrence)))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NotReviewed:
+    """A file, or a part of one, that was not looked at, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnusedSuppression:
+    """A suppression comment that silenced nothing."""
+
+    path: str
+    line: int
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What the reviewer says of a change: the findings that made the cut, and all that is left unsaid."""
+
+    findings: tuple[Finding, ...]  # within the budget, best first
+    withheld: tuple[Finding, ...] = ()  # real, but over the budget: told in the summary
+    suppressed: tuple[Finding, ...] = ()  # silenced by a comment in the code
+    not_reviewed: tuple[NotReviewed, ...] = ()
+    unused_suppressions: tuple[UnusedSuppression, ...] = ()
+    files_reviewed: int = 0
+    config_path: str = ""  # "" when the defaults are in force
+    sources: dict[str, str] | None = None  # path -> head text of each file with a finding, for the reports

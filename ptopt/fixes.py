@@ -1,0 +1,84 @@
+"""Fixes on disk: applied one at a time, each to the text it was verified on, and written in one step."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptopt.change import ChangedFile, whole_file
+from ptopt.findings import Edit, Finding, Review, Safety
+from ptopt.source.decode import decode_python
+from ptopt.verify import apply_edits
+
+
+@dataclass(frozen=True, slots=True)
+class FixedFile:
+    """What the fixes make of one file."""
+
+    path: str
+    before: bytes
+    after: bytes
+    fixed: tuple[Finding, ...]  # in the order they were applied
+    left: tuple[Finding, ...]  # findings of the file as it is afterwards
+
+
+def fix_file(file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsafe: bool) -> FixedFile:
+    """Apply the safe fixes (and the unsafe ones) until none is left. Encoding and newlines stay.
+
+    A finding can hide others with the same cause, so the file is reviewed again after each fix.
+    """
+    allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
+    before = data = file.head or b""
+    fixed: list[Finding] = []
+    seen = {data}
+    while True:
+        findings = review(whole_file(file.path, data)).findings
+        ready = [(f, f.fix.edits) for f in findings if f.fix is not None and f.fix.safety in allowed]
+        if not ready:
+            return FixedFile(file.path, before, data, tuple(fixed), findings)
+        finding, edits = min(ready, key=lambda pair: pair[0].sort_key())
+        after = _apply(data, edits)
+        if after in seen:  # two rules that undo one another
+            return FixedFile(file.path, before, data, tuple(fixed), findings)
+        fixed.append(finding)
+        data = after
+        seen.add(data)
+
+
+def _apply(data: bytes, edits: Sequence[Edit]) -> bytes:
+    text, encoding = decode_python(data)
+    if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
+        edits = [_with_crlf(edit) for edit in edits]
+    return apply_edits(text, edits).encode(encoding)
+
+
+def _with_crlf(edit: Edit) -> Edit:
+    return dataclasses.replace(edit, replacement=edit.replacement.replace("\r\n", "\n").replace("\n", "\r\n"))
+
+
+class FileChangedError(RuntimeError):
+    """The file was written by somebody else while it was under review."""
+
+
+def write_fixed(place: Path, result: FixedFile) -> None:
+    """Replace the file in one step; it keeps its mode, and a link to it stays a link.
+
+    Raises `FileChangedError` when the file is no longer the one that was reviewed, and `OSError`.
+    """
+    real = Path(os.path.realpath(place))
+    if real.read_bytes() != result.before:
+        raise FileChangedError(f"{result.path}: changed while it was under review; run ptopt fix again")
+    mode = real.stat().st_mode
+    descriptor, name = tempfile.mkstemp(prefix=f".{real.name}.", dir=real.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(result.after)
+        os.chmod(name, mode & 0o7777)
+        os.replace(name, real)
+    except BaseException:
+        os.unlink(name)
+        raise

@@ -1,0 +1,33 @@
+"""Workflow commands: GitHub Actions shows each as an annotation on its lines."""
+
+from __future__ import annotations
+
+from ptopt.findings import Review
+from ptopt.report.text import count, headline, is_minor, one_line, place, plain_message, visible
+
+
+def render(review: Review) -> str:
+    out = []
+    for finding in review.findings:
+        properties = {
+            "file": visible(finding.path),
+            "line": str(finding.span.start),
+            "endLine": str(finding.span.end),
+            "title": one_line(f"{finding.rule} {finding.name}"),
+        }
+        level = "notice" if is_minor(finding.severity) else "warning"
+        values = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+        out.append(f"::{level} {values}::{_data(plain_message(finding))}")
+    out += [f"Withheld over the budget: {f.rule} at {place(f.path, f.span)}" for f in review.withheld]
+    if review.not_reviewed:
+        out.append(f"Not looked at: {count(len(review.not_reviewed), 'file')}")
+    out.append(f"{headline(review)}.")
+    return "\n".join(out) + "\n"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

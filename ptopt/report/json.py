@@ -1,0 +1,79 @@
+"""JSON for programs. `review.schema.json` describes it; `version` grows when a field changes its meaning."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ptopt import __version__
+from ptopt.findings import Finding, Review
+from ptopt.report.patch import fix_diff
+
+VERSION = 1
+
+
+def render(review: Review) -> str:
+    return json.dumps(as_data(review), indent=2) + "\n"
+
+
+def as_data(review: Review) -> dict[str, Any]:
+    """The review as plain values, as the schema has it."""
+    return {
+        "version": VERSION,
+        "tool": {"name": "ptopt", "version": __version__},
+        "files_reviewed": review.files_reviewed,
+        "config_path": review.config_path,
+        "findings": [_finding(review, f) for f in review.findings],
+        "withheld": [_finding(review, f) for f in review.withheld],
+        "suppressed": [_finding(review, f) for f in review.suppressed],
+        "not_reviewed": [{"path": n.path, "reason": n.reason} for n in review.not_reviewed],
+        "unused_suppressions": [
+            {"path": u.path, "line": u.line, "codes": list(u.codes)} for u in review.unused_suppressions
+        ],
+    }
+
+
+def _finding(review: Review, finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "name": finding.name,
+        "family": finding.family,
+        "severity": str(finding.severity),
+        "path": finding.path,
+        "start_line": finding.span.start,
+        "end_line": finding.span.end,
+        "symbol": finding.symbol,
+        "confidence": finding.confidence,
+        "message": finding.message,
+        "when_wrong": finding.when_wrong,
+        "evidence": [{"line": e.line, "note": e.note} for e in finding.evidence],
+        "impact": [
+            {
+                "gain": i.gain,
+                "low": i.low,
+                "high": i.high,
+                "scope": i.scope,
+                "conditions": i.conditions,
+                "provenance": i.provenance,
+                "source": i.source,
+            }
+            for i in finding.impact
+        ],
+        "fix": _fix(review, finding),
+        "fingerprint": finding.fingerprint,
+        "origin": finding.origin,
+        "also": [{"start_line": span.start, "end_line": span.end} for span in finding.also],
+        "assumes": finding.assumes,
+    }
+
+
+def _fix(review: Review, finding: Finding) -> dict[str, Any] | None:
+    fix = finding.fix
+    if fix is None:
+        return None
+    return {
+        "safety": str(fix.safety),
+        "assumption": fix.assumption,
+        "edits": [{"start": e.start, "end": e.end, "replacement": e.replacement} for e in fix.edits],
+        "diff": fix_diff(review, finding),
+    }

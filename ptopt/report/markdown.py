@@ -1,0 +1,94 @@
+"""Markdown for job summaries and comments. Nothing from the pull request is rendered as markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ptopt.findings import Finding, Review
+from ptopt.report.patch import fix_diff
+from ptopt.report.text import (
+    also_line,
+    code_fence,
+    code_span,
+    count,
+    excerpt,
+    fix_line,
+    gain,
+    headline,
+    markdown_text,
+    place,
+)
+
+_LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
+_LISTED = 20  # entries of a list in the details
+
+
+def render(review: Review) -> str:
+    blocks = [f"**ptopt**: {markdown_text(headline(review))}."]
+    for finding in review.findings:
+        blocks += _finding(review, finding)
+    blocks += _details(
+        f"{count(len(review.withheld), 'finding')} withheld over the budget",
+        [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.withheld],
+    )
+    blocks += _details(
+        f"{count(len(review.suppressed), 'finding')} suppressed in the code",
+        [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.suppressed],
+    )
+    blocks += _details(
+        f"{count(len(review.unused_suppressions), 'suppression')} without effect",
+        [
+            f"{code_span(f'{u.path}:{u.line}')} {code_span(', '.join(u.codes))}"
+            for u in review.unused_suppressions
+        ],
+    )
+    blocks += _details(
+        f"{count(len(review.not_reviewed), 'file')} not looked at",
+        [f"{code_span(n.path)}: {markdown_text(n.reason)}" for n in review.not_reviewed],
+    )
+    return "\n\n".join(blocks) + "\n"
+
+
+def _finding(review: Review, finding: Finding) -> Iterable[str]:
+    where = code_span(place(finding.path, finding.span))
+    yield f"### {where} {finding.rule} {markdown_text(finding.name)}"
+    yield f"{markdown_text(finding.message)} (confidence {finding.confidence:.2f})"
+    code = excerpt(review, finding.path, finding.span)
+    if code:
+        yield code_fence("\n".join(line for _, line in code), "python")
+    facts = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence]
+    if finding.also:
+        facts.append(markdown_text(also_line(finding)))
+    if facts:
+        yield _bullets(facts)
+    diff = fix_diff(review, finding, context=0)
+    if diff:
+        # The header names the file once more, and the line numbers stand above.
+        body = [line for line in diff.split("\n")[2:] if not line.startswith("@@ ")]
+        yield f"{markdown_text(fix_line(finding))}:"
+        yield code_fence("\n".join(body), "diff")
+    notes = [f"**Gain:** {markdown_text(gain(i))} ({_source(i.source)})" for i in finding.impact]
+    if finding.when_wrong:
+        notes.append(f"**Wrong if:** {markdown_text(finding.when_wrong)}")
+    if finding.assumes:
+        notes.append(f"**Taken for granted:** {markdown_text(finding.assumes)}")
+    if notes:
+        yield "  \n".join(notes)
+
+
+def _source(source: str) -> str:
+    """A link where it is one: sources are our own words, not those of the pull request."""
+    return f"[source](<{source}>)" if _LINK.fullmatch(source) else markdown_text(source)
+
+
+def _details(title: str, entries: list[str]) -> list[str]:
+    if not entries:
+        return []
+    more = [f"and {len(entries) - _LISTED:,} more"] if len(entries) > _LISTED else []
+    body = _bullets([*entries[:_LISTED], *more])
+    return [f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"]
+
+
+def _bullets(entries: list[str]) -> str:
+    return "\n".join(f"- {entry}" for entry in entries)

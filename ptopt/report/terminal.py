@@ -1,0 +1,205 @@
+"""The review for people: code, evidence, the fix as a diff, and what was left out.
+
+All text goes through `Text`, never through console markup, and shows control characters as escapes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ptopt.findings import Finding, Fix, Review, Safety, Severity
+from ptopt.report.patch import fix_hunks
+from ptopt.report.text import (
+    also_line,
+    code_line,
+    count,
+    excerpt,
+    fix_line,
+    headline,
+    impact_line,
+    one_line,
+    place,
+    split_code,
+    visible,
+)
+
+_LISTED = 5
+_MAX_LINES = 12  # of code in one excerpt, and of one fix
+_SEVERITY = {Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold blue"}
+_SAFETY = {Safety.SAFE: "green", Safety.UNSAFE: "yellow", Safety.DISPLAY: "dim"}
+
+
+def render(review: Review, *, width: int = 100, color: bool = False) -> str:
+    """`width` in columns. Colours are the 16 of the terminal's own theme."""
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=max(width, 40),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        _environ={},
+    )
+    for finding in review.findings:
+        console.print(_finding(review, finding, color))
+        console.print()
+    for line in _summary(review):
+        console.print(line)
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").split("\n"))
+
+
+def _finding(review: Review, finding: Finding, color: bool) -> RenderableType:
+    title = Text.assemble(
+        (place(finding.path, finding.span), "bold"),
+        "  ",
+        (finding.rule, _SEVERITY[finding.severity]),
+        f" {one_line(finding.name)}  ",
+        (f"confidence {finding.confidence:.2f}", "dim"),
+    )
+    if finding.origin != "rule":
+        title.append(f"  by the {one_line(finding.origin)}", "dim")
+    parts: list[RenderableType] = [_prose(finding.message, color)]
+    code = _code(review, finding, color)
+    if code is not None:
+        parts += ["", code, ""]
+    parts += [_labelled(f"line {e.line}", e.note, color) for e in finding.evidence]
+    if finding.also:
+        parts.append(_prose(also_line(finding), color))
+    parts += _fix(review, finding, color)
+    parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
+    if finding.when_wrong:
+        parts.append(_labelled("Wrong if", finding.when_wrong, color))
+    if finding.assumes:
+        parts.append(_labelled("Taken for granted", finding.assumes, color))
+    return Group(title, Padding(Group(*parts), (0, 0, 0, 2)))
+
+
+def _prose(text: str, color: bool, style: str = "") -> Text:
+    """A paragraph; code is told by its colour, and by backticks where there is none."""
+    styled = Text(style=style)
+    for part, is_code in split_code(one_line(text)):
+        if is_code:
+            styled.append(part if color else f"`{part}`", "cyan")
+        else:
+            styled.append(part)
+    return styled
+
+
+def _labelled(label: str, text: str, color: bool) -> Table:
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_row(Text(f"{label}:", "dim"), _prose(text, color))
+    return row
+
+
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(justify="right", no_wrap=True, style="dim")
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
+
+
+def _code(review: Review, finding: Finding, color: bool) -> Table | None:
+    """The lines of the finding marked with a bar, with one line of context on each side."""
+    numbered = excerpt(review, finding.path, finding.span, context=1)
+    if not numbered:
+        return None
+    texts = _highlighted([code_line(line) for _, line in numbered], color)
+    rows = [(n, text) for (n, _), text in zip(numbered, texts, strict=True)]
+    grid = _grid()
+    for number, text in rows[:_MAX_LINES]:
+        inside = number in finding.span.lines()
+        grid.add_row(str(number), Text("┃", "red") if inside else Text("│", "dim"), text)
+    if len(rows) > _MAX_LINES:
+        grid.add_row("", Text("┆", "dim"), Text(f"{len(rows) - _MAX_LINES} more lines", "dim"))
+    return grid
+
+
+def _highlighted(lines: list[str], color: bool) -> list[Text]:
+    if not color:
+        return [Text(line) for line in lines]
+    from rich.syntax import Syntax  # brings Pygments, which only colour needs
+
+    text = Syntax("", "python", theme="ansi_dark", background_color="default").highlight("\n".join(lines))
+    parts = list(text.split("\n", allow_blank=True))[: len(lines)]
+    return parts if [p.plain for p in parts] == lines else [Text(line) for line in lines]
+
+
+def _fix(review: Review, finding: Finding, color: bool) -> Iterator[RenderableType]:
+    if finding.fix is None:
+        return
+    changes = fix_hunks(review, finding)
+    yield _prose(fix_line(finding) + (":" if changes else ""), color, _SAFETY[finding.fix.safety])
+    if not changes:
+        return
+    grid = _grid()
+    rows: list[tuple[str, Text, Text]] = []
+    for hunk in changes:
+        rows += [
+            (str(number), Text("-", "red"), Text(code_line(line), "red"))
+            for number, line in enumerate(hunk.old, hunk.start)
+        ]
+        rows += [("", Text("+", "green"), Text(code_line(line), "green")) for line in hunk.new]
+    for row in rows[:_MAX_LINES]:
+        grid.add_row(*row)
+    if len(rows) > _MAX_LINES:
+        grid.add_row("", Text("┆", "dim"), Text(f"{len(rows) - _MAX_LINES} more lines", "dim"))
+    yield grid
+
+
+def _summary(review: Review) -> Iterator[RenderableType]:
+    silent = not review.findings and not review.withheld
+    facts = [headline(review)]
+    if review.withheld:
+        facts.append(f"{len(review.withheld):,} withheld over the budget")
+    if review.suppressed:
+        facts.append(f"{len(review.suppressed):,} suppressed")
+    if review.findings:
+        facts += _fixable(f.fix for f in review.findings)
+    yield Text(f"{', '.join(facts)}.", "bold green" if silent else "bold")
+    for finding in review.withheld:
+        yield _indented(f"{place(finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}")
+    yield from _not_reviewed(review)
+    if review.unused_suppressions:
+        yield Text("Suppressions that silence nothing:", "yellow")
+        shown = [f"{u.path}:{u.line}  {', '.join(u.codes)}" for u in review.unused_suppressions]
+        for line in shown[:_LISTED]:
+            yield _indented(visible(line).rstrip())
+        if len(shown) > _LISTED:
+            yield _indented(f"and {len(shown) - _LISTED:,} more; --format json lists all")
+
+
+def _indented(text: str) -> Padding:
+    return Padding(Text(text, "dim"), (0, 0, 0, 2))
+
+
+def _fixable(fixes: Iterable[Fix | None]) -> list[str]:
+    safe = sum(1 for fix in fixes if fix is not None and fix.safety is Safety.SAFE)
+    return [f"{safe:,} with a safe fix (`ptopt fix`)"] if safe else []
+
+
+def _not_reviewed(review: Review) -> Iterator[RenderableType]:
+    if not review.not_reviewed:
+        return
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for item in review.not_reviewed:
+        by_reason[item.reason].append(item.path)
+    yield Text("Not looked at:", "dim")
+    for reason, places in list(by_reason.items())[:_LISTED]:
+        paths = list(dict.fromkeys(places))  # a notebook can come once per cell
+        names = ", ".join(visible(path) for path in paths[:_LISTED])
+        rest = f" and {len(paths) - _LISTED:,} more; --format json lists all" if len(paths) > _LISTED else ""
+        yield _indented(f"{count(len(paths), 'file')}: {one_line(reason)}: {names}{rest}")
+    left = len(by_reason) - _LISTED
+    if left > 0:
+        yield _indented(f"and {count(left, 'more reason')}; --format json lists all")

@@ -1,0 +1,182 @@
+"""Words that the reports share, and what makes hostile text harmless in each of them."""
+
+from __future__ import annotations
+
+import re
+
+from ptopt.findings import Finding, Impact, Review, Safety, Severity, Span
+
+_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
+_BACKTICKS = re.compile(r"`+")
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~&$#@]|:(?=//|\w)")
+_AT_START = re.compile(r"^(?:(\d+)([.)])|([-+=]))")
+_AUTOLINK = re.compile(r"\b(www|gh-)(?=[.\d])", re.I)
+_ZERO_WIDTH = "&#8203;"
+_SPACES = "\u3000"  # the wide space of Chinese and Japanese text
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    r"""Control, direction and invisible characters as escapes such as `\x1b`, but for those in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep or c in _SPACES else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
+
+
+def one_line(text: str) -> str:
+    """Text for a line of its own: white space folded, nothing invisible left."""
+    return visible(" ".join(text.split()))
+
+
+def code_line(line: str) -> str:
+    """A line of code for display: tabs expanded, nothing invisible left."""
+    return visible(line.rstrip("\r\n").expandtabs(4))
+
+
+def split_code(text: str) -> list[tuple[str, bool]]:
+    """Text cut at its Markdown code spans; True marks the code, without its backticks."""
+    parts: list[tuple[str, bool]] = []
+    position = 0
+    for match in _CODE_SPAN.finditer(text):
+        if match.start() > position:
+            parts.append((text[position : match.start()], False))
+        parts.append((_unpadded(match[2]), True))
+        position = match.end()
+    if position < len(text):
+        parts.append((text[position:], False))
+    return parts
+
+
+def _unpadded(code: str) -> str:
+    padded = len(code) > 2 and code[0] == code[-1] == " " and code.strip()
+    return code[1:-1] if padded else code
+
+
+# -- Markdown -------------------------------------------------------------------------------------------------
+
+
+def markdown_text(text: str) -> str:
+    """Prose that renders as itself on GitHub: no link, image, mention, reference or HTML; code spans stay."""
+    parts = (code_span(part) if code else _escaped(part) for part, code in split_code(one_line(text)))
+    return _AT_START.sub(lambda m: f"{m[1]}\\{m[2]}" if m[1] else f"\\{m[3]}", "".join(parts))
+
+
+def _escaped(text: str) -> str:
+    return _AUTOLINK.sub(rf"\1{_ZERO_WIDTH}", _MARKUP.sub(_escape, text))
+
+
+def _escape(match: re.Match[str]) -> str:
+    char = match[0]
+    if char in "@#:":  # GitHub looks for these in the rendered text, where a backslash no longer helps
+        return f"{char}{_ZERO_WIDTH}"
+    return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(char, f"\\{char}")
+
+
+def code_span(text: str) -> str:
+    """Inline code, whatever backticks the text holds."""
+    text = visible(text) or " "
+    ticks = "`" * (_longest_run(text) + 1)
+    pad = " " if text[0] in "` " or text[-1] in "` " else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+def code_fence(text: str, language: str) -> str:
+    """A fenced block that no line of `text` can end."""
+    text = visible(text.rstrip("\n"), keep="\n\t")
+    ticks = "`" * max(3, _longest_run(text) + 1)
+    return f"{ticks}{language}\n{text}\n{ticks}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in _BACKTICKS.findall(text)), default=0)
+
+
+# -- what is said in every format --------------------------------------------------------------------------------
+
+
+def place(path: str, span: Span) -> str:
+    """`path:line`, or `path:first-last`."""
+    return f"{visible(path)}:{lines(span)}"
+
+
+def lines(span: Span) -> str:
+    return str(span.start) if span.start == span.end else f"{span.start}-{span.end}"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def headline(review: Review) -> str:
+    """The outcome in one line, without the full stop."""
+    files = count(review.files_reviewed, "file")
+    if not review.findings and not review.withheld:
+        return f"No performance findings in {files}"
+    return f"{count(len(review.findings), 'performance finding')} in {files}"
+
+
+def gain(impact: Impact) -> str:
+    """The gain and its conditions, and who says so: a factor never stands alone."""
+    low, high = f"{impact.low:.3g}", f"{impact.high:.3g}"
+    factor = high if low == high else f"up to {high}" if impact.low == 1 else f"{low}–{high}"
+    of = "less memory for" if impact.gain == "memory" else "on"
+    return one_line(f"{factor}× {of} {impact.scope} — {impact.provenance}: {impact.conditions}")
+
+
+def impact_line(impact: Impact) -> str:
+    """`gain` with its source."""
+    return f"{gain(impact)} ({one_line(impact.source)})"
+
+
+def fix_line(finding: Finding) -> str:
+    """How far the fix may be trusted; "" without a fix."""
+    if finding.fix is None:
+        return ""
+    if finding.fix.safety is Safety.SAFE:
+        return "Fix (safe: same behaviour)"
+    if finding.fix.safety is Safety.UNSAFE:
+        assumption = one_line(finding.fix.assumption).rstrip(".")
+        return (
+            f"Fix (unsafe: assumes that {assumption})" if assumption else "Fix (unsafe: read it before use)"
+        )
+    return "Fix (for reading: apply it by hand)"
+
+
+def plain_message(finding: Finding) -> str:
+    """Everything in words but the place, one paragraph a line: for formats that carry plain text."""
+    parts = [one_line(finding.message), *(f"Gain: {impact_line(i)}" for i in finding.impact)]
+    if finding.when_wrong:
+        parts.append(f"Wrong if: {one_line(finding.when_wrong)}")
+    if finding.assumes:
+        parts.append(f"Taken for granted: {one_line(finding.assumes)}")
+    if finding.also:
+        parts.append(also_line(finding))
+    return "\n".join(parts)
+
+
+def also_line(finding: Finding) -> str:
+    """The other places of the same cause; "" without any."""
+    if not finding.also:
+        return ""
+    several = len(finding.also) > 1 or finding.also[0].start != finding.also[0].end
+    return f"Also at {'lines' if several else 'line'} {', '.join(map(lines, finding.also))}"
+
+
+def is_minor(severity: Severity) -> bool:
+    """Reported as a note; all else is a warning. Slow code is never an error: it must not break a build."""
+    return severity is Severity.LOW
+
+
+def excerpt(review: Review, path: str, span: Span, context: int = 0) -> list[tuple[int, str]]:
+    """Line numbers and lines of the span and `context` lines around it; empty where the text is not at hand.
+
+    The text of a notebook is that of its cells, whose lines are not the lines of the file: it has no excerpt.
+    """
+    source = (review.sources or {}).get(path)
+    if source is None or path.endswith(".ipynb"):
+        return []
+    text = source.removesuffix("\n").split("\n")
+    first, last = max(1, span.start - context), min(len(text), span.end + context)
+    return [(number, text[number - 1]) for number in range(first, last + 1)]

@@ -1,0 +1,182 @@
+"""The pipeline, on one page: propose, verify, rank. Text in, values out; no network, no disk, no clock."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ptopt import impact
+from ptopt.change import Change, ChangedFile
+from ptopt.findings import Evidence, Finding, Fix, NotReviewed, Review, Safety, Severity, Span, UnusedSuppression, fingerprint
+from ptopt.rules import rules
+from ptopt.rules.base import Rule
+from ptopt.rules.engine import Hit, Prefilter, assumptions, run
+from ptopt.source.decode import SourceError
+from ptopt.source.file import SourceFile
+from ptopt.source.project import ProjectFacts
+from ptopt.suppress import find_suppressions
+from ptopt.verify import verified
+
+if TYPE_CHECKING:
+    from ptopt.config import Config
+
+_SUFFIXES = (".py", ".ipynb")
+_WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
+
+
+def wants(path: str, config: Config) -> bool:
+    """Is the file of a kind that rules read, and not left out by the configuration?"""
+    return path.endswith(_SUFFIXES) and config.why_skipped(path) is None
+
+
+def review_change(change: Change, *, config: Config, facts: ProjectFacts) -> Review:
+    """Review a pull request: comments on what it changed, the best `config.budget` of them."""
+    return review_files([*change.files, *change.not_reviewed], config=config, facts=facts, limit_to_change=True)
+
+
+def review_files(
+    files: Iterable[ChangedFile | NotReviewed], *, config: Config, facts: ProjectFacts, limit_to_change: bool
+) -> Review:
+    """Review files one at a time. With `limit_to_change`, only what their hunks touch is reported."""
+    kept: list[Finding] = []
+    suppressed: list[Finding] = []
+    skipped: list[NotReviewed] = []
+    unused: list[UnusedSuppression] = []
+    sources: dict[str, str] = {}
+    reviewed = 0
+    prefilter = Prefilter(rules())
+    for file in files:
+        if isinstance(file, NotReviewed):
+            if file.path.endswith(_SUFFIXES):
+                skipped.append(file)
+            continue
+        if not file.path.endswith(_SUFFIXES):
+            continue
+        reason = config.why_skipped(file.path)
+        if reason is not None:
+            skipped.append(NotReviewed(file.path, reason))
+            continue
+        if file.head is None:
+            skipped.append(NotReviewed(file.path, "its head version is not available"))
+            continue
+        reviewed += 1
+        wanted = [r for r in prefilter(file.head) if config.enabled(*r.keys(), r.default, file.path)]
+        if not wanted and b"ptopt:" not in file.head and b"PTO" not in file.head:
+            continue
+        try:
+            source = SourceFile.parse(file.path, file.head, facts)
+        except SourceError as error:
+            reviewed -= 1
+            skipped.append(NotReviewed(file.path, str(error)))
+            continue
+        skipped += [NotReviewed(file.path, lost) for lost in source.parsed.lost]
+        groups = _one_per_cause(_findings(source, wanted, file if limit_to_change else None, config.min_confidence))
+        if not groups and b"ptopt:" not in file.head and b"PTO" not in file.head:
+            continue  # comments of other tools need no reading
+        suppressions = find_suppressions(source.text)
+        for group in groups:
+            loud = [f for f in group if not suppressions.silences(*_keys(f), f.span.start, f.span.end)]
+            suppressed += [f for f in group if f not in loud]
+            if loud:
+                kept.append(_merged(loud))
+        if kept and kept[-1].path == file.path:
+            sources[file.path] = source.text
+        unused += [UnusedSuppression(file.path, line, codes) for line, codes in suppressions.unused()]
+    kept.sort(key=_rank)
+    budget = config.budget if limit_to_change else len(kept)
+    shown = kept[:budget]
+    paths = {f.path for f in shown}
+    return Review(
+        findings=tuple(shown),
+        withheld=tuple(kept[budget:]),
+        suppressed=tuple(sorted(suppressed, key=Finding.sort_key)),
+        not_reviewed=tuple(sorted(set(skipped))),
+        unused_suppressions=tuple(sorted(unused)),
+        files_reviewed=reviewed,
+        config_path=config.origin,
+        sources={path: text for path, text in sources.items() if path in paths},
+    )
+
+
+def _keys(finding: Finding) -> tuple[str, str, str]:
+    return (finding.rule, finding.name, finding.family)
+
+
+def _findings(
+    source: SourceFile, wanted: list[Rule], change: ChangedFile | None, min_confidence: float
+) -> Iterator[tuple[Finding, object]]:
+    """Findings of one file that touch the change and are sure enough, each with its cause."""
+    seen: Counter[str] = Counter()
+    for hit in run(source, wanted):
+        problem = hit.problem
+        span = problem.span or source.span(problem.node)
+        symbol = source.index.symbol_of(problem.node)
+        code = "\n".join(source.line(n) for n in span.lines())
+        base = fingerprint(hit.rule.id, source.path, symbol, code)
+        seen[base] += 1
+        if problem.confidence < min_confidence:
+            continue
+        if change is not None and not _touches(source, change, span, problem.evidence):
+            continue
+        fix = verified(source, hit.rule, problem)
+        if change is not None and fix is not None and not _inside_hunk(source, change, fix):
+            fix = dataclasses.replace(fix, safety=Safety.DISPLAY)
+        mark = fingerprint(hit.rule.id, source.path, symbol, code, seen[base] - 1)
+        finding = _finding(source, hit, span, symbol, mark, fix)
+        yield finding, problem.cause
+
+
+def _finding(source: SourceFile, hit: Hit, span: Span, symbol: str, mark: str, fix: Fix | None) -> Finding:
+    rule, problem = hit.rule, hit.problem
+    head = source.head_line
+    return Finding(
+        rule=rule.id,
+        name=rule.name,
+        family=rule.family,
+        severity=rule.severity,
+        path=source.path,
+        span=Span(head(span.start), max(head(span.start), head(span.end))),
+        symbol=symbol,
+        message=problem.message,
+        when_wrong=rule.when_wrong,
+        confidence=round(problem.confidence, 2),
+        fingerprint=mark,
+        evidence=tuple(Evidence(head(e.line), e.note) for e in problem.evidence),
+        fix=fix,
+        impact=impact.of_rule(rule.name),
+        assumes=assumptions(rule, source.facts),
+    )
+
+
+def _touches(source: SourceFile, change: ChangedFile, span: Span, evidence: tuple[Evidence, ...]) -> bool:
+    """Did the change write a line of the finding, or one that proves it?"""
+    lines = [*span.lines(), *(e.line for e in evidence)]
+    return any(source.head_line(line) in change.added for line in lines)
+
+
+def _inside_hunk(source: SourceFile, change: ChangedFile, fix: Fix) -> bool:
+    """Can the whole fix be posted as one suggestion?"""
+    first = source.line_at(min(e.start for e in fix.edits))
+    last = source.line_at(max(e.end for e in fix.edits))
+    return change.anchor(first, last) == Span(first, last)
+
+
+def _one_per_cause(findings: Iterable[tuple[Finding, object]]) -> list[list[Finding]]:
+    """Findings that share a rule, or a family and a cause, are one comment."""
+    by_cause: defaultdict[tuple[str, object], list[Finding]] = defaultdict(list)
+    for finding, cause in findings:
+        by_cause[(finding.rule, None) if cause is None else (finding.family, cause)].append(finding)
+    return list(by_cause.values())
+
+
+def _merged(group: list[Finding]) -> Finding:
+    """The finding that speaks for the group, the other places listed in it."""
+    first = min(group, key=_rank)
+    others = sorted({f.span for f in group} - {first.span})
+    return dataclasses.replace(first, also=tuple(others))
+
+
+def _rank(finding: Finding) -> tuple[float, str, int, int, str]:
+    return (-finding.confidence * _WEIGHT[finding.severity], *finding.sort_key())

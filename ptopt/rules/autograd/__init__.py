@@ -1,0 +1,1 @@
+"""Autograd: graphs that are recorded, or kept, though nobody calls backward on them."""

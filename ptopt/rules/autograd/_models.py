@@ -1,0 +1,230 @@
+"""Which calls of a file run a network, and what becomes of their results."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from ptopt.rules.base import SourceFile, is_literal
+from ptopt.source.index import FunctionNode, own_nodes
+from ptopt.source.torch_names import GRADLESS_FUNCTIONS
+
+_MODEL_NAME = re.compile(
+    r"^(model|net|network|policy|actor|critic|encoder|decoder|backbone|generator|discriminator|teacher|student"
+    r"|unet|transformer|classifier|net_?[GDEgd]|ema|q_?net|q_?network|text_encoder|image_encoder|dnn|cnn|rnn|lstm"
+    r"|gnn|gcn|gan|resnet|vgg|bert|gpt|vit|vae|llm)$"
+    r"|^(model|net)(_?(ema|engine|[a-zA-Z]|\d+))?$|_(model|net|network|encoder|decoder|backbone|policy|actor|critic|old|teacher|student)$"
+)
+_NOT_A_MODEL = re.compile(
+    r"^_?(un)?(wrap|get|set|setup|load|build|create|make|init|initiali[sz]e|prepare|save|add|export|convert|train|fit|compile"
+    r"|register|update|print|log|run|use|push|find|select|validate|clean|delete|remove|resolve|check|is|has|to|from|copy)_"
+    r"|_(fn|func|function|cls|class|name|path|factory|builder|config|cfg|args|kwargs|id|list|type|dim|size|ckpt)s?$"
+)
+# Objects that are called like a network and turn autograd off themselves.
+_SELF_CONTAINED = re.compile(
+    r"(^|[^\w])(pipeline|YOLO\w*|SentenceTransformer|CrossEncoder|\w*Pipeline|InferenceSession|Llama|LLM|\w*Predictor"
+    r"|DetectMultiBackend|AutoBackend|Detector|Captioner|TRTModule|Compose|hub\.load)\b"
+)
+_PRETRAINED = re.compile(r"(^|\.)(\w*Model\w*|\w*For[A-Z]\w*)\.from_pretrained$")
+_MODULE_METHODS = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
+_GRADLESS_METHODS = GRADLESS_FUNCTIONS | frozenset(
+    "item numpy tolist detach multinomial size dim numel batch_decode argmax topk_indices".split()
+)
+_PLAIN_BUILTINS = frozenset({"float", "int", "len", "str", "bool", "print", "range", "type", "isinstance"})
+_SCORE = re.compile(
+    r"acc(uracy)?\d*$|metric|auc|f1|bleu|rouge|iou|nms|psnr|ssim|wer|cer|evaluat|post_?process|decode_batch|to_numpy", re.I
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Networks:
+    """Texts of the expressions of one file that are networks, by what the file does with them."""
+
+    known: frozenset[str]  # a method that only modules have is called on them
+    evaluated: frozenset[str]  # `.eval()` is called on them
+    frozen: frozenset[str]  # all their parameters are made to need no gradient
+
+
+_CACHE: WeakKeyDictionary[SourceFile, Networks] = WeakKeyDictionary()
+
+
+def networks(file: SourceFile) -> Networks:
+    """The networks of the file; collected once."""
+    found = _CACHE.get(file)
+    if found is None:
+        found = _CACHE[file] = _collect(file)
+    return found
+
+
+def _collect(file: SourceFile) -> Networks:
+    known: set[str] = set()
+    evaluated: set[str] = set()
+    frozen: set[str] = set()
+    for call in file.index.of_type(ast.Call):
+        func = call.func
+        if not isinstance(func, ast.Attribute) or func.attr not in _MODULE_METHODS:
+            continue
+        if func.attr == "eval" and call.args:
+            continue  # a data frame, or Python's own
+        texts = _receivers(call, func, file)
+        known |= texts
+        if func.attr == "eval":
+            evaluated |= texts
+        elif func.attr == "requires_grad_" and call.args and is_literal(call.args[0], False):
+            frozen |= texts
+        elif func.attr in ("parameters", "named_parameters") and _loop_freezes(call, file):
+            frozen |= texts
+    return Networks(frozenset(known), frozenset(evaluated), frozenset(frozen))
+
+
+def _receivers(call: ast.Call, func: ast.Attribute, file: SourceFile) -> set[str]:
+    """`model` of `model.eval()`; of `model = build().cuda().eval()` also."""
+    texts = {path} if (path := path_of(func.value)) else set()
+    parent = file.index.parent(call)
+    if func.attr in ("eval", "requires_grad_") and isinstance(parent, ast.Assign):
+        texts |= {path for target in parent.targets if (path := path_of(target))}
+    return texts
+
+
+def _loop_freezes(call: ast.Call, file: SourceFile) -> bool:
+    """`for p in model.parameters(): p.requires_grad = False`"""
+    loop = file.index.parent(call)
+    if not isinstance(loop, ast.For):
+        return False
+    for node in loop.body:
+        if isinstance(node, ast.Assign) and is_literal(node.value, False):
+            if any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets):
+                return True
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "requires_grad_":
+            if value.args and is_literal(value.args[0], False):
+                return True
+    return False
+
+
+def path_of(node: ast.expr) -> str:
+    """`self.model` -> "self.model"; "" for what is not a dotted name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def network_of(call: ast.Call, file: SourceFile) -> str:
+    """Dotted name of the network that `call` runs, or "" when it runs none, or one that minds autograd itself."""
+    func = call.func
+    if not (call.args or call.keywords):
+        return ""
+    if isinstance(func, ast.Attribute) and func.attr == "forward":
+        func = func.value
+    path = path_of(func)
+    if not path or file.imports.qualified(func) or (func is call.func and file.calls.resolve(call) is not None):
+        return ""
+    if path == "self":
+        cls = file.index.class_of(call)
+        return path if cls is not None and file.context.is_module(cls) else ""
+    name = path.rpartition(".")[2]
+    if path.endswith(".module"):
+        name = path.split(".")[-2]
+    elif path not in networks(file).known and not (_MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)):
+        return ""
+    return "" if _self_contained(func, file) else path
+
+
+def _self_contained(func: ast.expr, file: SourceFile) -> bool:
+    made: ast.expr | None = None
+    if isinstance(func, ast.Name):
+        binding = file.values.binding_of(func)
+        if binding is not None and binding.kind == "parameter":
+            return binding.value is not None and "Callable" in file.source(binding.value)
+        made = binding.value if binding is not None else None
+    elif isinstance(func, ast.Attribute) and path_of(func.value) == "self":
+        cls = file.index.class_of(func)
+        made = file.values.attribute(cls, func.attr) if cls is not None else None
+    if made is None:
+        return False
+    callee = made.func if isinstance(made, ast.Call) else made
+    text = file.source(callee)
+    return bool(_SELF_CONTAINED.search(text)) and not _PRETRAINED.search(text)
+
+
+# -- what becomes of a result ------------------------------------------------------------------------------
+
+
+def escapes(function: FunctionNode, calls: Sequence[ast.Call], file: SourceFile) -> bool:
+    """Can a result of `calls` leave `function` with its graph: returned, yielded, or kept in an attribute?"""
+    sources: set[ast.AST] = set(calls)
+    tainted: set[str] = set()
+    nodes = list(own_nodes(function))
+    for _ in range(2):  # twice, for names that a loop carries back
+        for node in nodes:
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if node.value is not None and _carries(node.value, sources, tainted, file):
+                    for target in targets:
+                        tainted |= _names(target)
+            elif isinstance(node, ast.For) and _carries(node.iter, sources, tainted, file):
+                tainted |= _names(node.target)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in ("append", "extend", "update", "add") and (path := path_of(node.func.value)):
+                    if any(_carries(arg, sources, tainted, file) for arg in node.args):
+                        tainted.add(path)
+    for node in nodes:
+        if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
+            if _carries(node.value, sources, tainted, file):
+                return True
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+            # `token.set_embedding(output)`: somebody else keeps it.
+            if re.match(r"set|add_|put|store|push", node.value.func.attr):
+                if any(_carries(arg, sources, tainted, file) for arg in node.value.args):
+                    return True
+    return any(path.startswith("self.") for path in tainted)
+
+
+def _names(target: ast.expr) -> set[str]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return {name for element in target.elts for name in _names(element)}
+    if isinstance(target, (ast.Subscript, ast.Starred)):
+        return _names(target.value)
+    path = path_of(target)
+    return {path} if path else set()
+
+
+def _carries(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file: SourceFile) -> bool:
+    """May the value of `expr` hold a graph that comes from `sources`?"""
+    if expr in sources:
+        return True
+    if isinstance(expr, (ast.Constant, ast.Compare, ast.JoinedStr)):
+        return False
+    if isinstance(expr, (ast.Name, ast.Attribute)) and path_of(expr) in tainted:
+        return True
+    if isinstance(expr, ast.Attribute) and expr.attr in ("data", "shape", "dtype", "device", "sequences"):
+        return False
+    if isinstance(expr, ast.Call):
+        func = expr.func
+        if isinstance(func, ast.Name) and (func.id in _PLAIN_BUILTINS or _SCORE.search(func.id)):
+            return False
+        if isinstance(func, ast.Attribute):
+            if func.attr in _GRADLESS_METHODS or _SCORE.search(func.attr):
+                return False
+            if func.attr == "decode" and re.search(r"token|processor|sp(_?model)?$|vocab", path_of(func.value), re.I):
+                return False
+            if file.imports.qualified(func).partition(".")[0] in ("numpy", "sklearn", "scipy", "math"):
+                return False
+        parts = [func.value] if isinstance(func, ast.Attribute) else []
+        parts += [*expr.args, *(k.value for k in expr.keywords)]
+        return any(_carries(part, sources, tainted, file) for part in parts)
+    return any(
+        _carries(child, sources, tainted, file)
+        for child in ast.iter_child_nodes(expr)
+        if isinstance(child, ast.expr)
+    ) or any(
+        _carries(gen.iter, sources, tainted, file) for gen in getattr(expr, "generators", ())
+    )

@@ -1,0 +1,58 @@
+"""Edits that turn autograd off."""
+
+from __future__ import annotations
+
+import ast
+
+from ptopt.rules.base import Edit, Fix, Safety, SourceFile
+from ptopt.source.index import FunctionNode
+
+
+def no_grad_text(file: SourceFile) -> str:
+    """`torch.no_grad()` as this file can spell it, or ""."""
+    for local, origin in file.imports.local_names().items():
+        if origin == "torch":
+            return f"{local}.no_grad()"
+    for local, origin in file.imports.local_names().items():
+        if origin == "torch.no_grad":
+            return f"{local}()"
+    return ""
+
+
+def decorate(function: FunctionNode, file: SourceFile) -> Fix | None:
+    """Put `@torch.no_grad()` right above `def`: below `@staticmethod` and the like, which must stay outermost."""
+    spelled = no_grad_text(file)
+    line = file.line(function.lineno)
+    indent = line[: len(line) - len(line.lstrip())]
+    if not spelled or isinstance(function, ast.AsyncFunctionDef) or not line.lstrip().startswith("def "):
+        return None
+    at = file.offset(function.lineno, 0)
+    newline = "\r\n" if b"\r\n" in file.data[at : at + len(line.encode()) + 2] else "\n"
+    return Fix(
+        Safety.UNSAFE,
+        (Edit(at, at, f"{indent}@{spelled}{newline}"),),
+        f"nothing that `{function.name}` returns or stores is backpropagated",
+    )
+
+
+def wrap(statement: ast.stmt, assumption: str, file: SourceFile) -> Fix | None:
+    """Put one statement of its own lines under `with torch.no_grad():`."""
+    spelled = no_grad_text(file)
+    start, end = file.bounds(statement)
+    first = file.offset(statement.lineno, 0)
+    indent = file.data[first:start].decode("utf-8", "surrogatepass")
+    if not spelled or indent.strip() or _has_text_block(statement):
+        return None
+    unit = "\t" if "\t" in indent else "    "
+    body = file.data[start:end].decode("utf-8", "surrogatepass").replace("\n", f"\n{unit}")
+    newline = "\r\n" if "\r\n" in file.text else "\n"
+    return Fix(
+        Safety.UNSAFE, (Edit(start, end, f"with {spelled}:{newline}{indent}{unit}{body}"),), assumption
+    )
+
+
+def _has_text_block(statement: ast.stmt) -> bool:
+    """Does a string run over several lines, so that re-indenting would change it?"""
+    return any(
+        isinstance(n, (ast.Constant, ast.JoinedStr)) and n.lineno != n.end_lineno for n in ast.walk(statement)
+    )

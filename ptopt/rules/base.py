@@ -1,0 +1,188 @@
+"""What a rule is: one class that holds its text, its check, its fix and its examples."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ptopt.findings import Edit, Evidence, Fix, Safety, Severity, Span
+from ptopt.source.file import SourceFile
+
+HEADINGS = (
+    "What it does",
+    "Why it is slow",
+    "When this is wrong",
+    "Example",
+    "Use instead",
+    "Fix safety",
+    "Sources",
+)
+MARK = "# !"  # ends the lines of an INVALID example where a comment is expected
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a check yields: the place, the reason in this code, and how to mend it.
+
+    `cause` is the node that several problems have in common (the loop whose step they slow down): problems of one
+    family with one cause become one comment. By default the cause is the file.
+    """
+
+    node: ast.AST
+    message: str
+    confidence: float
+    evidence: tuple[Evidence, ...] = ()
+    fix: Fix | None = None
+    cause: ast.AST | None = None
+    span: Span | None = None  # default: the lines of `node`
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Code that the rule reports on the lines that end in `# !`; `fixed` is the code after the fix, if it has one."""
+
+    code: str
+    fixed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Code that measures what the advice is worth. `before` and `after` each leave their result in `result`."""
+
+    setup: str
+    before: str
+    after: str
+    scope: str = "this operation"
+    sizes: str = ""  # the sizes that `setup` chose, in words
+
+
+class Rule:
+    """Base of all rules. Subclasses hold no state; one instance of each serves every file."""
+
+    id: ClassVar[str]
+    name: ClassVar[str]  # names the bad pattern: reads as "allow X"
+    family: ClassVar[str]
+    severity: ClassVar[Severity] = Severity.MEDIUM
+    default: ClassVar[bool] = True
+    libraries: ClassVar[tuple[str, ...]] = ("torch", "lightning", "accelerate")  # the file must mention one of these
+    triggers: ClassVar[tuple[str, ...]]  # the file's text must hold one of these
+    requires: ClassVar[tuple[str, ...]] = ()  # ... and one of these
+    nodes: ClassVar[tuple[type[ast.AST], ...]]  # node types `check` is called with
+    since: ClassVar[Mapping[str, str]] = {}  # package -> first version for which the advice holds
+    until: ClassVar[Mapping[str, str]] = {}  # package -> first version for which it no longer does
+    when_wrong: ClassVar[str]  # the condition under which a comment is wrong, in one clause
+    VALID: ClassVar[tuple[str, ...]]
+    INVALID: ClassVar[tuple[Invalid, ...]]
+    BENCHMARK: ClassVar[Benchmark | None] = None
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        """Problems at `node`, which is of one of the types in `nodes`."""
+        raise NotImplementedError(f"{type(self).__name__} has no check")
+
+    # -- text ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def summary(cls) -> str:
+        """First line of the docstring."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0].strip()
+
+    @classmethod
+    def sections(cls) -> dict[str, str]:
+        """Heading -> Markdown text, in the order of the docstring."""
+        parts = re.split(r"^## (.+)$", inspect.getdoc(cls) or "", flags=re.M)
+        return {title.strip(): body.strip() for title, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+    @classmethod
+    def keys(cls) -> tuple[str, str, str]:
+        """What a configuration or a suppression may call it: id, name, family."""
+        return (cls.id, cls.name, cls.family)
+
+
+# -- helpers that several rules share ----------------------------------------------------------------------
+
+
+def replace_node(file: SourceFile, node: ast.AST, text: str) -> Edit:
+    """Edit that puts `text` in the place of `node`."""
+    start, end = file.bounds(node)
+    return Edit(start, end, text)
+
+
+def add_keyword(file: SourceFile, call: ast.Call, keyword: str) -> Edit:
+    """Edit that adds `name=value` as last argument of `call`, in the layout that the call already has."""
+    _, end = file.bounds(call)
+    close = end - 1  # the call ends with its closing parenthesis
+    last = max((file.bounds(a)[1] for a in [*call.args, *(k.value for k in call.keywords)]), default=-1)
+    if last < 0:
+        return Edit(close, close, keyword)
+    between = file.data[last:close]
+    comma = between.find(b",")
+    hash_at = between.find(b"#")
+    if comma != -1 and (hash_at == -1 or comma < hash_at):
+        if b"\n" not in between:
+            return Edit(last + comma, close, f", {keyword}")
+        line = file.line(file.line_at(last))
+        indent = line[: len(line) - len(line.lstrip())]
+        newline = "\r\n" if b"\r\n" in between else "\n"
+        at = last + comma + 1
+        return Edit(at, at, f"{newline}{indent}{keyword},")
+    return Edit(last, last, f", {keyword}")
+
+
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """Value of a keyword argument, or None."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    return None
+
+
+def has_unpacking(call: ast.Call) -> bool:
+    """Does the call pass `*args` or `**kwargs`, so that its arguments cannot be told?"""
+    return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
+
+
+def method_call(node: ast.AST, *names: str) -> ast.expr | None:
+    """The receiver of `receiver.name(...)`, or None."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
+        return node.func.value
+    return None
+
+
+def is_literal(node: ast.expr | None, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def quote(file: SourceFile, node: ast.AST, limit: int = 60) -> str:
+    """The node's code on one line and in a code span, for a message."""
+    text = " ".join(file.source(node).split())
+    if len(text) > limit:
+        text = text[: limit - 1].rstrip() + "…"
+    return f"`{text}`"
+
+
+__all__ = [
+    "HEADINGS",
+    "MARK",
+    "Benchmark",
+    "Edit",
+    "Evidence",
+    "Fix",
+    "Invalid",
+    "Problem",
+    "Rule",
+    "Safety",
+    "Severity",
+    "SourceFile",
+    "Span",
+    "add_keyword",
+    "has_unpacking",
+    "is_literal",
+    "keyword_of",
+    "method_call",
+    "quote",
+    "replace_node",
+]

@@ -1,0 +1,1 @@
+"""torch.compile: where it is called, and what it is called on."""

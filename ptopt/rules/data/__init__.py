@@ -1,0 +1,1 @@
+"""Data loading: workers, pinned memory, and work done again for each item."""

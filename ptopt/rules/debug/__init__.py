@@ -1,0 +1,1 @@
+"""Switches for debugging and reproducibility that slow a run down when they stay on."""

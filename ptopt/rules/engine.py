@@ -1,0 +1,75 @@
+"""Runs rules over a file: substring pre-filter, version gates, one dispatch over the nodes of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptopt.rules.base import Problem, Rule
+from ptopt.source.file import SourceFile
+from ptopt.source.project import ProjectFacts
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A problem and the rule that saw it."""
+
+    rule: Rule
+    problem: Problem
+
+
+class Prefilter:
+    """Picks the rules whose trigger words occur in a file, before the file is parsed."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = [
+            (rule, *(tuple(w.encode() for w in words) for words in (rule.libraries, rule.triggers, rule.requires)))
+            for rule in rules
+        ]
+
+    def __call__(self, data: bytes) -> list[Rule]:
+        seen: dict[bytes, bool] = {}
+
+        def holds(word: bytes) -> bool:
+            known = seen.get(word)
+            if known is None:
+                known = seen[word] = word in data
+            return known
+
+        return [
+            rule
+            for rule, libraries, triggers, requires in self._rules
+            if any(map(holds, libraries)) and any(map(holds, triggers)) and (not requires or any(map(holds, requires)))
+        ]
+
+
+def applies(rule: Rule, facts: ProjectFacts) -> bool:
+    """Does the advice hold for the library versions that the project admits?
+
+    Unknown versions count as current ones: since-gates pass, until-gates do not.
+    """
+    if any(facts.at_least(package, version) is False for package, version in rule.since.items()):
+        return False
+    return all(facts.at_least(package, version) is False for package, version in rule.until.items())
+
+
+def assumptions(rule: Rule, facts: ProjectFacts) -> str:
+    """What the rule takes for granted about versions: "assumes torch >= 2.5", or "" when it is known."""
+    open_gates = [
+        f"{package} >= {version}"
+        for package, version in sorted(rule.since.items())
+        if facts.at_least(package, version) is None
+    ]
+    return f"assumes {' and '.join(open_gates)}" if open_gates else ""
+
+
+def run(file: SourceFile, rules: Sequence[Rule]) -> list[Hit]:
+    """Every problem that `rules` see in the file, in source order."""
+    hits: list[Hit] = []
+    for rule in rules:
+        if not applies(rule, file.facts):
+            continue
+        for node in file.index.of_type(*rule.nodes):
+            for problem in rule.check(node, file):
+                hits.append(Hit(rule, problem))
+    hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
+    return hits

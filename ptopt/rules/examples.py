@@ -1,0 +1,39 @@
+"""Turns a rule's examples into files: what the tests run, the pages print, and the model is shown."""
+
+from __future__ import annotations
+
+import textwrap
+
+from ptopt.rules.base import MARK
+
+PRELUDE = """\
+import math
+import sys
+
+import lightning as pl
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+"""
+
+
+def plain(code: str) -> str:
+    """The example as a reader sees it: dedented, without the marks of expected comments."""
+    lines = textwrap.dedent(code).strip("\n").split("\n")
+    return "\n".join(line.removesuffix(MARK).rstrip() for line in lines) + "\n"
+
+
+def as_file(code: str) -> str:
+    """The example as a file that parses: the usual imports, unless it brings its own, then the code."""
+    text = plain(code)
+    return text if text.startswith(("import ", "from ")) else PRELUDE + text
+
+
+def expected_lines(code: str) -> list[int]:
+    """Lines of `as_file(code)` on which a comment is expected."""
+    lines = textwrap.dedent(code).strip("\n").split("\n")
+    first = as_file(code).count("\n") - len(lines) + 1
+    return [first + i for i, line in enumerate(lines) if line.endswith(MARK)]

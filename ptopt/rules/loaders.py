@@ -1,0 +1,166 @@
+"""Data loaders of a file: what they are built with, and the loops that read them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptopt.source.file import SourceFile
+from ptopt.source.index import FUNCTIONS, FunctionNode
+
+_LOADERS = frozenset(
+    {"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"}
+)
+_POSITIONAL = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """One `DataLoader(...)` call. `complete` is False when arguments come from somewhere that cannot be read."""
+
+    call: ast.Call
+    arguments: dict[str, ast.expr]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A loop that reads a loader. `call` is the call that hands the loader to the loop's function, if one does."""
+
+    loop: ast.For
+    call: ast.Call | None = None
+
+    def outermost(self) -> ast.AST:
+        """The place in the function that holds the loader: the loop, or the call that runs it."""
+        return self.call if self.call is not None else self.loop
+
+
+def loader_of(node: ast.AST, file: SourceFile) -> Loader | None:
+    """The loader that `node` builds, or None. Only torch's own class and its drop-in subclasses count."""
+    if not isinstance(node, ast.Call) or file.imports.qualified(node.func) not in _LOADERS:
+        return None
+    arguments = {k.arg: k.value for k in node.keywords if k.arg is not None}
+    complete = not any(isinstance(a, ast.Starred) for a in node.args)
+    arguments.update(zip(_POSITIONAL, node.args, strict=False))
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            known = _literal_table(keyword.value, file)
+            complete = complete and known is not None
+            arguments.update(known or {})
+    return Loader(node, arguments, complete)
+
+
+def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | None:
+    """Keys and values of `**table` when the table is written out at one place and never changed."""
+    if isinstance(value, ast.Name):
+        bindings = file.values.bindings(file.index.function_of(value), value.id)
+        if len(bindings) != 1 or bindings[0].kind != "assign" or bindings[0].value is None:
+            return None
+        uses = [n for n in file.index.of_type(ast.Name) if n.id == value.id and isinstance(n.ctx, ast.Load)]
+        if any(not isinstance(file.index.parent(n), ast.keyword) for n in uses):
+            return None
+        value = bindings[0].value
+    if isinstance(value, ast.Dict) and all(isinstance(k, ast.Constant) for k in value.keys):
+        return {str(k.value): v for k, v in zip(value.keys, value.values, strict=True) if isinstance(k, ast.Constant)}
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args:
+        if all(k.arg is not None for k in value.keywords):
+            return {str(k.arg): k.value for k in value.keywords}
+    return None
+
+
+def readings(loader: ast.Call, file: SourceFile) -> Iterator[Reading]:
+    """Loops that read the loader: by its name, its attribute, or as a parameter of a function it is passed to."""
+    for scope, name in _handles(loader, file):
+        for loop in file.index.of_type(ast.For):
+            if _refers(loop.iter, scope, name, file):
+                yield Reading(loop)
+        if isinstance(scope, ast.ClassDef):
+            continue
+        for call in file.calls.calls_in(scope):
+            parameter = _parameter(call, name, file)
+            if parameter is None:
+                continue
+            function, local = parameter
+            for loop in file.index.of_type(ast.For):
+                if file.index.function_of(loop) is function and _refers(loop.iter, function, local, file):
+                    yield Reading(loop, call)
+
+
+def _handles(value: ast.expr, file: SourceFile) -> Iterator[tuple[FunctionNode | ast.ClassDef | None, str]]:
+    """Scope and name of what holds the value: variables, attributes of `self`, results of the function around it."""
+    node: ast.AST = value
+    parent = file.index.parent(node)
+    if isinstance(parent, ast.Call) and node in parent.args:
+        node, parent = parent, file.index.parent(parent)  # accelerator.prepare(DataLoader(...))
+    if isinstance(parent, ast.Return):
+        function = file.index.function_of(parent)
+        for call in file.calls.callers(function) if function is not None else ():
+            if isinstance(file.index.parent(call), ast.Assign):
+                yield from _handles(call, file)
+        return
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    scope = file.index.function_of(value)
+    for target in targets:
+        if isinstance(target, ast.Name):
+            yield scope, target.id
+            yield from _returned(target.id, scope, file)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+            yield file.index.class_of(target), target.attr
+
+
+def _returned(name: str, scope: FunctionNode | None, file: SourceFile) -> Iterator[tuple[FunctionNode | ast.ClassDef | None, str]]:
+    """Handles in the callers of a function that returns the variable: alone, or as one of a tuple."""
+    if scope is None:
+        return
+    for stmt in file.index.of_type(ast.Return):
+        if file.index.function_of(stmt) is not scope or stmt.value is None:
+            continue
+        parts = stmt.value.elts if isinstance(stmt.value, ast.Tuple) else [stmt.value]
+        positions = [i for i, part in enumerate(parts) if isinstance(part, ast.Name) and part.id == name]
+        for call in file.calls.callers(scope) if positions else ():
+            assign = file.index.parent(call)
+            if not isinstance(assign, ast.Assign) or len(assign.targets) != 1:
+                continue
+            target = assign.targets[0]
+            if isinstance(stmt.value, ast.Tuple):
+                if not isinstance(target, ast.Tuple) or len(target.elts) != len(parts):
+                    continue
+                target = target.elts[positions[0]]
+            if isinstance(target, ast.Name):
+                yield file.index.function_of(call), target.id
+
+
+def _refers(iterated: ast.expr, scope: FunctionNode | ast.ClassDef | None, name: str, file: SourceFile) -> bool:
+    """Does a loop read the loader `name`: `loader`, `enumerate(loader)`, `tqdm(loader, ...)`?"""
+    inner = iterated
+    while isinstance(inner, ast.Call) and inner.args:
+        inner = inner.args[0]
+    if isinstance(scope, ast.ClassDef):
+        own = isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "self"
+        return own and isinstance(inner, ast.Attribute) and inner.attr == name and file.index.class_of(inner) is scope
+    if not (isinstance(inner, ast.Name) and inner.id == name):
+        return False
+    function = file.index.function_of(inner)
+    while function is not scope:
+        if function is None or file.values.bindings(function, name):
+            return False
+        function = file.index.enclosing(function, FUNCTIONS)
+    return True
+
+
+def _parameter(call: ast.Call, name: str, file: SourceFile) -> tuple[FunctionNode, str] | None:
+    """The function of this file that receives the variable `name`, and its own name for it."""
+    at = next((i for i, a in enumerate(call.args) if isinstance(a, ast.Name) and a.id == name), None)
+    keyword = next((k.arg for k in call.keywords if isinstance(k.value, ast.Name) and k.value.id == name), None)
+    if at is None and keyword is None:
+        return None
+    function = file.calls.resolve(call)
+    if function is None:
+        return None
+    if keyword is not None:
+        return function, keyword
+    parameters = [*function.args.posonlyargs, *function.args.args]
+    if isinstance(file.index.parent(function), ast.ClassDef):
+        parameters = parameters[1:]
+    return (function, parameters[at].arg) if at is not None and at < len(parameters) else None

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import (
+    Evidence,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    add_keyword,
+    has_unpacking,
+    keyword_of,
+    method_call,
+)
+from ptopt.source.index import own_nodes
+
+_PROCESSES = re.compile(r"init_process_group|DistributedDataParallel|local_rank|LOCAL_RANK|accelerat|mp\.spawn|torchrun")
+_GPU = re.compile(r"cuda|accelerat", re.I)
+
+
+class CheckpointLoadedOnGpu(Rule):
+    """A checkpoint is read straight into GPU memory, beside the model it is meant for.
+
+    ## What it does
+    Finds `torch.load(path)` without `map_location`, whose result fills several objects (model and optimizer, or
+    model and average) by `load_state_dict` in the same function.
+
+    ## Why it is slow
+    Tensors go back to the device they were saved from. The whole checkpoint lies on the GPU while it is copied into
+    the model and the optimizer that are there already; with several processes, each of them puts its copy on the
+    same first GPU.
+
+    ## When this is wrong
+    When the checkpoint was saved from the CPU, or memory is plentiful and the load happens once.
+
+    ## Example
+    ```python
+    checkpoint = torch.load(path)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    ```
+
+    ## Use instead
+    ```python
+    checkpoint = torch.load(path, map_location="cpu")
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    ```
+
+    ## Fix safety
+    Unsafe: values of the checkpoint that are used without `load_state_dict` stay on the CPU.
+
+    ## Sources
+    - [torch.load: map_location](https://docs.pytorch.org/docs/stable/generated/torch.load.html)
+    """
+
+    id = "PTO802"
+    name = "checkpoint-loaded-on-gpu"
+    family = "memory"
+    severity = Severity.LOW
+    triggers = ("torch.load(", "load(")
+    requires = ("load_state_dict",)
+    nodes = (ast.Call,)
+    when_wrong = "the checkpoint was saved from the CPU"
+
+    VALID = (
+        """
+        def resume(path, model, optimizer):
+            checkpoint = torch.load(path, map_location="cpu")
+            model.cuda().load_state_dict(checkpoint["model"])
+            optimizer.load_state_dict(checkpoint["optimizer"])
+        """,
+        """
+        def load_weights(path, model):
+            model.cuda().load_state_dict(torch.load(path))
+        """,
+        """
+        def resume(path, model, optimizer):
+            kwargs = {"map_location": "cpu"} if torch.cuda.is_available() else {}
+            checkpoint = torch.load(path, **kwargs)
+            model.load_state_dict(checkpoint["model"])
+            optimizer.load_state_dict(checkpoint["optimizer"])
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def resume(path, model, optimizer):
+                checkpoint = torch.load(path)  # !
+                model.cuda().load_state_dict(checkpoint["model"])
+                optimizer.load_state_dict(checkpoint["optimizer"])
+            """,
+            """
+            def resume(path, model, optimizer):
+                checkpoint = torch.load(path, map_location="cpu")
+                model.cuda().load_state_dict(checkpoint["model"])
+                optimizer.load_state_dict(checkpoint["optimizer"])
+            """,
+        ),
+        Invalid(
+            """
+            class Trainer:
+                def load(self, path):
+                    data = torch.load(str(path), weights_only=True)  # !
+                    self.net.load_state_dict(data["net"])
+                    for i, optimizer in enumerate(self.optimizers):
+                        optimizer.load_state_dict(data[f"optimizer{i}"])
+                    self.net.cuda()
+            """,
+            """
+            class Trainer:
+                def load(self, path):
+                    data = torch.load(str(path), weights_only=True, map_location="cpu")
+                    self.net.load_state_dict(data["net"])
+                    for i, optimizer in enumerate(self.optimizers):
+                        optimizer.load_state_dict(data[f"optimizer{i}"])
+                    self.net.cuda()
+            """,
+        ),
+        Invalid(
+            """
+            torch.distributed.init_process_group("nccl")
+            model = build().cuda(local_rank)
+            state = torch.load(args.resume)  # !
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            """,
+            """
+            torch.distributed.init_process_group("nccl")
+            model = build().cuda(local_rank)
+            state = torch.load(args.resume, map_location="cpu")
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call) or file.imports.qualified(node.func) != "torch.load":
+            return
+        if len(node.args) != 1 or has_unpacking(node) or any(keyword_of(node, k) for k in ("map_location", "mmap")):
+            return
+        parent = file.index.parent(node)
+        if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
+            return
+        if not _GPU.search(file.text):
+            return
+        loads = _fills(parent.targets[0].id, node, file)
+        owners = {file.source(load.func) for load in loads}
+        if len(owners) < 2:
+            return
+        several = _PROCESSES.search(file.text) is not None
+        where = "each process puts the whole of it on the GPU it was saved from" if several else (
+            "the whole of it lies in GPU memory beside the objects it fills"
+        )
+        yield Problem(
+            node,
+            f"Without `map_location` the checkpoint goes back to the device it was saved from: {where}. Pass "
+            '`map_location="cpu"`; `load_state_dict` copies the values to the right device.',
+            0.68 if several else 0.62,
+            tuple(Evidence(load.lineno, "filled from the checkpoint") for load in loads[:2]),
+            Fix(
+                Safety.UNSAFE,
+                (add_keyword(file, node, 'map_location="cpu"'),),
+                "all tensors of the checkpoint pass through `load_state_dict`",
+            ),
+        )
+
+
+def _fills(name: str, node: ast.Call, file: SourceFile) -> list[ast.Call]:
+    """The `load_state_dict` calls of the same function that are given a part of the checkpoint."""
+    found = []
+    for call in file.calls.calls_in(file.index.function_of(node)):
+        if method_call(call, "load_state_dict") is None or not call.args or call.lineno < node.lineno:
+            continue
+        if any(isinstance(n, ast.Name) and n.id == name for n in (call.args[0], *own_nodes(call.args[0]))):
+            found.append(call)
+    return found

@@ -1,0 +1,1 @@
+"""Tensor operations: loops and chains of calls that one better call replaces."""

@@ -1,0 +1,69 @@
+"""Calls of torch functions, whichever way they are written: `torch.log(x)`, `F.softmax(x)`, `x.log()`."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ptopt.rules.base import SourceFile, has_unpacking, keyword_of
+
+_MODULES = ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "torch.fft")
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One call of a torch function: its first operand, and what is passed after it."""
+
+    name: str
+    call: ast.Call
+    operand: ast.expr
+    rest: tuple[ast.expr, ...]
+    is_method: bool
+
+    def argument(self, position: int, *names: str) -> ast.expr | None:
+        """The argument at `position` after the operand, or under one of `names`."""
+        if position < len(self.rest):
+            return self.rest[position]
+        for name in names:
+            value = keyword_of(self.call, name)
+            if value is not None:
+                return value
+        return None
+
+
+def torch_op(node: ast.AST | None, file: SourceFile, *names: str) -> Op | None:
+    """`node` as a call of one of the torch functions `names`, as a function or as a method, or None."""
+    if not isinstance(node, ast.Call) or has_unpacking(node):
+        return None
+    func = node.func
+    leaf = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    qualified = file.imports.qualified(func) if leaf in names or isinstance(func, ast.Name) else ""
+    if qualified:
+        module, _, name = qualified.rpartition(".")
+        if name not in names or module not in _MODULES:
+            return None
+        operand = node.args[0] if node.args else keyword_of(node, "input")
+        return Op(name, node, operand, tuple(node.args[1:]), False) if operand is not None else None
+    if isinstance(func, ast.Attribute) and leaf in names:
+        return Op(leaf, node, func.value, tuple(node.args), True)
+    return None
+
+
+def same_code(left: ast.AST, right: ast.AST) -> bool:
+    """Are the two expressions written with the same tokens?"""
+    return ast.dump(left) == ast.dump(right)
+
+
+def int_literal(node: ast.expr | None) -> int | None:
+    """Value of an integer literal, also of a negative one."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = int_literal(node.operand)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None
+
+
+def names_in(node: ast.AST) -> frozenset[str]:
+    """The plain names that an expression reads."""
+    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.ops._calls import int_literal, same_code
+from ptopt.source.index import Loop, own_nodes
+
+_GROW = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack", "append"})
+_SHORT = 8  # iterations below which copying is cheap
+_FEW = re.compile(
+    r"layers?\b|blocks?\b|modules?\b|stages?\b|levels?\b|heads?\b|convs?\b|scales?\b|keys\b|items\b|epochs?\b|children"
+    r"|branch|feature_maps|(enc|dec)oders?\b|adapters?\b|views?\b|depth|components?\b|ndim|\.dim\(",
+    re.I,
+)
+_LOADER = re.compile(r"loader|(^|[._])dl\b|batches|dataset|iterator|samples|examples|\bfiles\b|chunks", re.I)
+_PADS = re.compile(r"\bpad(ding|ded)?\b|zeros|ones\(|full\(|\bempty\(|new_zeros", re.I)
+
+
+class CatInLoop(Rule):
+    """A tensor grows by concatenation in a loop.
+
+    ## What it does
+    Finds `x = torch.cat([x, y])` (also `hstack`, `vstack`, `np.concatenate`, `np.append`) in a loop where this is
+    the only thing that happens to `x`, so that it grows with every iteration.
+
+    ## Why it is slow
+    Each call allocates a new tensor and copies everything that was collected so far: n iterations copy on the order
+    of n² elements. A list that is concatenated once copies each element once.
+
+    ## When this is wrong
+    When the loop runs a handful of times, or the work in it dwarfs the copy (a large model that is called once per
+    iteration).
+
+    ## Example
+    ```python
+    preds = torch.empty(0, device=device)
+    for x in loader:
+        preds = torch.cat([preds, model(x)])
+    ```
+
+    ## Use instead
+    ```python
+    preds = []
+    for x in loader:
+        preds.append(model(x))
+    preds = torch.cat(preds)
+    ```
+
+    ## Fix safety
+    None: the collecting list and the final call belong in several places.
+
+    ## Sources
+    - [torch.cat](https://docs.pytorch.org/docs/stable/generated/torch.cat.html)
+    """
+
+    id = "PTO401"
+    name = "cat-in-loop"
+    family = "ops"
+    severity = Severity.MEDIUM
+    triggers = ("cat(", "concat(", "concatenate(", "stack(", "append(")
+    nodes = (ast.Assign,)
+    when_wrong = "the loop runs a handful of times, or the work in it dwarfs the copy"
+
+    VALID = (
+        """
+        for x in loader:
+            preds.append(model(x))
+        preds = torch.cat(preds)
+        """,
+        """
+        for block, skip in zip(self.up, reversed(skips)):
+            x = block(x)
+            x = torch.cat([x, skip], dim=1)
+        """,
+        """
+        for layer in self.layers:
+            features = torch.cat([features, layer(features)], dim=1)
+        """,
+        """
+        for i in range(4):
+            corners = torch.cat([corners, points[i]])
+        """,
+        """
+        for batch in loader:
+            window = torch.cat([window, batch])
+            window = window[-100:]
+        """,
+        """
+        def update(self, k_new):
+            self.k = torch.cat([self.k, k_new], dim=2)
+            return self.k
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            preds = torch.empty(0, device=device)
+            for x in loader:
+                preds = torch.cat([preds, model(x)])  # !
+            """
+        ),
+        Invalid(
+            """
+            scores = None
+            for i, x in enumerate(loader):
+                out = model(x)
+                if scores is None:
+                    scores = out
+                else:
+                    scores = torch.cat((scores, out), dim=0)  # !
+            """
+        ),
+        Invalid(
+            """
+            edges = torch.tensor([], dtype=torch.long)
+            for begin in edge_index.t():
+                for end in neighbours(begin):
+                    edges = torch.cat((edges, torch.tensor([[begin], [end]])), 1)  # !
+            """
+        ),
+        Invalid(
+            """
+            def generate(model, idx, max_new_tokens):
+                for _ in range(max_new_tokens):
+                    probs = F.softmax(model(idx)[:, -1, :], dim=-1)
+                    idx_next = torch.multinomial(probs, num_samples=1)
+                    idx = torch.cat((idx, idx_next), dim=1)  # !
+                return idx
+            """
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup="import torch\nrows = list(torch.randn(1000, 1, 64))",
+        before="result = torch.empty(0, 64)\nfor row in rows:\n    result = torch.cat([result, row])",
+        after="parts = []\nfor row in rows:\n    parts.append(row)\nresult = torch.cat(parts)",
+        scope="the loop, without the work that makes the rows",
+        sizes="1000 iterations, 64 float32 each",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Call):
+            return
+        func = node.value.func
+        leaf = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        if leaf not in _GROW:
+            return
+        target = node.targets[0]
+        parts = _parts(node.value)
+        if not any(_same_place(part, target) for part in parts) or len(parts) < 2:
+            return
+        module = file.imports.qualified(func).rpartition(".")[0]
+        if module not in ("torch", "numpy"):
+            return
+        loops = _growing_loops(node, target, file)
+        if not loops or file.context.rare_guard(node, loops[0]) is not None:
+            return
+        loop = loops[0]
+        name = file.source(target)
+        read = _reads(loop, target, node, file)
+        advice = (
+            f"The loop reads `{name}` as it grows: allocate it at its final size before the loop and write each "
+            "part into its slice."
+            if read
+            else f"Append the parts to a list and call `{file.source(func)}` once after the loop."
+        )
+        yield Problem(
+            node,
+            f"`{name}` is copied whole on every iteration of the loop at line {loop.lineno}, so the copying grows "
+            f"with the square of its length. {advice}",
+            _confidence(node, loops, parts, read, file),
+            (Evidence(loop.lineno, "the loop in which it grows"),),
+        )
+
+
+def _parts(call: ast.Call) -> list[ast.expr]:
+    """What the call joins: the elements of its list, or the two arguments of `np.append`."""
+    first = call.args[0] if call.args else keyword_of(call, "tensors")
+    if isinstance(first, (ast.List, ast.Tuple)):
+        return first.elts
+    return list(call.args[:2]) if isinstance(call.func, ast.Attribute) and call.func.attr == "append" else []
+
+
+def _same_place(part: ast.expr, target: ast.expr) -> bool:
+    if isinstance(part, ast.Name) and isinstance(target, ast.Name):
+        return part.id == target.id
+    if isinstance(part, ast.Attribute) and isinstance(target, ast.Attribute):
+        return part.attr == target.attr and same_code(part.value, target.value)
+    return False
+
+
+def _growing_loops(node: ast.Assign, target: ast.expr, file: SourceFile) -> list[Loop]:
+    """The loops, innermost first, through whose iterations the target does nothing but grow."""
+    growing: list[Loop] = []
+    for loop in file.index.loops_of(node):
+        for other in own_nodes(loop):
+            if isinstance(other, (ast.Name, ast.Attribute)) and isinstance(other.ctx, ast.Store):
+                if _same_place(other, target) and not _starts_it(other, node, file):
+                    return growing
+        growing.append(loop)
+    return growing
+
+
+def _starts_it(store: ast.expr, node: ast.Assign, file: SourceFile) -> bool:
+    """Is the store in the other branch of the `if` around the concatenation, as in `if x is None: x = y`?"""
+    statement = file.index.statement_of(store)
+    if statement is node:
+        return True
+    branch = file.index.parent(node)
+    if not isinstance(branch, ast.If) or file.index.parent(statement) is not branch:
+        if isinstance(statement, ast.Assign) and same_code(statement.targets[0], node.targets[0]):
+            # another self-growth, such as the one for the other kind of batch
+            value = statement.value
+            return isinstance(value, ast.Call) and any(_same_place(p, node.targets[0]) for p in _parts(value))
+        return False
+    return (statement in branch.body) != (node in branch.body)
+
+
+def _reads(loop: Loop, target: ast.expr, node: ast.Assign, file: SourceFile) -> bool:
+    """Does the loop use the tensor while it grows, other than to look whether it has begun?"""
+    own = _parts(node.value) if isinstance(node.value, ast.Call) else []
+    for other in own_nodes(loop):
+        if not isinstance(other, (ast.Name, ast.Attribute)) or not isinstance(other.ctx, ast.Load):
+            continue
+        if not _same_place(other, target) or any(other is part for part in own):
+            continue
+        parent = file.index.parent(other)
+        if isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.Is, ast.IsNot)):
+            continue
+        if not (isinstance(parent, ast.Call) and _is_call(parent, "len")):
+            return True
+    return False
+
+
+def _confidence(
+    node: ast.Assign, loops: list[Loop], parts: list[ast.expr], read: bool, file: SourceFile
+) -> float:
+    target = node.targets[0]
+    loop = loops[0]
+    if isinstance(loop, ast.While) or not _often(loops, file) or not _same_place(parts[0], target):
+        return 0.5  # the number of iterations cannot be told
+    if isinstance(target, ast.Attribute) or all(_PADS.search(file.source(part)) for part in parts[1:]):
+        return 0.5  # a buffer that other methods may read at any time, or one that is filled up
+    if loop.body and isinstance(loop.body[-1], (ast.Return, ast.Break)):
+        return 0.3
+    if read:
+        # Next to the model call that it waits for, the copy matters only where generating is the whole purpose.
+        in_class = file.index.class_of(node) is not None
+        return 0.5 if in_class or not _is_call(loop.iter, "range") or _from_numpy(node, file) else 0.6
+    return 0.65 if _from_numpy(node, file) else 0.75
+
+
+def _from_numpy(node: ast.Assign, file: SourceFile) -> bool:
+    return isinstance(node.value, ast.Call) and file.imports.qualified(node.value.func).startswith("numpy.")
+
+
+def _often(loops: list[Loop], file: SourceFile) -> bool:
+    iterables = [loop.iter for loop in loops if isinstance(loop, (ast.For, ast.AsyncFor))]
+    nested = len(iterables) > 1 and not any(_FEW.search(file.source(i)) for i in iterables)
+    return nested or any(_many(i, file) for i in iterables)
+
+
+def _many(iterable: ast.expr, file: SourceFile) -> bool:
+    """Is the loop known to run often: over a loader, the rows of a tensor, or a range that is not a literal?"""
+    while isinstance(iterable, ast.Call) and isinstance(iterable.func, (ast.Name, ast.Attribute)) and iterable.args:
+        if _is_call(iterable, "range"):
+            stop = iterable.args[1 if len(iterable.args) > 1 else 0]
+            literal = int_literal(stop)
+            return literal >= _SHORT if literal is not None else not _FEW.search(file.source(iterable))
+        if not _is_call(iterable, "enumerate", "tqdm", "zip", "track"):
+            break
+        iterable = iterable.args[0]
+    if file.values.is_tensor(iterable):
+        return True
+    text = file.source(iterable)
+    return bool(_LOADER.search(text)) and not _FEW.search(text)
+
+
+def _is_call(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names

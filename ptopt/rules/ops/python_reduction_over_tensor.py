@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+
+_OVER_ALL = {"sum": ".sum(0)", "max": ".max()", "min": ".min()"}
+_INSTEAD = {**_OVER_ALL, "sorted": ".sort().values", "any": ".any()", "all": ".all()"}
+_BOUND = {"max": "clamp(min=", "min": "clamp(max="}
+
+
+class PythonReductionOverTensor(Rule):
+    """A Python built-in reduces a tensor.
+
+    ## What it does
+    Finds `sum(t)`, `max(t)`, `min(t)`, `sorted(t)`, `any(t)` and `all(t)` where `t` is a tensor, the same over a
+    generator that iterates a tensor, and `max(1, t)` or `min(1, t)`, which compares a tensor with a number.
+
+    ## Why it is slow
+    The built-in takes the tensor apart: it makes a tensor object per element and runs one kernel per comparison or
+    addition; on a GPU each comparison also waits for the device. `max(1, t)` waits once, as `if t > 1` does.
+
+    ## When this is wrong
+    When the tensor has a handful of elements, lies on the CPU, and the code does not run often.
+
+    ## Example
+    ```python
+    longest = max(lengths)
+    count = max(1, mask.sum())
+    ```
+
+    ## Use instead
+    ```python
+    longest = lengths.max()
+    count = mask.sum().clamp(min=1)
+    ```
+
+    ## Fix safety
+    Unsafe: a NaN wins in `.max()` and `.min()`, narrow integers and roundings may differ in `.sum(0)`, and
+    `.clamp` keeps a tensor where the built-in might have returned the number.
+
+    ## Sources
+    - [PyTorch performance tuning guide: avoid unnecessary CPU-GPU synchronization](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO404"
+    name = "python-reduction-over-tensor"
+    family = "ops"
+    severity = Severity.MEDIUM
+    triggers = ("sum(", "max(", "min(", "sorted(", "any(", "all(")
+    nodes = (ast.Call,)
+    when_wrong = "the tensor has a handful of elements, lies on the CPU, and the code does not run often"
+
+    VALID = (
+        """
+        def forward(self, x, mask):
+            losses = [head(x) for head in self.heads]
+            return sum(losses) / max(1, len(losses))
+        """,
+        """
+        width = max(t.shape[-1] for t in tensors)
+        """,
+        """
+        def area(x: torch.Tensor):
+            return max(x.shape[0], 1) * max(x.size(1), 1)
+        """,
+        """
+        total = sum(p.numel() for p in model.parameters())
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def longest(lengths: torch.Tensor):
+                return max(lengths)  # !
+            """,
+            """
+            def longest(lengths: torch.Tensor):
+                return lengths.max()
+            """,
+        ),
+        Invalid(
+            """
+            def loss(parts, targets: torch.Tensor, ignore_index):
+                kept = (targets != ignore_index).sum()
+                return torch.cat(parts).sum() / max(1, kept)  # !
+            """,
+            """
+            def loss(parts, targets: torch.Tensor, ignore_index):
+                kept = (targets != ignore_index).sum()
+                return torch.cat(parts).sum() / kept.clamp(min=1)
+            """,
+        ),
+        Invalid(
+            """
+            labels = logits.argmax(dim=-1)
+            if any(label == 0 for label in labels):  # !
+                skip()
+            """
+        ),
+        Invalid(
+            """
+            weights = torch.ones(n, device=device)
+            total = sum(weights)  # !
+            """,
+            """
+            weights = torch.ones(n, device=device)
+            total = weights.sum(0)
+            """,
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup="import torch\nv = torch.arange(2000.)",
+        before="result = sum(v)",
+        after="result = v.sum(0)",
+        sizes="2000 float32 on the CPU",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.keywords:
+            return
+        name = node.func.id
+        if name not in _INSTEAD or _rebound(name, file):
+            return
+        if len(node.args) == 2 and name in _BOUND:
+            yield from _bounded(node, name, file)
+        elif len(node.args) == 1:
+            yield from _reduced(node, name, file)
+
+
+def _reduced(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
+    iterated = node.args[0]
+    if isinstance(iterated, (ast.GeneratorExp, ast.ListComp)):
+        source = iterated.generators[0].iter
+        if len(iterated.generators) != 1 or not isinstance(source, (ast.Name, ast.Attribute)):
+            return
+        if not isinstance(iterated.elt, (ast.Compare, ast.Name)) or not _is_plain_tensor(source, file):
+            return
+        yield Problem(
+            node,
+            f"{quote(file, node)} takes `{file.source(source)}` apart element by element in Python. "
+            f"Write it on the whole tensor and reduce once with `{_INSTEAD[name]}`.",
+            0.65,
+        )
+        return
+    if not isinstance(iterated, (ast.Name, ast.Attribute, ast.Call)) or not _is_plain_tensor(iterated, file):
+        return
+    edits = (Edit(*file.bounds(node), f"{file.source(iterated)}{_INSTEAD[name]}"),)
+    yield Problem(
+        node,
+        f"`{name}` takes {quote(file, iterated)} apart and runs one kernel per element; on a GPU each comparison also "
+        f"waits for the device. {quote(file, iterated)[:-1]}{_INSTEAD[name]}` is one call.",
+        0.75,
+        fix=Fix(Safety.UNSAFE, edits, "the tensor is one-dimensional and holds no NaN") if name in _OVER_ALL else None,
+    )
+
+
+def _bounded(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
+    first, second = node.args
+    number, tensor = (first, second) if isinstance(first, ast.Constant) else (second, first)
+    if not isinstance(number, ast.Constant) or type(number.value) not in (int, float):
+        return
+    if not _is_plain_tensor(tensor, file) or file.values.of(tensor).device == "cpu":
+        return
+    if not file.uses_accelerator and file.context.forward_of(node) is None and not _returns_loss(node, file):
+        return
+    text = file.source(tensor)
+    simple = isinstance(tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    bound = f"{text}.{_BOUND[name]}{file.source(number)})"
+    yield Problem(
+        node,
+        f"{quote(file, node)} compares a tensor in Python, which waits for the GPU. "
+        f"`.{_BOUND[name]}{file.source(number)})` keeps it on the device.",
+        0.65,
+        fix=Fix(Safety.UNSAFE, (Edit(*file.bounds(node), bound),), f"`{text}` is a tensor on every call")
+        if simple
+        else None,
+    )
+
+
+def _is_plain_tensor(expr: ast.expr, file: SourceFile) -> bool:
+    """A tensor for sure, and not one that a loop variable or an unpacking only might be."""
+    if not file.values.is_tensor(expr):
+        return False
+    if isinstance(expr, ast.Name):
+        binding = file.values.binding_of(expr)
+        return binding is not None and binding.kind in ("assign", "parameter")
+    return True
+
+
+def _returns_loss(node: ast.Call, file: SourceFile) -> bool:
+    statement = file.index.statement_of(node)
+    function = file.index.function_of(node)
+    return isinstance(statement, ast.Return) and function is not None and bool(
+        {"loss", "entropy", "nll"} & set(function.name.split("_"))
+    )
+
+
+def _rebound(name: str, file: SourceFile) -> bool:
+    return name in file.imports.local_names() or bool(file.values.bindings(None, name))

@@ -1,0 +1,1 @@
+"""Optimizers, gradient accumulation, and the wrappers that average gradients over processes."""

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.source.index import FUNCTIONS, Loop, own_nodes
+
+# Any of these tells that somebody decides when gradients are averaged, or that another engine does.
+_HANDLED = re.compile(
+    r"no_sync|accumulate\(|no_backward_sync|require_backward_grad_sync|set_requires_gradient_sync|deepspeed"
+    r"|gradient_accumulation_plugin|GradientAccumulationPlugin|FullyShardedDataParallel|fully_shard|\bFSDP\b|horovod"
+    r"|set_is_last_backward|DistributedFusedAdam|delay_allreduce|DataParallelImpl"
+)
+_DDP = "torch.nn.parallel.DistributedDataParallel"
+
+
+class AccumulationSyncsEveryMicroBatch(Rule):
+    """Gradient accumulation averages the gradients over all processes on every micro-batch.
+
+    ## What it does
+    Finds a model wrapped in `DistributedDataParallel` (or prepared by an `Accelerator`) in a file whose loop steps
+    the optimizer on every k-th backward pass only, without `no_sync()` or `accumulate()`.
+
+    ## Why it is slow
+    DDP averages all gradients during each backward pass. Of k micro-batches only the last needs it, so k - 1 of k
+    transfers of the whole model's gradients are wasted.
+
+    ## When this is wrong
+    When the job runs in a single process, or when memory does not allow unreduced gradients.
+
+    ## Example
+    ```python
+    model = DistributedDataParallel(model)
+    for i, batch in enumerate(loader):
+        (model(batch).loss / k).backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    ```
+
+    ## Use instead
+    ```python
+    model = DistributedDataParallel(model)
+    for i, batch in enumerate(loader):
+        last = (i + 1) % k == 0
+        with nullcontext() if last else model.no_sync():
+            (model(batch).loss / k).backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    ```
+
+    ## Fix safety
+    There is no fix: forward and backward must both move under the context manager.
+
+    ## Sources
+    - [Accelerate: gradient synchronization](https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization)
+    - [DistributedDataParallel.no_sync](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+    """
+
+    id = "PTO705"
+    name = "accumulation-syncs-every-micro-batch"
+    family = "optim"
+    severity = Severity.MEDIUM
+    triggers = ("DistributedDataParallel", "Accelerator(")
+    requires = ("backward",)
+    nodes = (ast.Call,)
+    when_wrong = "the job runs in one process, or memory does not allow unreduced gradients"
+
+    VALID = (
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+        model = DistributedDataParallel(model)
+        for i, batch in enumerate(loader):
+            with nullcontext() if (i + 1) % k == 0 else model.no_sync():
+                model(batch).backward()
+            if (i + 1) % k == 0:
+                optimizer.step()
+        """,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+        model = DistributedDataParallel(model)
+        for i, batch in enumerate(loader):
+            model(batch).backward()
+            optimizer.step()
+            if i % 100 == 0:
+                log(i)
+        """,
+        """
+        for i, batch in enumerate(loader):
+            model(batch).backward()
+            if (i + 1) % k == 0:
+                optimizer.step()
+        """,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+        model = DistributedDataParallel(model)
+        for i, batch in enumerate(loader):
+            d_loss(batch).backward()
+            d_optimizer.step()
+            if i % n_critic == 0:
+                g_loss(batch).backward()
+                g_optimizer.step()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            from torch.nn.parallel import DistributedDataParallel as DDP
+
+            model = DDP(model, device_ids=[rank])
+            for i, batch in enumerate(loader):
+                loss = model(batch).loss / k
+                loss.backward()  # !
+                if (i + 1) % k == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            """
+        ),
+        Invalid(
+            """
+            model = nn.parallel.DistributedDataParallel(model)
+            for batch in loader:
+                for micro in batch.chunk(4):
+                    scaler.scale(model(micro)).backward()  # !
+                scaler.step(optimizer)
+                scaler.update()
+            """
+        ),
+        Invalid(
+            """
+            from accelerate import Accelerator
+
+            accelerator = Accelerator()
+            model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+            for step, batch in enumerate(loader):
+                accelerator.backward(model(batch).loss / args.accumulation_steps)  # !
+                if step % args.accumulation_steps == 0 or step == len(loader) - 1:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call) or not _is_backward(node, file) or _HANDLED.search(file.text):
+            return
+        wrapper = _wrapper(file)
+        if wrapper is None:
+            return
+        loop = next(file.index.loops_of(node), None)
+        step = _later_step(node, loop, file) if loop is not None else None
+        if loop is None or step is None:
+            return
+        accelerate = file.imports.imports("accelerate") and _qualified(wrapper, file).endswith("Accelerator")
+        instead = (
+            "Put the forward and the backward pass under `with accelerator.accumulate(model)`."
+            if accelerate
+            else "Run the forward and the backward pass of all but the last one under `with model.no_sync()`."
+        )
+        yield Problem(
+            node,
+            f"The gradients are averaged over all processes in every backward pass, but the optimizer steps only after "
+            f"several of them (line {step.lineno}). {instead}",
+            0.65 if accelerate else 0.72,
+            (
+                Evidence(wrapper.lineno, "the model's gradients are averaged over processes"),
+                Evidence(step.lineno, "the optimizer step, after several backward passes"),
+            ),
+            cause=loop,
+        )
+
+
+def _is_backward(call: ast.Call, file: SourceFile) -> bool:
+    """A backward pass, or a method of this file that does nothing but one."""
+    func = call.func
+    if not isinstance(func, ast.Attribute):
+        return False
+    return func.attr == "backward" or func.attr == "_backward"
+
+
+def _qualified(call: ast.Call, file: SourceFile) -> str:
+    return file.imports.qualified(call.func)
+
+
+def _wrapper(file: SourceFile) -> ast.Call | None:
+    """The call that wraps the model, unless a switch of the wrapper takes care of the accumulation."""
+    for call in file.index.of_type(ast.Call):
+        name = _qualified(call, file)
+        if name == _DDP or name.endswith("parallel.distributed.DistributedDataParallel"):
+            return call
+        if name in ("accelerate.Accelerator", "accelerate.accelerator.Accelerator"):
+            return None if keyword_of(call, "gradient_accumulation_steps") is not None else call
+    return None
+
+
+def _later_step(backward: ast.Call, loop: Loop, file: SourceFile) -> ast.Call | None:
+    """The optimizer step that follows several runs of `backward` in `loop`."""
+    function = file.index.function_of(backward)
+    guard = _modulo_guard(backward, loop, file)
+    steps = [c for c in file.context.marks_in(function) if _is_step(c) and c.lineno > backward.lineno]
+    if guard is not None or not steps:
+        return None
+    inside = [s for s in steps if file.index.within(s, loop)]
+    if inside:
+        # Every step of the loop must be a rare one, or this backward pass belongs to one that is not.
+        rare = all(_modulo_guard(s, loop, file) is not None for s in inside)
+        return inside[0] if rare else None
+    outer = file.index.enclosing(loop, (ast.For, ast.While))
+    first = steps[0]
+    if outer is None or next(file.index.loops_of(first), None) is not outer or not _loops_over_part(loop, outer, file):
+        return None
+    return first
+
+
+def _is_step(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+
+
+def _modulo_guard(node: ast.AST, loop: Loop, file: SourceFile) -> ast.If | None:
+    """The `if step % k == 0:` between the node and its loop."""
+    for ancestor, child in file.index.ancestors(node):
+        if ancestor is loop or isinstance(ancestor, FUNCTIONS):
+            return None
+        if isinstance(ancestor, ast.If) and child in ancestor.body:
+            if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(ancestor.test)):
+                return ancestor
+    return None
+
+
+def _loops_over_part(loop: Loop, outer: ast.AST, file: SourceFile) -> bool:
+    """Does `loop` run over pieces of what one round of `outer` brings (not over a loader of its own)?"""
+    if not isinstance(loop, ast.For):
+        return False
+    names = {n.id for n in ast.walk(loop.iter) if isinstance(n, ast.Name)}
+    made = {
+        n.id for n in own_nodes(outer) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno <= loop.lineno
+    }
+    return bool(names & made) or bool(re.search(r"accum|micro", ast.unparse(loop.iter), re.I))
+
+

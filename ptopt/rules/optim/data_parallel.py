@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+
+_OFFERED = re.compile(r"DistributedDataParallel|init_process_group|\bDDP\b|accelerate|FSDP|fully_shard")
+_NAMES = frozenset(
+    (
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.data_parallel.DataParallel",
+    )
+)
+
+
+class DataParallel(Rule):
+    """A model is trained on several GPUs with `nn.DataParallel`.
+
+    ## What it does
+    Finds `nn.DataParallel(model)` in a file that trains and that offers no `DistributedDataParallel`.
+
+    ## Why it is slow
+    One Python process drives all GPUs: on every step it copies the weights to each of them, scatters the batch,
+    fights over the interpreter lock during the forward pass and gathers outputs on the first GPU.
+    `DistributedDataParallel` has one process per GPU and exchanges gradients only, behind the backward pass.
+
+    ## When this is wrong
+    When the script must run in one process, or on one GPU only.
+
+    ## Example
+    ```python
+    model = nn.DataParallel(model).cuda()
+    ```
+
+    ## Use instead
+    ```python
+    torch.distributed.init_process_group("nccl")  # start the script with torchrun
+    rank = int(os.environ["LOCAL_RANK"])
+    model = nn.parallel.DistributedDataParallel(model.to(rank), device_ids=[rank])
+    ```
+
+    ## Fix safety
+    There is no fix: the script has to be started with torchrun, and the loader needs a `DistributedSampler`.
+
+    ## Sources
+    - [torch.nn.DataParallel: use DistributedDataParallel instead](https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html)
+    """
+
+    id = "PTO706"
+    name = "data-parallel"
+    family = "optim"
+    severity = Severity.MEDIUM
+    triggers = ("DataParallel",)
+    requires = ("backward", "optim", ".step(")
+    nodes = (ast.Call,)
+    when_wrong = "the script must run in one process, or on one GPU"
+
+    VALID = (
+        """
+        if isinstance(model, nn.DataParallel):
+            model = model.module
+        optimizer.step()
+        """,
+        """
+        if args.distributed:
+            model = nn.parallel.DistributedDataParallel(model)
+        else:
+            model = nn.DataParallel(model)
+        for x, y in loader:
+            criterion(model(x), y).backward()
+            optimizer.step()
+        """,
+        """
+        model = nn.DataParallel(model, device_ids=[0]).cuda()
+        for x, y in loader:
+            criterion(model(x), y).backward()
+            optimizer.step()
+        """,
+        """
+        model = nn.DataParallel(build()).cuda()
+        optimizer = None
+        score = model(images)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            model = nn.DataParallel(model).cuda()  # !
+            for x, y in loader:
+                criterion(model(x), y).backward()
+                optimizer.step()
+            """
+        ),
+        Invalid(
+            """
+            class Trainer:
+                def __init__(self, model, args):
+                    if torch.cuda.device_count() > 1:
+                        model = torch.nn.DataParallel(model)  # !
+                    self.model = model
+
+                def step(self, x, y):
+                    self.criterion(self.model(x), y).backward()
+                    self.optimizer.step()
+            """
+        ),
+        Invalid(
+            """
+            from torch.nn import DataParallel
+
+            generator = DataParallel(generator, device_ids=opt.gpu_ids)  # !
+            loss(generator(z)).backward()
+            optimizer.step()
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call) or file.imports.qualified(node.func) not in _NAMES:
+            return
+        devices = keyword_of(node, "device_ids") or (node.args[1] if len(node.args) > 1 else None)
+        if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:
+            return
+        if _OFFERED.search(file.text):
+            return
+        if not any(file.context.marks_in(f) for f in (None, *file.calls.functions)):
+            return
+        yield Problem(
+            node,
+            "`DataParallel` copies the weights to every GPU on every step and drives all of them from one Python "
+            "process. Wrap the model in `DistributedDataParallel` (one process per GPU, started with torchrun).",
+            0.7,
+        )

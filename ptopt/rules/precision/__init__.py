@@ -1,0 +1,1 @@
+"""Number formats: mixed precision that is missing, misplaced, or wider than needed."""

@@ -1,0 +1,44 @@
+"""Edits that take code away: a statement, a keyword argument."""
+
+from __future__ import annotations
+
+import ast
+
+from ptopt.rules.base import Edit, SourceFile
+
+
+def remove_statement(file: SourceFile, node: ast.AST) -> Edit | None:
+    """Edit that deletes the lines of the statement around `node`.
+
+    None when the statement shares a line with other code, or when its block would be left empty.
+    """
+    statement = file.index.statement_of(node)
+    parent = file.index.parent(statement)
+    blocks = (getattr(parent, field, None) for field in ("body", "orelse", "finalbody"))
+    block = next((b for b in blocks if isinstance(b, list) and statement in b), None)
+    if block is None or len(block) < 2:
+        return None
+    start, end = file.bounds(statement)
+    first = file.offset(statement.lineno, 0)
+    newline = file.data.find(b"\n", end)
+    after = file.data[end : newline if newline != -1 else len(file.data)].strip()
+    if newline == -1 or file.data[first:start].strip() or (after and not after.startswith(b"#")):
+        return None
+    return Edit(first, newline + 1, "")
+
+
+def remove_keyword(file: SourceFile, call: ast.Call, name: str) -> Edit | None:
+    """Edit that deletes the argument `name=...` and one comma; None when a comment stands in the way."""
+    keyword = next((k for k in call.keywords if k.arg == name), None)
+    if keyword is None:
+        return None
+    arguments = sorted([*call.args, *call.keywords], key=lambda n: (n.lineno, n.col_offset))
+    place = arguments.index(keyword)
+    start, end = file.bounds(keyword)
+    if place > 0:
+        start = file.bounds(arguments[place - 1])[1]
+    elif len(arguments) > 1:
+        end = file.bounds(arguments[1])[0]
+    removed = file.data[start:end]
+    brackets = any(c in removed for c in (b"#", b"(", b")"))  # a comment, or an argument in parentheses
+    return None if brackets else Edit(start, end, "")

@@ -1,0 +1,1 @@
+"""Host-device synchronisation: places where the CPU waits for the accelerator."""

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.sync._reads import tensor_of_copy
+
+
+class HostCopyEveryStep(Rule):
+    """A tensor is copied to the host on every training step.
+
+    ## What it does
+    Finds `.cpu()`, `.numpy()` and `.tolist()` on tensors in a loop that trains, or in a function that is one
+    training step, unless a condition makes the copy rare.
+
+    ## Why it is slow
+    The copy waits for every queued kernel, then for the transfer into pageable memory. Meanwhile nothing new is
+    queued, and the GPU idles.
+
+    ## When this is wrong
+    When the copy feeds a library that has no GPU version (an assignment solver, a metric of scikit-learn that the loss
+    needs), or when a replay buffer in host memory is the point of the loop.
+
+    ## Example
+    ```python
+    for x, y in loader:
+        logits = model(x.to(device))
+        loss = F.cross_entropy(logits, y.to(device))
+        loss.backward()
+        optimizer.step()
+        predictions.extend(logits.argmax(1).cpu().tolist())
+    ```
+
+    ## Use instead
+    ```python
+    for x, y in loader:
+        logits = model(x.to(device))
+        loss = F.cross_entropy(logits, y.to(device))
+        loss.backward()
+        optimizer.step()
+        predictions.append(logits.argmax(1))
+    predictions = torch.cat(predictions).tolist()
+    ```
+
+    ## Fix safety
+    No fix: where the values are needed is for the author to say.
+
+    ## Sources
+    - [PyTorch performance tuning guide: avoid unnecessary CPU-GPU synchronization](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO102"
+    name = "host-copy-every-step"
+    family = "sync"
+    severity = Severity.MEDIUM
+    triggers = (".cpu()", ".numpy()", ".tolist()")
+    requires = ("backward", "training_step", "train_step", "compute_loss", ".step(")
+    nodes = (ast.Call,)
+    when_wrong = "the host needs the values on every step, such as for a solver or a metric that has no GPU version"
+
+    VALID = (
+        """
+        for step, (x, y) in enumerate(loader):
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            if step % 100 == 0:
+                history.append(loss.detach().cpu().numpy())
+        """,
+        """
+        for x, y in loader:
+            cost = torch.cdist(model(x.to(device)), y.to(device))
+            rows, columns = linear_sum_assignment(cost.detach().cpu().numpy())
+            loss = cost[rows, columns].mean()
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        def evaluate(model, loader, device):
+            outputs = []
+            with torch.no_grad():
+                for x, _ in loader:
+                    outputs.append(model(x.to(device)).argmax(1).cpu())
+            return torch.cat(outputs)
+        """,
+        """
+        for x, lengths in loader:
+            packed = pack_padded_sequence(x.to(device), lengths.cpu(), batch_first=True)
+            loss = model(packed).mean()
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for x, y in loader:
+                logits = F.softmax(model(x.to(device)), dim=1)
+                loss = F.nll_loss(logits.log(), y.to(device))
+                loss.backward()
+                optimizer.step()
+                predictions.extend(logits.argmax(1).cpu().tolist())  # !
+            """
+        ),
+        Invalid(
+            """
+            for x, y in loader:
+                loss = F.mse_loss(model(x.cuda()), y.cuda())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.detach().cpu().numpy())  # !
+            """
+        ),
+        Invalid(
+            """
+            class Net(pl.LightningModule):
+                def training_step(self, batch, batch_idx):
+                    loss = F.cross_entropy(self(batch.x), batch.y)
+                    self.train_losses.append(loss.detach().cpu())  # !
+                    return loss
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        tensor = tensor_of_copy(node, file)
+        if tensor is None:
+            return
+        step = every_step(node, file)
+        if step is None or _feeds_a_call(node, file):
+            return
+        yield Problem(
+            node,
+            f"{quote(file, node)} copies to the host and makes Python wait for the GPU {step_words(step)}. "
+            "Collect the detached tensor and copy once after the loop, or only on the steps that report it.",
+            0.75 if step.kind == "loop" else 0.65,
+            step_evidence(step, file),
+            cause=step.node,
+        )
+
+
+def _feeds_a_call(node: ast.AST, file: SourceFile) -> bool:
+    """Does the copy, directly or under one name, go into a function other than a container's or a logger's?
+
+    Such a function may well need host memory: `linear_sum_assignment(cost.cpu())`, `replay.add(state.numpy())`.
+    """
+    parent = file.index.parent(node)
+    if isinstance(parent, ast.keyword):
+        parent = file.index.parent(parent)
+    if isinstance(parent, ast.Call):
+        name = parent.func.attr if isinstance(parent.func, ast.Attribute) else ""
+        return name not in ("append", "extend")
+    if isinstance(parent, ast.AugAssign) or isinstance(file.index.statement_of(node), ast.Return):
+        return False
+    return True

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, method_call, quote
+from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.sync._reads import tensor_of_item
+from ptopt.source.context import Step
+from ptopt.source.index import own_nodes
+from ptopt.source.values import is_loss_name
+
+_CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check", re.I)
+_ENVIRONMENT = re.compile(r"(^|[._])envs?$", re.I)
+
+
+class ItemEveryStep(Rule):
+    """A tensor is read back to Python on every training step.
+
+    ## What it does
+    Finds `.item()`, `float(tensor)` and `int(tensor)` in a loop that trains (or in a function that is one
+    training step), unless a condition such as `if step % n == 0` makes the read rare.
+
+    ## Why it is slow
+    CUDA work is queued and runs behind the Python code. Reading a value stops Python until every queued kernel has
+    finished; the GPU then idles while the next step is prepared. The cost is one bubble per read.
+
+    ## When this is wrong
+    When the value is needed at once (a check that stops on NaN, an environment that wants a Python number), when
+    training runs on the CPU, or when a step is so long that the bubble is lost in it.
+
+    ## Example
+    ```python
+    for batch in loader:
+        loss = model(batch).loss
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    ```
+
+    ## Use instead
+    ```python
+    for step, batch in enumerate(loader):
+        loss = model(batch).loss
+        loss.backward()
+        optimizer.step()
+        total += loss.detach()
+        if step % 100 == 0:
+            print(total.item() / (step + 1))
+    ```
+
+    ## Fix safety
+    Unsafe: `total += loss.detach()` leaves a tensor in `total`, to be read where it is reported.
+
+    ## Sources
+    - [PyTorch performance tuning guide: avoid unnecessary CPU-GPU synchronization](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO101"
+    name = "item-every-step"
+    family = "sync"
+    severity = Severity.MEDIUM
+    triggers = (".item()", "float(", "int(")
+    requires = ("backward", "training_step", "train_step", "compute_loss", ".step(")
+    nodes = (ast.Call,)
+    when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"
+
+    VALID = (
+        """
+        for step, (x, y) in enumerate(loader):
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            if step % log_interval == 0:
+                print(loss.item())
+        """,
+        """
+        def validate(model, loader, device):
+            total = 0.0
+            with torch.no_grad():
+                for x, y in loader:
+                    total += F.cross_entropy(model(x.to(device)), y.to(device)).item()
+            return total
+        """,
+        """
+        for x, y in loader:
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            seen += int(x.shape[0])
+        """,
+        """
+        for batch in loader:
+            loss = model(batch.to(device)).loss
+            loss_value = loss.item()
+            if not math.isfinite(loss_value):
+                sys.exit(1)
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        for i in range(iterations):
+            action = policy(torch.as_tensor(state, device=device))
+            state, reward, done, _ = env.step(action.item())
+            loss = update(reward)
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        for epoch in range(epochs):
+            for x, y in loader:
+                loss = F.mse_loss(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+            print(epoch, loss.item())
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+                running += loss.item()  # !
+            """,
+            """
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+                running += loss.detach()
+            """,
+        ),
+        Invalid(
+            """
+            class Trainer:
+                def train_batch(self, batch):
+                    loss = self.criterion(self.model(batch.to(self.device)), batch.y)
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+                    return float(loss)  # !
+            """
+        ),
+        Invalid(
+            """
+            class Net(pl.LightningModule):
+                def training_step(self, batch, batch_idx):
+                    loss = F.cross_entropy(self(batch.x), batch.y)
+                    self.history.append(loss.item())  # !
+                    return loss
+            """
+        ),
+        Invalid(
+            """
+            def accuracy(output, target):
+                return (output.argmax(1) == target).sum().item()  # !
+
+            for x, y in loader:
+                out = model(x.cuda())
+                loss = criterion(out, y.cuda())
+                loss.backward()
+                optimizer.step()
+                correct += accuracy(out, y)
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        read = tensor_of_item(node, file)
+        if read is None:
+            return
+        step = every_step(node, file)
+        if step is None:
+            return
+        yield Problem(
+            node,
+            f"{quote(file, node)} makes Python wait for the GPU {step_words(step)}. "
+            "Keep the value on the device (`.detach()`) and read it only on the steps that report it.",
+            _confidence(node, read, step, file),
+            step_evidence(step, file),
+            _fix(node, read, file),
+            cause=step.node,
+        )
+
+
+def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -> float:
+    text = file.source(step.node)
+    if _CHECKED.search(text):
+        return 0.5  # somebody stops on bad values: the read is likely deliberate
+    if _feeds_environment(node, step, file):
+        return 0.4
+    named = isinstance(tensor, (ast.Name, ast.Attribute)) and is_loss_name(file.source(tensor).rpartition(".")[2])
+    known = file.values.is_tensor(tensor) or named
+    sure = 0.85 if known else 0.7
+    return sure if step.kind == "loop" else sure - 0.05
+
+
+def _feeds_environment(node: ast.AST, step: Step, file: SourceFile) -> bool:
+    """Reinforcement learning: the environment runs on the CPU and wants numbers."""
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("step", "reset")
+        and bool(_ENVIRONMENT.search(file.source(n.func.value)))
+        for n in own_nodes(step.node)
+    )
+
+
+def _fix(node: ast.AST, tensor: ast.expr, file: SourceFile) -> Fix | None:
+    """`total += loss.item()` becomes `total += loss.detach()`."""
+    parent = file.index.parent(node)
+    if not (isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add) and parent.value is node):
+        return None
+    if not isinstance(node, ast.Call) or method_call(node, "item") is None:
+        return None
+    start, end = file.bounds(node)
+    target = file.source(parent.target)
+    return Fix(
+        Safety.UNSAFE,
+        (Edit(file.bounds(tensor)[1], end, ".detach()"),),
+        f"`{target}` becomes a tensor: read it with `.item()` where it is reported",
+    )

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.places import every_step, step_evidence, step_words
+
+_METHODS = frozenset(
+    {"set_postfix", "set_postfix_str", "set_description", "set_description_str", "add_scalar", "add_scalars"}
+    | {"info", "warning", "add_histogram", "write"}
+)
+_LOGGERS = ("log", "wandb", "writer", "tb", "bar", "tqdm", "progress", "board", "logger")
+
+
+class TensorLoggedEveryStep(Rule):
+    """A tensor is printed or logged on every training step.
+
+    ## What it does
+    Finds `print`, loggers, progress bars and experiment trackers that get a tensor in a loop that trains, unless a
+    condition such as `if step % n == 0` makes it rare. `self.log` of Lightning defers the read and is left alone.
+
+    ## Why it is slow
+    To format the tensor, Python waits for every queued kernel, copies the value and does the output, all before the next
+    step is queued.
+
+    ## When this is wrong
+    When steps take seconds, so that one wait is lost in them, or training runs on the CPU.
+
+    ## Example
+    ```python
+    for x, y in loader:
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+        print(f"loss {loss}")
+    ```
+
+    ## Use instead
+    ```python
+    for step, (x, y) in enumerate(loader):
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+        if step % 100 == 0:
+            print(f"loss {loss.item()}")
+    ```
+
+    ## Fix safety
+    No fix: how often to report is for the author to say.
+
+    ## Sources
+    - [PyTorch performance tuning guide: avoid unnecessary CPU-GPU synchronization](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO104"
+    name = "tensor-logged-every-step"
+    family = "sync"
+    severity = Severity.MEDIUM
+    triggers = ("print(", "set_postfix", "set_description", "add_scalar", "add_histogram", ".log(", ".info(")
+    requires = ("backward", "training_step", "train_step", ".step(")
+    nodes = (ast.Call,)
+    when_wrong = "a step takes so long that one wait is lost in it, or training runs on the CPU"
+
+    VALID = (
+        """
+        for step, (x, y) in enumerate(loader):
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            if step % 50 == 0:
+                print(f"loss {loss}")
+        """,
+        """
+        for x, y in loader:
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            print(f"{x.shape[0]} rows, lr {scheduler.get_last_lr()[0]}")
+        """,
+        """
+        class Net(pl.LightningModule):
+            def training_step(self, batch, batch_idx):
+                loss = F.cross_entropy(self(batch.x), batch.y)
+                self.log("loss", loss)
+                return loss
+        """,
+        """
+        for epoch in range(epochs):
+            for x, y in loader:
+                loss = F.mse_loss(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+            print(epoch, loss)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+                print(f"loss {loss:.3f}")  # !
+            """
+        ),
+        Invalid(
+            """
+            for x, y in (pbar := tqdm(loader)):
+                loss = F.cross_entropy(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+                pbar.set_postfix(loss=loss)  # !
+            """
+        ),
+        Invalid(
+            """
+            for step, (x, y) in enumerate(loader):
+                loss = criterion(model(x.cuda()), y.cuda())
+                loss.backward()
+                optimizer.step()
+                writer.add_scalar("train/loss", loss, step)  # !
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call) or not _reports(node, file):
+            return
+        step = every_step(node, file)
+        if step is None:
+            return
+        tensor = next((t for t in _printed(node) if _on_device(t, file)), None)
+        if tensor is None:
+            return
+        yield Problem(
+            node,
+            f"Reporting the tensor {quote(file, tensor)} makes Python wait for the GPU {step_words(step)}. "
+            "Report every N steps instead.",
+            0.75 if step.kind == "loop" else 0.65,
+            step_evidence(step, file),
+            cause=step.node,
+        )
+
+
+def _reports(call: ast.Call, file: SourceFile) -> bool:
+    func = call.func
+    if isinstance(func, ast.Name):
+        return func.id == "print"
+    if not isinstance(func, ast.Attribute):
+        return False
+    receiver = file.source(func.value).lower()
+    if receiver in ("self", "super()"):
+        return False
+    if func.attr == "log":
+        return "wandb" in receiver
+    return func.attr in _METHODS and any(word in receiver for word in _LOGGERS)
+
+
+def _printed(call: ast.Call) -> Iterator[ast.expr]:
+    """What the call formats: arguments, parts of f-strings, values of a dictionary."""
+    for argument in [*call.args, *(k.value for k in call.keywords)]:
+        if isinstance(argument, ast.JoinedStr):
+            yield from (part.value for part in argument.values if isinstance(part, ast.FormattedValue))
+        elif isinstance(argument, ast.Dict):
+            yield from argument.values
+        elif isinstance(argument, ast.Call) and isinstance(argument.func, ast.Attribute) and argument.func.attr == "format":
+            yield from argument.args
+        else:
+            yield argument
+
+
+def _on_device(expr: ast.expr, file: SourceFile) -> bool:
+    value = file.values.of(expr)
+    return value.kind == "tensor" and value.device != "cpu"

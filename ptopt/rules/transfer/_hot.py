@@ -1,0 +1,87 @@
+"""Places where a copy to the device is paid again and again: steps, forward passes, loops over batches."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from ptopt.rules.base import Evidence
+from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.source.file import SourceFile
+from ptopt.source.index import FUNCTIONS, Loop
+
+_BATCHES = re.compile(r"loader|dataloader|batches|timesteps|_iter\b|trainset|data_iterator", re.I)
+_RUNS_ONCE = re.compile(r"^_?(test|demo|main|example|check|run)(_|$)", re.I)  # one step, to show or check something
+_TIMESTEPS = re.compile(r"timesteps", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """Proof that a place runs often: in words for a message, with the lines that show it."""
+
+    kind: str  # "step" | "forward" | "loop"
+    words: str
+    node: ast.AST  # the loop or the function
+    evidence: tuple[Evidence, ...]
+
+
+def hot_place(node: ast.AST, file: SourceFile) -> Hot | None:
+    """Why `node` runs on every step, forward pass or batch; None at set-up, in caches and behind rare guards."""
+    if is_cached(node, file):
+        return None
+    step = every_step(node, file)
+    if step is not None and not _RUNS_ONCE.search(getattr(step.node, "name", "")):
+        return Hot("step", step_words(step), step.node, step_evidence(step, file))
+    loop = batch_loop(node, file)
+    if loop is not None and file.context.rare_guard(node, loop) is None:
+        over = "step" if _TIMESTEPS.search(_iterated(loop, file)) else "batch"
+        words = f"for every {over} of the loop at line {loop.lineno}"
+        return Hot("loop", words, loop, (Evidence(loop.lineno, f"the loop runs once a {over}"),))
+    forward = file.context.forward_of(node)
+    if forward is None or file.context.rare_guard(node) is not None:
+        return None
+    return Hot("forward", f"on every call of `{forward.name}`", forward, (Evidence(forward.lineno, "the forward pass"),))
+
+
+def batch_loop(node: ast.AST, file: SourceFile) -> Loop | None:
+    """The loop over batches or diffusion time steps that runs `node`; None when there is none in its function."""
+    for loop in file.index.loops_of(node):
+        if _BATCHES.search(_iterated(loop, file)):
+            return loop
+    return None
+
+
+def is_cached(node: ast.AST, file: SourceFile) -> bool:
+    """Is the value kept for later: in an attribute or a table that a test says is still empty?"""
+    statement = file.index.statement_of(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    kept = any(isinstance(t, (ast.Attribute, ast.Subscript)) for t in targets)
+    function = file.index.function_of(node)
+    if function is not None and any("cache" in file.source(d) for d in function.decorator_list):
+        return True
+    return kept and file.index.enclosing(statement, (ast.If,)) is not None
+
+
+def bound_in(root: ast.AST) -> frozenset[str]:
+    """Names, and names of attributes, that the code under `root` binds or changes by subscript."""
+    names: set[str] = set()
+    for node in ast.walk(root):
+        if isinstance(node, FUNCTIONS):
+            names.add(node.name)
+        elif isinstance(node, ast.AugAssign):
+            names.add(_last_name(node.target))
+        elif isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            names.add(_last_name(node))
+    return frozenset(names)
+
+
+def _last_name(node: ast.AST) -> str:
+    while isinstance(node, (ast.Subscript, ast.Starred)):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _iterated(loop: Loop, file: SourceFile) -> str:
+    return file.source(loop.test if isinstance(loop, ast.While) else loop.iter)
+

@@ -1,0 +1,162 @@
+"""Tensors built from Python values: `torch.tensor(data)` and how it gets to the device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptopt.rules.base import has_unpacking, keyword_of
+from ptopt.rules.moves import Move, is_accelerator, move_of
+from ptopt.rules.transfer._hot import Hot, bound_in
+from ptopt.source.file import SourceFile
+from ptopt.source.index import FUNCTIONS
+
+LEGACY_DTYPES = {
+    "Tensor": "float32",
+    "FloatTensor": "float32",
+    "DoubleTensor": "float64",
+    "HalfTensor": "float16",
+    "LongTensor": "int64",
+    "IntTensor": "int32",
+    "BoolTensor": "bool",
+}
+# The tensor may as well be born on the device when only these stand between its factory and the move.
+_BETWEEN = frozenset({"unsqueeze", "view", "reshape", "flatten", "squeeze", "long", "float", "half", "bool", "int"})
+_CHANGES_LIST = frozenset("append extend insert pop remove clear sort reverse update add setdefault appendleft".split())
+_PURE_BUILTINS = frozenset({"len", "float", "int", "bool", "list", "tuple", "range", "sorted", "max", "min", "sum", "abs", "round"})
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A tensor made of Python data. `node` is the whole expression, the move included."""
+
+    node: ast.Call
+    factory: ast.Call
+    data: ast.expr
+    device: str  # source text
+    move: Move | None  # None: the factory call names the device
+    legacy: str  # dtype that a legacy constructor implies, "" for `tensor` and `as_tensor`
+    reshaped: bool = False  # between the factory and the move stand methods such as `view`
+
+
+def made_of(node: ast.AST, file: SourceFile) -> Made | None:
+    """The tensor that `node` builds from Python data and puts on a device, or None."""
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda"):
+        factory = factory_behind(node.func.value)
+        if factory is None or not _is_factory(factory, file):
+            return None
+        if keyword_of(factory, "device") is not None:
+            return None
+        move = move_of(node, file)
+        return _made(node, factory, move.device, move, file) if move is not None else None
+    device = keyword_of(node, "device")
+    if device is None or not _is_factory(node, file) or not is_accelerator(device, file):
+        return None
+    return _made(node, node, file.source(device), None, file)
+
+
+def factory_behind(tensor: ast.expr) -> ast.Call | None:
+    """The call that makes the tensor, behind methods that only rearrange or cast it."""
+    while isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr in _BETWEEN:
+        if not isinstance(tensor.func.value, ast.Call):
+            break
+        tensor = tensor.func.value
+    return tensor if isinstance(tensor, ast.Call) else None
+
+
+def _is_factory(call: ast.Call, file: SourceFile) -> bool:
+    leaf = _leaf(call)
+    return leaf in ("tensor", "as_tensor", *LEGACY_DTYPES) and file.imports.qualified(call.func) == f"torch.{leaf}"
+
+
+def _made(node: ast.Call, factory: ast.Call, device: str, move: Move | None, file: SourceFile) -> Made | None:
+    if not factory.args or has_unpacking(factory) or keyword_of(factory, "requires_grad") is not None:
+        return None
+    data = factory.args[0]
+    legacy = LEGACY_DTYPES.get(_leaf(factory), "")
+    if legacy and not isinstance(data, (ast.List, ast.ListComp, ast.Tuple)):
+        return None  # `torch.Tensor(5)` is a size, `torch.Tensor(t)` an alias
+    if isinstance(data, ast.List) and not data.elts:
+        return None  # nothing to copy
+    if file.values.of(data).kind in ("tensor", "tensors", "array"):
+        return None
+    reshaped = move is not None and move.tensor is not factory
+    return Made(node, factory, data, device, move, legacy, reshaped)
+
+
+def _leaf(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def number(node: ast.expr) -> bool:
+    """Is it a number written out: `0`, `-1.5`, `True`, `float("inf")`?"""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        return number(node.operand)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "float" and isinstance(node.args[0], ast.Constant)
+    return isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float))
+
+
+def written_out(node: ast.expr) -> bool:
+    """Is it made of numbers written out, in lists or not?"""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return bool(node.elts) and all(written_out(e) for e in node.elts)
+    return number(node)
+
+
+def is_constant(made: Made, hot: Hot, file: SourceFile) -> bool:
+    """Is the data proven to be the same on every pass of the hot place?"""
+    if written_out(made.data):
+        return True
+    names = list(_names(made.data))
+    if not names or not all(_is_plain(n) for n in ast.walk(made.data)):
+        return False
+    if isinstance(hot.node, FUNCTIONS):
+        cls = file.index.class_of(hot.node)
+        return all(_is_global(n) or (cls is not None and _set_at_init(n, cls)) for n in names)
+    bound = bound_in(hot.node) | _mutated_in(hot.node)
+    inner = file.index.function_of(made.node) is file.index.function_of(hot.node)
+    return inner and not any(n.attr in bound if isinstance(n, ast.Attribute) else n.id in bound for n in names)
+
+
+def _is_plain(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _PURE_BUILTINS
+    return not isinstance(node, (ast.NamedExpr, ast.Await, ast.Yield, ast.comprehension, ast.Lambda))
+
+
+def _names(root: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
+    for node in ast.walk(root):
+        if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id not in _PURE_BUILTINS):
+            yield node
+
+
+def _mutated_in(root: ast.AST) -> frozenset[str]:
+    """Names of lists and tables that the code under `root` changes by a method."""
+    names: set[str] = set()
+    for node in ast.walk(root):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES_LIST:
+            base = node.func.value
+            names.add(base.attr if isinstance(base, ast.Attribute) else base.id if isinstance(base, ast.Name) else "")
+    return frozenset(names)
+
+
+def _is_global(name: ast.Name | ast.Attribute) -> bool:
+    """Is it written like a module's constant: `IMAGENET_MEAN`?"""
+    return isinstance(name, ast.Name) and name.id.isupper() and len(name.id) > 2
+
+
+def _set_at_init(name: ast.Name | ast.Attribute, cls: ast.ClassDef) -> bool:
+    """Is it `self`, or an attribute of `self` that only `__init__` gives a value?"""
+    if isinstance(name, ast.Name):
+        return name.id == "self"
+    if not (isinstance(name.value, ast.Name) and name.value.id == "self"):
+        return False
+    methods = [m for m in cls.body if isinstance(m, FUNCTIONS)]
+    inits = [m for m in methods if m.name == "__init__"]
+    others = [m for m in methods if m.name != "__init__"]
+    changed = any(name.attr in bound_in(m) | _mutated_in(m) for m in others)
+    return not changed and any(name.attr in bound_in(m) for m in inits)

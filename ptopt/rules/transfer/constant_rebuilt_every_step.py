@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, keyword_of, quote, replace_node
+from ptopt.rules.transfer._hot import Hot, hot_place
+from ptopt.rules.transfer._python_data import Made, is_constant, made_of, number
+from ptopt.source.index import LOOPS
+
+_TELLS = re.compile(r"^(print|warn|warnings\.|log)")
+
+
+class ConstantRebuiltEveryStep(Rule):
+    """The same tensor is built from Python values and copied to the device again on every step.
+
+    ## What it does
+    Finds `torch.tensor(data, device=device)` in a training loop, a denoising loop or a `forward` where the data is
+    proven not to change: numbers written out, names that the loop does not bind, attributes that only `__init__` sets.
+
+    ## Why it is slow
+    `torch.tensor` builds the values in host memory and copies them to the device from pageable memory. Python waits
+    for that copy, and with it for the kernels queued before. A number can be filled in by a kernel without a copy,
+    and a table can be copied once.
+
+    ## When this is wrong
+    When the code runs on the CPU only, or under `torch.compile` or a CUDA graph, where the constant becomes part of
+    the graph.
+
+    ## Example
+    ```python
+    for t in timesteps:
+        guidance = torch.tensor([guidance_scale], device=device)
+        noise = model(latents, t, guidance)
+    ```
+
+    ## Use instead
+    ```python
+    guidance = torch.tensor([guidance_scale], device=device)
+    for t in timesteps:
+        noise = model(latents, t, guidance)
+    ```
+
+    ## Fix safety
+    Safe for a number written out: `torch.full` gives the same tensor without a copy. Unsafe for a variable, which
+    may be a NumPy scalar with a data type of its own. Moving the line out of the loop is left to the author.
+
+    ## Sources
+    - [PyTorch performance tuning guide: create tensors directly on the target device](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO203"
+    name = "constant-rebuilt-every-step"
+    family = "transfer"
+    triggers = ("tensor(", "Tensor(")
+    requires = ("device", "cuda")
+    nodes = (ast.Call,)
+    when_wrong = "the code runs on the CPU only, or under `torch.compile`, which keeps the constant in the graph"
+
+    VALID = (
+        """
+        class Net(nn.Module):
+            def __init__(self, mean, device):
+                super().__init__()
+                self.mean = torch.tensor([0.485, 0.456, 0.406], device=device)
+        """,
+        """
+        guidance = torch.tensor([guidance_scale], device=device)
+        for t in timesteps:
+            latents = scheduler.step(model(latents, t, guidance), t, latents)
+        """,
+        """
+        for i, t in enumerate(timesteps):
+            weights = [w * i for w in base]
+            latents = model(latents, t, torch.tensor(weights, device=device))
+        """,
+        """
+        class Net(nn.Module):
+            def set_scales(self, scales):
+                self.scales = scales
+
+            def forward(self, x):
+                return x * torch.tensor(self.scales, device=x.device)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for i, t in enumerate(timesteps):
+                guidance = torch.tensor([guidance_scale], device=device, dtype=torch.float32)  # !
+                latents = scheduler.step(model(latents, t, guidance), t, latents)
+            """,
+            """
+            for i, t in enumerate(timesteps):
+                guidance = torch.full((1,), guidance_scale, device=device, dtype=torch.float32)
+                latents = scheduler.step(model(latents, t, guidance), t, latents)
+            """,
+        ),
+        Invalid(
+            """
+            class Net(nn.Module):
+                def __init__(self, indices):
+                    super().__init__()
+                    self.indices = list(indices)
+                    self.linear = nn.Linear(8, 8)
+
+                def forward(self, x):
+                    return self.linear(x).index_select(1, torch.tensor(self.indices, device=x.device))  # !
+            """
+        ),
+        Invalid(
+            """
+            for images, labels in loader:
+                images = images.cuda()
+                mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1).cuda()  # !
+                scale = torch.tensor([0.229, 0.224, 0.225]).cuda()  # !
+                loss = criterion(model((images - mean) * scale), labels.cuda())
+                loss.backward()
+                optimizer.step()
+            """
+        ),
+        Invalid(
+            """
+            for images, labels in loader:
+                penalty = torch.tensor(0.0).to(device)  # !
+                loss = criterion(model(images.to(device)), labels.to(device)) + penalty
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels in loader:
+                penalty = torch.zeros((), device=device)
+                loss = criterion(model(images.to(device)), labels.to(device)) + penalty
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        made = made_of(node, file)
+        hot = hot_place(node, file) if made is not None else None
+        if made is None or hot is None or not is_constant(made, hot, file):
+            return
+        fill = _fill(made, file)
+        yield Problem(
+            node,
+            f"{quote(file, node)} has the same value {hot.words}, and is copied from Python to the device each time; "
+            f"the copy makes Python wait. {_advice(made, hot, fill)}",
+            _confidence(node, hot, file),
+            hot.evidence,
+            _fix(made, fill, file),
+            cause=hot.node,
+        )
+
+
+def _advice(made: Made, hot: Hot, fill: str) -> str:
+    if hot.kind == "forward":
+        once = "build it once in `__init__` with `register_buffer(..., persistent=False)`"
+    else:
+        once = "build it once before the loop" if isinstance(hot.node, LOOPS) else "build it once, before training starts"
+    if not fill:
+        return f"{once[0].upper()}{once[1:]}."
+    if number(made.data):
+        return f"`{fill}` fills it on the device without a copy."
+    return f"`{fill}` fills it on the device without a copy; or {once}."
+
+
+def _confidence(node: ast.AST, hot: Hot, file: SourceFile) -> float:
+    if isinstance(file.index.parent(node), ast.Return) or _fallback(node, file):
+        return 0.5  # the value for an empty batch
+    if hot.kind == "loop":
+        return 0.8
+    return 0.7 if hot.kind == "step" else 0.65
+
+
+def _fallback(node: ast.AST, file: SourceFile) -> bool:
+    """Is it the `else` of a conditional expression, or in a branch that prints or warns?"""
+    for ancestor, child in file.index.ancestors(node):
+        if isinstance(ancestor, ast.IfExp) and child is ancestor.orelse:
+            return True
+        if isinstance(ancestor, ast.If):
+            branch = ancestor.body if child in ancestor.body else ancestor.orelse
+            return any(_TELLS.search(file.source(s.value)) for s in branch if isinstance(s, ast.Expr))
+    return False
+
+
+def _fill(made: Made, file: SourceFile) -> str:
+    """The `torch.full` call that makes the same tensor without a copy, or "" when the data is no single number."""
+    if made.legacy or made.reshaped or (made.move is not None and not made.move.plain):
+        return ""
+    if not isinstance(made.factory.func, ast.Attribute):
+        return ""
+    data, shape = made.data, "()"
+    if isinstance(data, (ast.List, ast.Tuple)) and len(data.elts) == 1:
+        data, shape = data.elts[0], "(1,)"
+    if not number(data) and not isinstance(data, (ast.Name, ast.Attribute)):
+        return ""
+    if not number(data) and file.values.of(data).kind not in ("", "scalar"):
+        return ""
+    if not number(data) and shape == "()":
+        return ""  # a variable may hold a list
+    dtype = keyword_of(made.factory, "dtype")
+    if dtype is None and len(made.factory.args) > 1:
+        return ""
+    names = [file.source(dtype)] if dtype is not None else []
+    if made.move is not None and made.move.dtype:
+        names.append(made.move.dtype)
+    value = data.value if isinstance(data, ast.Constant) else None
+    if len(names) > 1 or (made.move is not None and made.move.dtype and not _whole(value)):
+        return ""  # a value cast twice may be rounded twice
+    known = isinstance(value, float) or (names and isinstance(value, int))  # a float is what `zeros` gives anyway
+    leaf = {0: "zeros", 1: "ones"}.get(value) if known and isinstance(value, (int, float)) else None
+    start = f"{leaf}({shape}" if leaf else f"full({shape}, {file.source(data)}"
+    ending = "".join(f", dtype={name}" for name in names)
+    return f"{file.source(made.factory.func.value)}.{start}, device={made.device}{ending})"
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, (int, float)) and float(value).is_integer()
+
+
+def _fix(made: Made, fill: str, file: SourceFile) -> Fix | None:
+    if not fill:
+        return None
+    data = made.data.elts[0] if isinstance(made.data, (ast.List, ast.Tuple)) else made.data
+    edits = (replace_node(file, made.node, fill),)
+    if number(data):
+        return Fix(Safety.SAFE, edits)
+    return Fix(Safety.UNSAFE, edits, f"`{file.source(data)}` is a Python number")

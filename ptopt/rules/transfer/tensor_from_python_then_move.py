@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, add_keyword, quote
+from ptopt.rules.transfer._hot import hot_place
+from ptopt.rules.transfer._python_data import Made, is_constant, made_of
+
+
+class TensorFromPythonThenMove(Rule):
+    """A tensor is built from Python values on the CPU and moved to the device by a second call.
+
+    ## What it does
+    Finds `torch.tensor(values).to(device)` and legacy forms such as `torch.FloatTensor([..]).cuda()` in training
+    steps, forward passes and loops over batches. A value that never changes is `constant-rebuilt-every-step`.
+
+    ## Why it is slow
+    A CPU tensor is made, kept and dropped, and one more call is dispatched. The values then cross the bus from
+    pageable memory, and Python waits for the copy.
+
+    ## When this is wrong
+    When the code only runs on the CPU, or when the CPU tensor is wanted for itself.
+
+    ## Example
+    ```python
+    for images, targets in loader:
+        targets[:, 2:] *= torch.Tensor([width, height, width, height]).to(device)
+    ```
+
+    ## Use instead
+    ```python
+    for images, targets in loader:
+        targets[:, 2:] *= torch.tensor([width, height, width, height], dtype=torch.float32, device=device)
+    ```
+
+    ## Fix safety
+    Safe for `torch.tensor` and `torch.as_tensor`: the same values on the same device. Unsafe for legacy
+    constructors, which take their data type from a global default.
+
+    ## Sources
+    - [PyTorch performance tuning guide: create tensors directly on the target device](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO202"
+    name = "tensor-from-python-then-move"
+    family = "transfer"
+    severity = Severity.LOW
+    triggers = ("tensor(", "Tensor(")
+    requires = (".to(", ".cuda(")
+    nodes = (ast.Call,)
+    when_wrong = "the code only runs on the CPU"
+
+    VALID = (
+        """
+        class Net(nn.Module):
+            def __init__(self, weights, device):
+                super().__init__()
+                self.weights = torch.tensor(weights).to(device)
+        """,
+        """
+        for images, labels in loader:
+            lengths = torch.tensor([len(x) for x in images], device=device)
+            loss = criterion(model(images.to(device), lengths), labels.to(device))
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        for images, labels in loader:
+            state = torch.Tensor(labels).to(device)
+            scale = torch.tensor(len(images)).to(torch.float16)
+            loss = criterion(model(images.to(device)) * scale, state)
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for images, labels in loader:
+                lengths = torch.tensor([len(x) for x in images]).to(device)  # !
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels in loader:
+                lengths = torch.tensor([len(x) for x in images], device=device)
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            for images, targets in tqdm(loader):
+                height, width = images.shape[2:]
+                targets[:, 2:] *= torch.Tensor([width, height, width, height]).to(device)  # !
+                evaluate(model(images.to(device)), targets)
+            """,
+            """
+            for images, targets in tqdm(loader):
+                height, width = images.shape[2:]
+                targets[:, 2:] *= torch.tensor([width, height, width, height], dtype=torch.float32, device=device)
+                evaluate(model(images.to(device)), targets)
+            """,
+        ),
+        Invalid(
+            """
+            class Net(nn.Module):
+                def forward(self, x, sizes):
+                    sizes = torch.as_tensor([s + 1 for s in sizes], dtype=torch.long).unsqueeze(0).cuda()  # !
+                    return self.embed(sizes) + x
+            """,
+            """
+            class Net(nn.Module):
+                def forward(self, x, sizes):
+                    sizes = torch.as_tensor([s + 1 for s in sizes], dtype=torch.long, device="cuda").unsqueeze(0)
+                    return self.embed(sizes) + x
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")):
+            return
+        made = made_of(node, file)
+        if made is None or made.move is None or made.move.non_blocking:
+            return
+        hot = hot_place(node, file)
+        if hot is None or is_constant(made, hot, file):
+            return
+        yield Problem(
+            node,
+            f"{quote(file, node)} makes a CPU tensor and moves it in a second call, {hot.words}; Python waits for the "
+            f"copy. Pass `device={made.device}` to the factory, and keep values that do not change out of here.",
+            {"step": 0.7, "loop": 0.65, "forward": 0.62}[hot.kind],
+            hot.evidence,
+            _fix(made, file),
+            cause=hot.node,
+        )
+
+
+def _fix(made: Made, file: SourceFile) -> Fix | None:
+    """Puts `device=` into the factory call and drops the move."""
+    move, factory = made.move, made.factory
+    if move is None or not move.plain or (made.legacy and not isinstance(factory.func, ast.Attribute)):
+        return None
+    keyword, rest = f"device={made.device}", ""
+    if made.legacy and isinstance(factory.func, ast.Attribute):
+        keyword = f"dtype={file.source(factory.func.value)}.{made.legacy}, {keyword}"
+    if move.dtype:
+        rest = f".to({move.dtype})"
+    edits = [add_keyword(file, factory, keyword), Edit(file.bounds(move.tensor)[1], file.bounds(move.call)[1], rest)]
+    if not made.legacy:
+        return Fix(Safety.SAFE, tuple(edits))
+    end = file.bounds(factory.func)[1]
+    leaf = file.source(factory.func).rpartition(".")[2]
+    edits.append(Edit(end - len(leaf), end, "tensor"))
+    return Fix(Safety.UNSAFE, tuple(edits), "the list holds numbers, and the default data type was not changed")

@@ -1,0 +1,66 @@
+"""Functions of one file and who calls whom, as far as names tell."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index
+
+
+class CallGraph:
+    """Calls grouped by the function they run in, and resolved to functions of the same file."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._plain: dict[str, FunctionNode] = {}
+        self._methods: defaultdict[str, list[FunctionNode]] = defaultdict(list)
+        self._calls: defaultdict[FunctionNode | None, list[ast.Call]] = defaultdict(list)
+        self._callers: defaultdict[FunctionNode, list[ast.Call]] = defaultdict(list)
+        self.functions: tuple[FunctionNode, ...] = tuple(
+            index.of_type(ast.FunctionDef, ast.AsyncFunctionDef)
+        )
+        for function in self.functions:
+            if isinstance(index.parent(function), ast.ClassDef):
+                self._methods[function.name].append(function)
+            else:
+                self._plain.setdefault(function.name, function)
+        for call in index.of_type(ast.Call):
+            owner = index.function_of(call)
+            self._calls[owner].append(call)
+            target = self.resolve(call)
+            if target is not None and target is not owner:
+                self._callers[target].append(call)
+
+    def resolve(self, call: ast.Call) -> FunctionNode | None:
+        """The function of this file that `call` runs, or None.
+
+        `f()` is a plain function, `self.f()` a method of the same class; `obj.f()` is a method when only one
+        class of the file has it.
+        """
+        func = call.func
+        if isinstance(func, ast.Name):
+            return self._plain.get(func.id)
+        if not isinstance(func, ast.Attribute):
+            return None
+        methods = self._methods.get(func.attr)
+        if not methods:
+            return None
+        if isinstance(func.value, ast.Name) and func.value.id in ("self", "cls"):
+            owner = self._index.class_of(call)
+            own = [m for m in methods if self._index.parent(m) is owner]
+            return own[0] if own else None
+        return methods[0] if len(methods) == 1 and not func.attr.startswith("__") else None
+
+    def calls_in(self, function: FunctionNode | None) -> list[ast.Call]:
+        """Calls that run in the function itself (None: at module level), in source order."""
+        return self._calls.get(function, [])
+
+    def callers(self, function: FunctionNode) -> list[ast.Call]:
+        return self._callers.get(function, [])
+
+    def method(self, cls: ast.ClassDef, name: str) -> FunctionNode | None:
+        for stmt in cls.body:
+            if isinstance(stmt, FUNCTIONS) and stmt.name == name:
+                return stmt
+        return None

@@ -1,0 +1,364 @@
+"""Where am I: in a training step, an evaluation loop, a forward pass, a dataset item, behind a rare guard?"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from ptopt.source.calls import CallGraph
+from ptopt.source.imports import Imports
+from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, LOOPS, FunctionNode, Index, Loop, own_nodes
+
+_BACKWARD = frozenset({"backward", "manual_backward"})
+_OPTIMIZER = re.compile(r"optim|(^|_)opts?(_|$|\d)|scaler|(^|_)engine$", re.I)
+_STEP_NAMES = frozenset({"training_step", "train_step", "compute_loss", "training_step_and_backward", "optimize_parameters"})
+_EVAL_HOOKS = frozenset({"validation_step", "test_step", "predict_step", "prediction_step", "on_validation_epoch_end"})
+_EVAL_NAME = re.compile(
+    r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing|predict|prediction|infer|inference)"
+    r"(_|$|\d)",
+    re.I,
+)
+_EVAL_DATA = re.compile(r"(^|_)(val|valid|validation|eval|evaluation|test|dev|predict)(_|$)|(val|test|eval)_?(loader|dl|iter|set)", re.I)
+_EPOCH = re.compile(r"epoch", re.I)
+# Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
+_RARE_NAME = re.compile(
+    r"debug|verbose|(^|_)log|logging|print|rank|main_process|is_main|master|is_local|zero_process|coordinator"
+    r"|profil|visual|plot|save|ckpt|checkpoint|(^|_)eval|(^|_)valid|(^|_)val($|_)|dry_?run|wandb|tensorboard|tb_|writer"
+    r"|display|first|should_|report|dump|summary|nan|isinf|isfinite|finite|diverg|early|patience|(^|_)best"
+    r"|dist_avail|measure|timing|histogram|interval|every|frequency|freq$",
+    re.I,
+)
+_ACCUMULATION = re.compile(r"accum|micro|update_freq|iters_to", re.I)
+_NO_GRAD = re.compile(r"no_?grad|inference_mode|eval_mode", re.I)
+_LAST = re.compile(r"(^|_)(last|final)(_|$)", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Proof that a node runs on every training step."""
+
+    kind: str  # "loop": a loop around it; "function": the function it stands in is the step
+    node: Loop | FunctionNode
+    mark: ast.AST  # the call that makes it a training step
+    full_batch: bool = False  # the loop runs over epochs and holds the step itself
+
+    @property
+    def line(self) -> int:
+        return int(getattr(self.mark, "lineno", self.node.lineno))
+
+
+class Context:
+    """Answers about places in one file. Everything is computed on demand and remembered."""
+
+    def __init__(self, index: Index, imports: Imports, calls: CallGraph) -> None:
+        self._index = index
+        self._imports = imports
+        self._calls = calls
+        self._marks: dict[FunctionNode | None, list[ast.Call]] = {}
+        self._trains: dict[FunctionNode, str] = {}
+        self._grad_off: dict[FunctionNode, bool] = {}
+        self._stepped: dict[FunctionNode, Step | None] = {}
+
+    # -- training --------------------------------------------------------------------------------------
+
+    def is_training_mark(self, call: ast.Call) -> bool:
+        """`loss.backward()`, `accelerator.backward(loss)`, `optimizer.step()`, `scaler.step(optimizer)`, ..."""
+        func = call.func
+        if not isinstance(func, ast.Attribute):
+            return False
+        if func.attr in _BACKWARD:
+            return not (isinstance(func.value, ast.Call) and _name(func.value.func) == "super")
+        return func.attr == "step" and bool(_OPTIMIZER.search(_name(func.value)))
+
+    def marks_in(self, function: FunctionNode | None) -> list[ast.Call]:
+        known = self._marks.get(function)
+        if known is None:
+            known = [c for c in self._calls.calls_in(function) if self.is_training_mark(c)]
+            self._marks[function] = known
+        return known
+
+    def trains(self, function: FunctionNode) -> str:
+        """"loop": holds a whole training loop; "step": does one step; "": does not train."""
+        known = self._trains.get(function)
+        if known is not None:
+            return known
+        self._trains[function] = ""  # recursion ends here
+        answer = ""
+        for call in self._calls.calls_in(function):
+            looped = next(self._index.loops_of(call), None) is not None
+            if self.is_training_mark(call):
+                answer = "loop" if looped else answer or "step"
+            else:
+                target = self._calls.resolve(call)
+                inner = self.trains(target) if target is not None else ""
+                if inner:
+                    answer = "loop" if looped or inner == "loop" else answer or "step"
+        self._trains[function] = answer
+        return answer
+
+    def step_mark(self, loop: Loop) -> ast.Call | None:
+        """The call that makes `loop` a training step loop: it backpropagates or steps once an iteration."""
+        function = self._index.function_of(loop)
+        for call in self._calls.calls_in(function):
+            if next(self._index.loops_of(call), None) is not loop:
+                continue
+            if self.is_training_mark(call):
+                return call
+            target = self._calls.resolve(call)
+            if target is not None and self.trains(target) == "step":
+                return call
+        return None
+
+    def training_step(self, node: ast.AST) -> Step | None:
+        """Proof that `node` runs on each training step, or None. Guards are `rare_guard`'s business."""
+        function = self._index.function_of(node)
+        for loop in self._index.loops_of(node):
+            mark = self.step_mark(loop)
+            if mark is not None:
+                whole = isinstance(loop, ast.For) and bool(_EPOCH.search(_text(loop.target)))
+                return Step("loop", loop, mark, full_batch=whole)
+            if self.is_eval_loop(loop):
+                return None
+        return self._step_function(function) if function is not None else None
+
+    def _step_function(self, function: FunctionNode) -> Step | None:
+        if function in self._stepped:
+            return self._stepped[function]
+        self._stepped[function] = None
+        step: Step | None = None
+        marks = [m for m in self.marks_in(function) if next(self._index.loops_of(m), None) is None]
+        in_class = isinstance(self._index.parent(function), ast.ClassDef)
+        if marks and self.trains(function) == "step":
+            step = Step("function", function, marks[0])
+        elif in_class and function.name in _STEP_NAMES:
+            step = Step("function", function, function)
+        elif not self.is_eval_function(function):
+            for call in self._calls.callers(function):
+                outer = self.training_step(call)
+                if outer is not None and self.rare_guard(call, outer.node) is None:
+                    step = Step("function", function, call, outer.full_batch)
+                    break
+        self._stepped[function] = step
+        return step
+
+    # -- evaluation, forward, data ---------------------------------------------------------------------
+
+    def is_eval_loop(self, loop: Loop) -> bool:
+        """A loop over validation or test data that never trains."""
+        if not isinstance(loop, (ast.For, ast.AsyncFor)) or not _EVAL_DATA.search(_text(loop.iter)):
+            return False
+        return self.step_mark(loop) is None
+
+    def is_eval_function(self, function: FunctionNode) -> bool:
+        """Named like an evaluation, or a framework's evaluation hook; does not train."""
+        named = function.name in _EVAL_HOOKS or bool(_EVAL_NAME.search(function.name))
+        return named and not self.trains(function)
+
+    def forward_of(self, node: ast.AST) -> FunctionNode | None:
+        """The `forward` of a module that runs `node`: the function around it, or one that calls that."""
+        function = self._index.function_of(node)
+        if function is None:
+            return None
+        cls = self._index.parent(function)
+        if not isinstance(cls, ast.ClassDef):
+            return None
+        if function.name == "forward":
+            return function if self.is_module(cls) else None
+        if function.name.startswith("__") or not self.is_module(cls):
+            return None
+        forward = self._calls.method(cls, "forward")
+        if forward is not None and any(self._index.function_of(c) is forward for c in self._calls.callers(function)):
+            return forward
+        return None
+
+    def is_module(self, cls: ast.ClassDef) -> bool:
+        """Does the class derive from `nn.Module`, as far as the file tells?"""
+        for base in cls.bases:
+            name = _name(base)
+            if re.search(r"(Module|Layer|Model|Block|Net|Head|Encoder|Decoder|Attention|Mixin|Base)$", name):
+                return True
+        init = self._calls.method(cls, "__init__")
+        return init is not None and any(
+            isinstance(c.func, ast.Attribute) and self._imports.qualified(c.func).startswith("torch.nn.")
+            for c in self._calls.calls_in(init)
+        )
+
+    def is_item_code(self, node: ast.AST) -> FunctionNode | None:
+        """The dataset method or collate function that runs `node` in a loader worker, if it is in one."""
+        function = self._index.function_of(node)
+        if function is None:
+            return None
+        if function.name in ("__getitem__", "__getitems__"):
+            return function
+        if re.search(r"collate", function.name, re.I):
+            return function
+        return function if function.name in self._collate_names() else None
+
+    def _collate_names(self) -> frozenset[str]:
+        return frozenset(
+            _name(kw.value) for call in self._index.of_type(ast.Call) for kw in call.keywords if kw.arg == "collate_fn"
+        )
+
+    # -- guards ----------------------------------------------------------------------------------------
+
+    def rare_guard(self, node: ast.AST, stop: ast.AST | None = None) -> ast.AST | None:
+        """What makes `node` run only now and then inside `stop` (default: its function), or None.
+
+        A modulo test, a first or last iteration, a debug, logging or rank-0 switch, an exception handler, a
+        branch that leaves the loop, an earlier `continue` on most iterations.
+        """
+        for ancestor, child in self._index.ancestors(node):
+            if isinstance(ancestor, ast.If) and child is not ancestor.test:
+                in_body = child in ancestor.body
+                if is_rare_test(ancestor.test, in_body) or (in_body and _leaves(ancestor.body)):
+                    return ancestor
+            elif isinstance(ancestor, ast.IfExp) and child is not ancestor.test:
+                if is_rare_test(ancestor.test, child is ancestor.body):
+                    return ancestor
+            elif isinstance(ancestor, ast.BoolOp) and isinstance(ancestor.op, ast.And):
+                before = ancestor.values[: ancestor.values.index(child)] if child in ancestor.values else []
+                if any(is_rare_test(value, True) for value in before):
+                    return ancestor
+            elif isinstance(ancestor, ast.ExceptHandler):
+                return ancestor
+            elif isinstance(ancestor, ast.Assert) and child is ancestor.msg:
+                return ancestor
+            elif isinstance(ancestor, ast.Raise):
+                return ancestor
+            if isinstance(child, ast.stmt) and self._after_continue(ancestor, child):
+                return ancestor
+            if ancestor is stop or (stop is None and isinstance(ancestor, FUNCTIONS)):
+                return None
+        return None
+
+    def _after_continue(self, block: ast.AST, child: ast.stmt) -> bool:
+        """Does an earlier `if step % n: continue` keep most iterations away from `child`?"""
+        body = getattr(block, "body", None)
+        if not isinstance(body, list) or child not in body:
+            return False
+        for stmt in body[: body.index(child)]:
+            if isinstance(stmt, ast.If) and len(stmt.body) == 1 and isinstance(stmt.body[0], (ast.Continue, ast.Return)):
+                if is_rare_test(stmt.test, False):
+                    return True
+        return False
+
+    # -- autograd --------------------------------------------------------------------------------------
+
+    def grad_off(self, node: ast.AST) -> bool:
+        """Is autograd off where `node` runs: by a `with`, a decorator, a switch, or every caller in the file?"""
+        for ancestor, child in self._index.ancestors(node):
+            if isinstance(ancestor, (ast.With, ast.AsyncWith)) and child in ancestor.body:
+                if any(self._turns_grad_off(item.context_expr) for item in ancestor.items):
+                    return True
+            elif isinstance(ancestor, FUNCTIONS) and child in ancestor.body:
+                if self._function_grad_off(ancestor):
+                    return True
+            elif isinstance(ancestor, ast.ClassDef) and any(self._turns_grad_off(d) for d in ancestor.decorator_list):
+                return True
+        return self._switched_off(None, node)
+
+    def _function_grad_off(self, function: FunctionNode) -> bool:
+        known = self._grad_off.get(function)
+        if known is not None:
+            return known
+        self._grad_off[function] = False
+        callers = self._calls.callers(function)
+        answer = (
+            any(self._turns_grad_off(d) for d in function.decorator_list)
+            or function.name in _EVAL_HOOKS
+            or self._switched_off(function, None)
+            or (bool(callers) and all(self.grad_off(call) for call in callers))
+        )
+        self._grad_off[function] = answer
+        return answer
+
+    def _turns_grad_off(self, expr: ast.expr) -> bool:
+        if isinstance(expr, ast.Call):
+            name = self._imports.qualified(expr.func) or _text(expr.func)
+            if name.endswith("set_grad_enabled"):
+                return not (expr.args and isinstance(expr.args[0], ast.Constant) and expr.args[0].value is True)
+            return bool(_NO_GRAD.search(name)) or any(self._turns_grad_off(arg) for arg in expr.args)
+        if isinstance(expr, ast.IfExp):
+            return self._turns_grad_off(expr.body) or self._turns_grad_off(expr.orelse)
+        return bool(_NO_GRAD.search(_text(expr)))
+
+    def _switched_off(self, function: FunctionNode | None, before: ast.AST | None) -> bool:
+        """A bare `torch.set_grad_enabled(False)` statement in the function, or at module level."""
+        for call in self._calls.calls_in(function):
+            if _name(call.func) in ("set_grad_enabled", "_set_grad_enabled") and isinstance(
+                self._index.parent(call), ast.Expr
+            ):
+                off = call.args and not (isinstance(call.args[0], ast.Constant) and call.args[0].value is True)
+                if off and (before is None or call.lineno < getattr(before, "lineno", 0)):
+                    return True
+        return False
+
+
+def is_rare_test(test: ast.expr, in_body: bool) -> bool:
+    """Does the branch of `if test:` (its body, or its else) run only now and then?"""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return is_rare_test(test.operand, not in_body)
+    if isinstance(test, ast.BoolOp):
+        if isinstance(test.op, ast.And):
+            return in_body and any(is_rare_test(value, True) for value in test.values)
+        return all(is_rare_test(value, in_body) for value in test.values)
+    modulo = next((n for n in ast.walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None)
+    if modulo is not None:
+        if _ACCUMULATION.search(_text(modulo.right)):
+            return False
+        negated = test is modulo or (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq))
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+            negated = True
+        return in_body != negated
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        left, right = test.left, test.comparators[0]
+        if isinstance(test.ops[0], (ast.Eq, ast.LtE, ast.Lt)) and _is_edge(left, right):
+            return in_body
+        if isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.GtE)) and _is_edge(left, right):
+            return not in_body
+        if isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+            return in_body == isinstance(test.ops[0], ast.IsNot) and _mentions_rare(left)
+    return in_body and _mentions_rare(test)
+
+
+def _is_edge(left: ast.expr, right: ast.expr) -> bool:
+    """`step == 0`, `i == len(loader) - 1`, `step < 10`: the first or last iterations, or rank 0."""
+    if isinstance(right, ast.Constant) and isinstance(right.value, int) and not isinstance(right.value, bool):
+        return bool(re.search(r"step|iter|batch_?i|(^|_)i(dx|ndex)?$|epoch|rank|count|^[ijkn]$|^it$", _text(left), re.I))
+    if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub):
+        return "len(" in _text(right.left) or bool(re.search(r"(num|max|total|n)_", _text(right.left)))
+    return False
+
+
+def _mentions_rare(test: ast.expr) -> bool:
+    for node in ast.walk(test):
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name and (_RARE_NAME.search(name) or _LAST.search(name)) and not _ACCUMULATION.search(name):
+            return True
+    return False
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    """The branch raises, breaks or exits: it runs once at most."""
+    last = body[-1]
+    if isinstance(last, (ast.Raise, ast.Break)):
+        return True
+    call = last.value if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) else None
+    return call is not None and _text(call.func) in ("sys.exit", "exit", "quit", "os._exit")
+
+
+def _name(node: ast.expr) -> str:
+    """Last part of a dotted name; looks through calls and subscripts."""
+    while isinstance(node, (ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node)
+
+
+__all__ = ["COMPREHENSIONS", "LOOPS", "Context", "Step", "is_rare_test", "own_nodes"]

@@ -1,0 +1,112 @@
+"""One Python file, understood once: its tree, names, places, values and text."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from functools import cached_property
+
+from ptopt.findings import Span
+from ptopt.source.calls import CallGraph
+from ptopt.source.context import Context
+from ptopt.source.decode import Parsed, parse_python
+from ptopt.source.imports import Imports
+from ptopt.source.index import Index
+from ptopt.source.project import NO_FACTS, ProjectFacts
+from ptopt.source.values import Values
+
+
+class SourceFile:
+    """A file under review. `text` is the Python that was parsed; for a notebook, its code cells joined."""
+
+    def __init__(self, path: str, parsed: Parsed, facts: ProjectFacts = NO_FACTS) -> None:
+        self.path = path
+        self.text = parsed.text
+        self.tree = parsed.tree
+        self.facts = facts
+        self.parsed = parsed
+
+    @classmethod
+    def parse(cls, path: str, data: bytes, facts: ProjectFacts = NO_FACTS) -> SourceFile:
+        """Raises `SourceError` with a reason fit for the reader when the file cannot be understood."""
+        return cls(path, parse_python(path, data), facts)
+
+    @cached_property
+    def index(self) -> Index:
+        return Index(self.tree)
+
+    @cached_property
+    def imports(self) -> Imports:
+        return Imports(self.index)
+
+    @cached_property
+    def calls(self) -> CallGraph:
+        return CallGraph(self.index)
+
+    @cached_property
+    def context(self) -> Context:
+        return Context(self.index, self.imports, self.calls)
+
+    @cached_property
+    def values(self) -> Values:
+        return Values(self.index, self.imports, self.calls)
+
+    # -- text ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def data(self) -> bytes:
+        """The UTF-8 form of the text: what byte offsets of edits count in."""
+        return self.text.encode("utf-8", "surrogatepass")
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        starts = [0]
+        position = self.data.find(b"\n")
+        while position != -1:
+            starts.append(position + 1)
+            position = self.data.find(b"\n", position + 1)
+        return starts
+
+    def offset(self, line: int, column: int) -> int:
+        """Byte offset of a 1-based line and an `ast` column."""
+        return self._line_starts[line - 1] + column
+
+    def line_at(self, offset: int) -> int:
+        """1-based line of a byte offset."""
+        return bisect_right(self._line_starts, offset)
+
+    def bounds(self, node: ast.AST) -> tuple[int, int]:
+        """Byte offsets of the start and the end of an expression or statement."""
+        start = self.offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        return start, self.offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+
+    def source(self, node: ast.AST) -> str:
+        start, end = self.bounds(node)
+        return self.data[start:end].decode("utf-8", "surrogatepass")
+
+    def line(self, number: int) -> str:
+        """Text of a line, without its end."""
+        start = self._line_starts[number - 1]
+        end = self._line_starts[number] if number < len(self._line_starts) else len(self.data)
+        return self.data[start:end].decode("utf-8", "surrogatepass").rstrip("\r\n")
+
+    def span(self, node: ast.AST) -> Span:
+        return Span(node.lineno, node.end_lineno or node.lineno)  # type: ignore[attr-defined]
+
+    def head_line(self, line: int) -> int:
+        """Line of the file on disk: another one than in `text` only for notebooks."""
+        lines = self.parsed.head_lines
+        return lines[min(line, len(lines)) - 1] if lines is not None else line
+
+    @property
+    def is_notebook(self) -> bool:
+        return self.parsed.head_lines is not None
+
+    # -- the file as a whole ---------------------------------------------------------------------------
+
+    @cached_property
+    def uses_accelerator(self) -> bool:
+        """Does the file mention a device other than the CPU, or a framework that picks one?"""
+        lowered = self.text.lower()
+        marks = ("cuda", "device", "accelerat", "lightning", ".gpu", "fabric", "xpu", "trainer", "hpu", "mps", "deepspeed")
+        return any(mark in lowered for mark in marks)

@@ -1,0 +1,149 @@
+"""One walk over a file's tree: who is whose parent, and which nodes there are of each type.
+
+Everything else that ptopt knows about a file is looked up in this index; no rule walks the tree again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TypeVar
+
+N = TypeVar("N", bound=ast.AST)
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.AsyncFor | ast.While
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+# Fields that never hold a node worth visiting. Leaving them out makes the walk about a third cheaper.
+_LEAF_FIELDS = frozenset(
+    "ctx op ops id attr name arg asname module names level kind type_comment is_async simple conversion "
+    "type_ignores kwd_attrs rest type_params tag str".split()
+)
+_FIELDS: dict[type, tuple[str, ...]] = {
+    cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS)
+    for cls in vars(ast).values()
+    if isinstance(cls, type) and issubclass(cls, ast.AST)
+}
+_FIELDS[ast.Constant] = ()
+_FIELDS[ast.ExceptHandler] = ("type", "body")  # `name` is text here
+_FIELDS[ast.MatchSingleton] = ()
+
+
+class Index:
+    """Parents and nodes by type, in source order."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self._parent: dict[ast.AST, ast.AST] = {}
+        self._nodes: defaultdict[type, list[ast.AST]] = defaultdict(list)
+        parent, nodes, fields = self._parent, self._nodes, _FIELDS
+        stack: list[ast.AST] = [tree]
+        while stack:
+            node = stack.pop()
+            cls = node.__class__
+            nodes[cls].append(node)
+            children: list[ast.AST] = []
+            for field in fields[cls]:
+                value = getattr(node, field, None)
+                if value.__class__ is list:
+                    children += value
+                elif value is not None:
+                    children.append(value)
+            if None in children:  # the key of `**rest` in a dictionary, a parameter without default
+                children = [child for child in children if child is not None]
+            for child in children:
+                parent[child] = node
+            children.reverse()
+            stack += children
+
+    def of_type(self, *types: type[N]) -> Iterator[N]:
+        """Nodes of exactly these classes, in source order within each class."""
+        for cls in types:
+            yield from self._nodes.get(cls, ())  # type: ignore[misc]
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self._parent.get(node)
+
+    def ancestors(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """Pairs (ancestor, the child of it that leads to `node`), innermost first."""
+        child, parent = node, self._parent.get(node)
+        while parent is not None:
+            yield parent, child
+            child, parent = parent, self._parent.get(parent)
+
+    def enclosing(self, node: ast.AST, types: tuple[type[N], ...]) -> N | None:
+        """The innermost ancestor of one of `types`; `node` itself does not count."""
+        for ancestor, _ in self.ancestors(node):
+            if isinstance(ancestor, types):
+                return ancestor
+        return None
+
+    def function_of(self, node: ast.AST) -> FunctionNode | None:
+        """The function in whose body `node` runs. A decorator or a default runs outside of its function."""
+        for ancestor, child in self.ancestors(node):
+            if isinstance(ancestor, FUNCTIONS) and child in ancestor.body:
+                return ancestor
+        return None
+
+    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class that `node` stands in, if only functions stand between."""
+        return self.enclosing(node, (ast.ClassDef,))
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds `node` (itself when it is one)."""
+        current: ast.AST | None = node
+        while current is not None and not isinstance(current, ast.stmt):
+            current = self._parent.get(current)
+        if current is None:
+            raise ValueError(f"{type(node).__name__} stands in no statement")
+        return current
+
+    def within(self, node: ast.AST, container: ast.AST) -> bool:
+        current: ast.AST | None = node
+        while current is not None:
+            if current is container:
+                return True
+            current = self._parent.get(current)
+        return False
+
+    def loops_of(self, node: ast.AST) -> Iterator[Loop]:
+        """Loops of the same function that run `node` once per iteration, innermost first."""
+        for ancestor, child in self.ancestors(node):
+            if isinstance(ancestor, _SCOPES):
+                return
+            if isinstance(ancestor, (ast.For, ast.AsyncFor)) and child in ancestor.body:
+                yield ancestor
+            elif isinstance(ancestor, ast.While) and (child in ancestor.body or child is ancestor.test):
+                yield ancestor
+
+    def symbol_of(self, node: ast.AST) -> str:
+        """Dotted name of the functions and classes around `node`, itself included; "" at module level."""
+        names = [node.name] if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else []
+        names += [a.name for a, _ in self.ancestors(node) if isinstance(a, (*FUNCTIONS, ast.ClassDef))]
+        return ".".join(reversed(names))
+
+
+def children_of(node: ast.AST) -> list[ast.AST]:
+    """The child nodes of `node` in source order, without operators and contexts."""
+    children: list[ast.AST] = []
+    for field in _FIELDS[node.__class__]:
+        value = getattr(node, field, None)
+        if value.__class__ is list:
+            children += [child for child in value if child is not None]
+        elif value is not None:
+            children.append(value)
+    return children
+
+
+def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
+    """The nodes under `root` in source order, without those of functions and classes nested in it."""
+    stack = children_of(root)[::-1]
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            stack += children_of(node)[::-1]

@@ -1,0 +1,253 @@
+"""Notebooks: the code cells of an `.ipynb` file as one Python text, and the JSON line of each of its lines.
+
+The standard `json` module tells no positions. The small reader here walks the few levels that lead to the
+sources of the cells and leaves every value on the way to `json` itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptopt.source.decode import MAX_BYTES, Parsed, SourceError, check_lines, parse_text
+from ptopt.source.magics import blank_magics, is_foreign_cell
+
+MAX_NOTEBOOK_BYTES = 20_000_000  # the pictures among the outputs count too
+_SPACE = re.compile(r"[ \t\r\n]*")
+# Numbers stay text: converting a huge one takes long, or raises.
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+@dataclass(slots=True)
+class _Cell:
+    number: int  # among all cells, from 1
+    lines: list[str]
+    head: list[int]  # the JSON line of each
+    blanked: list[int]
+
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def clear(self) -> None:
+        self.lines = [""] * len(self.lines)
+        self.blanked = list(range(len(self.lines)))
+
+
+def parse_notebook(data: bytes) -> Parsed:
+    """Parse the code cells of a notebook (nbformat 4, Python).
+
+    Cells in another language are blanked; a cell that does not parse is blanked and told in `lost`. Raises
+    SourceError, and nothing else, whatever the bytes are.
+    """
+    if len(data) > MAX_NOTEBOOK_BYTES:
+        raise SourceError(f"larger than {MAX_NOTEBOOK_BYTES // 1_000_000} MB")
+    encoding = "utf-8-sig" if data.startswith(b"\xef\xbb\xbf") else "utf-8"
+    try:
+        reader = _Reader(data.decode(encoding))
+        cells = _read_cells(reader)
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"not UTF-8 at byte {error.start + (3 if encoding == 'utf-8-sig' else 0)}"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise SourceError(f"not valid JSON: {error.msg}", error.lineno) from None
+    except RecursionError:
+        raise SourceError("not a notebook: nested too deeply") from None
+    if sum(len(line) for cell in cells for line in cell.lines) > MAX_BYTES:
+        raise SourceError(f"more than {MAX_BYTES // 1_000_000} MB of code, taken for generated")
+    for cell in cells:
+        if is_foreign_cell(cell.lines):
+            cell.clear()
+    lost: list[str] = []
+    try:
+        text, head = _join(cells)
+        check_lines(text)
+        tree = parse_text(text)
+    except SourceError:
+        lost = [reason for cell in cells if (reason := _mend(cell))]
+        if lost and not any(line for cell in cells for line in cell.lines):
+            raise SourceError(f"no cell parses; {lost[0]}") from None
+        text, head = _join(cells)
+        tree = parse_text(text)
+    return Parsed(text, tree, encoding, head, _blanked(cells), tuple(lost))
+
+
+def _mend(cell: _Cell) -> str:
+    """Blank what keeps the cell from parsing. Returns why all of it had to go, "" where it did not."""
+    try:
+        check_lines(cell.text())
+        try:
+            parse_text(cell.text())
+        except SourceError:
+            cell.blanked = blank_magics(cell.lines)
+            parse_text(cell.text())
+    except SourceError as error:
+        line = cell.head[min(error.line or 1, len(cell.head)) - 1]
+        cell.clear()
+        return f"cell {cell.number}: {error.reason} (line {line})"
+    return ""
+
+
+def _join(cells: list[_Cell]) -> tuple[str, tuple[int, ...]]:
+    lines: list[str] = []
+    head: list[int] = []
+    for cell in cells:
+        lines += [*cell.lines, ""]
+        head += [*cell.head, cell.head[-1]]
+    return "\n".join(lines), tuple(head or [1])
+
+
+def _blanked(cells: list[_Cell]) -> tuple[int, ...]:
+    numbers: list[int] = []
+    first = 1
+    for cell in cells:
+        numbers += [first + index for index in cell.blanked]
+        first += len(cell.lines) + 1
+    return tuple(numbers)
+
+
+class _Reader:
+    """A position in a JSON text, and the line it is on."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._pos = 0
+        self._line = 1
+        self._counted = 0
+
+    def peek(self) -> str:
+        """The next character that is no white space; "" at the end."""
+        space = _SPACE.match(self._text, self._pos)
+        self._pos = space.end() if space else self._pos
+        return self._text[self._pos : self._pos + 1]
+
+    def line(self) -> int:
+        self._line += self._text.count("\n", self._counted, self._pos)
+        self._counted = self._pos
+        return self._line
+
+    def expect(self, sign: str) -> None:
+        if self.peek() != sign:
+            raise json.JSONDecodeError(f"expected '{sign}'", self._text, self._pos)
+        self._pos += len(sign)
+
+    def value(self) -> object:
+        """The next value, whole."""
+        self.peek()
+        value: object
+        value, self._pos = _DECODER.raw_decode(self._text, self._pos)
+        return value
+
+    def string(self, what: str) -> str:
+        if self.peek() != '"':  # numbers are text too, once they are read
+            raise SourceError(f"not a notebook: {what} is not a string", self.line())
+        return str(self.value())
+
+    def members(self, what: str) -> Iterator[str]:
+        """The keys of an object. The caller reads the value of each before it asks for the next."""
+        if self.peek() != "{":
+            raise SourceError(f"not a notebook: {what} is not an object", self.line())
+        self._pos += 1
+        seen: set[str] = set()
+        if self.peek() != "}":
+            while True:
+                key = self.string("a key")
+                if key in seen:
+                    raise SourceError(f"not a notebook: {what} has the key '{key[:40]}' twice", self.line())
+                seen.add(key)
+                self.expect(":")
+                yield key
+                if self.peek() != ",":
+                    break
+                self._pos += 1
+        self.expect("}")
+
+    def items(self, what: str) -> Iterator[int]:
+        """The indices of an array. The caller reads each item before it asks for the next."""
+        if self.peek() != "[":
+            raise SourceError(f"not a notebook: {what} is not a list", self.line())
+        self._pos += 1
+        index = 0
+        if self.peek() != "]":
+            while True:
+                yield index
+                index += 1
+                if self.peek() != ",":
+                    break
+                self._pos += 1
+        self.expect("]")
+
+
+def _read_cells(reader: _Reader) -> list[_Cell]:
+    cells: list[_Cell] = []
+    version: object = None
+    language = "python"
+    for key in reader.members("the file"):
+        if key == "cells":
+            cells = [cell for number in reader.items("'cells'") if (cell := _read_cell(reader, number + 1))]
+        elif key == "nbformat":
+            version = reader.value()
+        elif key == "metadata":
+            language = _language(reader.value())
+        else:
+            reader.value()
+    if reader.peek():
+        raise SourceError("not valid JSON: text behind the end", reader.line())
+    if version != "4":
+        told = f"nbformat {version[:9]}" if isinstance(version, str) else "no nbformat"
+        raise SourceError(f"a notebook of {told}; only nbformat 4 is read")
+    if language not in ("python", "ipython"):
+        raise SourceError(f"a notebook in {language[:20]}, not in Python")
+    return cells
+
+
+def _read_cell(reader: _Reader, number: int) -> _Cell | None:
+    what = f"cell {number}"
+    kind = ""
+    reader.peek()
+    pieces = [("", reader.line())]
+    for key in reader.members(what):
+        if key == "cell_type":
+            kind = reader.string(f"the type of {what}")
+        elif key == "source":
+            pieces = _read_source(reader, f"the source of {what}")
+        else:
+            reader.value()
+    return _Cell(number, *_lines(pieces), []) if kind == "code" else None
+
+
+def _read_source(reader: _Reader, what: str) -> list[tuple[str, int]]:
+    """The strings that make up a cell, each with its JSON line. The first is always there, and empty."""
+    pieces = [("", reader.line())]
+    for _ in reader.items(what) if reader.peek() == "[" else (0,):
+        text = reader.string(what)
+        pieces.append((text, reader.line()))
+    return pieces
+
+
+def _lines(pieces: list[tuple[str, int]]) -> tuple[list[str], list[int]]:
+    """Lines of a cell, and for each the JSON line where it begins."""
+    head: list[int] = []
+    begins = True
+    at = 1
+    for text, at in pieces:
+        if text:
+            ends = text.endswith("\n")
+            head += [at] * (begins + text.count("\n") - ends)
+            begins = ends
+    if begins:
+        head.append(at)
+    return "".join(text for text, _ in pieces).split("\n"), head
+
+
+def _language(metadata: object) -> str:
+    """What the metadata of a notebook says of its language, "python" where they say nothing."""
+    if isinstance(metadata, dict):
+        for group, key in (("language_info", "name"), ("kernelspec", "language")):
+            inner = metadata.get(group)
+            name = inner.get(key) if isinstance(inner, dict) else None
+            if isinstance(name, str) and name:
+                return name.lower()
+    return "python"

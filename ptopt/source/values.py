@@ -1,0 +1,501 @@
+"""Light local facts: is this expression a tensor, where does it live, does it carry a graph?
+
+Flow-insensitive across branches, lexical within a function: the last binding before a use counts. What cannot
+be told is `UNKNOWN`, and rules stay silent on it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, replace
+
+from ptopt.source.calls import CallGraph
+from ptopt.source.imports import Imports
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes
+from ptopt.source.torch_names import (
+    ARRAY_MODULES,
+    GRADLESS_FUNCTIONS,
+    KEEPS_TENSOR,
+    NOT_TENSOR_FUNCTIONS,
+    SCALAR_BUILTINS,
+    SCALAR_METHODS,
+    TENSOR_FACTORIES,
+    TENSOR_ONLY_METHODS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What is known of an expression.
+
+    kind: "tensor" | "tensors" (a sequence of tensors) | "array" | "scalar" | "text" | "list" | "module" |
+    "optimizer" | "loader" | "class" | "" (unknown).
+    device: "cpu" | "moved" (sent to a device that is not literally the CPU) | "" (unknown).
+    graph: True when autograd history may hang on it, False when it surely does not, None when unknown.
+    """
+
+    kind: str = ""
+    device: str = ""
+    graph: bool | None = None
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind == "tensor"
+
+
+UNKNOWN = Value()
+SCALAR = Value("scalar", "cpu", False)
+_LOSS_NAME = re.compile(r"(^|_)(loss|losses)(_|$|\d)|^loss|loss$", re.I)
+_CRITERION = re.compile(r"criterion|loss_?(fn|func|function|f)$|(^|_)(ce|mse|bce|l1|kl|gan|adv\w*)_?loss$", re.I)
+_TENSOR_ANNOTATION = re.compile(r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One place that gives a name its value."""
+
+    line: int
+    column: int
+    kind: str  # "assign" | "augment" | "item" (of an iterable) | "unpack" | "parameter" | "opaque"
+    value: ast.expr | None
+    node: ast.AST
+    path: tuple[int, ...] = ()  # where the target stands in an unpacking: (1, 0) is `x` of `i, (x, y)`
+
+
+class Values:
+    """Facts about expressions of one file, computed on demand and remembered."""
+
+    def __init__(self, index: Index, imports: Imports, calls: CallGraph) -> None:
+        self._index = index
+        self._imports = imports
+        self._calls = calls
+        self._known: dict[ast.expr, Value] = {}
+        self._tables: dict[FunctionNode | None, dict[str, list[Binding]]] | None = None
+        self._attributes: dict[ast.ClassDef, dict[str, ast.expr]] | None = None
+        self._returns: dict[FunctionNode, Value] = {}
+
+    # -- names -----------------------------------------------------------------------------------------
+
+    def bindings(self, function: FunctionNode | None, name: str) -> list[Binding]:
+        """Every binding of `name` in the function itself (None: module level), in source order."""
+        if self._tables is None:
+            self._tables = self._bind_all()
+        return self._tables.get(function, {}).get(name, [])
+
+    def binding_of(self, name: ast.Name) -> Binding | None:
+        """The last binding before the use, in the innermost function that binds the name."""
+        function = self._index.function_of(name)
+        at = (name.lineno, name.col_offset)
+        while True:
+            found = self.bindings(function, name.id)
+            if found:
+                before = [b for b in found if (b.line, b.column) < at and not self._index.within(name, b.node)]
+                return before[-1] if before else found[0]
+            if function is None:
+                return None
+            function = self._index.function_of(function)
+
+    def _bind_all(self) -> dict[FunctionNode | None, dict[str, list[Binding]]]:
+        """Every binding of the file, by function and name."""
+        index = self._index
+        tables: dict[FunctionNode | None, dict[str, list[Binding]]] = {}
+
+        def add(function: FunctionNode | None, name: str, binding: Binding) -> None:
+            tables.setdefault(function, {}).setdefault(name, []).append(binding)
+
+        def bind(
+            target: ast.expr, kind: str, value: ast.expr | None, node: ast.AST, path: tuple[int, ...] = ()
+        ) -> None:
+            if isinstance(target, ast.Name):
+                binding = Binding(target.lineno, target.col_offset, kind, value, node, path)
+                add(index.function_of(node), target.id, binding)
+            elif isinstance(target, ast.Starred):
+                bind(target.value, "opaque", None, node)
+            elif isinstance(target, (ast.Tuple, ast.List)):
+                pairs = value.elts if isinstance(value, (ast.Tuple, ast.List)) and kind == "assign" else None
+                for i, element in enumerate(target.elts):
+                    if pairs is not None and len(pairs) == len(target.elts):
+                        bind(element, "assign", pairs[i], node)
+                    else:
+                        bind(element, "unpack" if kind == "assign" else kind, value, node, (*path, i))
+
+        for function in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef):
+            args = function.args
+            for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
+                parameter = Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)
+                add(function, arg.arg, parameter)
+        for assign in index.of_type(ast.Assign):
+            if not isinstance(index.parent(assign), ast.ClassDef):
+                for target in assign.targets:
+                    bind(target, "assign", assign.value, assign)
+        for single in index.of_type(ast.AnnAssign, ast.NamedExpr):
+            if not isinstance(index.parent(single), ast.ClassDef):
+                bind(single.target, "assign", single.value, single)
+        for augmented in index.of_type(ast.AugAssign):
+            bind(augmented.target, "augment", augmented.value, augmented)
+        for loop in index.of_type(ast.For, ast.AsyncFor, ast.comprehension):
+            bind(loop.target, "item", loop.iter, loop)
+        for block in index.of_type(ast.With, ast.AsyncWith):
+            for item in block.items:
+                if item.optional_vars is not None:
+                    bind(item.optional_vars, "opaque", None, block)
+        for table in tables.values():
+            for found in table.values():
+                found.sort(key=lambda b: (b.line, b.column))
+        return tables
+
+    def attribute(self, cls: ast.ClassDef, name: str) -> ast.expr | None:
+        """The expression assigned to `self.name`, first in `__init__`, else anywhere in the class."""
+        if self._attributes is None:
+            self._attributes = {}
+            assigned: list[tuple[bool, ast.Attribute, ast.Assign]] = []
+            for assign in self._index.of_type(ast.Assign):
+                for target in assign.targets:
+                    if isinstance(target, ast.Attribute) and _is_self(target):
+                        function = self._index.function_of(assign)
+                        assigned.append((function is None or function.name != "__init__", target, assign))
+            for _, target, assign in sorted(assigned, key=lambda a: a[0]):
+                owner = self._index.class_of(assign)
+                if owner is not None:
+                    self._attributes.setdefault(owner, {}).setdefault(target.attr, assign.value)
+        return self._attributes.get(cls, {}).get(name)
+
+    # -- expressions -----------------------------------------------------------------------------------
+
+    def of(self, expr: ast.expr) -> Value:
+        known = self._known.get(expr)
+        if known is None:
+            self._known[expr] = UNKNOWN  # recursion (x = f(x) in a loop) ends here
+            known = self._known[expr] = self._evaluate(expr)
+        return known
+
+    def is_tensor(self, expr: ast.expr) -> bool:
+        return self.of(expr).kind == "tensor"
+
+    def _evaluate(self, expr: ast.expr) -> Value:
+        if isinstance(expr, ast.Constant):
+            return Value("text") if isinstance(expr.value, (str, bytes)) else SCALAR
+        if isinstance(expr, ast.Name):
+            return self._name(expr)
+        if isinstance(expr, ast.Attribute):
+            return self._attribute_value(expr)
+        if isinstance(expr, ast.Call):
+            return self._call(expr)
+        if isinstance(expr, ast.BinOp):
+            return self._join(expr.left, expr.right)
+        if isinstance(expr, ast.UnaryOp):
+            return SCALAR if isinstance(expr.op, ast.Not) else self.of(expr.operand)
+        if isinstance(expr, ast.Compare):
+            if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in expr.ops):
+                return SCALAR
+            joined = self._join(expr.left, *expr.comparators)
+            return replace(joined, graph=False) if joined.kind in ("tensor", "array") else SCALAR if joined.kind else UNKNOWN
+        if isinstance(expr, ast.Subscript):
+            base = self.of(expr.value)
+            if base.kind in ("tensor", "array"):
+                return base
+            return replace(base, kind="tensor") if base.kind == "tensors" else UNKNOWN
+        if isinstance(expr, (ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp)):
+            return self._sequence(expr)
+        if isinstance(expr, ast.IfExp):
+            body, other = self.of(expr.body), self.of(expr.orelse)
+            return body if body.kind == other.kind else UNKNOWN
+        if isinstance(expr, (ast.JoinedStr, ast.FormattedValue)):
+            return Value("text")
+        if isinstance(expr, ast.NamedExpr):
+            return self.of(expr.value)
+        if isinstance(expr, (ast.Dict, ast.Set, ast.DictComp, ast.SetComp)):
+            return Value("list")
+        return UNKNOWN
+
+    def _sequence(self, expr: ast.List | ast.Tuple | ast.ListComp | ast.GeneratorExp) -> Value:
+        elements = [expr.elt] if isinstance(expr, (ast.ListComp, ast.GeneratorExp)) else expr.elts
+        values = [self.of(e) for e in elements]
+        if values and all(v.kind == "tensor" for v in values):
+            return Value("tensors", values[0].device, values[0].graph)
+        return Value("list")
+
+    def _join(self, *parts: ast.expr) -> Value:
+        values = [self.of(part) for part in parts]
+        for kind in ("tensor", "array"):
+            of_kind = [v for v in values if v.kind == kind]
+            if of_kind:
+                device = next((v.device for v in of_kind if v.device), "")
+                graphs = {v.graph for v in of_kind}
+                graph = True if True in graphs else None if None in graphs else False
+                if any(v is UNKNOWN for v in values) and graph is False:
+                    graph = None
+                return Value(kind, device, graph)
+        if all(v.kind == "scalar" for v in values):
+            return SCALAR
+        return UNKNOWN
+
+    def _name(self, expr: ast.Name) -> Value:
+        binding = self.binding_of(expr)
+        if binding is None:
+            return UNKNOWN
+        if binding.kind == "assign" and binding.value is not None:
+            value = self.of(binding.value)
+            if not value.kind and self._backpropagated(expr):
+                return Value("tensor", "", True)
+            return value
+        if binding.kind == "augment" and binding.value is not None:
+            added = self.of(binding.value)
+            earlier = self._before(expr, binding)
+            if "tensor" in (added.kind, earlier.kind):
+                return added if added.kind == "tensor" else earlier
+            return added if added.kind == earlier.kind else UNKNOWN
+        if binding.kind == "parameter" and binding.value is not None:
+            return Value("tensor") if _is_tensor_annotation(binding.value) else _annotated(binding.value)
+        if binding.kind == "item" and binding.value is not None:
+            return self._item(binding.value, binding.path)
+        if binding.kind == "unpack" and isinstance(binding.value, ast.Call):
+            value = self._unpacked(binding.value)
+            if not value.kind and self._backpropagated(expr):
+                return Value("tensor", "", True)
+            return value
+        return UNKNOWN
+
+    def _before(self, expr: ast.Name, binding: Binding) -> Value:
+        """The value a name had before an augmented assignment."""
+        function = self._index.function_of(expr)
+        for other in self.bindings(function, expr.id):
+            if other.kind == "assign" and other.value is not None and other.line < binding.line:
+                return self.of(other.value)
+        return UNKNOWN
+
+    def _backpropagated(self, expr: ast.Name) -> bool:
+        """Is `.backward()` called on this name somewhere in its function?"""
+        function = self._index.function_of(expr)
+        for call in self._calls.calls_in(function):
+            func = call.func
+            if isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward", "scale"):
+                # `loss.backward()`, but `accelerator.backward(loss)` and `scaler.scale(loss)`
+                targets = call.args if call.args or func.attr == "scale" else [func.value]
+                if any(isinstance(t, ast.Name) and t.id == expr.id for t in targets):
+                    return True
+        return False
+
+    def _item(self, iterable: ast.expr, path: tuple[int, ...]) -> Value:
+        """Value of a loop target, or of the part of it at `path`, over `iterable`."""
+        if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name):
+            name, args = iterable.func.id, iterable.args
+            if name == "range":
+                return SCALAR
+            if name == "enumerate" and args and path:
+                return SCALAR if path[0] == 0 else self._item(args[0], path[1:])
+            if name == "zip" and path and path[0] < len(args):
+                return self._item(args[path[0]], path[1:])
+            if name in ("tqdm", "reversed", "list", "tuple", "iter", "track") and args:
+                return self._item(args[0], path)
+            if name in ("enumerate", "zip"):
+                return UNKNOWN
+        return self._element(iterable)
+
+    def _element(self, iterable: ast.expr) -> Value:
+        value = self.of(iterable)
+        if value.kind in ("tensor", "tensors"):
+            return replace(value, kind="tensor")
+        return value if value.kind == "array" else UNKNOWN
+
+    def _unpacked(self, call: ast.Call) -> Value:
+        value = self.of(call)
+        if value.kind in ("tensor", "tensors", "array"):
+            # `values, indices = x.max(dim=1)` and `a, b = x.chunk(2)`: every part is of the same kind.
+            return replace(value, kind="tensor" if value.kind == "tensors" else value.kind)
+        return UNKNOWN
+
+    def _attribute_value(self, expr: ast.Attribute) -> Value:
+        if expr.attr in ("shape", "ndim", "dtype", "device", "is_cuda", "requires_grad", "itemsize", "nbytes", "names"):
+            return SCALAR
+        base = self.of(expr.value)
+        if base.kind in ("tensor", "array") and expr.attr in ("T", "mT", "H", "data", "grad", "real", "imag"):
+            return replace(base, graph=False) if expr.attr in ("data", "grad") else base
+        if _is_self(expr):
+            cls = self._index.class_of(expr)
+            assigned = self.attribute(cls, expr.attr) if cls is not None else None
+            if assigned is not None:
+                return self.of(assigned)
+        if expr.attr in ("loss", "logits", "last_hidden_state") and isinstance(expr.value, ast.Name):
+            source = self.binding_of(expr.value)
+            if source is not None and isinstance(source.value, ast.Call):
+                return Value("tensor", "", True)
+        qualified = self._imports.qualified(expr)
+        return SCALAR if qualified in ("math.pi", "math.inf", "numpy.inf", "numpy.pi", "torch.inf") else UNKNOWN
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def _call(self, call: ast.Call) -> Value:
+        func = call.func
+        qualified = self._imports.qualified(func)
+        if qualified:
+            return self._library_call(call, qualified)
+        if isinstance(func, ast.Name):
+            if func.id in SCALAR_BUILTINS:
+                return SCALAR
+            if func.id in ("max", "min", "sum", "abs", "round") and call.args:
+                value = self.of(call.args[0])
+                if value.kind in ("tensor", "tensors"):
+                    return replace(value, kind="tensor")
+                return value if value.kind in ("scalar", "array") else UNKNOWN
+            if func.id in ("list", "tuple", "sorted", "reversed") and call.args:
+                inner = self.of(call.args[0])
+                return replace(inner, kind="tensors") if inner.kind in ("tensor", "tensors") else Value("list")
+            if func.id in ("dict", "set", "zip", "map", "filter", "enumerate", "range"):
+                return Value("list")
+        if isinstance(func, ast.Attribute):
+            value = self._method(call, func)
+            if value.kind:
+                return value
+        target = self._calls.resolve(call)
+        if target is not None:
+            return self._returned(target)
+        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        if _CRITERION.search(name) and not name[:1].isupper():
+            return Value("tensor", "", True)
+        return UNKNOWN
+
+    def _library_call(self, call: ast.Call, qualified: str) -> Value:
+        root, _, rest = qualified.partition(".")
+        if root == "torch":
+            leaf = rest.rpartition(".")[2]
+            if qualified.startswith("torch.optim."):
+                return Value("optimizer") if leaf[:1].isupper() else UNKNOWN
+            if qualified == "torch.utils.data.DataLoader":
+                return Value("loader")
+            if qualified.startswith("torch.nn.functional."):
+                return Value("tensor", self._device_of_args(call), self._graph_of_args(call))
+            if qualified.startswith("torch.nn."):
+                return Value("module") if leaf[:1].isupper() and leaf not in ("Parameter", "Buffer") else (
+                    Value("tensor", "", True) if leaf == "Parameter" else UNKNOWN
+                )
+            if qualified.startswith(("torch.fft.", "torch.linalg.", "torch.special.")):
+                return Value("tensor", self._device_of_args(call), self._graph_of_args(call))
+            if "." in rest or leaf in NOT_TENSOR_FUNCTIONS or leaf[:1].isupper() and leaf != "Tensor":
+                return UNKNOWN if leaf not in ("is_tensor", "is_grad_enabled", "device_count", "is_available") else SCALAR
+            if leaf in TENSOR_FACTORIES:
+                grad = any(k.arg == "requires_grad" for k in call.keywords)
+                return Value("tensor", self._factory_device(call, leaf), grad or False)
+            if leaf in ("chunk", "split", "unbind", "tensor_split", "meshgrid", "broadcast_tensors"):
+                return Value("tensors", self._device_of_args(call), self._graph_of_args(call))
+            graph = False if leaf in GRADLESS_FUNCTIONS else self._graph_of_args(call)
+            return Value("tensor", self._device_of_args(call), graph)
+        if root in ARRAY_MODULES:
+            if rest in ("float32", "float64", "int64", "int32", "float16", "array_equal", "allclose", "isscalar"):
+                return SCALAR
+            return Value("array", "cpu", False)
+        if root == "math" or root == "time":
+            return SCALAR
+        return UNKNOWN
+
+    def _method(self, call: ast.Call, func: ast.Attribute) -> Value:
+        name = func.attr
+        if name in ("item", "tolist"):
+            return SCALAR if name == "item" else Value("list")
+        if name in SCALAR_METHODS:
+            return SCALAR
+        base = self.of(func.value)
+        if base.kind == "array":
+            return base if name not in ("item", "tolist") else SCALAR
+        if base.kind == "module":
+            if name in ("to", "cuda", "cpu", "eval", "train", "half", "float", "bfloat16", "requires_grad_"):
+                return base
+            return UNKNOWN
+        if base.kind in ("tensor", "") and name == "numpy":
+            return Value("array", "cpu", False)
+        tensor = base.kind == "tensor" or (not base.kind and name in TENSOR_ONLY_METHODS)
+        if not tensor:
+            return replace(base, kind="tensors") if base.kind == "tensors" else UNKNOWN
+        if name in ("chunk", "split", "unbind", "tensor_split"):
+            return Value("tensors", base.device, base.graph)
+        if name in ("detach", "detach_"):
+            return Value("tensor", base.device, False)
+        if name == "cpu":
+            return Value("tensor", "cpu", base.graph)
+        if name == "cuda":
+            return Value("tensor", "moved", base.graph)
+        if name == "to":
+            return Value("tensor", self._target_device(call, base.device), base.graph)
+        if base.kind == "tensor" or name in KEEPS_TENSOR or name in TENSOR_ONLY_METHODS:
+            graph = False if name in GRADLESS_FUNCTIONS else base.graph
+            return Value("tensor", base.device, graph)
+        return UNKNOWN
+
+    def _returned(self, function: FunctionNode) -> Value:
+        """What a function of this file returns, when all its returns agree."""
+        known = self._returns.get(function)
+        if known is not None:
+            return known
+        self._returns[function] = UNKNOWN
+        values = [
+            self.of(n.value) for n in own_nodes(function) if isinstance(n, ast.Return) and n.value is not None
+        ]
+        answer = UNKNOWN
+        if values and all(v.kind == values[0].kind for v in values):
+            answer = Value(values[0].kind, values[0].device, values[0].graph)
+        self._returns[function] = answer
+        return answer
+
+    def _factory_device(self, call: ast.Call, leaf: str) -> str:
+        for keyword in call.keywords:
+            if keyword.arg == "device":
+                literal = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                return "cpu" if literal == "cpu" else "" if literal is None and isinstance(keyword.value, ast.Constant) else "moved"
+            if keyword.arg is None:
+                return ""
+        if leaf.endswith("_like"):
+            return self._device_of_args(call)
+        return "cpu"
+
+    def _target_device(self, call: ast.Call, current: str) -> str:
+        target = next((k.value for k in call.keywords if k.arg == "device"), call.args[0] if call.args else None)
+        if target is None:
+            return current
+        if isinstance(target, ast.Constant) and isinstance(target.value, str):
+            return "cpu" if target.value.startswith("cpu") else "moved"
+        qualified = self._imports.qualified(target)
+        if qualified.startswith("torch.") and not isinstance(target, ast.Call):
+            return current  # a dtype
+        if isinstance(target, ast.Call) and self._imports.qualified(target.func) == "torch.device":
+            first = target.args[0] if target.args else None
+            if isinstance(first, ast.Constant):
+                return "cpu" if str(first.value).startswith("cpu") else "moved"
+        text = ast.unparse(target)
+        return "moved" if re.search(r"device|cuda|gpu|rank", text, re.I) else current
+
+    def _device_of_args(self, call: ast.Call) -> str:
+        for arg in call.args:
+            value = self.of(arg)
+            if value.device and value.kind in ("tensor", "tensors"):
+                return value.device
+        return ""
+
+    def _graph_of_args(self, call: ast.Call) -> bool | None:
+        graphs = [v.graph for v in map(self.of, call.args) if v.kind in ("tensor", "tensors", "")]
+        return True if True in graphs else False if graphs and all(g is False for g in graphs) else None
+
+
+def is_loss_name(name: str) -> bool:
+    """Is the name one that people give to a loss?"""
+    return bool(_LOSS_NAME.search(name))
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _is_tensor_annotation(annotation: ast.expr) -> bool:
+    text = annotation.value if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str) else ast.unparse(annotation)
+    parts = [part.strip() for part in re.sub(r"^(?:typing\.)?Optional\[(.*)\]$", r"\1", str(text)).split("|")]
+    concrete = [part for part in parts if part != "None"]
+    return bool(concrete) and all(_TENSOR_ANNOTATION.search(part) for part in concrete)
+
+
+def _annotated(annotation: ast.expr) -> Value:
+    text = ast.unparse(annotation).strip("'\"")
+    if text in ("int", "float", "bool"):
+        return SCALAR
+    if text in ("np.ndarray", "numpy.ndarray", "ndarray"):
+        return Value("array", "cpu", False)
+    return Value("text") if text == "str" else UNKNOWN

@@ -1,0 +1,122 @@
+"""Comments that silence findings: `# ptopt: ignore[...]`, `# ptopt: ignore-file[...]` and `# noqa: PTO101`.
+
+Between the brackets stand rule ids, rule names or families; without brackets every rule is meant. A comment
+that stands alone on its line counts for the statement after it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tokenize
+from dataclasses import dataclass, field
+
+_FILE_COMMENT_LAST_LINE = 20
+
+# An opening bracket that is never closed leaves group 3 unset: such a comment silences nothing.
+_OWN = re.compile(r"#\s*ptopt:\s*ignore(-file)?(?![\w-])(\[(?:([^\]]*)\])?)?", re.IGNORECASE)
+_NOQA = re.compile(r"#\s*noqa(?![\w-])(?:\s*:\s*([A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*))?", re.IGNORECASE)
+_CODE = re.compile(r"[\w-]+", re.ASCII)
+_OUR_CODE = re.compile(r"PTO\d{3}", re.IGNORECASE)
+
+_LAYOUT = frozenset((tokenize.NL, tokenize.INDENT, tokenize.DEDENT))
+
+
+@dataclass(slots=True)
+class _Comment:
+    line: int  # where it stands
+    start: int  # the lines it counts for
+    end: int
+    codes: tuple[str, ...]  # as written
+    every_rule: bool
+    reported: bool = True  # whether it is worth a word when it silences nothing
+    used: set[str] = field(default_factory=set)
+
+    def silences(self, keys: frozenset[str], start: int, end: int) -> bool:
+        if max(self.start, start) > min(self.end, end):
+            return False
+        hits = {code for code in self.codes if code.lower() in keys}
+        if self.every_rule:
+            hits.add("")
+        self.used |= hits
+        return bool(hits)
+
+    def unused(self) -> tuple[str, ...] | None:
+        """The codes that silenced nothing, () for a comment without codes; None when all of it is in use."""
+        left = tuple(code for code in self.codes if code not in self.used)
+        return left if left or (not self.codes and not self.used) else None
+
+
+class Suppressions:
+    """The suppression comments of one file. Remembers which of them silenced something."""
+
+    def __init__(self, comments: list[_Comment]) -> None:
+        self._comments = comments
+
+    def silences(self, rule_id: str, rule_name: str, family: str, start: int, end: int) -> bool:
+        """Whether a comment silences this rule on the lines `start` to `end` (both included)."""
+        keys = frozenset(key.lower() for key in (rule_id, rule_name, family))
+        # Every comment is asked, so that two that say the same are both in use.
+        answers = [comment.silences(keys, start, end) for comment in self._comments]
+        return any(answers)
+
+    def unused(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """(line, codes that silenced nothing) of each such comment; no codes where it has none."""
+        return tuple(
+            (comment.line, codes)
+            for comment in self._comments
+            if comment.reported and (codes := comment.unused()) is not None
+        )
+
+
+def find_suppressions(text: str) -> Suppressions:
+    """Find the suppression comments of a Python file; none where it cannot be split into tokens."""
+    lower = text.lower()
+    if "ptopt:" not in lower and "noqa" not in lower:
+        return Suppressions([])
+    # The line ends of `ast`, so that lines have the same numbers here and there.
+    source = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        return Suppressions(_comments(source))
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return Suppressions([])
+
+
+def _comments(source: str) -> list[_Comment]:
+    found: list[_Comment] = []
+    waiting: list[_Comment] = []  # alone on their line, until the statement they count for has ended
+    code_line = 0  # the last line with code on it
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        line = token.start[0]
+        if token.type == tokenize.COMMENT:
+            if match := _OWN.search(token.string):
+                own = _own(match, line)
+                found.append(own)
+                if not match[1] and line != code_line:
+                    waiting.append(own)
+            if (match := _NOQA.search(token.string)) and (noqa := _noqa(match, line)):
+                found.append(noqa)
+        elif token.type == tokenize.NEWLINE:
+            for comment in waiting:
+                comment.end = line
+            waiting.clear()
+        elif token.type not in _LAYOUT:
+            code_line = token.end[0]
+    return found
+
+
+def _own(match: re.Match[str], line: int) -> _Comment:
+    of_file, brackets, names = match.groups()
+    codes = tuple(_CODE.findall(names or ""))
+    if not of_file:
+        return _Comment(line, line, line, codes, every_rule=not brackets)
+    last = sys.maxsize if line <= _FILE_COMMENT_LAST_LINE else 0  # one that comes late counts for no line
+    return _Comment(line, 1, last, codes, every_rule=not brackets)
+
+
+def _noqa(match: re.Match[str], line: int) -> _Comment | None:
+    if match[1] is None:
+        return _Comment(line, line, line, (), every_rule=True, reported=False)
+    codes = tuple(code for code in _CODE.findall(match[1]) if _OUR_CODE.fullmatch(code))
+    return _Comment(line, line, line, codes, every_rule=False) if codes else None

@@ -1,0 +1,77 @@
+"""No fix is shown unchecked: apply it, parse the result, see that the rule is content, and nothing else moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptopt.findings import Edit, Fix
+from ptopt.rules.base import Problem, Rule
+from ptopt.rules.engine import run
+from ptopt.source.decode import SourceError
+from ptopt.source.file import SourceFile
+
+
+class EditError(ValueError):
+    """Edits that overlap, or reach beyond the text."""
+
+
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
+    """The text after the edits. Offsets count in its UTF-8 form. Raises `EditError`."""
+    data = text.encode("utf-8", "surrogatepass")
+    parts: list[bytes] = []
+    position = 0
+    for edit in sorted(edits):
+        if edit.start < position:
+            raise EditError(f"edits overlap at byte {edit.start}")
+        if edit.end > len(data):
+            raise EditError(f"edit ends at byte {edit.end}, the text at byte {len(data)}")
+        parts += [data[position : edit.start], edit.replacement.encode("utf-8", "surrogatepass")]
+        position = edit.end
+    parts.append(data[position:])
+    return b"".join(parts).decode("utf-8", "surrogatepass")
+
+
+def verified(file: SourceFile, rule: Rule, problem: Problem) -> Fix | None:
+    """The problem's fix when it holds, else None.
+
+    It holds when the edited text parses, the rule no longer reports this place,
+    reports nothing new, and would not edit the result again; and when lines outside of the edits are untouched.
+    """
+    fix = problem.fix
+    if fix is None or file.is_notebook:
+        return None
+    try:
+        text = apply_edits(file.text, fix.edits)
+        after = SourceFile.parse(file.path, text.encode(file.parsed.encoding), file.facts)
+    except (EditError, SourceError, UnicodeError):
+        return None
+    if not _only_edited_lines_differ(file, fix.edits, text):
+        return None
+    before = [hit.problem for hit in run(file, [rule])]
+    left = [hit.problem for hit in run(after, [rule])]
+    return fix if len(left) < len(before) and not _edited_again(fix, left) else None
+
+
+def _only_edited_lines_differ(file: SourceFile, edits: Sequence[Edit], text: str) -> bool:
+    old, new = file.text.split("\n"), text.split("\n")
+    first = file.line_at(min(e.start for e in edits)) - 1
+    last = file.line_at(max(e.end for e in edits))
+    tail = len(old) - last
+    return old[:first] == new[:first] and old[last:] == new[len(new) - tail :]
+
+
+def _edited_again(fix: Fix, left: Sequence[Problem]) -> bool:
+    """Would a second run edit the bytes that the fix just wrote?"""
+    written: list[tuple[int, int]] = []
+    shift = 0
+    for edit in sorted(fix.edits):
+        size = len(edit.replacement.encode("utf-8", "surrogatepass"))
+        written.append((edit.start + shift, edit.start + shift + size))
+        shift += size - (edit.end - edit.start)
+    return any(
+        edit.start < end and start < edit.end
+        for problem in left
+        if problem.fix is not None
+        for edit in problem.fix.edits
+        for start, end in written
+    )

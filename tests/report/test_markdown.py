@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import dataclasses
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from ptopt.findings import Review
+from ptopt.report import render
+
+
+def tokens(text: str) -> list[Token]:
+    found = []
+    for token in MarkdownIt("commonmark").parse(text):
+        found += [token, *(token.children or ())]
+    return found
+
+
+def test_the_parts_of_a_finding(review: Review) -> None:
+    text = render("markdown", review)
+    assert "### `src/train.py:10` PTO101 item-every-step\n" in text
+    assert "```python\n        total += loss.item()\n```" in text
+    assert "```diff\n-        total += loss.item()\n+        total += loss.detach()\n```" in text
+    assert "- line 8: the training step: `loss.backward()`\n- Also at line 11\n" in text
+    assert "**Wrong if:** the value is needed on every step" in text
+    assert "([source](<https://example.org/a_b>))" in text
+    assert "- and 22 more" in text
+
+
+def test_silence(silent: Review) -> None:
+    assert render("markdown", silent) == "**ptopt**: No performance findings in 12 files.\n"
+
+
+def test_hostile_text_stays_text(hostile: Review) -> None:
+    found = tokens(render("markdown", hostile))
+    kinds = {token.type for token in found}
+    assert not kinds & {"link_open", "image"}
+    html = {token.content.strip() for token in found if token.type in ("html_block", "html_inline")}
+    assert all(part.startswith("<details><summary>1 ") or part == "</details>" for part in html)
+    spoken = "".join(token.content for token in found if token.type == "text")
+    assert "@torvalds" not in spoken
+    assert "#1" not in spoken
+    assert "http://" not in spoken
+
+
+def test_a_fence_is_longer_than_any_in_the_code(hostile: Review) -> None:
+    fences = [token for token in tokens(render("markdown", hostile)) if token.type == "fence"]
+    assert [token.info for token in fences] == ["python", "diff"]
+    assert fences[0].content.endswith("```\n@me\n")
+    assert all(len(token.markup) > 3 for token in fences)
+
+
+def test_a_source_that_is_no_plain_link_is_not_linked(review: Review) -> None:
+    odd = dataclasses.replace(review.findings[0].impact[0], source="https://x.example/> <b>")
+    finding = dataclasses.replace(review.findings[0], impact=(odd,))
+    found = tokens(render("markdown", dataclasses.replace(review, findings=(finding,))))
+    assert "link_open" not in {token.type for token in found}

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from rich.text import Text
+
+from ptopt.findings import Review, Span
+from ptopt.report import render
+
+
+def test_what_a_reader_sees(review: Review) -> None:
+    assert (
+        render("terminal", review, width=110)
+        == """\
+src/train.py:10  PTO101 item-every-step  confidence 0.90
+  `total += loss.item()` waits for the GPU on every step.
+
+   9 │         optimizer.step()
+  10 ┃         total += loss.item()
+  11 │         print(loss.item())
+
+  line 8: the training step: `loss.backward()`
+  Also at line 11
+  Fix (safe: same behaviour):
+  10 -         total += loss.item()
+     +         total += loss.detach()
+  Gain: 1.3–3× on this operation — measured: torch 2.13, CPU, 1 thread (data/cpu.json)
+  Wrong if: the value is needed on every step
+
+src/train.py:11  PTO104 tensor-logged-every-step  confidence 0.90
+  `print(loss.item())` waits for the GPU on every step.
+
+  10 │         total += loss.item()
+  11 ┃         print(loss.item())
+  12 │     return total
+
+  Fix (for reading: apply it by hand)
+  Gain: up to 2× less memory for the step — published: H100 (https://example.org/a_b)
+  Wrong if: the value is needed on every step
+  Taken for granted: torch >= 2.4
+
+2 performance findings in 7 files, 1 withheld over the budget, 1 suppressed, 1 with a safe fix (`ptopt fix`).
+  src/other.py:10  PTO101 item-every-step
+Not looked at:
+  42 files: Python 2 code: old0.py, old1.py, old2.py, old3.py, old4.py and 37 more; --format json lists all
+Suppressions that silence nothing:
+  src/train.py:3  PTO101
+"""
+    )
+
+
+def test_silence(silent: Review) -> None:
+    assert render("terminal", silent) == "No performance findings in 12 files.\n"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_lines_fit_the_terminal(width: int, review: Review, hostile: Review) -> None:
+    for case in (review, hostile):
+        assert max(map(len, render("terminal", case, width=width).splitlines())) <= width
+
+
+def test_colour_changes_nothing_but_colour(review: Review) -> None:
+    colored = render("terminal", review, color=True)
+    assert "\x1b[" in colored
+    plain = Text.from_ansi(colored).plain
+    expected = render("terminal", review).replace("`", "")
+    assert [line.rstrip() for line in plain.splitlines()] == expected.replace("(ptopt", "(`ptopt").replace(
+        "fix).", "fix`)."
+    ).splitlines()
+
+
+def test_markup_in_code_is_shown_as_it_is(hostile: Review) -> None:
+    assert "[bold]x[/bold]" in render("terminal", hostile, width=200)
+
+
+def test_long_code_is_cut(review: Review) -> None:
+    source = "".join(f"line{n}()\n" for n in range(1, 41))
+    finding = dataclasses.replace(review.findings[0], span=Span(1, 40))
+    text = render(
+        "terminal", dataclasses.replace(review, findings=(finding,), sources={"src/train.py": source})
+    )
+    assert "line12()" in text
+    assert "line13()" not in text
+    assert "28 more lines" in text
+
+
+def test_cells_of_a_notebook_are_not_shown_as_lines_of_the_file(review: Review) -> None:
+    finding = dataclasses.replace(review.findings[0], path="a.ipynb", fix=None)
+    text = render(
+        "terminal", dataclasses.replace(review, findings=(finding,), sources={"a.ipynb": "x\n" * 20})
+    )
+    assert "┃" not in text

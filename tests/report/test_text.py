@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from ptopt.findings import Impact
+from ptopt.report.text import code_fence, code_span, gain, markdown_text, one_line, split_code, visible
+
+NASTY = st.text(alphabet=st.sampled_from("ab1 `*_[]()!<>#@|~&$\\-+=.:/\n\twwgh"), max_size=40) | st.text(
+    max_size=40
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("größer 中\u3000文 🔥", "größer 中\u3000文 🔥"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\nb", "a\\nb"),
+        ("\udc80", "\\udc80"),
+        ("\U000e0041", "\\U000e0041"),
+    ],
+)
+def test_visible(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_code_spans_are_found_as_markdown_finds_them() -> None:
+    assert split_code("a `b` ``c`d`` `e") == [
+        ("a ", False),
+        ("b", True),
+        (" ", False),
+        ("c`d", True),
+        (" `e", False),
+    ]
+
+
+@given(NASTY)
+@example("1. x")
+@example("- x")
+@example("`a` - [x](http://a.example) ![i](j) <b> @me #1 www.a.example GH-12 \\")
+def test_prose_renders_as_itself(text: str) -> None:
+    found = MarkdownIt("commonmark").parse(markdown_text(text))
+    assert {token.type for token in found} <= {"paragraph_open", "inline", "paragraph_close"}
+    children = [child for token in found for child in token.children or ()]
+    assert {child.type for child in children} <= {"text", "text_special", "code_inline"}
+    rendered = "".join(child.content for child in children).replace("\u200b", "")
+    plain = "".join(part for part, _ in split_code(one_line(text)))
+    assert rendered.replace(" ", "") == plain.replace(" ", "")
+
+
+@given(NASTY)
+def test_prose_holds_nothing_that_github_links(text: str) -> None:
+    found = MarkdownIt("commonmark").parse(markdown_text(text))
+    spoken = "".join(c.content if c.type != "code_inline" else "\0" for t in found for c in t.children or ())
+    assert not re.search(r"@\w|#\d|://|\bwww\.|\bgh-\d", spoken, re.I)
+
+
+@given(NASTY)
+def test_a_code_span_holds_its_text(text: str) -> None:
+    (paragraph,) = [t for t in MarkdownIt("commonmark").parse(f"x {code_span(text)}") if t.type == "inline"]
+    assert [child.type for child in paragraph.children or ()] == ["text", "code_inline"]
+    assert (paragraph.children or [])[1].content.strip() == visible(text).strip()
+
+
+@given(NASTY)
+def test_a_fence_ends_where_it_should(text: str) -> None:
+    (token,) = MarkdownIt("commonmark").parse(code_fence(text, "python"))
+    assert token.type == "fence"
+    assert token.info == "python"
+
+
+def test_a_factor_names_its_source() -> None:
+    impact = Impact("time", 1.0, 1.5, "the step", "torch 2.13", "published", "x")
+    assert gain(impact) == "up to 1.5× on the step — published: torch 2.13"
+    impact = Impact("memory", 2.0, 2.0, "the step", "torch 2.13", "measured", "x")
+    assert gain(impact) == "2× less memory for the step — measured: torch 2.13"

@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ptopt import __version__
+from ptopt.cli import main
+
+TRAIN = """\
+import torch
+from torch import nn
+
+
+def train(model, loader, optimizer):
+    model.cuda()
+    total = 0.0
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+"""
+OPS = """\
+import torch
+
+
+def one(x):
+    return torch.log(torch.softmax(x, dim=-1))
+
+
+def two(x):
+    return torch.log(torch.softmax(x, dim=1))
+"""
+
+
+def run(*args: str | Path, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
+
+
+def command(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    full = [sys.executable, "-m", "ptopt.cli", *map(str, args)]
+    return subprocess.run(full, capture_output=True, check=False, **options)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "ops.py").write_text(OPS)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_train.py").write_text(TRAIN)
+    return tmp_path
+
+
+@pytest.fixture
+def checkout(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A branch that brings `loss.item()` into the loop of `main`."""
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def git(*args: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *identity, *args], cwd=tree, check=True, capture_output=True)
+
+    git("init", "-q", "-b", "main")
+    (tree / "train.py").write_text(TRAIN.replace("        total += loss.item()\n", ""))
+    git("add", ".")
+    git("commit", "-q", "-m", "one")
+    git("checkout", "-q", "-b", "branch")
+    (tree / "train.py").write_text(TRAIN)
+    git("commit", "-q", "-a", "-m", "two")
+    return tree
+
+
+def findings(result: Result) -> list[tuple[str, str, int]]:
+    assert result.exit_code in (0, 1), result.output
+    return [(f["rule"], f["path"], f["start_line"]) for f in json.loads(result.stdout)["findings"]]
+
+
+# -- check --------------------------------------------------------------------------------------------------------
+
+
+def test_check_reviews_whole_files(tree: Path) -> None:
+    result = run("check", tree, "--format", "json")
+    assert set(findings(result)) == {("PTO101", "train.py", 13), ("PTO407", "ops.py", 5)}
+    document = json.loads(result.stdout)
+    assert document["files_reviewed"] == 2
+    assert [n["path"] for n in document["not_reviewed"]] == ["tests/test_train.py"]
+
+
+def test_all_paths_reviews_tests_too(tree: Path) -> None:
+    assert ("PTO101", "tests/test_train.py", 13) in findings(
+        run("check", tree, "--all-paths", "--format", "json")
+    )
+
+
+def test_rules_are_chosen_on_the_command_line(tree: Path) -> None:
+    assert [f[0] for f in findings(run("check", tree, "--ignore", "pto101", "--format", "json"))] == [
+        "PTO407"
+    ]
+    assert findings(run("check", tree, "--ignore", "sync,ops", "--format", "json")) == []
+    result = run("check", tree, "--ignore", "item-every-stp")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "ptopt: error: unknown rule 'item-every-stp'; did you mean item-every-step"
+    )
+
+
+def test_the_configuration_file_is_read_and_can_be_another_one(tree: Path) -> None:
+    (tree / ".ptopt.toml").write_text('ignore = ["PTO101"]\n')
+    result = run("check", tree, "--format", "json")
+    assert [f[0] for f in findings(result)] == ["PTO407"]
+    assert json.loads(result.stdout)["config_path"] == ".ptopt.toml"
+    other = tree / "other.toml"
+    other.write_text('ignore = ["PTO407"]\n')
+    assert [f[0] for f in findings(run("check", tree, "--config", other, "--format", "json"))] == ["PTO101"]
+
+
+def test_a_broken_configuration_is_an_error_per_problem(tree: Path) -> None:
+    (tree / ".ptopt.toml").write_text('budgt = 3\nignore = ["PTO100001"]\n')
+    result = run("check", tree)
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("ptopt: error: .ptopt.toml: ")
+    assert "did you mean 'budget'?" in result.stderr
+
+
+def test_a_budget_withholds_and_says_so(tree: Path) -> None:
+    document = json.loads(run("check", tree, "--budget", "1", "--format", "json").stdout)
+    assert (len(document["findings"]), len(document["withheld"])) == (1, 1)
+    assert "1 withheld over the budget" in run("check", tree, "--budget", "1").stdout
+
+
+def test_min_confidence(tree: Path) -> None:
+    assert findings(run("check", tree, "--min-confidence", "1", "--format", "json")) == []
+
+
+def test_exit_status(tree: Path) -> None:
+    assert run("check", tree).exit_code == 0
+    assert run("check", tree, "--exit-code").exit_code == 1
+    assert run("check", tree, "--exit-code", "--budget", "0").exit_code == 1
+    assert run("check", tree, "--exit-code", "--ignore", "sync,ops").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["check", "missing.py"],
+        ["check", "missing/also.py"],
+        ["check"],
+        ["check", ".", "--budget", "-1"],
+        ["check", ".", "--config", "missing.toml"],
+        ["check", ".", "--output", "missing/out.txt"],
+        ["review", "--diff", "missing.patch", "--tree", "."],
+        ["review", "--tree", "."],
+        ["review", "--repo", "missing"],
+        ["explain", "nothing-like-it"],
+        ["config", "check", "missing"],
+        ["completion", "csh"],
+        ["nonsense"],
+        ["--nonsense"],
+    ],
+)
+def test_errors_are_one_line_and_exit_2(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("ptopt: error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_output_goes_to_a_file(tree: Path) -> None:
+    out = tree / "report.sarif"
+    result = run("check", tree, "--format", "sarif", "--output", out)
+    assert result.stdout == ""
+    assert json.loads(out.read_text())["version"] == "2.1.0"
+
+
+def test_a_file_that_is_not_python_is_told(tree: Path) -> None:
+    (tree / "bad.py").write_text("import torch\nx = loss.item(\nprint 'ptopt: '\n")
+    result = run("check", tree)
+    assert result.exit_code == 0
+    assert "bad.py" in result.stdout.partition("Not looked at:")[2]
+
+
+def test_paths_are_relative_to_the_repository(checkout: Path) -> None:
+    (checkout / "pkg").mkdir()
+    (checkout / "pkg" / "ops.py").write_text(OPS)
+    assert findings(run("check", checkout / "pkg", "--format", "json")) == [("PTO407", "pkg/ops.py", 5)]
+
+
+# -- review -------------------------------------------------------------------------------------------------------
+
+
+def test_review_of_a_branch(checkout: Path) -> None:
+    result = run("review", "--repo", checkout, "--format", "json")
+    assert findings(result) == [("PTO101", "train.py", 13)]
+    assert findings(run("review", "--repo", checkout, "--base", "HEAD", "--format", "json")) == []
+    result = run("review", "--repo", checkout, "--base", "main", "--head", "branch", "--format", "json")
+    assert findings(result) == [("PTO101", "train.py", 13)]
+
+
+def test_review_of_a_patch(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    diff = subprocess.run(["git", "diff", "main"], cwd=checkout, check=True, capture_output=True).stdout
+    patch = tmp_path_factory.mktemp("patch") / "change.patch"
+    patch.write_bytes(diff)
+    expected = [("PTO101", "train.py", 13)]
+    assert findings(run("review", "--diff", patch, "--tree", checkout, "--format", "json")) == expected
+    assert (
+        findings(run("review", "--diff", "-", "--tree", checkout, "--format", "json", stdin=diff)) == expected
+    )
+
+
+def test_review_refuses_what_is_no_diff_and_an_unknown_revision(checkout: Path) -> None:
+    result = run("review", "--diff", "-", "--tree", checkout, stdin=b"@@@ -1,1 -1,1 +1,1 @@@\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    result = run("review", "--repo", checkout, "--base", "no-such")
+    assert result.exit_code == 2
+    assert "no-such" in result.stderr
+    result = run("review", "--diff", "-", "--tree", checkout, "--base", "main", stdin=b"")
+    assert result.stderr == "ptopt: error: --diff cannot be combined with --base and --head\n"
+
+
+def test_review_keeps_to_the_budget(checkout: Path) -> None:
+    document = json.loads(run("review", "--repo", checkout, "--budget", "0", "--format", "json").stdout)
+    assert (len(document["findings"]), len(document["withheld"])) == (0, 1)
+
+
+# -- fix ----------------------------------------------------------------------------------------------------------
+
+
+def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
+    (tree / "ops.py").write_bytes(OPS.replace("\n", "\r\n").encode())
+    (tree / "ops.py").chmod(0o755)
+    (tree / "link.py").symlink_to("ops.py")
+    result = run("fix", tree)
+    assert result.exit_code == 0
+    assert "ops.py: 2 × PTO407 log-of-softmax\n" in result.stdout
+    assert result.stdout.endswith("Fixed 2 findings in 1 file; 1 finding left, see `ptopt check`.\n")
+    after = OPS.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
+    after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")
+    assert (tree / "ops.py").read_bytes() == after.replace("\n", "\r\n").encode()
+    assert stat.S_IMODE((tree / "ops.py").stat().st_mode) == 0o755
+    assert (tree / "train.py").read_text() == TRAIN
+    assert sorted(p.name for p in tree.iterdir()) == ["link.py", "ops.py", "tests", "train.py"]
+    assert run("fix", tree).stdout == "Nothing to fix; 1 finding left, see `ptopt check`.\n"
+
+
+def test_fix_unsafe(tree: Path) -> None:
+    result = run("fix", "--unsafe", tree / "train.py", "--exit-code")
+    assert result.exit_code == 1
+    assert "total += loss.detach()" in (tree / "train.py").read_text()
+
+
+def test_fix_diff_is_a_patch_and_changes_nothing(tree: Path) -> None:
+    (tree / "ops.py").write_text(OPS.rstrip("\n"))
+    done = command("fix", "--diff", tree)
+    assert done.returncode == 0
+    assert (tree / "ops.py").read_text() == OPS.rstrip("\n")
+    subprocess.run(["git", "apply", "-"], cwd=tree, input=done.stdout, check=True)
+    run("fix", tree)
+    assert command("fix", "--diff", tree).stdout == b""
+    assert "log_softmax" in (tree / "ops.py").read_text()
+
+
+def test_fix_follows_a_named_link_and_keeps_it(tree: Path) -> None:
+    link = tree / "named.py"
+    link.symlink_to("ops.py")
+    run("fix", link)
+    assert link.is_symlink()
+    assert "log_softmax" in (tree / "ops.py").read_text()
+
+
+# -- the rest -----------------------------------------------------------------------------------------------------
+
+
+def test_rules_lists_every_rule() -> None:
+    listed = json.loads(run("rules", "--format", "json").stdout)
+    assert {"id", "name", "family", "severity", "default", "since", "until", "summary"} == set(listed[0])
+    assert [rule["id"] for rule in listed] == sorted(rule["id"] for rule in listed)
+    table = run("rules").stdout
+    assert all(rule["id"] in table and rule["name"] in table for rule in listed)
+    assert run("rules", "--format", "markdown").stdout.count("\n| PTO") == len(listed)
+
+
+def test_rules_docs_writes_a_page_per_rule(tmp_path: Path) -> None:
+    assert run("rules", "--docs", tmp_path / "pages").exit_code == 0
+    assert (tmp_path / "pages" / "item-every-step.md").read_text() == run("explain", "PTO101").stdout
+    assert "(./item-every-step.md)" in (tmp_path / "pages" / "README.md").read_text()
+
+
+def test_explain_knows_ids_and_names_and_near_misses() -> None:
+    page = run("explain", "PTO101").stdout
+    assert page == run("explain", "item-every-step").stdout
+    assert "Why it is slow" in page
+    assert run("explain", "pto1O1").stderr.startswith(
+        "ptopt: error: unknown rule 'pto1O1'; did you mean PTO101"
+    )
+
+
+def test_config_schema_and_check(tmp_path: Path) -> None:
+    schema = json.loads(run("config", "schema").stdout)
+    assert "min-confidence" in schema["properties"]
+    assert run("config", "check", tmp_path).stdout == "No configuration: the defaults are in force\n"
+    own = tmp_path / ".ptopt.toml"
+    own.write_text("budget = 3\n")
+    assert run("config", "check", tmp_path).stdout == ".ptopt.toml: no problems\n"
+    own.write_text("budget = -3\n")
+    assert run("config", "check", own).exit_code == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    script = run("completion", shell).stdout
+    assert "_PTOPT_COMPLETE" in script
+    word = "che" if shell == "fish" else "1"  # fish gives the word itself, the others its place
+    env = os.environ | {"_PTOPT_COMPLETE": f"{shell}_complete", "COMP_WORDS": "ptopt che", "COMP_CWORD": word}
+    code = "from ptopt.cli import main; main(prog_name='ptopt')"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "check" in done.stdout
+
+
+def test_version_and_help() -> None:
+    assert run("--version").stdout == f"ptopt {__version__}\n"
+    assert run().stdout == run("--help").stdout
+    for name in ("review", "check", "fix", "rules", "explain", "config", "completion"):
+        assert name in run("--help").stdout
+        assert run(name, "--help").exit_code == 0
+
+
+def test_version_imports_nothing_heavy() -> None:
+    code = "import sys; from ptopt.cli import main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"rich", "pydantic", "unidiff", "tomllib", "tomli", "packaging", "json", "asyncio"}
+    assert not {name for name in done.stdout.split() if name.startswith("ptopt.") and "cli" not in name}
+
+
+def test_a_pull_request_is_reviewed_without_rich_for_json(checkout: Path) -> None:
+    code = "import sys; from ptopt.cli import main\ntry: main()\nfinally: print('rich' in sys.modules, file=sys.stderr)"
+    args = [sys.executable, "-c", code, "review", "--repo", str(checkout), "--format", "json"]
+    assert subprocess.run(args, capture_output=True, text=True, check=True).stderr == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colour_and_progress_on_a_terminal(tree: Path, variables: dict[str, str], colored: bool) -> None:
+    for number in range(60):
+        (tree / f"more{number}.py").write_text("x = 1\n")
+    primary, secondary = pty.openpty()
+    env = (
+        {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+        | {"TERM": "xterm", "COLUMNS": "90"}
+        | variables
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ptopt.cli", "check", str(tree)],
+        stdout=secondary,
+        stderr=subprocess.PIPE,
+        env=env,
+    )
+    os.close(secondary)
+    seen = b""
+    while True:
+        try:
+            part = os.read(primary, 65536)
+        except OSError:  # Linux: the other side is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(primary)
+    assert process.wait() == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""  # no progress: stderr is no terminal
+    process.stderr.close()
+    assert (b"\x1b[" in seen) is colored
+    assert b"PTO407" in seen
+
+
+def test_a_closed_pipe_and_an_ascii_stdout_are_no_crash(tree: Path) -> None:
+    for number in range(300):
+        (tree / f"ops{number}.py").write_text(OPS)
+    script = f"{sys.executable} -m ptopt.cli check {tree} | head -n 1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+    assert b"Traceback" not in done.stderr
+    done = command(
+        "check", tree / "train.py", env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    )
+    assert done.returncode == 0
+    assert b"\\u2503" in done.stdout

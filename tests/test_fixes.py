@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptopt.change import ChangedFile, whole_file
+from ptopt.config import Config
+from ptopt.findings import Review
+from ptopt.fixes import FileChangedError, FixedFile, fix_file, write_fixed
+from ptopt.review import review_files
+from ptopt.source.project import NO_FACTS
+
+OPS = "import torch\n\n\ndef f(x):\n    return torch.log(torch.softmax(x, dim=-1))  # größer\n"
+
+
+def review(file: ChangedFile) -> Review:
+    return review_files([file], config=Config(), facts=NO_FACTS, limit_to_change=False)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "head"),
+    [("utf-8", ""), ("latin-1", "# coding: latin-1\n"), ("utf-8-sig", "")],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_encoding_and_newlines_stay(encoding: str, head: str, newline: str) -> None:
+    before = (head + OPS).replace("\n", newline)
+    result = fix_file(whole_file("f.py", before.encode(encoding)), review, unsafe=False)
+    after = before.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
+    assert result.after == after.encode(encoding)
+    assert [finding.rule for finding in result.fixed] == ["PTO407"]
+    assert result.left == ()
+
+
+def test_a_file_that_is_not_python_is_left_alone() -> None:
+    result = fix_file(whole_file("f.py", b"\xff\xfe torch softmax log("), review, unsafe=True)
+    assert (result.before, result.fixed) == (result.after, ())
+
+
+def test_a_file_that_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    place = tmp_path / "f.py"
+    place.write_text("new\n")
+    with pytest.raises(FileChangedError, match=r"f\.py: changed while it was under review"):
+        write_fixed(place, FixedFile("f.py", b"old\n", b"fixed\n", (), ()))
+    assert [p.name for p in tmp_path.iterdir()] == ["f.py"]
+    assert place.read_text() == "new\n"
+
+
+def test_a_failed_write_leaves_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "f.py"
+    place.write_text("old\n")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr("ptopt.fixes.os.replace", refuse)
+    with pytest.raises(PermissionError):
+        write_fixed(place, FixedFile("f.py", b"old\n", b"fixed\n", (), ()))
+    assert [p.name for p in tmp_path.iterdir()] == ["f.py"]
+    assert place.read_text() == "old\n"
