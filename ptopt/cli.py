@@ -150,7 +150,9 @@ def fix(paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings) -> 
     root, files, config, facts, _ = stream(paths, settings)
 
     def review_one(file: ChangedFile) -> Review:
-        return review_files([file], config=config, facts=facts, limit_to_change=False)
+        return review_files(
+            [file], config=config, facts=facts, limit_to_change=False, one_per_cause=False
+        )
 
     results: list[FixedFile] = []
     left = 0
@@ -243,6 +245,7 @@ def rules(format_: str, docs: Path | None) -> None:
 @click.argument("rule")
 def explain(rule: str) -> None:
     """Tell all about a rule, by its id or its name."""
+    from ptopt.report.rulelist import page
     from ptopt.report.text import visible
     from ptopt.rules import all_rules, find_rule
 
@@ -251,12 +254,12 @@ def explain(rule: str) -> None:
         names = [name for known in all_rules() for name in (known.id, known.name)]
         raise click.ClickException(f"unknown rule {visible(rule)!r}{nearest(rule, names)}")
     if not sys.stdout.isatty():
-        write(found.page())
+        write(page(found))
         return
     from rich.console import Console
     from rich.markdown import Markdown
 
-    Console(no_color=not colored()).print(Markdown(found.page()))
+    Console(no_color=not colored()).print(Markdown(page(found)))
 
 
 @main.group()

@@ -112,7 +112,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     fix: Fix | None = None
     impact: tuple[Impact, ...] = ()
-    assumes: str = ""  # what is taken for granted about library versions, "" when they are pinned
+    assumes: str = ""  # library versions taken for granted, as in "torch >= 2.5"; "" when they are pinned
     origin: str = "rule"  # "rule" | "model"
     also: tuple[Span, ...] = ()  # other places with the same cause, told in this comment
 

@@ -29,7 +29,7 @@ class FixedFile:
 def fix_file(file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsafe: bool) -> FixedFile:
     """Apply the safe fixes (and the unsafe ones) until none is left. Encoding and newlines stay.
 
-    A finding can hide others with the same cause, so the file is reviewed again after each fix.
+    A fix moves what stands behind it, so the file is reviewed again after each one.
     """
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     before = data = file.head or b""

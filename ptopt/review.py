@@ -37,9 +37,18 @@ def review_change(change: Change, *, config: Config, facts: ProjectFacts) -> Rev
 
 
 def review_files(
-    files: Iterable[ChangedFile | NotReviewed], *, config: Config, facts: ProjectFacts, limit_to_change: bool
+    files: Iterable[ChangedFile | NotReviewed],
+    *,
+    config: Config,
+    facts: ProjectFacts,
+    limit_to_change: bool,
+    one_per_cause: bool = True,
 ) -> Review:
-    """Review files one at a time. With `limit_to_change`, only what their hunks touch is reported."""
+    """Review files one at a time.
+
+    With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
+    place is a finding of its own, each with its own fix.
+    """
     kept: list[Finding] = []
     suppressed: list[Finding] = []
     skipped: list[NotReviewed] = []
@@ -72,7 +81,13 @@ def review_files(
             skipped.append(NotReviewed(file.path, str(error)))
             continue
         skipped += [NotReviewed(file.path, lost) for lost in source.parsed.lost]
-        groups = _one_per_cause(_findings(source, wanted, file if limit_to_change else None, config.min_confidence))
+
+        def failed(rule: Rule, error: Exception, path: str = file.path) -> None:
+            skipped.append(NotReviewed(path, f"{rule.id} failed on it ({type(error).__name__}): please report this"))
+
+        hits = run(source, wanted, failed)
+        found = _findings(source, hits, file if limit_to_change else None, config.min_confidence)
+        groups = _by_cause(found) if one_per_cause else [[finding] for finding, _ in found]
         if not groups and b"ptopt:" not in file.head and b"PTO" not in file.head:
             continue  # comments of other tools need no reading
         suppressions = find_suppressions(source.text)
@@ -82,7 +97,7 @@ def review_files(
             if loud:
                 kept.append(_merged(loud))
         if kept and kept[-1].path == file.path:
-            sources[file.path] = source.text
+            sources[file.path] = file.head.decode("utf-8", "replace") if source.is_notebook else source.text
         unused += [UnusedSuppression(file.path, line, codes) for line, codes in suppressions.unused()]
     kept.sort(key=_rank)
     budget = config.budget if limit_to_change else len(kept)
@@ -105,11 +120,11 @@ def _keys(finding: Finding) -> tuple[str, str, str]:
 
 
 def _findings(
-    source: SourceFile, wanted: list[Rule], change: ChangedFile | None, min_confidence: float
+    source: SourceFile, hits: list[Hit], change: ChangedFile | None, min_confidence: float
 ) -> Iterator[tuple[Finding, object]]:
     """Findings of one file that touch the change and are sure enough, each with its cause."""
     seen: Counter[str] = Counter()
-    for hit in run(source, wanted):
+    for hit in hits:
         problem = hit.problem
         span = problem.span or source.span(problem.node)
         symbol = source.index.symbol_of(problem.node)
@@ -163,7 +178,7 @@ def _inside_hunk(source: SourceFile, change: ChangedFile, fix: Fix) -> bool:
     return change.anchor(first, last) == Span(first, last)
 
 
-def _one_per_cause(findings: Iterable[tuple[Finding, object]]) -> list[list[Finding]]:
+def _by_cause(findings: Iterable[tuple[Finding, object]]) -> list[list[Finding]]:
     """Findings that share a rule, or a family and a cause, are one comment."""
     by_cause: defaultdict[tuple[str, object], list[Finding]] = defaultdict(list)
     for finding, cause in findings:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import stat
 import subprocess
 import sys
@@ -362,7 +361,7 @@ def test_a_pull_request_is_reviewed_without_rich_for_json(checkout: Path) -> Non
 def test_colour_and_progress_on_a_terminal(tree: Path, variables: dict[str, str], colored: bool) -> None:
     for number in range(60):
         (tree / f"more{number}.py").write_text("x = 1\n")
-    primary, secondary = pty.openpty()
+    primary, secondary = pytest.importorskip("pty").openpty()
     env = (
         {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
         | {"TERM": "xterm", "COLUMNS": "90"}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ptopt.findings import Finding, Review
 from ptopt.report.patch import fix_diff
 from ptopt.report.text import (
     also_line,
+    assumed,
     code_fence,
     code_span,
     count,
@@ -16,11 +16,11 @@ from ptopt.report.text import (
     fix_line,
     gain,
     headline,
+    markdown_source,
     markdown_text,
     place,
 )
 
-_LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _LISTED = 20  # entries of a list in the details
 
 
@@ -68,18 +68,13 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         body = [line for line in diff.split("\n")[2:] if not line.startswith("@@ ")]
         yield f"{markdown_text(fix_line(finding))}:"
         yield code_fence("\n".join(body), "diff")
-    notes = [f"**Gain:** {markdown_text(gain(i))} ({_source(i.source)})" for i in finding.impact]
+    notes = [f"**Gain:** {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
     if finding.when_wrong:
         notes.append(f"**Wrong if:** {markdown_text(finding.when_wrong)}")
     if finding.assumes:
-        notes.append(f"**Taken for granted:** {markdown_text(finding.assumes)}")
+        notes.append(f"**Assumes:** {markdown_text(assumed(finding))}")
     if notes:
         yield "  \n".join(notes)
-
-
-def _source(source: str) -> str:
-    """A link where it is one: sources are our own words, not those of the pull request."""
-    return f"[source](<{source}>)" if _LINK.fullmatch(source) else markdown_text(source)
 
 
 def _details(title: str, entries: list[str]) -> list[str]:

@@ -152,7 +152,7 @@ def fix_hunks(review: Review, finding: Finding) -> list[Hunk]:
         return []
     try:
         return hunks(Positions(text), finding.fix.edits)
-    except EditError:
+    except (EditError, UnicodeError):  # also an edit that cuts a character in two
         return []
 
 
@@ -163,5 +163,5 @@ def fix_diff(review: Review, finding: Finding, context: int = 3) -> str:
         return ""
     try:
         return unified_diff(finding.path, text, finding.fix.edits, context)
-    except EditError:
+    except (EditError, UnicodeError):  # also an edit that cuts a character in two
         return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from ptopt import impact
+from ptopt.report.text import gain, markdown_source, markdown_text
 from ptopt.rules.base import Rule
 
 
@@ -66,7 +68,31 @@ def as_markdown(rules: Sequence[type[Rule]], link: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
+def page(rule: type[Rule]) -> str:
+    """All about a rule, in Markdown: its text, the versions it holds for, and what it is worth."""
+    facts = [
+        f"Family: {rule.family}",
+        f"Severity: {rule.severity}",
+        f"On by default: {'yes' if rule.default else 'no'}",
+        *(f"From {package} {version}" for package, version in rule.since.items()),
+        *(f"Before {package} {version}" for package, version in rule.until.items()),
+    ]
+    parts = [f"# {rule.id} {rule.name}", rule.summary(), " · ".join(facts)]
+    for title, text in rule.sections().items():
+        parts += [f"## {title}", text]
+        if title == "Why it is slow":
+            parts += _worth(rule)
+    parts += ["## Switch it off", f"In the code: `# ptopt: ignore[{rule.id}] reason`."]
+    parts.append(f'In `.ptopt.toml`: `ignore = ["{rule.name}"]`.')
+    return "\n\n".join(parts) + "\n"
+
+
+def _worth(rule: type[Rule]) -> list[str]:
+    gains = [f"- {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in impact.of_rule(rule.name)]
+    return ["## What the fix is worth", "\n".join(gains)] if gains else []
+
+
 def pages(rules: Sequence[type[Rule]]) -> dict[str, str]:
     """File name -> text: a page per rule, and `README.md` that lists them."""
     index = f"# Rules\n\nWritten by `ptopt rules --docs`.\n\n{as_markdown(rules, './')}"
-    return {"README.md": index, **{f"{rule.name}.md": rule.page() for rule in rules}}
+    return {"README.md": index, **{f"{rule.name}.md": page(rule) for rule in rules}}

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from ptopt import __version__
 from ptopt.findings import Edit, Finding, NotReviewed, Review, Safety, Span, UnusedSuppression
 from ptopt.report.patch import Positions
+from ptopt.report.rulelist import page
 from ptopt.report.text import fix_line, is_minor, one_line, place, plain_message
 from ptopt.rules import find_rule
 from ptopt.verify import EditError
@@ -51,14 +52,13 @@ def _rule(rule: str, name: str) -> dict[str, Any]:
     known = find_rule(rule)
     if known is None:
         return {"id": rule, "name": name}
-    sections = known.sections()
-    page = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
+    text = page(known)
     return {
         "id": rule,
         "name": known.name,
         "shortDescription": {"text": known.summary()},
-        "fullDescription": {"text": sections.get("What it does", "") or known.summary()},
-        "help": {"text": page or known.summary(), "markdown": page or known.summary()},
+        "fullDescription": {"text": known.sections().get("What it does") or known.summary()},
+        "help": {"text": text, "markdown": text},
         "defaultConfiguration": {"level": "note" if is_minor(known.severity) else "warning"},
         "properties": {"tags": ["performance", "pytorch", known.family]},
     }

@@ -18,6 +18,7 @@ from ptopt.findings import Finding, Fix, Review, Safety, Severity
 from ptopt.report.patch import fix_hunks
 from ptopt.report.text import (
     also_line,
+    assumed,
     code_line,
     count,
     excerpt,
@@ -72,7 +73,8 @@ def _finding(review: Review, finding: Finding, color: bool) -> RenderableType:
     code = _code(review, finding, color)
     if code is not None:
         parts += ["", code, ""]
-    parts += [_labelled(f"line {e.line}", e.note, color) for e in finding.evidence]
+    shown = finding.span.lines() if code is not None else ()
+    parts += [_labelled(f"line {e.line}", e.note, color) for e in finding.evidence if e.line not in shown]
     if finding.also:
         parts.append(_prose(also_line(finding), color))
     parts += _fix(review, finding, color)
@@ -80,7 +82,7 @@ def _finding(review: Review, finding: Finding, color: bool) -> RenderableType:
     if finding.when_wrong:
         parts.append(_labelled("Wrong if", finding.when_wrong, color))
     if finding.assumes:
-        parts.append(_labelled("Taken for granted", finding.assumes, color))
+        parts.append(_labelled("Assumes", assumed(finding), color))
     return Group(title, Padding(Group(*parts), (0, 0, 0, 2)))
 
 
@@ -114,7 +116,7 @@ def _code(review: Review, finding: Finding, color: bool) -> Table | None:
     numbered = excerpt(review, finding.path, finding.span, context=1)
     if not numbered:
         return None
-    texts = _highlighted([code_line(line) for _, line in numbered], color)
+    texts = _highlighted(_dedented([line for _, line in numbered]), color)
     rows = [(n, text) for (n, _), text in zip(numbered, texts, strict=True)]
     grid = _grid()
     for number, text in rows[:_MAX_LINES]:
@@ -123,6 +125,13 @@ def _code(review: Review, finding: Finding, color: bool) -> Table | None:
     if len(rows) > _MAX_LINES:
         grid.add_row("", Text("┆", "dim"), Text(f"{len(rows) - _MAX_LINES} more lines", "dim"))
     return grid
+
+
+def _dedented(lines: list[str]) -> list[str]:
+    """Lines of code without the indentation they share, so that fewer are wrapped."""
+    shown = [code_line(line).rstrip() for line in lines]
+    shared = min((len(line) - len(line.lstrip(" ")) for line in shown if line), default=0)
+    return [line[shared:] for line in shown]
 
 
 def _highlighted(lines: list[str], color: bool) -> list[Text]:
@@ -143,13 +152,18 @@ def _fix(review: Review, finding: Finding, color: bool) -> Iterator[RenderableTy
     if not changes:
         return
     grid = _grid()
-    rows: list[tuple[str, Text, Text]] = []
+    signed: list[tuple[str, str, str]] = []
     for hunk in changes:
-        rows += [
-            (str(number), Text("-", "red"), Text(code_line(line), "red"))
-            for number, line in enumerate(hunk.old, hunk.start)
-        ]
-        rows += [("", Text("+", "green"), Text(code_line(line), "green")) for line in hunk.new]
+        signed += [(str(number), "-", line) for number, line in enumerate(hunk.old, hunk.start)]
+        # A line that replaces another stands below it; one that is added tells its place.
+        places = [""] * len(hunk.new) if hunk.old else map(str, range(hunk.start, hunk.start + len(hunk.new)))
+        signed += [(place, "+", line) for place, line in zip(places, hunk.new, strict=True)]
+    codes = _dedented([line for _, _, line in signed])
+    rows = [
+        (number, Text(sign, style), Text(code, style))
+        for (number, sign, _), code in zip(signed, codes, strict=True)
+        for style in ("red" if sign == "-" else "green",)
+    ]
     for row in rows[:_MAX_LINES]:
         grid.add_row(*row)
     if len(rows) > _MAX_LINES:

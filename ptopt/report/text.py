@@ -11,6 +11,7 @@ _BACKTICKS = re.compile(r"`+")
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&$#@]|:(?=//|\w)")
 _AT_START = re.compile(r"^(?:(\d+)([.)])|([-+=]))")
 _AUTOLINK = re.compile(r"\b(www|gh-)(?=[.\d])", re.I)
+_LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
 
@@ -72,6 +73,11 @@ def _escape(match: re.Match[str]) -> str:
     if char in "@#:":  # GitHub looks for these in the rendered text, where a backslash no longer helps
         return f"{char}{_ZERO_WIDTH}"
     return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(char, f"\\{char}")
+
+
+def markdown_source(source: str) -> str:
+    """A link where it is one. Sources of impact are our own words, not those of the pull request."""
+    return f"[source](<{source}>)" if _LINK.fullmatch(source) else markdown_text(source)
 
 
 def code_span(text: str) -> str:
@@ -150,10 +156,15 @@ def plain_message(finding: Finding) -> str:
     if finding.when_wrong:
         parts.append(f"Wrong if: {one_line(finding.when_wrong)}")
     if finding.assumes:
-        parts.append(f"Taken for granted: {one_line(finding.assumes)}")
+        parts.append(f"Assumes: {assumed(finding)}")
     if finding.also:
         parts.append(also_line(finding))
     return "\n".join(parts)
+
+
+def assumed(finding: Finding) -> str:
+    """What is taken for granted about versions, to stand after a label."""
+    return one_line(finding.assumes)
 
 
 def also_line(finding: Finding) -> str:

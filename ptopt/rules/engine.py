@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
 from ptopt.source.project import ProjectFacts
+
+# Versions that all advice may take for granted where a project pins nothing.
+_BASELINE = {"torch": "2.4"}
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -53,23 +57,37 @@ def applies(rule: Rule, facts: ProjectFacts) -> bool:
 
 
 def assumptions(rule: Rule, facts: ProjectFacts) -> str:
-    """What the rule takes for granted about versions: "assumes torch >= 2.5", or "" when it is known."""
+    """What the rule takes for granted about versions: "torch >= 2.5", or "" when it is known or goes without saying."""
     open_gates = [
         f"{package} >= {version}"
         for package, version in sorted(rule.since.items())
-        if facts.at_least(package, version) is None
+        if facts.at_least(package, version) is None and _release(version) > _release(_BASELINE.get(package, "0"))
     ]
-    return f"assumes {' and '.join(open_gates)}" if open_gates else ""
+    return " and ".join(open_gates)
 
 
-def run(file: SourceFile, rules: Sequence[Rule]) -> list[Hit]:
-    """Every problem that `rules` see in the file, in source order."""
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def run(
+    file: SourceFile, rules: Sequence[Rule], failed: Callable[[Rule, Exception], None] | None = None
+) -> list[Hit]:
+    """Every problem that `rules` see in the file, in source order.
+
+    A rule that raises is reported to `failed`, and the others go on; without `failed`, the exception goes up.
+    """
     hits: list[Hit] = []
     for rule in rules:
         if not applies(rule, file.facts):
             continue
-        for node in file.index.of_type(*rule.nodes):
-            for problem in rule.check(node, file):
-                hits.append(Hit(rule, problem))
+        try:
+            hits += [
+                Hit(rule, problem) for node in file.index.of_type(*rule.nodes) for problem in rule.check(node, file)
+            ]
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(rule, error)
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits

@@ -7,12 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FUNCTIONS, FunctionNode
+from ptopt.source.index import FunctionNode
 
 _LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"}
 )
-_POSITIONAL = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
+_POSITIONAL = (
+    "dataset",
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +71,14 @@ def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | N
             return None
         value = bindings[0].value
     if isinstance(value, ast.Dict) and all(isinstance(k, ast.Constant) for k in value.keys):
-        return {str(k.value): v for k, v in zip(value.keys, value.values, strict=True) if isinstance(k, ast.Constant)}
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args:
-        if all(k.arg is not None for k in value.keywords):
-            return {str(k.arg): k.value for k in value.keywords}
+        return {
+            str(k.value): v
+            for k, v in zip(value.keys, value.values, strict=True)
+            if isinstance(k, ast.Constant)
+        }
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
+        named = {k.arg: k.value for k in value.keywords if k.arg is not None}
+        return named if len(named) == len(value.keywords) and not value.args else None
     return None
 
 
@@ -105,11 +118,17 @@ def _handles(value: ast.expr, file: SourceFile) -> Iterator[tuple[FunctionNode |
         if isinstance(target, ast.Name):
             yield scope, target.id
             yield from _returned(target.id, scope, file)
-        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+        elif (
+            isinstance(target, ast.Attribute)
+            and isinstance(target.value, ast.Name)
+            and target.value.id == "self"
+        ):
             yield file.index.class_of(target), target.attr
 
 
-def _returned(name: str, scope: FunctionNode | None, file: SourceFile) -> Iterator[tuple[FunctionNode | ast.ClassDef | None, str]]:
+def _returned(
+    name: str, scope: FunctionNode | None, file: SourceFile
+) -> Iterator[tuple[FunctionNode | ast.ClassDef | None, str]]:
     """Handles in the callers of a function that returns the variable: alone, or as one of a tuple."""
     if scope is None:
         return
@@ -131,28 +150,50 @@ def _returned(name: str, scope: FunctionNode | None, file: SourceFile) -> Iterat
                 yield file.index.function_of(call), target.id
 
 
-def _refers(iterated: ast.expr, scope: FunctionNode | ast.ClassDef | None, name: str, file: SourceFile) -> bool:
+def _refers(
+    iterated: ast.expr, scope: FunctionNode | ast.ClassDef | None, name: str, file: SourceFile
+) -> bool:
     """Does a loop read the loader `name`: `loader`, `enumerate(loader)`, `tqdm(loader, ...)`?"""
-    inner = iterated
-    while isinstance(inner, ast.Call) and inner.args:
-        inner = inner.args[0]
+    inner = _wrapped(iterated)
+    if isinstance(inner, ast.Name) and inner.id != name:  # bar = tqdm(loader)
+        binding = file.values.binding_of(inner)
+        if binding is not None and binding.kind == "assign" and isinstance(binding.value, ast.Call):
+            inner = _wrapped(binding.value)
     if isinstance(scope, ast.ClassDef):
-        own = isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "self"
-        return own and isinstance(inner, ast.Attribute) and inner.attr == name and file.index.class_of(inner) is scope
+        own = (
+            isinstance(inner, ast.Attribute)
+            and isinstance(inner.value, ast.Name)
+            and inner.value.id == "self"
+        )
+        return (
+            own
+            and isinstance(inner, ast.Attribute)
+            and inner.attr == name
+            and file.index.class_of(inner) is scope
+        )
     if not (isinstance(inner, ast.Name) and inner.id == name):
         return False
     function = file.index.function_of(inner)
     while function is not scope:
         if function is None or file.values.bindings(function, name):
             return False
-        function = file.index.enclosing(function, FUNCTIONS)
+        function = file.index.function_of(function)
     return True
+
+
+def _wrapped(expr: ast.expr) -> ast.expr:
+    """What `enumerate(tqdm(loader))` goes over."""
+    while isinstance(expr, ast.Call) and expr.args:
+        expr = expr.args[0]
+    return expr
 
 
 def _parameter(call: ast.Call, name: str, file: SourceFile) -> tuple[FunctionNode, str] | None:
     """The function of this file that receives the variable `name`, and its own name for it."""
     at = next((i for i, a in enumerate(call.args) if isinstance(a, ast.Name) and a.id == name), None)
-    keyword = next((k.arg for k in call.keywords if isinstance(k.value, ast.Name) and k.value.id == name), None)
+    keyword = next(
+        (k.arg for k in call.keywords if isinstance(k.value, ast.Name) and k.value.id == name), None
+    )
     if at is None and keyword is None:
         return None
     function = file.calls.resolve(call)
@@ -164,3 +205,41 @@ def _parameter(call: ast.Call, name: str, file: SourceFile) -> tuple[FunctionNod
     if isinstance(file.index.parent(function), ast.ClassDef):
         parameters = parameters[1:]
     return (function, parameters[at].arg) if at is not None and at < len(parameters) else None
+
+
+def batch_names(loop: ast.For) -> frozenset[str]:
+    """Names of the batch and of its parts in a loop over a loader; the counter of `enumerate` is not one."""
+    target: ast.expr = loop.target
+    counted = isinstance(_enumerated(loop.iter), ast.Call)
+    if counted and isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 2:
+        target = target.elts[1]
+    names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and root_name(node.value) in names:
+            names.update(n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name))
+        elif isinstance(node, ast.comprehension) and root_name(node.iter) in names:
+            names.update(n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
+    return frozenset(names)
+
+
+def root_name(expr: ast.expr) -> str:
+    """`batch` of `batch["x"][0]` and of `batch.items()`; "" when anything else is done to it."""
+    if (
+        isinstance(expr, ast.Call)
+        and isinstance(expr.func, ast.Attribute)
+        and expr.func.attr in ("items", "values")
+    ):
+        expr = expr.func.value
+    while isinstance(expr, (ast.Subscript, ast.Attribute)):
+        expr = expr.value
+    return expr.id if isinstance(expr, ast.Name) else ""
+
+
+def _enumerated(expr: ast.expr) -> ast.expr | None:
+    while isinstance(expr, ast.Call):
+        if isinstance(expr.func, ast.Name) and expr.func.id == "enumerate":
+            return expr
+        if not expr.args:
+            return None
+        expr = expr.args[0]
+    return None

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from ptopt.rules.base import has_unpacking
 from ptopt.source.file import SourceFile
 
-_DEVICE_NAME = re.compile(r"^(\w*_)?(device|dev|devices|cuda|gpu|gpu_id|rank|local_rank)(_id|_type)?\d*$", re.I)
+_DEVICE_NAME = re.compile(
+    r"^(\w*_)?(device|dev|devices|cuda|gpu|gpu_id|rank|local_rank)(_id|_type)?\d*$", re.I
+)
 _DTYPE_NAME = re.compile(r"dtype", re.I)
 
 
@@ -40,7 +42,9 @@ def move_of(node: ast.AST, file: SourceFile) -> Move | None:
     if name == "cuda":
         target = keywords.get("device", node.args[0] if node.args else None)
         plain = not non_blocking and len(node.args) <= 1
-        return Move(node, tensor, _cuda_text(target, file), "", non_blocking or len(node.args) > 1, plain, True)
+        return Move(
+            node, tensor, _cuda_text(target, file), "", non_blocking or len(node.args) > 1, plain, True
+        )
     if name != "to" or len(node.args) > 2:
         return None
     target = keywords.get("device", node.args[0] if node.args else None)
@@ -61,11 +65,18 @@ def is_accelerator(target: ast.expr, file: SourceFile) -> bool:
         qualified = file.imports.qualified(target.func)
         if qualified == "torch.device":
             return bool(target.args) and not (
-                isinstance(target.args[0], ast.Constant) and str(target.args[0].value).startswith(("cpu", "meta"))
+                isinstance(target.args[0], ast.Constant)
+                and str(target.args[0].value).startswith(("cpu", "meta"))
             )
         name = target.func.attr if isinstance(target.func, ast.Attribute) else ""
         return name in ("get_device", "current_device")
-    name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+    name = (
+        target.attr
+        if isinstance(target, ast.Attribute)
+        else target.id
+        if isinstance(target, ast.Name)
+        else ""
+    )
     return bool(_DEVICE_NAME.match(name)) and not _DTYPE_NAME.search(name) and "cpu" not in name.lower()
 
 

@@ -32,7 +32,7 @@ def remove_keyword(file: SourceFile, call: ast.Call, name: str) -> Edit | None:
     keyword = next((k for k in call.keywords if k.arg == name), None)
     if keyword is None:
         return None
-    arguments = sorted([*call.args, *call.keywords], key=lambda n: (n.lineno, n.col_offset))
+    arguments = sorted([*call.args, *call.keywords], key=file.bounds)
     place = arguments.index(keyword)
     start, end = file.bounds(keyword)
     if place > 0:

@@ -372,13 +372,13 @@ class Values:
                 )
             if qualified.startswith(("torch.fft.", "torch.linalg.", "torch.special.")):
                 return Value("tensor", self._device_of_args(call), self._graph_of_args(call))
+            if leaf in ("chunk", "split", "unbind", "tensor_split", "meshgrid", "broadcast_tensors"):
+                return Value("tensors", self._device_of_args(call), self._graph_of_args(call))
             if "." in rest or leaf in NOT_TENSOR_FUNCTIONS or leaf[:1].isupper() and leaf != "Tensor":
                 return UNKNOWN if leaf not in ("is_tensor", "is_grad_enabled", "device_count", "is_available") else SCALAR
             if leaf in TENSOR_FACTORIES:
                 grad = any(k.arg == "requires_grad" for k in call.keywords)
                 return Value("tensor", self._factory_device(call, leaf), grad or False)
-            if leaf in ("chunk", "split", "unbind", "tensor_split", "meshgrid", "broadcast_tensors"):
-                return Value("tensors", self._device_of_args(call), self._graph_of_args(call))
             graph = False if leaf in GRADLESS_FUNCTIONS else self._graph_of_args(call)
             return Value("tensor", self._device_of_args(call), graph)
         if root in ARRAY_MODULES:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.findings import Edit
-from ptopt.report.patch import Positions, hunks, unified_diff
+from ptopt.findings import Edit, Finding, Fix, Review, Safety, Severity, Span
+from ptopt.report.patch import Positions, fix_diff, fix_hunks, hunks, unified_diff
 from ptopt.verify import EditError, apply_edits
 
 
@@ -75,3 +75,13 @@ def test_git_makes_the_same_of_the_patch(
     done = subprocess.run(command, cwd=folder, input=patch.encode(), capture_output=True, check=False)
     assert done.returncode == 0, (patch, done.stderr)
     assert (folder / "f.py").read_bytes() == wanted.encode()
+
+
+def test_an_edit_that_cuts_a_character_costs_the_diff_only() -> None:
+    fix = Fix(Safety.SAFE, (Edit(1, 2, "x"),))
+    finding = Finding(
+        "PTO101", "n", "f", Severity.LOW, "a.py", Span(1, 1), "", "m", "w", 0.5, "0" * 32, fix=fix
+    )
+    review = Review(findings=(finding,), sources={"a.py": "é\n"})
+    assert fix_diff(review, finding) == ""
+    assert fix_hunks(review, finding) == []

@@ -6,9 +6,11 @@ import dataclasses
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ptopt.cli_support import FORMATS as OFFERED
-from ptopt.findings import Review
+from ptopt.findings import Edit, Evidence, Finding, Fix, NotReviewed, Review, Safety, Severity, Span
 from ptopt.report import FORMATS, render
 
 
@@ -53,3 +55,39 @@ def test_nothing_invisible_reaches_the_reader(name: str, color: bool, hostile: R
 def test_edits_outside_of_the_text_cost_the_diff_and_nothing_else(name: str, review: Review) -> None:
     short = dataclasses.replace(review, sources={"src/train.py": "x\n"})
     assert "PTO101" in render(name, short)
+
+
+TEXT = st.text(alphabet=st.characters(), max_size=30)
+SPAN = st.tuples(st.integers(1, 9), st.integers(0, 9)).map(lambda pair: Span(pair[0], sum(pair)))
+EDIT = st.tuples(st.integers(0, 30), st.integers(0, 30), TEXT).map(lambda t: Edit(t[0], t[0] + t[1], t[2]))
+FINDING = st.builds(
+    Finding,
+    rule=st.just("PTO101"),
+    name=TEXT,
+    family=TEXT,
+    severity=st.sampled_from(Severity),
+    path=st.sampled_from(["a.py", "b.ipynb"]),
+    span=SPAN,
+    symbol=TEXT,
+    message=TEXT,
+    when_wrong=TEXT,
+    confidence=st.floats(0, 1),
+    fingerprint=st.just("0" * 32),
+    evidence=st.lists(st.builds(Evidence, st.integers(1, 9), TEXT), max_size=2).map(tuple),
+    fix=st.none() | st.builds(Fix, st.sampled_from(Safety), st.lists(EDIT, max_size=3).map(tuple), TEXT),
+    also=st.lists(SPAN, max_size=2).map(tuple),
+    assumes=TEXT,
+)
+REVIEW = st.builds(
+    Review,
+    findings=st.lists(FINDING, max_size=2).map(tuple),
+    suppressed=st.lists(FINDING, max_size=1).map(tuple),
+    not_reviewed=st.lists(st.builds(NotReviewed, TEXT, TEXT), max_size=2).map(tuple),
+    sources=st.none() | st.dictionaries(st.sampled_from(["a.py", "b.ipynb"]), TEXT),
+)
+
+
+@given(REVIEW, st.sampled_from(sorted(FORMATS)), st.booleans())
+def test_any_review_can_be_reported(review: Review, name: str, color: bool) -> None:
+    text = render(name, review, color=color)
+    assert text.encode("utf-8").endswith(b"\n")

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from rich.text import Text
 
-from ptopt.findings import Review, Span
+from ptopt.findings import Edit, Fix, Review, Safety, Span
 from ptopt.report import render
 
 
@@ -16,29 +16,29 @@ def test_what_a_reader_sees(review: Review) -> None:
 src/train.py:10  PTO101 item-every-step  confidence 0.90
   `total += loss.item()` waits for the GPU on every step.
 
-   9 │         optimizer.step()
-  10 ┃         total += loss.item()
-  11 │         print(loss.item())
+   9 │ optimizer.step()
+  10 ┃ total += loss.item()
+  11 │ print(loss.item())
 
   line 8: the training step: `loss.backward()`
   Also at line 11
   Fix (safe: same behaviour):
-  10 -         total += loss.item()
-     +         total += loss.detach()
+  10 - total += loss.item()
+     + total += loss.detach()
   Gain: 1.3–3× on this operation — measured: torch 2.13, CPU, 1 thread (data/cpu.json)
   Wrong if: the value is needed on every step
 
 src/train.py:11  PTO104 tensor-logged-every-step  confidence 0.90
   `print(loss.item())` waits for the GPU on every step.
 
-  10 │         total += loss.item()
-  11 ┃         print(loss.item())
-  12 │     return total
+  10 │     total += loss.item()
+  11 ┃     print(loss.item())
+  12 │ return total
 
   Fix (for reading: apply it by hand)
   Gain: up to 2× less memory for the step — published: H100 (https://example.org/a_b)
   Wrong if: the value is needed on every step
-  Taken for granted: torch >= 2.4
+  Assumes: torch >= 2.4
 
 2 performance findings in 7 files, 1 withheld over the budget, 1 suppressed, 1 with a safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
@@ -91,3 +91,9 @@ def test_cells_of_a_notebook_are_not_shown_as_lines_of_the_file(review: Review) 
         "terminal", dataclasses.replace(review, findings=(finding,), sources={"a.ipynb": "x\n" * 20})
     )
     assert "┃" not in text
+
+
+def test_an_added_line_tells_its_place(review: Review) -> None:
+    inserted = Fix(Safety.SAFE, (Edit(0, 0, "import os\n"),))
+    finding = dataclasses.replace(review.findings[0], fix=inserted)
+    assert "\n  1 + import os\n" in render("terminal", dataclasses.replace(review, findings=(finding,)))

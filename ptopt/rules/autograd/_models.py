@@ -26,7 +26,7 @@ _NOT_A_MODEL = re.compile(
 # Objects that are called like a network and turn autograd off themselves.
 _SELF_CONTAINED = re.compile(
     r"(^|[^\w])(pipeline|YOLO\w*|SentenceTransformer|CrossEncoder|\w*Pipeline|InferenceSession|Llama|LLM|\w*Predictor"
-    r"|DetectMultiBackend|AutoBackend|Detector|Captioner|TRTModule|Compose|hub\.load)\b"
+    r"|DetectMultiBackend|AutoBackend|Detector|Captioner|TRTModule|Compose|hub\.load)(?![a-z])"
 )
 _PRETRAINED = re.compile(r"(^|\.)(\w*Model\w*|\w*For[A-Z]\w*)\.from_pretrained$")
 _MODULE_METHODS = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
@@ -35,7 +35,8 @@ _GRADLESS_METHODS = GRADLESS_FUNCTIONS | frozenset(
 )
 _PLAIN_BUILTINS = frozenset({"float", "int", "len", "str", "bool", "print", "range", "type", "isinstance"})
 _SCORE = re.compile(
-    r"acc(uracy)?\d*$|metric|auc|f1|bleu|rouge|iou|nms|psnr|ssim|wer|cer|evaluat|post_?process|decode_batch|to_numpy", re.I
+    r"acc(uracy)?\d*$|metric|auc|f1|bleu|rouge|iou|nms|psnr|ssim|wer|cer|evaluat|post_?process|decode_batch|to_numpy",
+    re.I,
 )
 
 
@@ -94,15 +95,19 @@ def _loop_freezes(call: ast.Call, file: SourceFile) -> bool:
     loop = file.index.parent(call)
     if not isinstance(loop, ast.For):
         return False
-    for node in loop.body:
-        if isinstance(node, ast.Assign) and is_literal(node.value, False):
-            if any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in node.targets):
-                return True
-        value = node.value if isinstance(node, ast.Expr) else None
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "requires_grad_":
-            if value.args and is_literal(value.args[0], False):
-                return True
-    return False
+    return any(requires_grad_set(stmt) is False for stmt in loop.body)
+
+
+def requires_grad_set(stmt: ast.stmt) -> bool | None:
+    """The literal that `p.requires_grad = ...` or `p.requires_grad_(...)` sets, or None."""
+    given: ast.expr | None = None
+    if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Attribute):
+        given = stmt.value if stmt.targets[0].attr == "requires_grad" else None
+    elif isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
+        call = stmt.value
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "requires_grad_":
+            given = call.args[0] if call.args else ast.Constant(True)
+    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, bool) else None
 
 
 def path_of(node: ast.expr) -> str:
@@ -125,7 +130,11 @@ def network_of(call: ast.Call, file: SourceFile) -> str:
     if isinstance(func, ast.Attribute) and func.attr == "forward":
         func = func.value
     path = path_of(func)
-    if not path or file.imports.qualified(func) or (func is call.func and file.calls.resolve(call) is not None):
+    if (
+        not path
+        or file.imports.qualified(func)
+        or (func is call.func and file.calls.resolve(call) is not None)
+    ):
         return ""
     if path == "self":
         cls = file.index.class_of(call)
@@ -133,26 +142,21 @@ def network_of(call: ast.Call, file: SourceFile) -> str:
     name = path.rpartition(".")[2]
     if path.endswith(".module"):
         name = path.split(".")[-2]
-    elif path not in networks(file).known and not (_MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)):
+    elif path not in networks(file).known and not (
+        _MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)
+    ):
         return ""
-    return "" if _self_contained(func, file) else path
+    return "" if _self_contained(func, path, file) else path
 
 
-def _self_contained(func: ast.expr, file: SourceFile) -> bool:
-    made: ast.expr | None = None
+def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:
+    """Was the object made by something that turns autograd off itself?"""
     if isinstance(func, ast.Name):
         binding = file.values.binding_of(func)
         if binding is not None and binding.kind == "parameter":
             return binding.value is not None and "Callable" in file.source(binding.value)
-        made = binding.value if binding is not None else None
-    elif isinstance(func, ast.Attribute) and path_of(func.value) == "self":
-        cls = file.index.class_of(func)
-        made = file.values.attribute(cls, func.attr) if cls is not None else None
-    if made is None:
-        return False
-    callee = made.func if isinstance(made, ast.Call) else made
-    text = file.source(callee)
-    return bool(_SELF_CONTAINED.search(text)) and not _PRETRAINED.search(text)
+    made = re.search(rf"(?<![\w.]){re.escape(path)}(?::[^\n=]*)?\s*=\s*([\w.]+)", file.text)
+    return made is not None and bool(_SELF_CONTAINED.search(made[1])) and not _PRETRAINED.search(made[1])
 
 
 # -- what becomes of a result ------------------------------------------------------------------------------
@@ -169,23 +173,31 @@ def escapes(function: FunctionNode, calls: Sequence[ast.Call], file: SourceFile)
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if node.value is not None and _carries(node.value, sources, tainted, file):
                     for target in targets:
-                        tainted |= _names(target)
+                        tainted |= _names(_without_indices(target, node.value))
             elif isinstance(node, ast.For) and _carries(node.iter, sources, tainted, file):
                 tainted |= _names(node.target)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr in ("append", "extend", "update", "add") and (path := path_of(node.func.value)):
-                    if any(_carries(arg, sources, tainted, file) for arg in node.args):
-                        tainted.add(path)
+                grows = node.func.attr in ("append", "extend", "update", "add")
+                path = path_of(node.func.value) if grows else ""
+                if path and any(_carries(arg, sources, tainted, file) for arg in node.args):
+                    tainted.add(path)
     for node in nodes:
-        if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
-            if _carries(node.value, sources, tainted, file):
-                return True
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        out = [node.value] if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None else []
+        call = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             # `token.set_embedding(output)`: somebody else keeps it.
-            if re.match(r"set|add_|put|store|push", node.value.func.attr):
-                if any(_carries(arg, sources, tainted, file) for arg in node.value.args):
-                    return True
+            out = call.args if re.match(r"set|add_|put|store|push", call.func.attr) else []
+        if any(_carries(value, sources, tainted, file) for value in out):
+            return True
     return any(path.startswith("self.") for path in tainted)
+
+
+def _without_indices(target: ast.expr, value: ast.expr) -> ast.expr:
+    """`values` of `values, indices = scores.topk(5)`: indices carry no graph."""
+    if isinstance(target, ast.Tuple) and len(target.elts) == 2 and isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr in ("topk", "max", "min", "sort", "kthvalue"):
+            return target.elts[0]
+    return target
 
 
 def _names(target: ast.expr) -> set[str]:
@@ -214,7 +226,9 @@ def _carries(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file: Sou
         if isinstance(func, ast.Attribute):
             if func.attr in _GRADLESS_METHODS or _SCORE.search(func.attr):
                 return False
-            if func.attr == "decode" and re.search(r"token|processor|sp(_?model)?$|vocab", path_of(func.value), re.I):
+            if func.attr == "decode" and re.search(
+                r"token|processor|sp(_?model)?$|vocab", path_of(func.value), re.I
+            ):
                 return False
             if file.imports.qualified(func).partition(".")[0] in ("numpy", "sklearn", "scipy", "math"):
                 return False
@@ -225,6 +239,4 @@ def _carries(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file: Sou
         _carries(child, sources, tainted, file)
         for child in ast.iter_child_nodes(expr)
         if isinstance(child, ast.expr)
-    ) or any(
-        _carries(gen.iter, sources, tainted, file) for gen in getattr(expr, "generators", ())
-    )
+    ) or any(_carries(gen.iter, sources, tainted, file) for gen in getattr(expr, "generators", ()))

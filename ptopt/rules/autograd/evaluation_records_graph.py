@@ -24,8 +24,10 @@ _WANTS_GRAPH = re.compile(
     r"backward|autograd\.[a-zF]|volatile|requires_grad|enable_grad|retain_grad|\.grad\b|jacobian|hessian|log_?prob|captum|attack|saliency"
     r"|grad_?cam|onnx|\btrace\(|\.export\(|torch\.export|profile|flops|benchmark|functional_call|\bgrad\(|vjp|jvp|TTT|optim"
 )
-_FRAMEWORK = re.compile(r"Lightning|Callback|Brain$|Trainer$|TestCase|Pipeline$|Mixin$|Hook$")
-_PLAIN_RESULT = re.compile(r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I)
+_FRAMEWORK = re.compile(r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$")
+_PLAIN_RESULT = re.compile(
+    r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ class EvaluationRecordsGraph(Rule):
         ".eval()", "eval", "val", "test", "predict", "infer", "generate", "sampl", "collect", "rollout", "str", "encode",
     )  # fmt: skip
     nodes = (ast.FunctionDef, ast.Module)
-    when_wrong = "the result is backpropagated elsewhere, or every caller in other files already turns autograd off"
+    when_wrong = (
+        "the result is backpropagated elsewhere, or every caller in other files already turns autograd off"
+    )
 
     VALID = (
         """
@@ -255,7 +259,11 @@ class EvaluationRecordsGraph(Rule):
             return
         call, path = next(((c, p) for c, p in calls if p in evals), calls[0])
         within = f"`{function.name}`" if function is not None else "This script"
-        remedy = "Decorate it with `@torch.no_grad()`" if function is not None else "Put it under `with torch.no_grad():`"
+        remedy = (
+            "Decorate it with `@torch.no_grad()`"
+            if function is not None
+            else "Put it under `with torch.no_grad():`"
+        )
         yield Problem(
             call,
             f"{within} {case.why}, but autograd records {quote(file, call, 40)}: each pass keeps its activations "
@@ -270,6 +278,8 @@ def _worth_a_look(function: FunctionNode | None, file: SourceFile) -> bool:
     """The cheap half of `_case`: is there any sign at all that this code evaluates?"""
     if function is None or networks(file).evaluated or function.returns is not None:
         return True
+    if function.name == "__call__":
+        return "DiffusionPipeline" in file.text
     return any(pattern.search(function.name) for pattern in (_EVALUATES, _INFERS, _COLLECTS))
 
 
@@ -298,14 +308,24 @@ def _case(
     if switched or over_data:
         sure = 0.8 if looped and not kept else 0.72 if not kept else 0.6
         return _Case(f"puts `{calls[0][1]}` in eval mode" if switched else "runs over evaluation data", sure)
+    if function.name == "__call__" and looped and _is_diffusion_pipeline(function, file):
+        return _Case("runs the whole pipeline", 0.7)
     if _INFERS.search(function.name):
         if kept:
             return _Case("only infers", 0.4)
-        return _Case("returns nothing that carries a graph", 0.65 if not function.name.startswith("_") else 0.55)
+        return _Case(
+            "returns nothing that carries a graph", 0.65 if not function.name.startswith("_") else 0.55
+        )
     if _COLLECTS.search(function.name) and looped and _steps_environment(function, file):
         return _Case("collects experience", 0.62)
-    returns = file.source(function.returns).replace(" ", "").replace("typing.", "") if function.returns else ""
-    if _PLAIN_RESULT.match(returns) and not kept and any(p == "self" or p in networks(file).known for _, p in calls):
+    returns = (
+        file.source(function.returns).replace(" ", "").replace("typing.", "") if function.returns else ""
+    )
+    if (
+        _PLAIN_RESULT.match(returns)
+        and not kept
+        and any(p == "self" or p in networks(file).known for _, p in calls)
+    ):
         return _Case(f"returns only `{returns}`", 0.62)
     return None
 
@@ -369,9 +389,15 @@ def _wanted_elsewhere(function: FunctionNode, calls: list[tuple[ast.Call, str]],
     if "test" in function.name and re.search(r"\bassert|pytest|raises", file.source(function)):
         return True
     callers = file.calls.callers(function)
-    return any(file.context.training_step(c) is not None or file.context.forward_of(c) is not None for c in callers) and (
-        escapes(function, [c for c, _ in calls], file)
-    )
+    return any(
+        file.context.training_step(c) is not None or file.context.forward_of(c) is not None for c in callers
+    ) and (escapes(function, [c for c, _ in calls], file))
+
+
+def _is_diffusion_pipeline(function: FunctionNode, file: SourceFile) -> bool:
+    """diffusers leaves it to each pipeline to turn autograd off."""
+    cls = file.index.parent(function)
+    return isinstance(cls, ast.ClassDef) and any("DiffusionPipeline" in file.source(base) for base in cls.bases)
 
 
 def _class_is_module(function: FunctionNode, file: SourceFile) -> bool:
@@ -381,6 +407,8 @@ def _class_is_module(function: FunctionNode, file: SourceFile) -> bool:
 
 def _steps_environment(function: FunctionNode, file: SourceFile) -> bool:
     return any(
-        isinstance(c.func, ast.Attribute) and c.func.attr == "step" and re.search(r"(^|[._])envs?$", file.source(c.func.value))
+        isinstance(c.func, ast.Attribute)
+        and c.func.attr == "step"
+        and re.search(r"(^|[._])envs?$", file.source(c.func.value))
         for c in file.calls.calls_in(function)
     )

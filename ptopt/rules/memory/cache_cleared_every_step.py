@@ -29,8 +29,10 @@ _CLEARS = {
 }
 _AVERAGE = re.compile(r"ema|movingaverage|averag", re.I)
 # Phases with different memory in one step: generation for reinforcement learning, several models in turn.
-_PHASES = re.compile(r"\.generate\(|rollout|vllm|offload|\.to\(\s*[\"']cpu[\"']\s*\)|\bllm\.|release_memory|sleep\(|\.cpu\(\)$", re.M)
-_ASKED = re.compile(r"empty|cache|gc|memory|garbage|oom", re.I)
+_PHASES = re.compile(r"\.generate\(|offload|\.to\(\s*[\"']cpu[\"']\s*\)|\bllm\.|release_memory|sleep\(")
+_REINFORCEMENT = re.compile(r"grpo|\bppo|rloo|rollout|trajector|vllm|actor_critic", re.I)
+_DEVICE_TEST = re.compile(r"cuda|gpu|xpu|mps|device", re.I)
+_DECIDES = re.compile(r"empty|cache|\bgc|memory|garbage|oom|\d|%|[<>]", re.I)
 
 
 class CacheClearedEveryStep(Rule):
@@ -199,15 +201,17 @@ x, w = torch.randn(64, 256), torch.randn(256, 256)
         step = every_step(node, file) or _averaging(node, file)
         if step is None or _asked_for(node, step.node, file):
             return
-        phases = any(_PHASES.search(file.source(n)) for n in own_nodes(step.node) if isinstance(n, ast.Call))
+        phases = _REINFORCEMENT.search(file.text) is not None or any(
+            _PHASES.search(file.source(n)) for n in own_nodes(step.node) if isinstance(n, ast.Call)
+        )
         evidence = step_evidence(step, file)
         if step.mark is step.node and isinstance(step.node, FUNCTIONS):
             evidence = (Evidence(step.node.lineno, f"`{step.node.name}` runs on every step"),)
         edit = remove_statement(file, node)
         yield Problem(
             node,
-            f"`{name}()` {step_words(step)}: it {cost}. Remove it, or call it once per epoch.",
-            0.5 if phases else 0.82,
+            f"`{name}()` runs {step_words(step)}: it {cost}. Remove it, or call it once per epoch.",
+            0.5 if phases else 0.78,
             evidence,
             Fix(Safety.UNSAFE, (edit,), "the job fits in memory without it") if edit else None,
             cause=step.node,
@@ -217,7 +221,7 @@ x, w = torch.randn(64, 256), torch.randn(256, 256)
 def _averaging(node: ast.AST, file: SourceFile) -> Step | None:
     """The method that updates a moving average of the weights: trainers call it on every step."""
     function = file.index.function_of(node)
-    if function is None or function.name not in ("step", "update", "update_parameters"):
+    if function is None or function.name not in ("step", "update", "update_parameters", "__call__"):
         return None
     owner = file.index.parent(function)
     if not isinstance(owner, ast.ClassDef) or not _AVERAGE.search(owner.name):
@@ -228,10 +232,14 @@ def _averaging(node: ast.AST, file: SourceFile) -> Step | None:
 
 
 def _asked_for(node: ast.AST, stop: ast.AST, file: SourceFile) -> bool:
-    """Does a setting decide whether to clear?"""
+    """Does a condition, other than a test for the device, or an error decide whether to clear?"""
     for ancestor, child in file.index.ancestors(node):
         if ancestor is stop:
             return False
-        if isinstance(ancestor, ast.If) and child in ancestor.body and _ASKED.search(file.source(ancestor.test)):
-            return True
+        if isinstance(ancestor, ast.Try):
+            return True  # somebody deals with running out of memory
+        if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            test = file.source(ancestor.test)
+            if _DECIDES.search(test) or not _DEVICE_TEST.search(test):
+                return True
     return False

@@ -20,8 +20,10 @@ from ptopt.rules.base import (
 )
 from ptopt.source.index import own_nodes
 
-_PROCESSES = re.compile(r"init_process_group|DistributedDataParallel|local_rank|LOCAL_RANK|accelerat|mp\.spawn|torchrun")
-_GPU = re.compile(r"cuda|accelerat", re.I)
+_PROCESSES = re.compile(
+    r"init_process_group|DistributedDataParallel|local_rank|LOCAL_RANK|accelerat|mp\.spawn|torchrun"
+)
+_GPU = re.compile(r"^(?!.*\b(?:torch_)?xla\b).*(?:cuda|accelerat)", re.I | re.S)
 
 
 class CheckpointLoadedOnGpu(Rule):
@@ -144,20 +146,26 @@ class CheckpointLoadedOnGpu(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or file.imports.qualified(node.func) != "torch.load":
             return
-        if len(node.args) != 1 or has_unpacking(node) or any(keyword_of(node, k) for k in ("map_location", "mmap")):
+        if (
+            len(node.args) != 1
+            or has_unpacking(node)
+            or any(keyword_of(node, k) for k in ("map_location", "mmap"))
+        ):
             return
         parent = file.index.parent(node)
         if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
             return
-        if not _GPU.search(file.text):
+        if not _GPU.search(file.text) or _mapped_elsewhere(node, file):
             return
         loads = _fills(parent.targets[0].id, node, file)
         owners = {file.source(load.func) for load in loads}
         if len(owners) < 2:
             return
         several = _PROCESSES.search(file.text) is not None
-        where = "each process puts the whole of it on the GPU it was saved from" if several else (
-            "the whole of it lies in GPU memory beside the objects it fills"
+        where = (
+            "each process puts the whole of it on the GPU it was saved from"
+            if several
+            else ("the whole of it lies in GPU memory beside the objects it fills")
         )
         yield Problem(
             node,
@@ -171,6 +179,14 @@ class CheckpointLoadedOnGpu(Rule):
                 "all tensors of the checkpoint pass through `load_state_dict`",
             ),
         )
+
+
+def _mapped_elsewhere(node: ast.Call, file: SourceFile) -> bool:
+    """Does another branch of the function map the checkpoint, so that this one was left alone on purpose?"""
+    return any(
+        keyword_of(call, "map_location") is not None
+        for call in file.calls.calls_in(file.index.function_of(node))
+    )
 
 
 def _fills(name: str, node: ast.Call, file: SourceFile) -> list[ast.Call]:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile, has_unpacking, keyword_of
 
+# What a loop runs over a handful of times.
+FEW = re.compile(
+    r"layers?\b|blocks?\b|modules?\b|stages?\b|levels?\b|heads?\b|convs?\b|scales?\b|keys\b|items\b|epochs?\b|children"
+    r"|branch|feature_maps|(enc|dec)oders?\b|adapters?\b|views?\b|depth|components?\b|ndim|\.dim\(|points?\b|groups?"
+    r"|codebooks?|order|dims?\b|axes|rank|hops?\b",
+    re.I,
+)
 _MODULES = ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "torch.fft")
 
 

@@ -5,16 +5,11 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
-from ptopt.rules.ops._calls import int_literal, same_code
+from ptopt.rules.ops._calls import FEW, int_literal, same_code
 from ptopt.source.index import Loop, own_nodes
 
 _GROW = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack", "append"})
 _SHORT = 8  # iterations below which copying is cheap
-_FEW = re.compile(
-    r"layers?\b|blocks?\b|modules?\b|stages?\b|levels?\b|heads?\b|convs?\b|scales?\b|keys\b|items\b|epochs?\b|children"
-    r"|branch|feature_maps|(enc|dec)oders?\b|adapters?\b|views?\b|depth|components?\b|ndim|\.dim\(",
-    re.I,
-)
 _LOADER = re.compile(r"loader|(^|[._])dl\b|batches|dataset|iterator|samples|examples|\bfiles\b|chunks", re.I)
 _PADS = re.compile(r"\bpad(ding|ded)?\b|zeros|ones\(|full\(|\bempty\(|new_zeros", re.I)
 
@@ -133,11 +128,11 @@ class CatInLoop(Rule):
         ),
     )
     BENCHMARK = Benchmark(
-        setup="import torch\nrows = list(torch.randn(1000, 1, 64))",
+        setup="import torch\nrows = list(torch.randn(2000, 1, 64))",
         before="result = torch.empty(0, 64)\nfor row in rows:\n    result = torch.cat([result, row])",
         after="parts = []\nfor row in rows:\n    parts.append(row)\nresult = torch.cat(parts)",
         scope="the loop, without the work that makes the rows",
-        sizes="1000 iterations, 64 float32 each",
+        sizes="2000 iterations, 64 float32 each",
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -196,9 +191,10 @@ def _growing_loops(node: ast.Assign, target: ast.expr, file: SourceFile) -> list
     growing: list[Loop] = []
     for loop in file.index.loops_of(node):
         for other in own_nodes(loop):
-            if isinstance(other, (ast.Name, ast.Attribute)) and isinstance(other.ctx, ast.Store):
-                if _same_place(other, target) and not _starts_it(other, node, file):
-                    return growing
+            if not isinstance(other, (ast.Name, ast.Attribute)) or not isinstance(other.ctx, ast.Store):
+                continue
+            if _same_place(other, target) and not _starts_it(other, node, file):
+                return growing
         growing.append(loop)
     return growing
 
@@ -258,24 +254,28 @@ def _from_numpy(node: ast.Assign, file: SourceFile) -> bool:
 
 def _often(loops: list[Loop], file: SourceFile) -> bool:
     iterables = [loop.iter for loop in loops if isinstance(loop, (ast.For, ast.AsyncFor))]
-    nested = len(iterables) > 1 and not any(_FEW.search(file.source(i)) for i in iterables)
+    nested = len(iterables) > 1 and not any(FEW.search(file.source(i)) for i in iterables)
     return nested or any(_many(i, file) for i in iterables)
 
 
 def _many(iterable: ast.expr, file: SourceFile) -> bool:
     """Is the loop known to run often: over a loader, the rows of a tensor, or a range that is not a literal?"""
-    while isinstance(iterable, ast.Call) and isinstance(iterable.func, (ast.Name, ast.Attribute)) and iterable.args:
+    while (
+        isinstance(iterable, ast.Call)
+        and isinstance(iterable.func, (ast.Name, ast.Attribute))
+        and iterable.args
+    ):
         if _is_call(iterable, "range"):
             stop = iterable.args[1 if len(iterable.args) > 1 else 0]
             literal = int_literal(stop)
-            return literal >= _SHORT if literal is not None else not _FEW.search(file.source(iterable))
+            return literal >= _SHORT if literal is not None else not FEW.search(file.source(iterable))
         if not _is_call(iterable, "enumerate", "tqdm", "zip", "track"):
             break
         iterable = iterable.args[0]
     if file.values.is_tensor(iterable):
         return True
     text = file.source(iterable)
-    return bool(_LOADER.search(text)) and not _FEW.search(text)
+    return bool(_LOADER.search(text)) and not FEW.search(text)
 
 
 def _is_call(node: ast.expr, *names: str) -> bool:

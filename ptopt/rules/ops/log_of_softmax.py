@@ -137,7 +137,9 @@ def _without_epsilon(expr: ast.expr) -> tuple[ast.expr, bool]:
     """`p + 1e-8` and `1e-8 + p` as `p`."""
     if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Add):
         for part, other in ((expr.left, expr.right), (expr.right, expr.left)):
-            small = isinstance(other, ast.Constant) and isinstance(other.value, float) and 0 < other.value <= 1e-5
+            small = (
+                isinstance(other, ast.Constant) and isinstance(other.value, float) and 0 < other.value <= 1e-5
+            )
             if small or (isinstance(other, ast.Name) and other.id.lower() in ("eps", "epsilon")):
                 return part, True
     return expr, False

@@ -3,7 +3,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import (
+    Benchmark,
+    Edit,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    method_call,
+    quote,
+)
 
 _OVER_ALL = {"sum": ".sum(0)", "max": ".max()", "min": ".min()"}
 _INSTEAD = {**_OVER_ALL, "sorted": ".sort().values", "any": ".any()", "all": ".all()"}
@@ -111,17 +123,17 @@ class PythonReductionOverTensor(Rule):
         ),
     )
     BENCHMARK = Benchmark(
-        setup="import torch\nv = torch.arange(2000.)",
+        setup="import torch\nv = torch.arange(10000.)",
         before="result = sum(v)",
         after="result = v.sum(0)",
-        sizes="2000 float32 on the CPU",
+        sizes="10,000 float32 on the CPU",
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.keywords:
             return
         name = node.func.id
-        if name not in _INSTEAD or _rebound(name, file):
+        if name not in _INSTEAD or _rebound(name, file) or _checks_type(node, file):
             return
         if len(node.args) == 2 and name in _BOUND:
             yield from _bounded(node, name, file)
@@ -152,7 +164,9 @@ def _reduced(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
         f"`{name}` takes {quote(file, iterated)} apart and runs one kernel per element; on a GPU each comparison also "
         f"waits for the device. {quote(file, iterated)[:-1]}{_INSTEAD[name]}` is one call.",
         0.75,
-        fix=Fix(Safety.UNSAFE, edits, "the tensor is one-dimensional and holds no NaN") if name in _OVER_ALL else None,
+        fix=Fix(Safety.UNSAFE, edits, "the tensor is one-dimensional and holds no NaN")
+        if name in _OVER_ALL
+        else None,
     )
 
 
@@ -181,7 +195,7 @@ def _bounded(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
 
 def _is_plain_tensor(expr: ast.expr, file: SourceFile) -> bool:
     """A tensor for sure, and not one that a loop variable or an unpacking only might be."""
-    if not file.values.is_tensor(expr):
+    if not file.values.is_tensor(expr) or method_call(expr, "values", "keys", "items") is not None:
         return False
     if isinstance(expr, ast.Name):
         binding = file.values.binding_of(expr)
@@ -192,8 +206,20 @@ def _is_plain_tensor(expr: ast.expr, file: SourceFile) -> bool:
 def _returns_loss(node: ast.Call, file: SourceFile) -> bool:
     statement = file.index.statement_of(node)
     function = file.index.function_of(node)
-    return isinstance(statement, ast.Return) and function is not None and bool(
-        {"loss", "entropy", "nll"} & set(function.name.split("_"))
+    return (
+        isinstance(statement, ast.Return)
+        and function is not None
+        and bool({"loss", "entropy", "nll"} & set(function.name.split("_")))
+    )
+
+
+def _checks_type(node: ast.Call, file: SourceFile) -> bool:
+    """Does the code tell lists from tensors before it calls the built-in?"""
+    return any(
+        isinstance(ancestor, (ast.If, ast.IfExp))
+        and child is not ancestor.test
+        and "isinstance" in file.source(ancestor.test)
+        for ancestor, child in file.index.ancestors(node)
     )
 
 

@@ -100,6 +100,16 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         from torch.nn.parallel import DistributedDataParallel
 
         model = DistributedDataParallel(model)
+        for batch in loader:
+            losses = model(batch)
+            for loss in losses:
+                loss.backward(retain_graph=True)
+            optimizer.step()
+        """,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+        model = DistributedDataParallel(model)
         for i, batch in enumerate(loader):
             d_loss(batch).backward()
             d_optimizer.step()
@@ -202,20 +212,18 @@ def _wrapper(file: SourceFile) -> ast.Call | None:
 def _later_step(backward: ast.Call, loop: Loop, file: SourceFile) -> ast.Call | None:
     """The optimizer step that follows several runs of `backward` in `loop`."""
     function = file.index.function_of(backward)
-    guard = _modulo_guard(backward, loop, file)
     steps = [c for c in file.context.marks_in(function) if _is_step(c) and c.lineno > backward.lineno]
-    if guard is not None or not steps:
+    if not steps or _modulo_guard(backward, loop, file) is not None:
         return None
     inside = [s for s in steps if file.index.within(s, loop)]
     if inside:
         # Every step of the loop must be a rare one, or this backward pass belongs to one that is not.
         rare = all(_modulo_guard(s, loop, file) is not None for s in inside)
         return inside[0] if rare else None
-    outer = file.index.enclosing(loop, (ast.For, ast.While))
-    first = steps[0]
-    if outer is None or next(file.index.loops_of(first), None) is not outer or not _loops_over_part(loop, outer, file):
+    outer = next(file.index.loops_of(loop), None)
+    if outer is None or next(file.index.loops_of(steps[0]), None) is not outer:
         return None
-    return first
+    return steps[0] if _loops_over_parts(backward, loop, outer) else None
 
 
 def _is_step(call: ast.Call) -> bool:
@@ -227,20 +235,27 @@ def _modulo_guard(node: ast.AST, loop: Loop, file: SourceFile) -> ast.If | None:
     for ancestor, child in file.index.ancestors(node):
         if ancestor is loop or isinstance(ancestor, FUNCTIONS):
             return None
-        if isinstance(ancestor, ast.If) and child in ancestor.body:
-            if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(ancestor.test)):
-                return ancestor
+        if isinstance(ancestor, ast.If) and child in ancestor.body and _has_modulo(ancestor.test):
+            return ancestor
     return None
 
 
-def _loops_over_part(loop: Loop, outer: ast.AST, file: SourceFile) -> bool:
-    """Does `loop` run over pieces of what one round of `outer` brings (not over a loader of its own)?"""
-    if not isinstance(loop, ast.For):
+def _has_modulo(test: ast.expr) -> bool:
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+
+
+def _loops_over_parts(backward: ast.Call, loop: Loop, outer: Loop) -> bool:
+    """Does `loop` run over pieces of what one round of `outer` brings (not over a loader of its own, nor losses)?"""
+    loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
+    if not isinstance(loop, ast.For) or (isinstance(loss, ast.Name) and loss.id in _names(loop.target)):
         return False
-    names = {n.id for n in ast.walk(loop.iter) if isinstance(n, ast.Name)}
     made = {
-        n.id for n in own_nodes(outer) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno <= loop.lineno
+        n.id
+        for n in own_nodes(outer)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno <= loop.lineno
     }
-    return bool(names & made) or bool(re.search(r"accum|micro", ast.unparse(loop.iter), re.I))
+    return bool(_names(loop.iter) & made) or bool(re.search(r"accum|micro", ast.unparse(loop.iter), re.I))
 
 
+def _names(expr: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(expr) if isinstance(n, ast.Name)}

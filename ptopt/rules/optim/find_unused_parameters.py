@@ -72,7 +72,9 @@ class FindUnusedParameters(Rule):
         origin = file.imports.qualified(func).rpartition(".")[2] or name
         strategy = keyword_of(node, "strategy") if origin == "Trainer" else None
         named = isinstance(strategy, ast.Constant) and "find_unused_parameters_true" in str(strategy.value)
-        if not named and not (origin in _WRAPPERS and is_literal(keyword_of(node, "find_unused_parameters"), True)):
+        if not named and not (
+            origin in _WRAPPERS and is_literal(keyword_of(node, "find_unused_parameters"), True)
+        ):
             return
         yield Problem(
             node,

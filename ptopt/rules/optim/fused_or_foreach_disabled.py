@@ -23,6 +23,11 @@ _CLIP = frozenset(
     for name in ("clip_grad_norm_", "clip_grad_value_")
 )
 # A sharded model has few, large parameters and little memory: there one at a time is a sound choice.
+# Large models that are tuned in tight memory, and code that must repeat bit by bit: the literal may be wanted.
+_LIKELY_WANTED = re.compile(
+    r"from_pretrained|device_map|use_deterministic|full_determinism|bit-?exact|cpu_offload"
+)
+_BRANCH = re.compile(r"npu|mps|xpu|hpu|xla|cpu|memory|foreach|fused", re.I)
 _SHARDED = re.compile(r"fsdp|fully_shard|fabric|deepspeed|zero_?redundancy", re.I)
 
 
@@ -104,21 +109,39 @@ class FusedOrForeachDisabled(Rule):
         other = fused if name == "foreach" else foreach
         if not name or other is not None or has_unpacking(node):
             return
+        if (
+            node.args
+            and isinstance(node.args[0], ast.List)
+            and all(isinstance(e, ast.Name) for e in node.args[0].elts)
+        ):
+            return  # a tensor or two: one at a time is all there is
         qualified = file.imports.qualified(node.func)
         if not (qualified.startswith("torch.optim.") or qualified in _CLIP) or not file.uses_accelerator:
             return
-        if _SHARDED.search(file.text) or _explained(node, name, file):
+        if _SHARDED.search(file.text) or _explained(node, name, file) or _for_other_device(node, file):
             return
         edit = remove_keyword(file, node, name)
         yield Problem(
             node,
             f"`{name}=False` makes `{qualified.rpartition('.')[2]}` go through the parameters one by one, with several "
             "kernel launches each. Drop the argument: torch then picks the multi-tensor implementation on CUDA.",
-            0.7,
-            fix=Fix(Safety.UNSAFE, (edit,), "there is memory for temporary tensors of about the parameters' size")
+            0.5 if _LIKELY_WANTED.search(file.text) else 0.65,
+            fix=Fix(
+                Safety.UNSAFE, (edit,), "there is memory for temporary tensors of about the parameters' size"
+            )
             if edit
             else None,
         )
+
+
+def _for_other_device(node: ast.Call, file: SourceFile) -> bool:
+    """Does the call stand in a branch for a device, or a memory setting, of its own?"""
+    return any(
+        isinstance(ancestor, ast.If)
+        and child is not ancestor.test
+        and _BRANCH.search(file.source(ancestor.test))
+        for ancestor, child in file.index.ancestors(node)
+    )
 
 
 def _explained(node: ast.Call, name: str, file: SourceFile) -> bool:

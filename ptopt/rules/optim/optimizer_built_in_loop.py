@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, method_call
 from ptopt.rules.places import every_step, step_evidence, step_words
 from ptopt.source.context import Step
 from ptopt.source.index import FUNCTIONS, own_nodes
@@ -133,7 +133,9 @@ class OptimizerBuiltInLoop(Rule):
         if not (optimizer or _NETWORK_LOSS.search(name)):
             return
         step = every_step(node, file)
-        if step is None or (optimizer and (_fresh_parameters(step, file) or _conditional(node, step, file))):
+        if step is None:
+            return
+        if optimizer and (_fresh_parameters(node, step, file) or _conditional(node, step, file)):
             return
         lost = "allocates its state again and forgets it" if optimizer else "loads its network again"
         yield Problem(
@@ -155,12 +157,22 @@ def _conditional(node: ast.AST, step: Step, file: SourceFile) -> bool:
     return True
 
 
-def _fresh_parameters(step: Step, file: SourceFile) -> bool:
+def _fresh_parameters(node: ast.Call, step: Step, file: SourceFile) -> bool:
     """Does every iteration have a model of its own, or does the function receive what it fits?"""
+    first = node.args[0] if node.args else None
+    owner = method_call(first, "parameters") if first is not None else None
+    if owner is None and not file.imports.qualified(node.func).startswith("torch.optim.lr_scheduler."):
+        return True
     for inner in own_nodes(step.node):
         if isinstance(inner, ast.Call):
             func = inner.func
-            called = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+            called = (
+                func.attr
+                if isinstance(func, ast.Attribute)
+                else func.id
+                if isinstance(func, ast.Name)
+                else ""
+            )
             if called in _COPIES or called == "requires_grad_":
                 return True
     # A plain function gets another model with every call, for all the file tells.

@@ -25,12 +25,12 @@ _CHOSEN = ("fused", "foreach", "capturable", "differentiable", "maximize")
 # a network that plays in an environment or fits one image is too small for its optimizer to matter.
 _ELSEWHERE = re.compile(
     r"sparse=True|sparse_coo|complex64|SparseAdam|deepspeed|FusedAdam|bitsandbytes|\bapex\b|ZeroRedundancyOptimizer"
-    r"|\bgym(nasium)?\b|LightningModule|Fabric\b|fused\s*=|fused_available|xla|torch_geometric|functional_call"
+    r"|\bgym(nasium)?\b|LightningModule|Fabric\b|fused\s*=|fused_available|xla|torch_geometric"
     r"|[Ff]sdp|FSDP|ShardedGradScaler"
 )
 _CUDA = re.compile(r"cuda|accelerat|\bdevice\b|local_rank")
-_TRANSFORMER = re.compile(r"transformer|attention|attn|gpt|llama|bert|n_head|num_heads|unet|\bvit", re.I)
-_FEW_PARAMETERS = re.compile(r"embed|latent|prompt|^\[\w+\]$", re.I)
+_TRANSFORMER = re.compile(r"transformer|attention|attn|gpt|llama|bert|n_head|num_heads|unet|\bvit\b", re.I)
+_FEW_PARAMETERS = re.compile(r"embed|latent|prompt|lora|adapter|^\[\w+\]$", re.I)
 
 
 class OptimizerNotFused(Rule):
@@ -82,14 +82,13 @@ import torch
 torch.manual_seed(0)
 model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(20)))
 grads = [torch.randn_like(p) for p in model.parameters()]
-start = [p.detach().clone() for p in model.parameters()]
 plain = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
 fused = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=True)
 for p, g in zip(model.parameters(), grads):
     p.grad = g
 """,
-        before="plain.step(); result = start[0]",
-        after="fused.step(); result = start[0]",
+        before="plain.step(); result = model[0].weight.detach()",
+        after="fused.step(); result = model[0].weight.detach()",
         scope="the optimizer step",
         sizes="20 linear layers of 128 x 128, on the CPU",
     )
@@ -197,7 +196,7 @@ for p, g in zip(model.parameters(), grads):
         if not _CUDA.search(file.text) or _ELSEWHERE.search(file.text):
             return
         mark = _drives_a_step(node, file)
-        if mark is None or not node.args or _FEW_PARAMETERS.search(file.source(node.args[0])):
+        if mark is None or not node.args or _FEW_PARAMETERS.search(_parameters(node.args[0], file)):
             return
         # The gain was published for AdamW on transformers; most other networks have too little to update.
         sure = kind == "AdamW" and _TRANSFORMER.search(file.text) is not None
@@ -215,14 +214,26 @@ for p, g in zip(model.parameters(), grads):
         )
 
 
+def _parameters(expr: ast.expr, file: SourceFile) -> str:
+    """Source of what the optimizer updates, and of the assignment that made it."""
+    binding = file.values.binding_of(expr) if isinstance(expr, ast.Name) else None
+    made = f" {file.source(binding.value)}" if binding is not None and binding.value is not None else ""
+    return file.source(expr) + made
+
+
 def _drives_a_step(node: ast.Call, file: SourceFile) -> Evidence | None:
     """The line that shows that this optimizer trains: a step of the same file, or a model that configures itself."""
     function = file.index.function_of(node)
-    if function is not None and function.name == "configure_optimizers":
-        if file.index.class_of(node) is not None:
-            return Evidence(function.lineno, "the model builds its own optimizer")
+    # A model that configures its own optimizer; Lightning's hook of that name takes nothing but `self`.
+    own = function is not None and function.name == "configure_optimizers" and len(function.args.args) > 1
+    if own and function is not None and file.index.class_of(node) is not None:
+        return Evidence(function.lineno, "the model builds its own optimizer")
     for owner in (None, *file.calls.functions):
         for mark in file.context.marks_in(owner):
-            if isinstance(mark.func, ast.Attribute) and mark.func.attr == "step" and any(file.index.loops_of(mark)):
+            if (
+                isinstance(mark.func, ast.Attribute)
+                and mark.func.attr == "step"
+                and any(file.index.loops_of(mark))
+            ):
                 return Evidence(mark.lineno, "the optimizer steps here")
     return None

@@ -19,7 +19,9 @@ from ptopt.rules.base import (
 from ptopt.rules.removal import remove_keyword
 
 # Whoever reads `p.grad`, captures a graph or averages gradients by hand may need the tensors to stay.
-_NEEDS_TENSORS = re.compile(r"\.grad\b(?!\s*=\s*None)|CUDAGraph|cuda\.graph|make_graphed|\brpc\b")
+_NEEDS_TENSORS = re.compile(
+    r"\.grad\b(?!\s*=\s*None)|cuda_?graph|cuda\.graph|make_graphed|reduce-overhead|\brpc\b|LBFGS", re.I
+)
 
 
 class ZeroGradKeepsTensors(Rule):

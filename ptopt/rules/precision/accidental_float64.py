@@ -21,7 +21,18 @@ from ptopt.rules.places import every_step, step_evidence
 _WRAPPERS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
 # NumPy functions whose result is float64 when no dtype is given.
 _DOUBLES = frozenset(
-    ("rand", "randn", "random", "random_sample", "normal", "uniform", "standard_normal", "exponential", "beta", "gamma")
+    (
+        "rand",
+        "randn",
+        "random",
+        "random_sample",
+        "normal",
+        "uniform",
+        "standard_normal",
+        "exponential",
+        "beta",
+        "gamma",
+    )
 )
 _FILLS = frozenset(("zeros", "ones", "linspace", "eye", "hanning", "hamming"))
 _WANTED = re.compile(r"float64|\bdouble\b|set_default_dtype|precise|enable_x64", re.I)
@@ -152,13 +163,17 @@ class AccidentalFloat64(Rule):
         if not isinstance(node, ast.Call) or not node.args or has_unpacking(node):
             return
         name = file.imports.qualified(node.func)
-        if name not in _WRAPPERS or keyword_of(node, "dtype") is not None or _WANTED.search(file.text):
+        if name not in _WRAPPERS or keyword_of(node, "dtype") is not None:
             return
         source = node.args[0]
         if isinstance(source, ast.Name):
             binding = file.values.binding_of(source)
-            source = binding.value if binding is not None and binding.kind == "assign" and binding.value else source
-        if not _is_double(source, file) or _cast_later(node, file):
+            source = (
+                binding.value
+                if binding is not None and binding.kind == "assign" and binding.value
+                else source
+            )
+        if not _is_double(source, file) or _cast_later(node, file) or _WANTED.search(file.text):
             return
         step = every_step(node, file)
         if step is None:
@@ -202,7 +217,11 @@ def _cast_later(node: ast.Call, file: SourceFile) -> bool:
         elif isinstance(ancestor, ast.Call):
             if child is not ancestor.func:
                 return True  # an argument: the callee may cast
-            if isinstance(ancestor.func, ast.Attribute) and ancestor.func.attr == "to" and _names_dtype(ancestor, file):
+            if (
+                isinstance(ancestor.func, ast.Attribute)
+                and ancestor.func.attr == "to"
+                and _names_dtype(ancestor, file)
+            ):
                 return True
         elif isinstance(ancestor, ast.Assign):
             target = ancestor.targets[0]
@@ -213,13 +232,20 @@ def _cast_later(node: ast.Call, file: SourceFile) -> bool:
 
 
 def _names_dtype(call: ast.Call, file: SourceFile) -> bool:
-    return bool(re.search(r"dtype|float|half|torch\.\w*int|long|type\(", " ".join(map(file.source, [*call.args, *call.keywords]))))
+    return bool(
+        re.search(
+            r"dtype|float|half|torch\.\w*int|long|type\(",
+            " ".join(map(file.source, [*call.args, *call.keywords])),
+        )
+    )
 
 
 def _name_cast(name: str, node: ast.AST, file: SourceFile) -> bool:
     for call in file.calls.calls_in(file.index.function_of(node)):
         func = call.func
-        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == name:
-            if func.attr in _CASTS or (func.attr == "to" and _names_dtype(call, file)):
-                return True
+        if not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Name):
+            continue
+        casts = func.attr in _CASTS or (func.attr == "to" and _names_dtype(call, file))
+        if casts and func.value.id == name:
+            return True
     return False

@@ -161,7 +161,9 @@ def _is_autocast(expr: ast.expr, file: SourceFile) -> bool:
 
 
 def _is_backward(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+    )
 
 
 def _fix(region: ast.With, mark: ast.AST, file: SourceFile) -> Fix | None:

@@ -18,7 +18,9 @@ from ptopt.rules.base import (
 )
 
 _AUTOCASTS = frozenset(("torch.autocast", "torch.amp.autocast"))
-_STORES = frozenset(("save_pretrained", "push_to_hub", "merge_and_unload", "state_dict", "save_file", "save_model"))
+_STORES = frozenset(
+    ("save_pretrained", "push_to_hub", "merge_and_unload", "state_dict", "save_file", "save_model")
+)
 
 
 class Float16OnCpu(Rule):

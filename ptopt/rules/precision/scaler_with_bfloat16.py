@@ -20,7 +20,12 @@ from ptopt.rules.base import (
 )
 
 _SCALERS = frozenset(
-    ("torch.amp.GradScaler", "torch.GradScaler", "torch.cuda.amp.GradScaler", "torch.amp.grad_scaler.GradScaler")
+    (
+        "torch.amp.GradScaler",
+        "torch.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.amp.grad_scaler.GradScaler",
+    )
 )
 _AUTOCASTS = frozenset(("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"))
 

@@ -12,6 +12,8 @@ from ptopt.source.index import own_nodes
 from ptopt.source.values import is_loss_name
 
 _CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check", re.I)
+_REPORTING = re.compile(r"^(append|extend|update|add|print|info|debug|record\w*|log\w*|add_scalars?|set_postfix|set_description|write|meter|put)$")
+_METRIC = re.compile(r"loss|acc|metric|correct|score|reward|grad_?norm|perplexity|ppl|error|iou|psnr|avg|mean|total|running|stat|log", re.I)
 _ENVIRONMENT = re.compile(r"(^|[._])envs?$", re.I)
 
 
@@ -67,6 +69,13 @@ class ItemEveryStep(Rule):
     when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"
 
     VALID = (
+        """
+        for x, lengths in loader:
+            longest = lengths.to(device).max().item()
+            loss = model(x[:, :longest].to(device)).mean()
+            loss.backward()
+            optimizer.step()
+        """,
         """
         for step, (x, y) in enumerate(loader):
             loss = F.cross_entropy(model(x.to(device)), y.to(device))
@@ -190,15 +199,40 @@ def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -
     text = file.source(step.node)
     if _CHECKED.search(text):
         return 0.5  # somebody stops on bad values: the read is likely deliberate
-    if _feeds_environment(node, step, file):
+    if _feeds_environment(step, file):
         return 0.4
     named = isinstance(tensor, (ast.Name, ast.Attribute)) and is_loss_name(file.source(tensor).rpartition(".")[2])
-    known = file.values.is_tensor(tensor) or named
-    sure = 0.85 if known else 0.7
+    if not named and not _is_reported(node, file):
+        return 0.4  # a size, an index, a choice: Python needs it now
+    sure = 0.85 if named or file.values.is_tensor(tensor) else 0.7
     return sure if step.kind == "loop" else sure - 0.05
 
 
-def _feeds_environment(node: ast.AST, step: Step, file: SourceFile) -> bool:
+def _is_reported(node: ast.AST, file: SourceFile) -> bool:
+    """Does the value only go where numbers are kept or shown: a sum, a list, a dictionary, a log, a return?"""
+    for ancestor, child in file.index.ancestors(node):
+        if isinstance(ancestor, (ast.Compare, ast.Subscript, ast.Slice, ast.BoolOp, ast.If, ast.While, ast.Assert)):
+            return isinstance(ancestor, ast.Subscript) and child is ancestor.value
+        if isinstance(ancestor, ast.AugAssign):
+            return isinstance(ancestor.target, (ast.Name, ast.Attribute, ast.Subscript))
+        if isinstance(ancestor, (ast.Return, ast.Dict, ast.JoinedStr, ast.DictComp)):
+            return True
+        if isinstance(ancestor, ast.Call):
+            func = ancestor.func
+            name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+            if child in ancestor.args or isinstance(child, ast.keyword):
+                return bool(_REPORTING.search(name)) or (name in ("round", "float", "int", "abs") and _is_reported(ancestor, file))
+            return False
+        if isinstance(ancestor, ast.Assign):
+            return any(isinstance(t, (ast.Subscript, ast.Attribute)) for t in ancestor.targets) or any(
+                isinstance(t, ast.Name) and _METRIC.search(t.id) for t in ancestor.targets
+            )
+        if isinstance(ancestor, ast.stmt):
+            return False
+    return False
+
+
+def _feeds_environment(step: Step, file: SourceFile) -> bool:
     """Reinforcement learning: the environment runs on the CPU and wants numbers."""
     return any(
         isinstance(n, ast.Call)

@@ -12,7 +12,9 @@ from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, Loop
 
 _BATCHES = re.compile(r"loader|dataloader|batches|timesteps|_iter\b|trainset|data_iterator", re.I)
-_RUNS_ONCE = re.compile(r"^_?(test|demo|main|example|check|run)(_|$)", re.I)  # one step, to show or check something
+_RUNS_ONCE = re.compile(
+    r"^_?(test|demo|main|example|check|run)(_|$)", re.I
+)  # one step, to show or check something
 _TIMESTEPS = re.compile(r"timesteps", re.I)
 
 
@@ -41,7 +43,12 @@ def hot_place(node: ast.AST, file: SourceFile) -> Hot | None:
     forward = file.context.forward_of(node)
     if forward is None or file.context.rare_guard(node) is not None:
         return None
-    return Hot("forward", f"on every call of `{forward.name}`", forward, (Evidence(forward.lineno, "the forward pass"),))
+    return Hot(
+        "forward",
+        f"on every call of `{forward.name}`",
+        forward,
+        (Evidence(forward.lineno, "the forward pass"),),
+    )
 
 
 def batch_loop(node: ast.AST, file: SourceFile) -> Loop | None:
@@ -76,6 +83,23 @@ def bound_in(root: ast.AST) -> frozenset[str]:
     return frozenset(names)
 
 
+def attributes_set_in(method: ast.AST) -> frozenset[str]:
+    """Attributes of `self` that the code binds or changes by subscript."""
+    names: set[str] = set()
+    for node in ast.walk(method):
+        if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            target = node
+            while isinstance(target, (ast.Subscript, ast.Starred)):
+                target = target.value
+            if (
+                isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id == "self"
+            ):
+                names.add(target.attr)
+    return frozenset(names)
+
+
 def _last_name(node: ast.AST) -> str:
     while isinstance(node, (ast.Subscript, ast.Starred)):
         node = node.value
@@ -84,4 +108,3 @@ def _last_name(node: ast.AST) -> str:
 
 def _iterated(loop: Loop, file: SourceFile) -> str:
     return file.source(loop.test if isinstance(loop, ast.While) else loop.iter)
-

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ptopt.rules.base import has_unpacking, keyword_of
 from ptopt.rules.moves import Move, is_accelerator, move_of
-from ptopt.rules.transfer._hot import Hot, bound_in
+from ptopt.rules.transfer._hot import Hot, attributes_set_in, bound_in
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS
 
@@ -22,9 +22,15 @@ LEGACY_DTYPES = {
     "BoolTensor": "bool",
 }
 # The tensor may as well be born on the device when only these stand between its factory and the move.
-_BETWEEN = frozenset({"unsqueeze", "view", "reshape", "flatten", "squeeze", "long", "float", "half", "bool", "int"})
-_CHANGES_LIST = frozenset("append extend insert pop remove clear sort reverse update add setdefault appendleft".split())
-_PURE_BUILTINS = frozenset({"len", "float", "int", "bool", "list", "tuple", "range", "sorted", "max", "min", "sum", "abs", "round"})
+_BETWEEN = frozenset(
+    {"unsqueeze", "view", "reshape", "flatten", "squeeze", "long", "float", "half", "bool", "int"}
+)
+_CHANGES_LIST = frozenset(
+    "append extend insert pop remove clear sort reverse update add setdefault appendleft".split()
+)
+_PURE_BUILTINS = frozenset(
+    {"len", "float", "int", "bool", "list", "tuple", "range", "sorted", "max", "min", "sum", "abs", "round"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,11 @@ def made_of(node: ast.AST, file: SourceFile) -> Made | None:
 
 def factory_behind(tensor: ast.expr) -> ast.Call | None:
     """The call that makes the tensor, behind methods that only rearrange or cast it."""
-    while isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr in _BETWEEN:
+    while (
+        isinstance(tensor, ast.Call)
+        and isinstance(tensor.func, ast.Attribute)
+        and tensor.func.attr in _BETWEEN
+    ):
         if not isinstance(tensor.func.value, ast.Call):
             break
         tensor = tensor.func.value
@@ -69,7 +79,10 @@ def factory_behind(tensor: ast.expr) -> ast.Call | None:
 
 def _is_factory(call: ast.Call, file: SourceFile) -> bool:
     leaf = _leaf(call)
-    return leaf in ("tensor", "as_tensor", *LEGACY_DTYPES) and file.imports.qualified(call.func) == f"torch.{leaf}"
+    return (
+        leaf in ("tensor", "as_tensor", *LEGACY_DTYPES)
+        and file.imports.qualified(call.func) == f"torch.{leaf}"
+    )
 
 
 def _made(node: ast.Call, factory: ast.Call, device: str, move: Move | None, file: SourceFile) -> Made | None:
@@ -96,7 +109,11 @@ def number(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         return number(node.operand)
     if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id == "float" and isinstance(node.args[0], ast.Constant)
+        return (
+            isinstance(node.func, ast.Name)
+            and node.func.id == "float"
+            and isinstance(node.args[0], ast.Constant)
+        )
     return isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float))
 
 
@@ -119,7 +136,9 @@ def is_constant(made: Made, hot: Hot, file: SourceFile) -> bool:
         return all(_is_global(n) or (cls is not None and _set_at_init(n, cls)) for n in names)
     bound = bound_in(hot.node) | _mutated_in(hot.node)
     inner = file.index.function_of(made.node) is file.index.function_of(hot.node)
-    return inner and not any(n.attr in bound if isinstance(n, ast.Attribute) else n.id in bound for n in names)
+    return inner and not any(
+        n.attr in bound if isinstance(n, ast.Attribute) else n.id in bound for n in names
+    )
 
 
 def _is_plain(node: ast.AST) -> bool:
@@ -138,9 +157,19 @@ def _mutated_in(root: ast.AST) -> frozenset[str]:
     """Names of lists and tables that the code under `root` changes by a method."""
     names: set[str] = set()
     for node in ast.walk(root):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES_LIST:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _CHANGES_LIST
+        ):
             base = node.func.value
-            names.add(base.attr if isinstance(base, ast.Attribute) else base.id if isinstance(base, ast.Name) else "")
+            names.add(
+                base.attr
+                if isinstance(base, ast.Attribute)
+                else base.id
+                if isinstance(base, ast.Name)
+                else ""
+            )
     return frozenset(names)
 
 
@@ -158,5 +187,5 @@ def _set_at_init(name: ast.Name | ast.Attribute, cls: ast.ClassDef) -> bool:
     methods = [m for m in cls.body if isinstance(m, FUNCTIONS)]
     inits = [m for m in methods if m.name == "__init__"]
     others = [m for m in methods if m.name != "__init__"]
-    changed = any(name.attr in bound_in(m) | _mutated_in(m) for m in others)
-    return not changed and any(name.attr in bound_in(m) for m in inits)
+    changed = any(name.attr in attributes_set_in(m) | _mutated_in(m) for m in others)
+    return not changed and any(name.attr in attributes_set_in(m) for m in inits)

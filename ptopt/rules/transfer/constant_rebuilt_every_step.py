@@ -56,7 +56,9 @@ class ConstantRebuiltEveryStep(Rule):
     triggers = ("tensor(", "Tensor(")
     requires = ("device", "cuda")
     nodes = (ast.Call,)
-    when_wrong = "the code runs on the CPU only, or under `torch.compile`, which keeps the constant in the graph"
+    when_wrong = (
+        "the code runs on the CPU only, or under `torch.compile`, which keeps the constant in the graph"
+    )
 
     VALID = (
         """
@@ -159,7 +161,11 @@ def _advice(made: Made, hot: Hot, fill: str) -> str:
     if hot.kind == "forward":
         once = "build it once in `__init__` with `register_buffer(..., persistent=False)`"
     else:
-        once = "build it once before the loop" if isinstance(hot.node, LOOPS) else "build it once, before training starts"
+        once = (
+            "build it once before the loop"
+            if isinstance(hot.node, LOOPS)
+            else "build it once, before training starts"
+        )
     if not fill:
         return f"{once[0].upper()}{once[1:]}."
     if number(made.data):
@@ -210,8 +216,11 @@ def _fill(made: Made, file: SourceFile) -> str:
     value = data.value if isinstance(data, ast.Constant) else None
     if len(names) > 1 or (made.move is not None and made.move.dtype and not _whole(value)):
         return ""  # a value cast twice may be rounded twice
-    known = isinstance(value, float) or (names and isinstance(value, int))  # a float is what `zeros` gives anyway
-    leaf = {0: "zeros", 1: "ones"}.get(value) if known and isinstance(value, (int, float)) else None
+    leaf = ""
+    if isinstance(value, float) or (
+        names and isinstance(value, int)
+    ):  # without a dtype, `zeros` gives floats
+        leaf = "zeros" if value == 0 else "ones" if value == 1 else ""
     start = f"{leaf}({shape}" if leaf else f"full({shape}, {file.source(data)}"
     ending = "".join(f", dtype={name}" for name in names)
     return f"{file.source(made.factory.func.value)}.{start}, device={made.device}{ending})"

@@ -156,16 +156,24 @@ class FactoryThenMove(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")):
+        if not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("to", "cuda")
+        ):
             return
         factory = factory_behind(node.func.value)
         if factory is None or not isinstance(factory.func, (ast.Attribute, ast.Name)):
             return
         leaf = factory.func.attr if isinstance(factory.func, ast.Attribute) else factory.func.id
-        if leaf not in _EXACT | _COMPUTED | _RANDOM or file.imports.qualified(factory.func) != f"torch.{leaf}":
+        if (
+            leaf not in _EXACT | _COMPUTED | _RANDOM
+            or file.imports.qualified(factory.func) != f"torch.{leaf}"
+        ):
             return
         if has_unpacking(factory) or any(
-            keyword_of(factory, name) is not None for name in ("device", "out", "requires_grad", "pin_memory", "generator")
+            keyword_of(factory, name) is not None
+            for name in ("device", "out", "requires_grad", "pin_memory", "generator")
         ):
             return
         move = move_of(node, file)
@@ -196,7 +204,12 @@ def _fix(move: Move, factory: ast.Call, leaf: str, file: SourceFile) -> Fix | No
     if not move.plain:
         return None
     keyword, rest = f"device={move.device}", ""
-    if move.dtype and move.tensor is factory and leaf in _FOLDS_DTYPE and keyword_of(factory, "dtype") is None:
+    if (
+        move.dtype
+        and move.tensor is factory
+        and leaf in _FOLDS_DTYPE
+        and keyword_of(factory, "dtype") is None
+    ):
         keyword += f", dtype={move.dtype}"
     elif move.dtype:
         rest = f".to({move.dtype})"
@@ -208,7 +221,11 @@ def _fix(move: Move, factory: ast.Call, leaf: str, file: SourceFile) -> Fix | No
         return Fix(Safety.UNSAFE, edits, "nobody relies on the values that the CPU's random generator gives")
     if leaf in _COMPUTED and not _whole_numbers(factory, leaf):
         return Fix(Safety.UNSAFE, edits, "the last bit of a floating-point value may differ from the CPU's")
-    if isinstance(move.call.func, ast.Attribute) and move.call.func.attr == "cuda" and _may_be_none(move.call):
+    if (
+        isinstance(move.call.func, ast.Attribute)
+        and move.call.func.attr == "cuda"
+        and _may_be_none(move.call)
+    ):
         return Fix(Safety.UNSAFE, edits, f"`{move.device}` is not `None`")
     return Fix(Safety.SAFE, edits)
 

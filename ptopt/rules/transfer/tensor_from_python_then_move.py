@@ -3,7 +3,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, add_keyword, quote
+from ptopt.rules.base import (
+    Edit,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    add_keyword,
+    quote,
+)
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._python_data import Made, is_constant, made_of
 
@@ -122,7 +133,11 @@ class TensorFromPythonThenMove(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")):
+        if not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("to", "cuda")
+        ):
             return
         made = made_of(node, file)
         if made is None or made.move is None or made.move.non_blocking:
@@ -151,10 +166,15 @@ def _fix(made: Made, file: SourceFile) -> Fix | None:
         keyword = f"dtype={file.source(factory.func.value)}.{made.legacy}, {keyword}"
     if move.dtype:
         rest = f".to({move.dtype})"
-    edits = [add_keyword(file, factory, keyword), Edit(file.bounds(move.tensor)[1], file.bounds(move.call)[1], rest)]
+    edits = [
+        add_keyword(file, factory, keyword),
+        Edit(file.bounds(move.tensor)[1], file.bounds(move.call)[1], rest),
+    ]
     if not made.legacy:
         return Fix(Safety.SAFE, tuple(edits))
     end = file.bounds(factory.func)[1]
     leaf = file.source(factory.func).rpartition(".")[2]
     edits.append(Edit(end - len(leaf), end, "tensor"))
-    return Fix(Safety.UNSAFE, tuple(edits), "the list holds numbers, and the default data type was not changed")
+    return Fix(
+        Safety.UNSAFE, tuple(edits), "the list holds numbers, and the default data type was not changed"
+    )

@@ -1,0 +1,37 @@
+"""Draws docs/review.svg: the review of the pull request in examples/, as a terminal shows it.
+
+    python docs/picture.py
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ptopt.checkout import change_from_patch
+from ptopt.config import Config
+from ptopt.report import render
+from ptopt.review import review_change
+from ptopt.source.project import NO_FACTS
+
+WIDTH = 106
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "pull-request"
+COMMENTS = 2  # what fits a page
+
+
+def main() -> None:
+    change = change_from_patch((EXAMPLE / "change.patch").read_bytes(), EXAMPLE / "head")
+    config = Config().model_copy(update={"budget": COMMENTS})
+    text = render("terminal", review_change(change, config=config, facts=NO_FACTS), width=WIDTH, color=True)
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
+    console.print(Text.from_ansi("$ ptopt review --base main\n\n" + text))
+    svg = console.export_svg(title="ptopt", unique_id="ptopt")
+    (ROOT / "docs" / "review.svg").write_text(svg, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

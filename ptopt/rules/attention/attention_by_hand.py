@@ -1,0 +1,425 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from ptopt.rules.attention._by_hand import Mixed, Scores, follow, softmax_argument, trace
+from ptopt.rules.base import (
+    Benchmark,
+    Edit,
+    Evidence,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    Span,
+    keyword_of,
+)
+from ptopt.source.index import own_nodes
+
+_FUSED = re.compile(
+    r"scaled_dot_product_attention|flash_?attn|flash_attention|xformers|memory_efficient_attention|flex_attention|sdpa"
+    r"|fused_attn|attn_implementation|ALL_ATTENTION_FUNCTIONS|_attention_interface|use_flash|enable_flash|use_xformers",
+    re.I,
+)
+_SECOND_ORDER = re.compile(r"create_graph|jvp|\.onnx|hessian")
+_GIVES_WEIGHTS = re.compile(
+    r"output_att|return_att|need_weights|return_weights|get_att\w*map|save_att|attn_map|store_att", re.I
+)
+_BIAS = re.compile(r"rel|pos|bias|alibi", re.I)
+_DEFAULT_SCALE = re.compile(
+    r"\(?(1(\.0?)?/)?\(?(math\.|np\.|torch\.)?sqrt\([qk]\w*\.(size\(-1\)|shape\[-1\])\)\)?\)?|[qk]\w*\.(size\(-1\)|shape\[-1\])\*\*\(?-?0?\.5\)?"
+)
+
+
+class AttentionByHand(Rule):
+    """Attention is spelled out instead of called.
+
+    ## What it does
+    Finds `softmax(q @ k.transpose(-2, -1)) @ v` in one function, with a scale, masks and dropout in between, when
+    the weights are used for nothing else and the file has no fused path beside it.
+
+    ## Why it is slow
+    Each step writes a matrix of sequence length times sequence length to memory and the next reads it back; autograd
+    keeps several of them. `F.scaled_dot_product_attention` computes the same in one kernel that never holds the
+    matrix: memory grows with the length, not with its square.
+
+    ## When this is wrong
+    When gradients of gradients are needed, when sequences are always short (a window of 49), or when the weights are
+    inspected through hooks.
+
+    ## Example
+    ```python
+    att = (q @ k.transpose(-2, -1)) / math.sqrt(k.size(-1))
+    att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))
+    att = F.softmax(att, dim=-1)
+    y = att @ v
+    ```
+
+    ## Use instead
+    ```python
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    ```
+
+    ## Fix safety
+    Unsafe: equal up to rounding, where no row is masked out completely.
+
+    ## Sources
+    - [torch.nn.functional.scaled_dot_product_attention](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html)
+    - [FlashAttention: fast and memory-efficient exact attention with IO-awareness](https://arxiv.org/abs/2205.14135)
+    """
+
+    id = "PTO601"
+    name = "attention-by-hand"
+    family = "attention"
+    severity = Severity.HIGH
+    triggers = ("softmax", "Softmax")
+    requires = ("matmul", "bmm", " @ ", "einsum")
+    nodes = (ast.Call,)
+    since: ClassVar[Mapping[str, str]] = {"torch": "2.1"}
+    when_wrong = "gradients of gradients or the weights themselves are needed, or sequences are always short"
+
+    VALID = (
+        """
+        def forward(self, q, k, v):
+            if self.flash:
+                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            att = F.softmax(q @ k.transpose(-2, -1) * self.scale, dim=-1)
+            return att @ v
+        """,
+        """
+        def eager_attention(q, k, v):
+            weights = torch.matmul(q, k.transpose(2, 3)).softmax(dim=-1)
+            return torch.matmul(weights, v), weights
+        """,
+        """
+        def forward(self, x, experts):
+            gates = F.softmax(x @ self.router.T, dim=1)
+            return gates.unsqueeze(-1) * experts
+        """,
+        """
+        def forward(self, q, k, v):
+            scores = q @ k.transpose(-2, -1)
+            scores = self.cap * torch.tanh(scores / self.cap)
+            return F.softmax(scores, dim=-1) @ v
+        """,
+        """
+        def loss(self, a, b):
+            return F.cross_entropy(a @ b.T, labels) + F.softmax(a @ b.T, dim=-1).mean()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            class CausalSelfAttention(nn.Module):
+                def __init__(self, config):
+                    super().__init__()
+                    self.attn_dropout = nn.Dropout(config.dropout)
+                    self.register_buffer("bias", torch.tril(torch.ones(1, 1, config.block_size, config.block_size)))
+
+                def forward(self, q, k, v):
+                    T = q.size(2)
+                    att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))  # !
+                    att = att.masked_fill(self.bias[:, :, :T, :T] == 0, float("-inf"))
+                    att = F.softmax(att, dim=-1)
+                    att = self.attn_dropout(att)
+                    y = att @ v
+                    return y.transpose(1, 2)
+            """,
+            """
+            class CausalSelfAttention(nn.Module):
+                def __init__(self, config):
+                    super().__init__()
+                    self.attn_dropout = nn.Dropout(config.dropout)
+                    self.register_buffer("bias", torch.tril(torch.ones(1, 1, config.block_size, config.block_size)))
+
+                def forward(self, q, k, v):
+                    T = q.size(2)
+                    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.attn_dropout.p if self.training else 0.0)
+                    return y.transpose(1, 2)
+            """,
+        ),
+        Invalid(
+            """
+            class Attention(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.attend = nn.Softmax(dim=-1)
+
+                def forward(self, q, k, v, mask=None):
+                    dots = torch.matmul(q, k.transpose(-1, -2)) * self.scale  # !
+                    if mask is not None:
+                        dots = dots.masked_fill(~mask, -torch.finfo(dots.dtype).max)
+                    attn = self.attend(dots)
+                    return torch.matmul(attn, v)
+            """
+        ),
+        Invalid(
+            """
+            def attention(q, k, v, bias):
+                sim = torch.einsum("b h i d, b h j d -> b h i j", q, k)  # !
+                sim = sim * q.shape[-1] ** -0.5
+                attn = sim.softmax(dim=-1)
+                return torch.einsum("b h i j, b h j d -> b h i d", attn, v)
+            """
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup="q, k, v = (torch.randn(1, 4, 512, 64) for _ in range(3))",
+        before="result = F.softmax((q @ k.transpose(-2, -1)) * 0.125, dim=-1) @ v",
+        after="result = F.scaled_dot_product_attention(q, k, v)",
+        sizes="4 heads of 64, 512 positions, fp32",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call):
+            return
+        argument = softmax_argument(node, file)
+        function = file.index.function_of(node)
+        if argument is None or function is None:
+            return
+        scores = trace(argument, file)
+        mixed = follow(node, file) if scores is not None else None
+        if (
+            scores is None
+            or mixed is None
+            or _has_fused_path(node, function, file)
+            or _SECOND_ORDER.search(file.text)
+        ):
+            return
+        call = _replacement(scores, mixed, file)
+        first, last = scores.product.lineno, mixed.product.end_lineno or mixed.product.lineno
+        lines = f"lines {first} to {last}" if first != last else f"line {first}"
+        after = f", times `{file.source(mixed.gate)}`" if mixed.gate is not None else ""
+        kinds = {kind in ("drop", "keep") for kind, _ in scores.masks}
+        if len(scores.masks) > 1 and kinds != {True}:
+            after += f", with one additive `mask` that combines all {len(scores.masks)},"
+        yield Problem(
+            node,
+            f"The attention of {lines} writes its whole matrix of weights to memory, reads it back, and keeps it for "
+            f"backward. `{call}`{after} computes the same in one fused kernel that never holds it.",
+            _confidence(scores, mixed, function, file),
+            (
+                Evidence(scores.product.lineno, "scores"),
+                Evidence(node.lineno, "softmax"),
+                Evidence(mixed.product.lineno, "weights times values"),
+            ),
+            _fix(scores, mixed, node, call, file),
+            span=Span(min(first, last), max(first, last)),
+        )
+
+
+def _has_fused_path(node: ast.AST, function: ast.AST, file: SourceFile) -> bool:
+    """Is this the branch for when a fused kernel cannot be used?"""
+    if not _FUSED.search(file.text):
+        return False
+    inside = _FUSED.search(file.source(function))
+    elsewhere = len(_FUSED.findall(file.text)) > len(_FUSED.findall(file.source(function)))
+    if elsewhere or not inside:
+        return True
+    # In this very function: beside it, unconditionally, it is no alternative.
+    for other in own_nodes(function):
+        if isinstance(other, ast.Call) and _FUSED.search(file.source(other.func)):
+            around = [
+                a for a, _ in file.index.ancestors(other) if isinstance(a, (ast.If, ast.IfExp, ast.Try))
+            ]
+            if around or other.lineno > getattr(node, "lineno", 0):
+                return True
+        elif isinstance(other, (ast.If, ast.IfExp)) and _FUSED.search(file.source(other.test)):
+            return True
+    return False
+
+
+def _confidence(scores: Scores, mixed: Mixed, function: ast.AST, file: SourceFile) -> float:
+    sure = 0.85
+    if mixed.shared or _returned(scores, function, file) or _GIVES_WEIGHTS.search(file.source(function)):
+        return 0.4
+    if "normalize(" in file.source(scores.product):
+        return 0.5  # likely attention over channels, whose head size no fused kernel takes
+    if mixed.gate is not None:
+        sure -= 0.2
+    if scores.reshaped or scores.einsum:
+        sure -= 0.1
+    added = [mask for kind, mask in scores.masks if kind in ("add", "subtract")]
+    if any(_BIAS.search(file.source(mask)) for mask in added):
+        sure -= 0.3
+    elif added:
+        sure -= 0.1
+    return sure - 0.1 * max(0, len(scores.masks) - 2)
+
+
+def _returned(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
+    """Does the function give the scores to its caller beside the output?"""
+    statement = _statement(scores.product, file)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return isinstance(target, ast.Name) and any(
+        isinstance(x, ast.Name) and x.id == target.id
+        for n in own_nodes(function)
+        if isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple)
+        for x in ast.walk(n.value)
+    )
+
+
+def _replacement(scores: Scores, mixed: Mixed, file: SourceFile) -> str:
+    parts = [
+        _short(file.source(scores.query)),
+        _short(file.source(scores.key)),
+        _short(file.source(mixed.value)),
+    ]
+    parts += _mask_arguments(scores, file)
+    if scores.scales:
+        factors = [(_short(file.source(f)), divides) for f, divides in scores.scales]
+        text = factors[0][0].replace(" ", "")
+        if len(factors) != 1 or not _DEFAULT_SCALE.fullmatch(text):
+            if len(factors) == 1:
+                given = f"1 / {_grouped(factors[0][0])}" if factors[0][1] else factors[0][0]
+            else:
+                given = " * ".join(
+                    f"(1 / {_grouped(f)})" if divides else _grouped(f) for f, divides in factors
+                )
+            parts.append(f"scale={given}")
+    else:
+        parts.append("scale=1.0")
+    if mixed.dropout is not None:
+        parts.append(f"dropout_p={_dropout(mixed.dropout, file)}")
+    names = {origin: local for local, origin in file.imports.local_names().items()}
+    prefix = names.get("torch.nn.functional") or f"{names.get('torch', 'torch')}.nn.functional"
+    return f"{prefix}.scaled_dot_product_attention({', '.join(parts)})"
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _grouped(text: str) -> str:
+    return (
+        text
+        if re.fullmatch(r"[\w.]+(\([^()]*\))?", text) or (text[0] == "(" and text[-1] == ")")
+        else f"({text})"
+    )
+
+
+def _mask_arguments(scores: Scores, file: SourceFile) -> list[str]:
+    masks = scores.masks
+    if not masks:
+        return []
+    if len(masks) == 1 and masks[0][0] in ("drop", "keep") and _is_causal(masks[0][1], file):
+        return ["is_causal=True"]
+    texts = []
+    boolean = all(kind in ("drop", "keep") for kind, _ in masks)
+    for kind, mask in masks:
+        text = _short(file.source(mask))
+        if kind == "drop":
+            texts.append(_negated(mask, text, file))
+        else:
+            texts.append(f"-{_grouped(text)}" if kind == "subtract" else text)
+    if len(texts) == 1:
+        return [f"attn_mask={texts[0]}"]
+    return [f"attn_mask={' & '.join(map(_grouped, texts))}"] if boolean else ["attn_mask=mask"]
+
+
+def _negated(mask: ast.expr, text: str, file: SourceFile) -> str:
+    if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
+        return _short(file.source(mask.operand))
+    if isinstance(mask, ast.Compare) and len(mask.ops) == 1 and isinstance(mask.ops[0], ast.Eq):
+        return f"{_short(file.source(mask.left))} != {_short(file.source(mask.comparators[0]))}"
+    return f"~{_grouped(text)}"
+
+
+def _is_causal(mask: ast.expr, file: SourceFile) -> bool:
+    """A lower triangle of this class, cut to the same length on both sides."""
+    held = (
+        mask.left
+        if isinstance(mask, ast.Compare)
+        else mask.operand
+        if isinstance(mask, ast.UnaryOp)
+        else mask
+    )
+    if not (
+        isinstance(held, ast.Subscript) and isinstance(held.slice, ast.Tuple) and len(held.slice.elts) >= 2
+    ):
+        return False
+    rows, columns = (file.source(e) if isinstance(e, ast.Slice) else "" for e in held.slice.elts[-2:])
+    if rows != columns or not isinstance(held.value, ast.Attribute):
+        return False
+    cls = file.index.class_of(mask)
+    name = held.value.attr
+    if cls is None or not (isinstance(mask, ast.Compare) and isinstance(mask.ops[0], ast.Eq)):
+        return False
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr == "register_buffer"
+        and len(n.args) >= 2
+        and isinstance(n.args[0], ast.Constant)
+        and n.args[0].value == name
+        and "torch.tril(torch.ones(" in file.source(n.args[1])
+        for n in ast.walk(cls)
+    )
+
+
+def _dropout(call: ast.Call, file: SourceFile) -> str:
+    func = call.func
+    if file.imports.qualified(func).startswith("torch."):
+        p = keyword_of(call, "p") or (call.args[1] if len(call.args) > 1 else None)
+        text = _short(file.source(p)) if p is not None else "0.5"
+        training = keyword_of(call, "training") or (call.args[2] if len(call.args) > 2 else None)
+        return text if training is None else f"{text} if {_short(file.source(training))} else 0.0"
+    return f"{file.source(func)}.p if self.training else 0.0"
+
+
+def _fix(scores: Scores, mixed: Mixed, softmax: ast.Call, call: str, file: SourceFile) -> Fix | None:
+    """One call in the place of neighbouring statements that do nothing else."""
+    statements = [_statement(n, file) for n in (scores.product, softmax, mixed.product)]
+    first, _, last = statements
+    if first is None or last is None:
+        return None
+    block = getattr(file.index.parent(last), "body", None)
+    simple = mixed.gate is None and not scores.reshaped and not scores.einsum and "~" not in call
+    if not simple or not isinstance(block, list) or first not in block or last not in block or first is last:
+        return None
+    between = block[block.index(first) : block.index(last)]
+    if not all(isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name) for s in between):
+        return None
+    if (
+        len({s.targets[0].id for s in between}) > 2
+        or len(between) > 4
+        or b"#" in file.data[file.bounds(first)[0] : file.bounds(last)[0]]
+    ):
+        return None
+    if any(k not in ("drop", "keep") for k, _ in scores.masks) or not all(
+        _in_chain(s, scores, mixed, softmax, file) for s in between
+    ):
+        return None
+    start = file.bounds(first)[0]
+    out, end = file.bounds(mixed.product)
+    prefix = file.data[file.bounds(last)[0] : out].decode("utf-8", "surrogatepass")
+    return Fix(
+        Safety.UNSAFE,
+        (Edit(start, end, f"{prefix}{call}"),),
+        "results agree up to rounding, and no row is masked out completely",
+    )
+
+
+def _in_chain(
+    statement: ast.Assign, scores: Scores, mixed: Mixed, softmax: ast.Call, file: SourceFile
+) -> bool:
+    """Does the statement take part in the attention, and in nothing else?"""
+    if any(file.index.within(n, statement) for n in (scores.product, softmax)):
+        return True
+    if mixed.dropout is not None and file.index.within(mixed.dropout, statement):
+        return True
+    parts = [mask for _, mask in scores.masks] + [factor for factor, _ in scores.scales]
+    return any(file.index.within(part, statement) for part in parts)
+
+
+def _statement(node: ast.AST, file: SourceFile) -> ast.stmt | None:
+    for ancestor, _ in file.index.ancestors(node):
+        if isinstance(ancestor, ast.stmt):
+            return ancestor
+    return None

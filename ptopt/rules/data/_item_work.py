@@ -1,0 +1,143 @@
+"""What a dataset does for each item: reads a file, decodes, transforms, tokenises."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptopt.rules.base import keyword_of
+from ptopt.source.file import SourceFile
+from ptopt.source.index import FunctionNode
+
+_READS = re.compile(
+    r"(^|\.)(open|imread|imdecode|read_image|decode_image|decode_jpeg|read_video|pil_loader|VideoReader|VideoCapture|File)$"
+    r"|^(np|numpy|torch|torchaudio|librosa|pickle|json|sitk|nib|tifffile|zarr)(\.\w+)*\.load$"
+    r"|^(sf|soundfile|skimage\.io|imageio|sitk|pd|pandas)\.(read|imread|ReadImage|read_\w+)$"
+)
+_WORKS = re.compile(
+    r"(^|[._])(transforms?|augment\w*|augmentations?|tokenizer|tokenize|preprocess|processor)(_\w+)?$|\.encode_plus$"
+)
+_IN_MEMORY = frozenset(
+    "MNIST FashionMNIST KMNIST EMNIST QMNIST CIFAR10 CIFAR100 SVHN STL10 USPS SEMEION FakeData".split()
+)
+_TRANSFORM_KEYWORDS = ("transform", "transforms")
+_WRAPPERS = frozenset({"Subset", "ConcatDataset", "random_split"})
+
+
+@dataclass(frozen=True, slots=True)
+class ItemWork:
+    """What one item costs, in words that follow "for each item", and the line that shows it."""
+
+    words: str
+    line: int
+    heavy: bool  # reads files or decodes: surely more than a worker costs
+
+
+def item_work(dataset: ast.expr, file: SourceFile, depth: int = 0) -> ItemWork | None:
+    """The work behind a dataset expression, or None when it has none or cannot be told."""
+    if depth > 4:
+        return None
+    if isinstance(dataset, ast.Subscript):
+        return item_work(dataset.value, file, depth + 1)
+    if isinstance(dataset, (ast.Name, ast.Attribute)):
+        switched = _on_the_fly(dataset, file)
+        if switched is not None:
+            return switched
+        for value in _values(dataset, file):
+            found = item_work(value, file, depth + 1)
+            if found is not None:
+                return found
+        return None
+    return _of_call(dataset, file, depth) if isinstance(dataset, ast.Call) else None
+
+
+def _of_call(call: ast.Call, file: SourceFile, depth: int) -> ItemWork | None:
+    qualified = file.imports.qualified(call.func)
+    leaf = (qualified or file.source(call.func)).rpartition(".")[2]
+    if leaf in _WRAPPERS and call.args:
+        first = call.args[0]
+        parts = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
+        return next((w for p in parts if (w := item_work(p, file, depth + 1)) is not None), None)
+    if qualified.startswith("torchvision.datasets."):
+        transformed = any(keyword_of(call, k) is not None for k in _TRANSFORM_KEYWORDS)
+        if leaf in _IN_MEMORY:
+            words = f"`{leaf}` converts and transforms an image"
+            return ItemWork(words, call.lineno, False) if transformed and leaf != "FakeData" else None
+        return ItemWork(f"`{leaf}` reads and decodes an image", call.lineno, True)
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "with_transform":
+        return ItemWork("a transform is applied", call.lineno, True)
+    for cls in file.index.of_type(ast.ClassDef):
+        if cls.name == leaf and isinstance(call.func, ast.Name):
+            return _of_class(cls, file)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("select", "shuffle", "cast_column"):
+        return item_work(call.func.value, file, depth + 1)
+    return None
+
+
+def _of_class(cls: ast.ClassDef, file: SourceFile) -> ItemWork | None:
+    """Work in the class's `__getitem__`, or in the methods that it calls."""
+    getitem = file.calls.method(cls, "__getitem__")
+    if getitem is None or "IterableDataset" in {file.source(b).rpartition(".")[2] for b in cls.bases}:
+        return None
+    found: ItemWork | None = None
+    for call in _calls_from(getitem, file):
+        name = file.source(call.func)
+        if _READS.search(name) and not _cached(call, file):
+            return ItemWork(f"`{cls.name}` calls `{_short(name)}`", call.lineno, True)
+        if found is None and _WORKS.search(name):
+            found = ItemWork(f"`{cls.name}` calls `{_short(name)}`", call.lineno, False)
+    return found
+
+
+def _short(name: str) -> str:
+    return name if "\n" not in name and len(name) < 50 else name.rpartition(".")[2]
+
+
+def _calls_from(getitem: FunctionNode, file: SourceFile) -> Iterator[ast.Call]:
+    for call in file.calls.calls_in(getitem):
+        yield call
+        target = file.calls.resolve(call)
+        if target is not None and target is not getitem:
+            yield from file.calls.calls_in(target)
+
+
+def _cached(call: ast.Call, file: SourceFile) -> bool:
+    """Does a test stand around the read, so that it may run once only?"""
+    return file.index.enclosing(call, (ast.If,)) is not None
+
+
+def _on_the_fly(dataset: ast.Name | ast.Attribute, file: SourceFile) -> ItemWork | None:
+    """Is `set_transform` called on this very dataset?"""
+    text = file.source(dataset)
+    for call in file.index.of_type(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "set_transform":
+            base = call.func.value
+            if file.source(base.value if isinstance(base, ast.Subscript) else base) == text:
+                return ItemWork("the transform set here is applied", call.lineno, True)
+    return None
+
+
+def _values(dataset: ast.Name | ast.Attribute, file: SourceFile) -> Iterator[ast.expr]:
+    """What the variable or attribute was given, at the places that can bind it."""
+    if isinstance(dataset, ast.Attribute):
+        cls = file.index.class_of(dataset)
+        own = isinstance(dataset.value, ast.Name) and dataset.value.id == "self"
+        value = file.values.attribute(cls, dataset.attr) if cls is not None and own else None
+        if value is not None:
+            yield value
+        return
+    function = file.index.function_of(dataset)
+    while True:
+        bindings = file.values.bindings(function, dataset.id)
+        for binding in reversed(bindings):
+            if (
+                binding.kind in ("assign", "unpack")
+                and binding.value is not None
+                and binding.value is not dataset
+            ):
+                yield binding.value
+        if bindings or function is None:
+            return
+        function = file.index.function_of(function)

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import (
+    Benchmark,
+    Evidence,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    SourceFile,
+    add_keyword,
+    replace_node,
+)
+from ptopt.rules.data._item_work import ItemWork, item_work
+from ptopt.rules.loaders import Loader, loader_of, readings
+
+
+class LoaderWithoutWorkers(Rule):
+    """A training loader reads, decodes or transforms its items in the training process.
+
+    ## What it does
+    Finds `DataLoader(...)` without `num_workers` (or with 0) that a training loop of the same file reads, when its
+    dataset reads files, decodes, transforms or tokenises for each item. Data sets that lie in memory are left alone.
+
+    ## Why it is slow
+    With no workers the items of a batch are prepared one after the other, between two steps, while the GPU is idle.
+    Worker processes prepare the next batches during the step.
+
+    ## When this is wrong
+    When the items are cheap (workers then cost more than they bring), when the script runs where processes start
+    slowly (Windows, notebooks), or when the dataset cannot be sent to another process.
+
+    ## Example
+    ```python
+    loader = DataLoader(ImageFolder(root, transform), batch_size=64, shuffle=True)
+    ```
+
+    ## Use instead
+    ```python
+    loader = DataLoader(ImageFolder(root, transform), batch_size=64, shuffle=True, num_workers=4)
+    ```
+
+    ## Fix safety
+    Unsafe: items are prepared in other processes, with other random states, and need memory and cores there.
+
+    ## Sources
+    - [PyTorch performance tuning guide: enable async data loading and augmentation](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    - [PyTorch documentation: single- and multi-process data loading](https://docs.pytorch.org/docs/stable/data.html)
+    """
+
+    id = "PTO301"
+    name = "loader-without-workers"
+    family = "data"
+    triggers = ("DataLoader(",)
+    nodes = (ast.Call,)
+    when_wrong = (
+        "an item costs less than a millisecond, or processes start slowly where the script runs (Windows)"
+    )
+    BENCHMARK = Benchmark(
+        setup=(
+            "import torch\n"
+            "from torch.utils.data import DataLoader, Dataset\n"
+            "class Decoded(Dataset):\n"
+            "    def __len__(self):\n"
+            "        return 64\n"
+            "    def __getitem__(self, i):\n"
+            "        image = torch.full((3, 96, 96), float(i))\n"
+            "        for _ in range(10):\n"
+            "            image = torch.nn.functional.avg_pool2d(image, 3, 1, 1)\n"
+            "        return image\n"
+            "dataset = Decoded()\n"
+            "alone = DataLoader(dataset, batch_size=8)\n"
+            "helped = DataLoader(dataset, batch_size=8, num_workers=2, persistent_workers=True)\n"
+        ),
+        before="result = torch.cat([batch for batch in alone])",
+        after="result = torch.cat([batch for batch in helped])",
+        scope="reading one epoch, with nothing else to do",
+        sizes="64 items of 3x96x96, some milliseconds each, 2 workers",
+    )
+
+    VALID = (
+        """
+        loader = DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=64, shuffle=True)
+        for images, labels in loader:
+            loss = criterion(model(images.to(device)), labels.to(device))
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        class Rows(Dataset):
+            def __init__(self, path):
+                self.rows = np.load(path)
+
+            def __getitem__(self, i):
+                return torch.from_numpy(self.rows[i])
+
+        for rows in DataLoader(Rows("rows.npy"), batch_size=64):
+            loss = model(rows)
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        import torch
+        import torchvision
+        loader = torch.utils.data.DataLoader(torchvision.datasets.ImageFolder(root, transform), num_workers=args.workers)
+        for images, labels in loader:
+            criterion(model(images), labels).backward()
+            optimizer.step()
+        """,
+        """
+        class Images(Dataset):
+            def __getitem__(self, i):
+                return self.transform(Image.open(self.paths[i]))
+
+        test_loader = DataLoader(Images(), batch_size=64)
+        for images in test_loader:
+            print(model(images).mean())
+        """,
+        """
+        class Images(Dataset):
+            def __getitem__(self, i):
+                return self.transform(Image.open(self.paths[i]))
+
+        loader = DataLoader(Images(), **loader_options)
+        for images in loader:
+            model(images).mean().backward()
+            optimizer.step()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            class Images(Dataset):
+                def __getitem__(self, i):
+                    return self.transform(Image.open(self.paths[i]))
+
+            loader = DataLoader(Images(), batch_size=64, shuffle=True)  # !
+            for images in loader:
+                loss = model(images.to(device)).mean()
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            class Images(Dataset):
+                def __getitem__(self, i):
+                    return self.transform(Image.open(self.paths[i]))
+
+            loader = DataLoader(Images(), batch_size=64, shuffle=True, num_workers=4)
+            for images in loader:
+                loss = model(images.to(device)).mean()
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            import torch
+            from torchvision import datasets
+
+            def train(model, loader, optimizer):
+                for images, labels in loader:
+                    criterion(model(images.cuda()), labels.cuda()).backward()
+                    optimizer.step()
+
+            def main():
+                data = datasets.ImageFolder("train", transform)
+                loader = torch.utils.data.DataLoader(data, batch_size=64, num_workers=0)  # !
+                for epoch in range(10):
+                    train(model, loader, optimizer)
+            """,
+            """
+            import torch
+            from torchvision import datasets
+
+            def train(model, loader, optimizer):
+                for images, labels in loader:
+                    criterion(model(images.cuda()), labels.cuda()).backward()
+                    optimizer.step()
+
+            def main():
+                data = datasets.ImageFolder("train", transform)
+                loader = torch.utils.data.DataLoader(data, batch_size=64, num_workers=4)
+                for epoch in range(10):
+                    train(model, loader, optimizer)
+            """,
+        ),
+        Invalid(
+            """
+            import torch
+            from datasets import load_dataset
+
+            dataset = load_dataset(name, split="train")
+            dataset.set_transform(augment)
+            loader = torch.utils.data.DataLoader(  # !
+                dataset,
+                batch_size=16,
+            )
+            for batch in loader:
+                accelerator.backward(model(batch["input"]).mean())
+                optimizer.step()
+            """,
+            """
+            import torch
+            from datasets import load_dataset
+
+            dataset = load_dataset(name, split="train")
+            dataset.set_transform(augment)
+            loader = torch.utils.data.DataLoader(
+                dataset,
+                batch_size=16,
+                num_workers=4,
+            )
+            for batch in loader:
+                accelerator.backward(model(batch["input"]).mean())
+                optimizer.step()
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        loader = loader_of(node, file)
+        if loader is None or not loader.complete or file.is_notebook:
+            return
+        workers = loader.arguments.get("num_workers")
+        dataset = loader.arguments.get("dataset")
+        if dataset is None or not (workers is None or _is_zero(workers)):
+            return
+        work = item_work(dataset, file)
+        if work is None:
+            return
+        loop = next(
+            (r.loop for r in readings(loader.call, file) if file.context.training_step(_first(r.loop))), None
+        )
+        if loop is None:
+            return
+        yield Problem(
+            node,
+            f"For each item {work.words} (line {work.line}), and without workers this runs in the training process, between "
+            f"the steps of the loop at line {loop.lineno}. Start with `num_workers=4` and raise it while the GPU waits.",
+            _confidence(work, workers),
+            (
+                Evidence(work.line, "work for each item"),
+                Evidence(loop.lineno, "the training loop that waits for it"),
+            ),
+            _fix(loader, workers, file),
+        )
+
+
+def _first(loop: ast.For) -> ast.AST:
+    return loop.body[0]
+
+
+def _is_zero(workers: ast.expr) -> bool:
+    return isinstance(workers, ast.Constant) and workers.value == 0
+
+
+def _confidence(work: ItemWork, workers: ast.expr | None) -> float:
+    sure = 0.8 if work.heavy else 0.65
+    return sure if workers is None else sure - 0.1  # a written 0 may be deliberate
+
+
+def _fix(loader: Loader, workers: ast.expr | None, file: SourceFile) -> Fix:
+    if workers is None:
+        edit = add_keyword(file, loader.call, "num_workers=4")
+    else:
+        edit = replace_node(file, workers, "4")
+    return Fix(
+        Safety.UNSAFE, (edit,), "the machine has 4 free cores, and the dataset may run in other processes"
+    )

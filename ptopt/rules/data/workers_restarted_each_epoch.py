@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import (
+    Benchmark,
+    Edit,
+    Evidence,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    add_keyword,
+    method_call,
+)
+from ptopt.rules.data._epochs import epoch_loop
+from ptopt.rules.loaders import loader_of, readings
+from ptopt.source.index import Loop
+
+# Workers keep the copy of the dataset they were started with: a dataset that changes must restart them.
+_DATASET_CHANGES = re.compile(
+    r"\bdataset\.(?!map\b|__len__)\w+ *(=[^=]|\()|\.dataset\.\w+ *(=[^=]|\()|data\w*\.set_epoch\("
+)
+
+
+class WorkersRestartedEachEpoch(Rule):
+    """The worker processes of a loader are stopped and started again for each epoch.
+
+    ## What it does
+    Finds `DataLoader(...)` with a written number of workers and without `persistent_workers=True` that a training loop
+    reads once an epoch. A dataset that changes between epochs keeps it quiet: workers would not see the change.
+
+    ## Why it is slow
+    Each epoch starts with forking (or spawning) the workers, sending them the dataset and filling the first batches, while
+    the GPU is idle. The shorter the epoch, the more it counts.
+
+    ## When this is wrong
+    When epochs are long, when the dataset changes between epochs, or when the host is short of memory.
+
+    ## Example
+    ```python
+    loader = DataLoader(dataset, batch_size=64, num_workers=4)
+    for epoch in range(100):
+        for batch in loader:
+            step(batch)
+    ```
+
+    ## Use instead
+    ```python
+    loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
+    for epoch in range(100):
+        for batch in loader:
+            step(batch)
+    ```
+
+    ## Fix safety
+    Unsafe: workers keep their state, and their random seeds, from one epoch to the next.
+
+    ## Sources
+    - [PyTorch documentation: torch.utils.data.DataLoader, persistent_workers](https://docs.pytorch.org/docs/stable/data.html)
+    """
+
+    id = "PTO303"
+    name = "workers-restarted-each-epoch"
+    family = "data"
+    severity = Severity.LOW
+    triggers = ("num_workers",)
+    requires = ("DataLoader",)
+    nodes = (ast.Call, ast.Dict)
+    when_wrong = "epochs last minutes, or the dataset changes between epochs"
+    BENCHMARK = Benchmark(
+        setup=(
+            "import torch\n"
+            "from torch.utils.data import DataLoader, TensorDataset\n"
+            "dataset = TensorDataset(torch.arange(64.0))\n"
+            "restarted = DataLoader(dataset, batch_size=16, num_workers=1)\n"
+            "kept = DataLoader(dataset, batch_size=16, num_workers=1, persistent_workers=True)\n"
+        ),
+        before="result = torch.cat([x for (x,) in restarted])",
+        after="result = torch.cat([x for (x,) in kept])",
+        scope="an epoch of 4 batches, where nearly all time is the start of the worker",
+        sizes="64 numbers, 1 worker",
+    )
+
+    VALID = (
+        """
+        loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
+        for epoch in range(100):
+            for images in loader:
+                model(images).mean().backward()
+                optimizer.step()
+        """,
+        """
+        loader = DataLoader(dataset, batch_size=64, num_workers=4)
+        for images in loader:
+            model(images).mean().backward()
+            optimizer.step()
+        """,
+        """
+        loader = DataLoader(dataset, batch_size=64, num_workers=4)
+        for epoch in range(100):
+            loader.dataset.resample(epoch)
+            for images in loader:
+                model(images).mean().backward()
+                optimizer.step()
+        """,
+        """
+        for epoch in range(100):
+            loader = DataLoader(stage_data(epoch), batch_size=64, num_workers=4)
+            for images in loader:
+                model(images).mean().backward()
+                optimizer.step()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            loader = DataLoader(dataset, batch_size=64, num_workers=4)  # !
+            for epoch in range(100):
+                for images in loader:
+                    model(images).mean().backward()
+                    optimizer.step()
+            """,
+            """
+            loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
+            for epoch in range(100):
+                for images in loader:
+                    model(images).mean().backward()
+                    optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            def train(model, loader):
+                for images in loader:
+                    model(images).mean().backward()
+                    optimizer.step()
+
+            loader = DataLoader(  # !
+                dataset,
+                num_workers=2,
+            )
+            for epoch in range(1, epochs + 1):
+                train(model, loader)
+            """,
+            """
+            def train(model, loader):
+                for images in loader:
+                    model(images).mean().backward()
+                    optimizer.step()
+
+            loader = DataLoader(
+                dataset,
+                num_workers=2,
+                persistent_workers=True,
+            )
+            for epoch in range(1, epochs + 1):
+                train(model, loader)
+            """,
+        ),
+        Invalid(
+            """
+            import torch
+
+            def train(model, loader, optimizer, epoch):
+                for images, labels in loader:
+                    criterion(model(images), labels).backward()
+                    optimizer.step()
+
+            def main():
+                train_options = {"batch_size": 64}
+                if use_cuda:
+                    cuda_options = {"num_workers": 1, "pin_memory": True, "shuffle": True}  # !
+                    train_options.update(cuda_options)
+                loader = torch.utils.data.DataLoader(data, **train_options)
+                for epoch in range(1, 15):
+                    train(model, loader, optimizer, epoch)
+            """,
+            """
+            import torch
+
+            def train(model, loader, optimizer, epoch):
+                for images, labels in loader:
+                    criterion(model(images), labels).backward()
+                    optimizer.step()
+
+            def main():
+                train_options = {"batch_size": 64}
+                if use_cuda:
+                    cuda_options = {"num_workers": 1, "pin_memory": True, "shuffle": True, "persistent_workers": True}
+                    train_options.update(cuda_options)
+                loader = torch.utils.data.DataLoader(data, **train_options)
+                for epoch in range(1, 15):
+                    train(model, loader, optimizer, epoch)
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if isinstance(node, ast.Dict):
+            call, fix = _unpacked_into(node, file), _dict_fix(node, file)
+        else:
+            call, fix = _restarting_loader(node, file), None
+            if call is not None:
+                fix = add_keyword(file, call, "persistent_workers=True")
+        if call is None or fix is None or file.is_notebook or _DATASET_CHANGES.search(file.text):
+            return
+        for reading in readings(call, file):
+            loop = epoch_loop(reading, file)
+            if (
+                loop is None
+                or file.index.within(call, loop)
+                or not file.context.training_step(reading.loop.body[0])
+            ):
+                continue
+            yield _problem(
+                node,
+                loop,
+                reading.loop,
+                Fix(Safety.UNSAFE, (fix,), "the dataset does not change between epochs"),
+            )
+            return
+
+
+def _problem(node: ast.AST, epochs: Loop, reading: ast.For, fix: Fix) -> Problem:
+    return Problem(
+        node,
+        f"The workers of this loader are stopped and started again for each epoch of the loop at line {epochs.lineno}. "
+        "`persistent_workers=True` keeps them.",
+        0.65,
+        (
+            Evidence(epochs.lineno, "the loop over epochs"),
+            Evidence(reading.lineno, "the loader is read once an epoch"),
+        ),
+        fix,
+    )
+
+
+def _has_workers(workers: ast.expr | None) -> bool:
+    """Is it a written number of workers? `persistent_workers=True` is an error with none."""
+    return isinstance(workers, ast.Constant) and isinstance(workers.value, int) and workers.value > 0
+
+
+def _restarting_loader(node: ast.AST, file: SourceFile) -> ast.Call | None:
+    loader = loader_of(node, file)
+    if loader is None or not loader.complete or not any(k.arg == "num_workers" for k in loader.call.keywords):
+        return None
+    fresh = _has_workers(loader.arguments["num_workers"]) and "persistent_workers" not in loader.arguments
+    return loader.call if fresh else None
+
+
+def _unpacked_into(table: ast.Dict, file: SourceFile) -> ast.Call | None:
+    """The loader that is built with `**name`, where `name` is this table, or was updated with it."""
+    keys = {k.value: v for k, v in zip(table.keys, table.values, strict=True) if isinstance(k, ast.Constant)}
+    if not _has_workers(keys.get("num_workers")) or "persistent_workers" in keys:
+        return None
+    assign = file.index.parent(table)
+    if not isinstance(assign, ast.Assign) or not isinstance(assign.targets[0], ast.Name):
+        return None
+    names = {assign.targets[0].id}
+    calls = file.calls.calls_in(file.index.function_of(table))
+    for call in calls:
+        updated = method_call(call, "update")
+        if isinstance(updated, ast.Name) and any(
+            isinstance(a, ast.Name) and a.id in names for a in call.args
+        ):
+            names.add(updated.id)
+    for call in calls:
+        unpacked = {k.value.id for k in call.keywords if k.arg is None and isinstance(k.value, ast.Name)}
+        if (
+            unpacked & names
+            and loader_of(call, file) is not None
+            and not any(k.arg == "persistent_workers" for k in call.keywords)
+        ):
+            return call
+    return None
+
+
+def _dict_fix(table: ast.Dict, file: SourceFile) -> Edit | None:
+    """Adds the key after the last one, on a line of its own where the table has one key a line."""
+    if not table.keys or table.keys[-1] is None:
+        return None
+    key = table.keys[-1]
+    quoted = file.source(key)[0]
+    at = file.bounds(table.values[-1])[1]
+    apart = len(table.keys) > 1 and key.lineno != table.values[-2].end_lineno
+    gap = "\n" + " " * key.col_offset if apart else " "
+    return Edit(at, at, f",{gap}{quoted}persistent_workers{quoted}: True")

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
+from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.source.values import Binding
+
+
+class ArgsortOfPermutation(Rule):
+    """A permutation is inverted by sorting it.
+
+    ## What it does
+    Finds `perm.argsort()` where `perm` comes from `sort`, `argsort` or `randperm` along one dimension.
+
+    ## Why it is slow
+    Sorting takes several passes over the data. The inverse of a permutation is one scatter:
+    `inverse[perm] = torch.arange(n)`; and where the inverse only serves to undo the order, `out[perm] = x`
+    needs no inverse at all.
+
+    ## When this is wrong
+    When the permutation is short.
+
+    ## Example
+    ```python
+    lengths, order = lengths.sort(descending=True)
+    x = encode(x[order])[order.argsort()]
+    ```
+
+    ## Use instead
+    ```python
+    lengths, order = lengths.sort(descending=True)
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.arange(len(order), device=order.device)
+    x = encode(x[order])[inverse]
+    ```
+
+    ## Fix safety
+    None: the scatter is a statement of its own.
+
+    ## Sources
+    - [torch.argsort](https://docs.pytorch.org/docs/stable/generated/torch.argsort.html)
+    """
+
+    id = "PTO411"
+    name = "argsort-of-permutation"
+    family = "ops"
+    severity = Severity.LOW
+    triggers = ("sort(",)
+    nodes = (ast.Call,)
+    when_wrong = "the permutation is short"
+
+    VALID = (
+        """
+        order = lengths.argsort(descending=True)
+        """,
+        """
+        ids_shuffle = torch.argsort(noise, dim=1)
+        ids_restore = torch.argsort(ids_shuffle, dim=1)
+        """,
+        """
+        perm = torch.randperm(n)
+        order = keys[perm].argsort()
+        """,
+        """
+        values, order = scores.sort()
+        again = values.argsort()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            batch, indices = batch.sort(stable=True)
+            out = encode(x[indices])[indices.argsort()]  # !
+            """
+        ),
+        Invalid(
+            """
+            perm = torch.randperm(x.shape[0])
+            inverse = torch.argsort(perm)  # !
+            """
+        ),
+        Invalid(
+            """
+            _, order = torch.sort(lengths, descending=True)
+            _, restore = torch.sort(order)  # !
+            """
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup="import torch\np = torch.randperm(300000)",
+        before="result = p.argsort()",
+        after="result = torch.empty_like(p)\nresult[p] = torch.arange(len(p))",
+        sizes="300,000 int64",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        op = torch_op(node, file, "argsort", "sort")
+        if op is None or not isinstance(op.operand, ast.Name) or _dimension(op) or _descending(op):
+            return
+        if op.name == "sort" and not _takes_indices(op, file):
+            return
+        binding = file.values.binding_of(op.operand)
+        source = _permutation(binding, file) if binding is not None else None
+        if source is None or binding is None or binding.line > op.call.lineno:
+            return
+        perm = op.operand.id
+        yield Problem(
+            node,
+            f"`{perm}` is a permutation (from `{source.name}`, line {source.call.lineno}): sorting it to invert it "
+            f"costs more than one scatter, `inverse[{perm}] = torch.arange(len({perm}), device={perm}.device)` (or "
+            f"`out[{perm}] = x` where the inverse only undoes the order).",
+            0.5 if _short(source, file) else 0.65,
+            (Evidence(source.call.lineno, "makes the permutation"),),
+        )
+
+
+def _permutation(binding: Binding, file: SourceFile) -> Op | None:
+    """The call that makes a one-dimensional permutation of what is bound, if one does."""
+    if binding.kind == "unpack" and binding.path == (1,):
+        op = torch_op(binding.value, file, "sort")
+    elif binding.kind == "assign":
+        op = torch_op(binding.value, file, "argsort", "randperm")
+        if op is None and isinstance(binding.value, ast.Attribute) and binding.value.attr == "indices":
+            op = torch_op(binding.value.value, file, "sort")
+    else:
+        return None
+    return op if op is not None and not _dimension(op) else None
+
+
+def _short(op: Op, file: SourceFile) -> bool:
+    """A shuffle of the items of a batch, or of a literal number of things."""
+    text = file.source(op.operand)
+    return op.name == "randperm" and ("batch" in text or text.isdigit() or "bs" in text.split("_"))
+
+
+def _dimension(op: Op) -> bool:
+    """Is a dimension named? Then there are several, and each row is a short permutation of its own."""
+    return op.name != "randperm" and op.argument(0, "dim", "axis") is not None
+
+
+def _descending(op: Op) -> bool:
+    return any(k.arg == "descending" for k in op.call.keywords)
+
+
+def _takes_indices(op: Op, file: SourceFile) -> bool:
+    """`_, restore = perm.sort()` wants only the indices."""
+    parent = file.index.parent(op.call)
+    if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Tuple):
+        return False
+    first = parent.targets[0].elts[0]
+    return isinstance(first, ast.Name) and first.id == "_"

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.ops._calls import torch_op
+
+# Matrices of 2 to 4 rows: inverting them costs no more than solving.
+_TINY = re.compile(
+    r"intrin|extrin|cam|pose|view|proj|rot|affine|homog|w2c|c2w|transf|calib|\bk\b|\br\b|_k\b|ego|lidar|world|frame",
+    re.I,
+)
+
+
+class InverseThenMultiply(Rule):
+    """A matrix is inverted only to multiply by the inverse.
+
+    ## What it does
+    Finds `torch.inverse(a) @ b`, `torch.linalg.inv(a) @ b`, `a.inverse().matmul(b)` and the mirrored `b @ inv(a)`.
+
+    ## Why it is slow
+    Inverting solves n systems of equations and then multiplies; `torch.linalg.solve(a, b)` solves only those that
+    `b` asks for. It is also more accurate when `a` is badly conditioned.
+
+    ## When this is wrong
+    When the inverse is used again, or the matrices are 4 x 4 or smaller.
+
+    ## Example
+    ```python
+    w = torch.linalg.inv(gram) @ rhs
+    ```
+
+    ## Use instead
+    ```python
+    w = torch.linalg.solve(gram, rhs)
+    ```
+
+    ## Fix safety
+    Unsafe: rounding differs, and a right-hand side that is a batch of vectors must get a last dimension.
+
+    ## Sources
+    - [torch.linalg.inv: prefer solve](https://docs.pytorch.org/docs/stable/generated/torch.linalg.inv.html)
+    """
+
+    id = "PTO409"
+    name = "inverse-then-multiply"
+    family = "ops"
+    severity = Severity.LOW
+    triggers = ("inverse(", "inv(")
+    nodes = (ast.BinOp, ast.Call)
+    when_wrong = "the matrices are 4 x 4 or smaller"
+
+    VALID = (
+        """
+        w = torch.linalg.solve(gram, rhs)
+        """,
+        """
+        precision = torch.linalg.inv(covariance)
+        """,
+        """
+        rays = torch.inverse(intrinsics) @ pixels
+        """,
+        """
+        y = torch.linalg.inv(a) * b
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            w = torch.linalg.inv(gram) @ rhs  # !
+            """,
+            """
+            w = torch.linalg.solve(gram, rhs)
+            """,
+        ),
+        Invalid(
+            """
+            w = torch.matmul(torch.inverse(x.T @ x), x.T @ y)  # !
+            """,
+            """
+            w = torch.linalg.solve(x.T @ x, x.T @ y)
+            """,
+        ),
+        Invalid(
+            """
+            w = gram.inverse() @ rhs  # !
+            """,
+            """
+            w = torch.linalg.solve(gram, rhs)
+            """,
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup="import torch\na = torch.randn(256, 256) + 32 * torch.eye(256)\nb = torch.randn(256, 8)",
+        before="result = torch.linalg.inv(a) @ b",
+        after="result = torch.linalg.solve(a, b)",
+        sizes="256 x 256 float32, 8 right-hand sides",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if isinstance(node, ast.BinOp):
+            if not isinstance(node.op, ast.MatMult):
+                return
+            left, right = node.left, node.right
+        else:
+            product = torch_op(node, file, "matmul", "mm", "bmm")
+            if product is None or len(product.rest) != 1:
+                return
+            left, right = product.operand, product.rest[0]
+        inverse = torch_op(left, file, "inverse", "inv")
+        other, mirrored = right, False
+        if inverse is None:
+            inverse, other, mirrored = torch_op(right, file, "inverse", "inv"), left, True
+        if inverse is None or not isinstance(node, ast.expr):
+            return
+        matrix, rhs = file.source(inverse.operand), file.source(other)
+        solve = f"torch.linalg.solve({matrix}, {rhs}{', left=False' if mirrored else ''})"
+        yield Problem(
+            node,
+            f"{quote(file, node)} computes a whole inverse for one product. `{' '.join(solve.split())}` is faster and more "
+            "accurate.",
+            0.5 if _TINY.search(matrix) or _TINY.search(rhs) else 0.65,
+            fix=Fix(
+                Safety.UNSAFE,
+                (Edit(*file.bounds(node), solve),),
+                "the right-hand side is a matrix or one vector, not a batch of vectors",
+            )
+            if file.imports.local_names().get("torch") == "torch"
+            else None,
+        )

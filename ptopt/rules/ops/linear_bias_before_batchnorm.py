@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import (
+    Benchmark,
+    Evidence,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    add_keyword,
+    has_unpacking,
+    keyword_of,
+    quote,
+)
+
+_BIASED = {  # position of `bias` among the arguments
+    "Linear": 2,
+    "Conv1d": 7,
+    "Conv2d": 7,
+    "Conv3d": 7,
+    "ConvTranspose1d": 7,
+    "ConvTranspose2d": 7,
+    "ConvTranspose3d": 7,
+}
+_NORMS = frozenset({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"})
+_NORM_NAME = re.compile(r"^(batch_?norm|bn)\d*$", re.I)
+
+
+class LinearBiasBeforeBatchnorm(Rule):
+    """A bias is added and subtracted again by the batch norm that follows.
+
+    ## What it does
+    Finds `nn.Linear` and convolutions with a bias that stand directly before a batch norm, in the arguments of
+    `nn.Sequential`, in a list of layers, or in consecutive `layers.append(...)`.
+
+    ## Why it is slow
+    Batch norm subtracts the mean of each channel and adds a bias of its own: the first bias has no effect. It
+    costs a kernel or a fused add, a gradient reduced over the whole batch, and optimizer state.
+
+    ## When this is wrong
+    When existing checkpoints hold the bias, or the batch norm is switched off by replacing it.
+
+    ## Example
+    ```python
+    block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())
+    ```
+
+    ## Use instead
+    ```python
+    block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    ```
+
+    ## Fix safety
+    Unsafe: checkpoints saved before hold a key for the bias, and no longer load strictly.
+
+    ## Sources
+    - [PyTorch performance tuning guide: disable bias for convolutions directly followed by a batch norm](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO414"
+    name = "linear-bias-before-batchnorm"
+    family = "ops"
+    severity = Severity.LOW
+    triggers = ("BatchNorm", "batch_norm", "batchnorm")
+    nodes = (ast.Call,)
+    when_wrong = "existing checkpoints hold the bias"
+
+    VALID = (
+        """
+        block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64))
+        """,
+        """
+        block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.ReLU(), nn.BatchNorm2d(64))
+        """,
+        """
+        block = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, track_running_stats=True) if norm else nn.Identity())
+        """,
+        """
+        self.heads = nn.ModuleDict({"a": nn.Linear(8, 8), "b": nn.BatchNorm1d(8)})
+        """,
+        """
+        block = nn.Sequential(nn.Conv2d(3, 8, 3, 1, 1, 1, 1, use_bias), nn.BatchNorm2d(8))
+        block = nn.Sequential(nn.Conv2d(3, 8, 3, bias=True), nn.BatchNorm2d(8))
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())  # !
+            """,
+            """
+            block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+            """,
+        ),
+        Invalid(
+            """
+            layers = [
+                nn.Linear(8, 16),  # !
+                nn.BatchNorm1d(16),
+                nn.ReLU(),
+            ]
+            net = nn.Sequential(*layers)
+            """,
+            """
+            layers = [
+                nn.Linear(8, 16, bias=False),
+                nn.BatchNorm1d(16),
+                nn.ReLU(),
+            ]
+            net = nn.Sequential(*layers)
+            """,
+        ),
+        Invalid(
+            """
+            for width, norm in blocks:
+                layers.append(nn.Linear(width, width))  # !
+                layers.append(nn.BatchNorm1d(width))
+            """,
+            """
+            for width, norm in blocks:
+                layers.append(nn.Linear(width, width, bias=False))
+                layers.append(nn.BatchNorm1d(width))
+            """,
+        ),
+        Invalid(
+            """
+            for width, batch_norm in blocks:
+                layers.append(nn.Linear(width, width))  # !
+                if batch_norm:
+                    layers.append(batch_norm)
+            """,
+            """
+            for width, batch_norm in blocks:
+                layers.append(nn.Linear(width, width, bias=not batch_norm))
+                if batch_norm:
+                    layers.append(batch_norm)
+            """,
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup=(
+            "import torch\nfrom torch import nn\nx = torch.randn(16, 32, 28, 28)\n"
+            "a = nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32))\n"
+            "b = nn.Sequential(nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32))\n"
+            "b[0].weight = a[0].weight"
+        ),
+        before="result = a(x)",
+        after="result = b(x)",
+        scope="the two layers",
+        sizes="16 x 32 x 28 x 28 float32, forward",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call):
+            return
+        leaf = _leaf(node)
+        if leaf not in _BIASED or has_unpacking(node) or len(node.args) > _BIASED[leaf]:
+            return
+        if keyword_of(node, "bias") is not None:
+            return  # somebody decided
+        if file.imports.qualified(node.func) != f"torch.nn.{leaf}":
+            return
+        norm, condition = _next_layer(node, file)
+        if norm is None:
+            return
+        value = f"not {condition}" if condition else "False"
+        edits = (add_keyword(file, node, f"bias={value}"),)
+        when = f" whenever `{condition}` is set" if condition else ""
+        yield Problem(
+            node,
+            f"The bias of {quote(file, node, 40)} has no effect{when}: the batch norm on line {norm.lineno} subtracts the mean of "
+            f"each channel. Pass `bias={value}` to save its addition, its gradient and its optimizer state.",
+            0.4 if "PreTrainedModel" in file.text else 0.6,  # those exist to load checkpoints
+            (Evidence(norm.lineno, "the batch norm that follows"),),
+            Fix(Safety.UNSAFE, edits, "no checkpoint that holds the bias has to load"),
+            cause=file.index.class_of(node) or file.index.tree,
+        )
+
+
+def _leaf(call: ast.Call) -> str:
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+
+
+def _is_norm(node: ast.AST | None, file: SourceFile) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and _leaf(node) in _NORMS
+        and file.imports.qualified(node.func).startswith("torch.nn.")
+    )
+
+
+def _next_layer(call: ast.Call, file: SourceFile) -> tuple[ast.expr | None, str]:
+    """The batch norm that gets the output of `call`, and the condition under which it stands there ("" if always)."""
+    parent = file.index.parent(call)
+    if isinstance(parent, ast.Call) and call in parent.args and _leaf(parent) == "append":
+        return _next_append(parent, file)
+    siblings: list[ast.expr] = []
+    if isinstance(parent, ast.Call) and file.imports.qualified(parent.func) == "torch.nn.Sequential":
+        siblings = parent.args
+    elif isinstance(parent, (ast.List, ast.Tuple)) and isinstance(parent.ctx, ast.Load):
+        siblings = parent.elts if _becomes_sequential(parent, file) else []
+    if call not in siblings:
+        return None, ""
+    after = siblings[siblings.index(call) + 1 :]
+    return (after[0], "") if after and _is_norm(after[0], file) else (None, "")
+
+
+def _becomes_sequential(layers: ast.List | ast.Tuple, file: SourceFile) -> bool:
+    """Is the list unpacked into `nn.Sequential`, returned, or added to a list called `layers`?"""
+    parent = file.index.parent(layers)
+    if isinstance(parent, ast.Starred):
+        outer = file.index.parent(parent)
+        return isinstance(outer, ast.Call) and file.imports.qualified(outer.func) == "torch.nn.Sequential"
+    target: ast.expr | None = None
+    if isinstance(parent, ast.Assign):
+        target = parent.targets[0]
+    elif isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add):
+        target = parent.target
+    elif (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr == "extend"
+    ):
+        target = parent.func.value
+    if target is None:
+        return False
+    name = file.source(target)
+    return bool(re.fullmatch(r"[\w.]+", name)) and bool(
+        re.search(rf"Sequential\(\s*\*{re.escape(name)}\b", file.text)
+    )
+
+
+def _next_append(append: ast.Call, file: SourceFile) -> tuple[ast.expr | None, str]:
+    """The layer appended to the same list by the next statement, which may be `if batch_norm:`."""
+    statement = file.index.parent(append)
+    block = file.index.parent(statement) if isinstance(statement, ast.Expr) else None
+    body = next(
+        (b for b in (getattr(block, "body", None), getattr(block, "orelse", None)) if b and statement in b),
+        None,
+    )
+    if body is None or not isinstance(append.func, ast.Attribute):
+        return None, ""
+    following = body[body.index(statement) + 1 :][:1]
+    condition = ""
+    if following and isinstance(following[0], ast.If) and isinstance(following[0].test, ast.Name):
+        if not _NORM_NAME.match(following[0].test.id) or following[0].orelse:
+            return None, ""
+        condition = following[0].test.id
+        following = following[0].body[:1]
+    call = following[0].value if following and isinstance(following[0], ast.Expr) else None
+    if (
+        not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Attribute)
+        or call.func.attr != "append"
+    ):
+        return None, ""
+    if not call.args or ast.dump(call.func.value) != ast.dump(append.func.value):
+        return None, ""
+    layer = call.args[0]
+    named = isinstance(layer, ast.Name) and condition != "" and layer.id == condition
+    return (layer, condition) if named or _is_norm(layer, file) else (None, "")

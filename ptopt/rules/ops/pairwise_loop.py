@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import (
+    Benchmark,
+    Evidence,
+    Invalid,
+    Problem,
+    Rule,
+    Severity,
+    SourceFile,
+    Span,
+    method_call,
+    quote,
+)
+from ptopt.rules.ops._calls import int_literal, names_in, torch_op
+from ptopt.source.index import own_nodes
+
+_DISTANCES = ("norm", "dist", "pairwise_distance", "cosine_similarity", "vector_norm", "mse_loss", "dot")
+
+
+class PairwiseLoop(Rule):
+    """Two nested loops compute a distance for every pair of rows.
+
+    ## What it does
+    Finds a loop in a loop whose body computes a distance or similarity (`torch.norm(x[i] - y[j])`, `torch.dist`,
+    `F.cosine_similarity`, …) of one row of each.
+
+    ## Why it is slow
+    n x m pairs take several kernels each, for a few numbers. `torch.cdist(x, y)`, or a matrix product for
+    dot products and cosines, computes the whole matrix in one or two.
+
+    ## When this is wrong
+    When there are only a few rows, or the n x m matrix does not fit into memory.
+
+    ## Example
+    ```python
+    for i in range(len(x)):
+        for j in range(len(y)):
+            d[i, j] = torch.norm(x[i] - y[j])
+    ```
+
+    ## Use instead
+    ```python
+    d = torch.cdist(x, y)
+    ```
+
+    ## Fix safety
+    None: what surrounds the loops decides how the matrix is used.
+
+    ## Sources
+    - [torch.cdist](https://docs.pytorch.org/docs/stable/generated/torch.cdist.html)
+    """
+
+    id = "PTO413"
+    name = "pairwise-loop"
+    family = "ops"
+    severity = Severity.MEDIUM
+    triggers = tuple(f"{name}(" for name in _DISTANCES)
+    nodes = (ast.For,)
+    when_wrong = "there are only a few rows, or the matrix of all pairs does not fit into memory"
+
+    VALID = (
+        """
+        d = torch.cdist(x, y)
+        """,
+        """
+        for epoch in range(epochs):
+            for x, y in loader:
+                loss = torch.norm(model(x) - y)
+        """,
+        """
+        for i in range(3):
+            for j in range(3):
+                d[i, j] = torch.norm(x[i] - y[j])
+        """,
+        """
+        for layer in layers:
+            for p in layer.parameters():
+                total += torch.norm(p)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for i in range(len(x)):  # !
+                for j in range(len(y)):
+                    d[i, j] = torch.norm(x[i] - y[j])
+            """
+        ),
+        Invalid(
+            """
+            for i in range(n):  # !
+                for j in range(i + 1, n):
+                    sim = F.cosine_similarity(emb[i], emb[j], dim=0)
+                    pairs.append(sim)
+            """
+        ),
+        Invalid(
+            """
+            def nearest(a: torch.Tensor, b: torch.Tensor):
+                rows = []
+                for p in a:  # !
+                    for q in b:
+                        rows.append((p - q).norm())
+                return rows
+            """
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup="import torch\nx = torch.randn(24, 16)\ny = torch.randn(24, 16)\nd = torch.empty(24, 24)",
+        before=(
+            "result = torch.empty(24, 24)\n"
+            "for i in range(24):\n    for j in range(24):\n        result[i, j] = torch.norm(x[i] - y[j])"
+        ),
+        after="result = torch.cdist(x, y, compute_mode='donot_use_mm_for_euclid_dist')",
+        scope="the loops",
+        sizes="24 x 24 pairs of 16 float32",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
+            return
+        inner = next(
+            (s for s in node.body if isinstance(s, ast.For) and isinstance(s.target, ast.Name)), None
+        )
+        if inner is None or not isinstance(inner.target, ast.Name) or inner.target.id == node.target.id:
+            return
+        for call in own_nodes(inner):
+            distance = torch_op(call, file, *_DISTANCES) if isinstance(call, ast.Call) else None
+            if distance is None or next(file.index.loops_of(call), None) is not inner:
+                continue
+            operands = [distance.operand, *distance.rest]
+            if _rows(operands, node, inner, file):
+                break
+        else:
+            return
+        dot = distance.name in ("cosine_similarity", "dot")
+        instead = (
+            "Normalise the rows once and multiply the matrices (`x @ y.T`)"
+            if dot
+            else "`torch.cdist` gives all of them"
+        )
+        yield Problem(
+            node,
+            f"{quote(file, distance.call, 50)} on line {distance.call.lineno} runs once for every pair of the loops at lines "
+            f"{node.lineno} and {inner.lineno}, each time for a few numbers. {instead} at once.",
+            0.75,
+            (Evidence(distance.call.lineno, "computed for every pair"),),
+            span=Span(node.lineno, node.lineno),
+        )
+
+
+def _rows(operands: list[ast.expr], outer: ast.For, inner: ast.For, file: SourceFile) -> bool:
+    """Does the distance take a row of the outer and a row of the inner loop: `x[i]` and `y[j]`, or the rows themselves?"""
+    found: set[str] = set()
+    for loop in (outer, inner):
+        target = loop.target.id if isinstance(loop.target, ast.Name) else ""
+        ranged = (
+            isinstance(loop.iter, ast.Call)
+            and isinstance(loop.iter.func, ast.Name)
+            and loop.iter.func.id == "range"
+        )
+        if ranged and isinstance(loop.iter, ast.Call):
+            limits = [int_literal(a) for a in loop.iter.args]
+            if all(limit is not None and limit < 8 for limit in limits):
+                return False
+        elif not file.values.is_tensor(loop.iter):
+            return False
+        for operand in operands:
+            for n in ast.walk(operand):
+                if isinstance(n, ast.Subscript) and ranged and target in names_in(n.slice):
+                    if method_call(n.value, "keys") is None and isinstance(
+                        n.value, (ast.Name, ast.Attribute)
+                    ):
+                        found.add(target)
+                elif isinstance(n, ast.Name) and not ranged and n.id == target:
+                    found.add(target)
+    return len(found) == 2

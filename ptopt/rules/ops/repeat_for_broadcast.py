@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.ops._calls import int_literal, torch_op
+
+_ELEMENTWISE = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+_FEW_COPIES = 8
+_READERS = (
+    "cat",
+    "concat",
+    "gather",
+    "take_along_dim",
+    "where",
+    "scatter",
+    "scatter_",
+    "scatter_add",
+    "scatter_add_",
+)
+
+
+class RepeatForBroadcast(Rule):
+    """`repeat` copies a tensor that only has to look larger.
+
+    ## What it does
+    Finds `x.unsqueeze(1).repeat(1, n, 1)` and `x[:, None].repeat(1, n, 1)`, where the repeated dimension has size 1
+    for sure, as an operand of arithmetic or as what `cat`, `gather`, `scatter` or `where` reads.
+
+    ## Why it is slow
+    `repeat` writes n copies to memory, and they are read back at once. `expand` gives the same values as a view with
+    stride 0: nothing is written, and the operation reads the one copy.
+
+    ## When this is wrong
+    When the copy is written to later.
+
+    ## Example
+    ```python
+    diff = points.unsqueeze(1).repeat(1, n, 1) - others
+    ```
+
+    ## Use instead
+    ```python
+    diff = points.unsqueeze(1).expand(-1, n, -1) - others
+    ```
+
+    ## Fix safety
+    Safe where the code shows the number of dimensions; unsafe where `repeat` might add dimensions at the front.
+
+    ## Sources
+    - [torch.Tensor.expand](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html)
+    """
+
+    id = "PTO406"
+    name = "repeat-for-broadcast"
+    family = "ops"
+    severity = Severity.LOW
+    triggers = (".repeat(",)
+    requires = ("unsqueeze(", "None")
+    nodes = (ast.Call,)
+    when_wrong = "the copy is written to later"
+
+    VALID = (
+        """
+        x = tokens.unsqueeze(1).repeat(1, n, 1)
+        x[:, 0] = 0
+        """,
+        """
+        y = x.repeat(2, 1) + noise
+        """,
+        """
+        grid = np.arange(4)[:, None].repeat(3, 1) * 2
+        """,
+        """
+        y = x.unsqueeze(1).repeat(2, n, 1) - other
+        """,
+        """
+        y = model(x.unsqueeze(1).repeat(1, n, 1))
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def cost(points: torch.Tensor, others):
+                return points[:, None, :].repeat(1, n, 1) - others  # !
+            """,
+            """
+            def cost(points: torch.Tensor, others):
+                return points[:, None, :].expand(-1, n, -1) - others
+            """,
+        ),
+        Invalid(
+            """
+            picked = torch.gather(x, 1, index.unsqueeze(-1).repeat(1, 1, x.shape[-1]))  # !
+            """,
+            """
+            picked = torch.gather(x, 1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+            """,
+        ),
+        Invalid(
+            """
+            both = torch.cat([text.unsqueeze(1).repeat(1, n, 1), image], dim=-1)  # !
+            """,
+            """
+            both = torch.cat([text.unsqueeze(1).expand(-1, n, -1), image], dim=-1)
+            """,
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup="import torch\nx = torch.randn(64, 128)\ny = torch.randn(64, 100, 128)",
+        before="result = x.unsqueeze(1).repeat(1, 100, 1) * y",
+        after="result = x.unsqueeze(1).expand(-1, 100, -1) * y",
+        sizes="64 x 1 x 128 to 64 x 100 x 128 float32, forward",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if (
+            not isinstance(node, ast.Call)
+            or not isinstance(node.func, ast.Attribute)
+            or node.func.attr != "repeat"
+        ):
+            return
+        if node.keywords or len(node.args) < 2 or any(isinstance(a, ast.Starred) for a in node.args):
+            return
+        factors = [int_literal(arg) for arg in node.args]
+        repeated = [i for i, factor in enumerate(factors) if factor != 1]
+        if len(repeated) != 1:
+            return
+        added = _added_dimension(node.func.value, len(factors), file)
+        if added is None or added[0] != repeated[0] or not _only_read(node, file):
+            return
+        sizes = ", ".join(file.source(a) if i == repeated[0] else "-1" for i, a in enumerate(node.args))
+        start = file.bounds(node.func.value)[1]
+        edit = Edit(start, file.bounds(node)[1], f".expand({sizes})")
+        if added[1]:
+            fix = Fix(Safety.SAFE, (edit,))
+        else:
+            base = file.source(node.func.value)
+            fix = Fix(Safety.UNSAFE, (edit,), f"`{base}` has {len(factors)} dimensions")
+        yield Problem(
+            node,
+            f"{quote(file, node)} writes {quote(file, node.args[repeated[0]])[1:-1]} copies of each value to memory, "
+            f"only to be read once. `.expand({sizes})` gives the same values without a copy.",
+            0.5 if (factors[repeated[0]] or _FEW_COPIES) < _FEW_COPIES else 0.75,
+            fix=None if b"\n" in file.data[slice(*file.bounds(node))] else fix,
+            cause=file.index.statement_of(node),
+        )
+
+
+def _added_dimension(expr: ast.expr, dimensions: int, file: SourceFile) -> tuple[int, bool] | None:
+    """(Position of the dimension of size 1 that `expr` adds, is the number of dimensions proven), or None."""
+    unsqueeze = torch_op(expr, file, "unsqueeze")
+    if unsqueeze is not None:
+        position = int_literal(unsqueeze.argument(0, "dim"))
+        if position is None:
+            return None
+        if position < 0:
+            # The last dimensions are known from the end, unless `repeat` adds new ones at the front.
+            return (dimensions + position, False) if dimensions + position >= 0 else None
+        return (position, position == dimensions - 1)
+    if isinstance(expr, ast.Subscript) and isinstance(expr.slice, ast.Tuple):
+        entries = expr.slice.elts
+        new = [i for i, e in enumerate(entries) if isinstance(e, ast.Constant) and e.value is None]
+        plain = all(isinstance(e, ast.Slice) or i in new for i, e in enumerate(entries))
+        if len(new) == 1 and plain and file.values.is_tensor(expr.value):
+            # As many entries as factors: fewer dimensions cannot be indexed so, more cannot be repeated so.
+            return new[0], len(entries) == dimensions
+    return None
+
+
+def _only_read(node: ast.Call, file: SourceFile) -> bool:
+    parent = file.index.parent(node)
+    if isinstance(parent, ast.BinOp):
+        return isinstance(parent.op, _ELEMENTWISE)
+    if isinstance(parent, ast.Compare):
+        return True
+    call = file.index.parent(parent) if isinstance(parent, (ast.List, ast.Tuple)) else parent
+    op = torch_op(call, file, *_READERS)
+    return op is not None and not (
+        op.operand is node and op.name != "cat" and op.name != "where" and not op.is_method
+    )

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import (
+    Benchmark,
+    Evidence,
+    Invalid,
+    Problem,
+    Rule,
+    Severity,
+    SourceFile,
+    Span,
+    method_call,
+    quote,
+)
+from ptopt.rules.ops._calls import torch_op
+from ptopt.source.index import own_nodes
+
+_ROWWISE = (
+    "softmax",
+    "log_softmax",
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "sum",
+    "mean",
+    "topk",
+    "sort",
+    "norm",
+    "std",
+)
+
+
+class RowLoop(Rule):
+    """Each row of a tensor is reduced on its own and read with `.item()`.
+
+    ## What it does
+    Finds `for row in scores:` whose body reduces `row` (`softmax`, `max`, `argmax`, `sum`, …) and reads numbers with
+    `.item()`, and holds no other loop.
+
+    ## Why it is slow
+    Each row gets kernels of its own, and each `.item()` makes Python wait for the GPU. The same reduction along the last
+    dimension of the whole tensor is one kernel, and one `.tolist()` reads all results.
+
+    ## When this is wrong
+    When the rows differ in length, so that they never were one tensor.
+
+    ## Example
+    ```python
+    for row in scores[:length]:
+        probs = F.softmax(row, dim=0)
+        tags.append(probs.argmax().item())
+    ```
+
+    ## Use instead
+    ```python
+    tags = F.softmax(scores[:length], dim=-1).argmax(dim=-1).tolist()
+    ```
+
+    ## Fix safety
+    None: the body changes as a whole.
+
+    ## Sources
+    - [PyTorch performance tuning guide: avoid unnecessary CPU-GPU synchronization](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO417"
+    name = "row-loop"
+    family = "ops"
+    severity = Severity.MEDIUM
+    triggers = (".item()",)
+    requires = tuple(f"{name}(" for name in _ROWWISE)
+    nodes = (ast.For,)
+    when_wrong = "the rows differ in length, so that they never were one tensor"
+
+    VALID = (
+        """
+        for x in loader:
+            total += x.sum().item()
+        """,
+        """
+        def gather(rows: list, names):
+            for row in rows:
+                print(row.max().item())
+        """,
+        """
+        def report(scores: torch.Tensor):
+            for row in scores:
+                keep(row.max())
+        """,
+        """
+        for p in model.parameters():
+            norm += p.grad.norm().item() ** 2
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def decode(scores, length):
+                tags = []
+                for row in scores[:length]:  # !
+                    probs = F.softmax(row, dim=0)
+                    _, best = torch.max(row, 0)
+                    tags.append((best.item(), probs[best].item()))
+                return tags
+            """
+        ),
+        Invalid(
+            """
+            def peaks(scores: torch.Tensor):
+                found = []
+                for row in scores:  # !
+                    found.append(row.max().item())
+                return found
+            """
+        ),
+        Invalid(
+            """
+            probs = torch.softmax(logits, dim=-1)
+            for p in probs:  # !
+                best = torch.argmax(p)
+                names.append(labels[best.item()])
+            """
+        ),
+    )
+    BENCHMARK = Benchmark(
+        setup="import torch\nx = torch.randn(4000, 64)",
+        before="result = []\nfor row in x:\n    result.append(row.argmax().item())",
+        after="result = x.argmax(dim=-1).tolist()",
+        scope="the loop",
+        sizes="4000 x 64 float32 on the CPU",
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
+            return
+        if not isinstance(node.iter, (ast.Name, ast.Subscript)):
+            return
+        row = node.target.id
+        reductions, reads = [], []
+        for inner in own_nodes(node):
+            if isinstance(inner, (ast.Break, ast.Return, ast.For, ast.While)):
+                return
+            op = torch_op(inner, file, *_ROWWISE)
+            if op is not None and isinstance(op.operand, ast.Name) and op.operand.id == row:
+                reductions.append(op)
+            elif isinstance(inner, ast.Call) and method_call(inner, "item") is not None and not inner.args:
+                reads.append(inner)
+        if not reductions or not reads:
+            return
+        proven = file.values.is_tensor(node.iter)
+        # A slice of something whose items go into torch functions: a tensor, or a list cut in two.
+        likely = isinstance(node.iter, ast.Subscript) and isinstance(node.iter.slice, ast.Slice)
+        if not proven and not (likely and any(not op.is_method for op in reductions)):
+            return
+        first, read = reductions[0], reads[0]
+        yield Problem(
+            node,
+            f"Each row of {quote(file, node.iter)} gets kernels of its own here, and line {read.lineno} waits for "
+            f"each with `.item()`. Run `{first.name}` once along the last dimension of the whole tensor and read the "
+            "results with one `.tolist()`.",
+            0.75 if proven else 0.65,
+            (
+                Evidence(first.call.lineno, "the reduction of one row"),
+                Evidence(read.lineno, "the read of one number"),
+            ),
+            span=Span(node.lineno, node.lineno),
+        )

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import (
+    Evidence,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    add_keyword,
+    keyword_of,
+    quote,
+)
+from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.source.index import own_nodes
+
+_ELEMENTWISE = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+
+
+class SyncInRepeatInterleave(Rule):
+    """The size of a `repeat_interleave` is read back from the GPU though it is known.
+
+    ## What it does
+    Finds `x.repeat_interleave(counts, dim=d)` with a tensor of counts and no `output_size`, whose result is then
+    combined element by element with a tensor: its size along `d` is the one that `output_size` asks for.
+
+    ## Why it is slow
+    Without `output_size` the counts are summed on the device and the sum is copied to the host, which waits for all
+    work queued before. With it, nothing waits.
+
+    ## When this is wrong
+    When the tensors live on the CPU.
+
+    ## Example
+    ```python
+    peak = peak.repeat_interleave(counts, dim=0)
+    out = (src - peak).exp()
+    ```
+
+    ## Use instead
+    ```python
+    peak = peak.repeat_interleave(counts, dim=0, output_size=src.size(0))
+    out = (src - peak).exp()
+    ```
+
+    ## Fix safety
+    Unsafe: the two tensors must have the same size along that dimension, and not merely broadcast.
+
+    ## Sources
+    - [torch.repeat_interleave](https://docs.pytorch.org/docs/stable/generated/torch.repeat_interleave.html)
+    """
+
+    id = "PTO415"
+    name = "sync-in-repeat-interleave"
+    family = "ops"
+    severity = Severity.MEDIUM
+    triggers = ("repeat_interleave(",)
+    nodes = (ast.Call,)
+    when_wrong = "the tensors live on the CPU"
+
+    VALID = (
+        """
+        def widen(k: torch.Tensor, groups: int, q: torch.Tensor):
+            k = k.repeat_interleave(groups, dim=1)
+            return q * k
+        """,
+        """
+        def spread(x: torch.Tensor, counts: torch.Tensor, src: torch.Tensor):
+            x = x.repeat_interleave(counts, dim=0, output_size=src.size(0))
+            return src - x
+        """,
+        """
+        def positions(counts: torch.Tensor):
+            return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def softmax(src: torch.Tensor, ptr: torch.Tensor):
+                count = ptr[1:] - ptr[:-1]
+                peak = segment(src, ptr).repeat_interleave(count, dim=0)  # !
+                return (src - peak).exp()
+            """,
+            """
+            def softmax(src: torch.Tensor, ptr: torch.Tensor):
+                count = ptr[1:] - ptr[:-1]
+                peak = segment(src, ptr).repeat_interleave(count, dim=0, output_size=src.size(0))
+                return (src - peak).exp()
+            """,
+        ),
+        Invalid(
+            """
+            def centre(x: torch.Tensor, means: torch.Tensor, sizes: torch.Tensor):
+                return x - torch.repeat_interleave(means, sizes, dim=0)  # !
+            """,
+            """
+            def centre(x: torch.Tensor, means: torch.Tensor, sizes: torch.Tensor):
+                return x - torch.repeat_interleave(means, sizes, dim=0, output_size=x.size(0))
+            """,
+        ),
+        Invalid(
+            """
+            def scale(x: torch.Tensor, w: torch.Tensor, batch: torch.Tensor):
+                sizes = torch.bincount(batch)
+                wide = torch.repeat_interleave(w, sizes, dim=0)  # !
+                return wide * x
+            """,
+            """
+            def scale(x: torch.Tensor, w: torch.Tensor, batch: torch.Tensor):
+                sizes = torch.bincount(batch)
+                wide = torch.repeat_interleave(w, sizes, dim=0, output_size=x.size(0))
+                return wide * x
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        op = torch_op(node, file, "repeat_interleave")
+        if op is None or keyword_of(op.call, "output_size") is not None:
+            return
+        counts, dim = op.argument(0, "repeats"), op.argument(1, "dim")
+        if counts is None or dim is None:
+            return
+        value = file.values.of(counts)
+        if value.kind != "tensor" or value.device == "cpu":
+            return
+        partner = _partner(op, file)
+        if partner is None:
+            return
+        size = f"{file.source(partner)}.size({file.source(dim)})"
+        yield Problem(
+            node,
+            f"`repeat_interleave` sums {quote(file, counts, 30)} on the device and waits for the result to size its output. "
+            f"It is combined with `{file.source(partner)}` on line {partner.lineno}: pass `output_size={size}`.",
+            0.7,
+            (Evidence(partner.lineno, "gives the size"),),
+            Fix(
+                Safety.UNSAFE,
+                (add_keyword(file, op.call, f"output_size={size}"),),
+                f"the result has the size of `{file.source(partner)}` along that dimension",
+            ),
+        )
+
+
+def _partner(op: Op, file: SourceFile) -> ast.expr | None:
+    """The name that the result is combined with element by element, bound before the call."""
+    parent = file.index.parent(op.call)
+    other = _other_side(op.call, file)
+    if other is None and isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+        name = parent.targets[0].id
+        function = file.index.function_of(op.call)
+        for use in own_nodes(function) if function is not None else ():
+            if (
+                isinstance(use, ast.Name)
+                and use.id == name
+                and isinstance(use.ctx, ast.Load)
+                and use.lineno > op.call.lineno
+            ):
+                other = _other_side(use, file)
+                if other is not None:
+                    break
+    if not isinstance(other, ast.Name) or not file.values.is_tensor(other):
+        return None
+    function = file.index.function_of(op.call)
+    bindings = file.values.bindings(function, other.id)
+    if any(op.call.lineno <= b.line <= other.lineno for b in bindings) or not bindings:
+        return None
+    return other
+
+
+def _other_side(expr: ast.expr, file: SourceFile) -> ast.expr | None:
+    parent = file.index.parent(expr)
+    if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, _ELEMENTWISE):
+        return None
+    return parent.right if parent.left is expr else parent.left

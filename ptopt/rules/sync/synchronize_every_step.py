@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.removal import remove_statement
+
+_WAITS = {
+    "torch.cuda.synchronize": "the GPU",
+    "torch.xpu.synchronize": "the GPU",
+    "torch.mps.synchronize": "the GPU",
+    "torch.accelerator.synchronize": "the GPU",
+    "torch.distributed.barrier": "every other process",
+}
+# Timing needs the call, and so do hand-overs between streams, threads and processes.
+_NEEDED = re.compile(
+    r"perf_counter|time\.time|monotonic|timeit|[Tt]imer|elapsed|Event\(|profil|bench|throughput|Stream\(|stream\("
+    r"|\.time\(\)|_time\b|CUDAGraph|async_op|rpc|ipc|queue|vllm|broadcast|send\(|recv\(|offload",
+)
+
+
+class SynchronizeEveryStep(Rule):
+    """Python waits for the GPU, or for all processes, on every training step.
+
+    ## What it does
+    Finds `torch.cuda.synchronize()`, `torch.distributed.barrier()` and `accelerator.wait_for_everyone()` on every
+    training step that is not being timed.
+
+    ## Why it is slow
+    CUDA work is queued and runs behind the Python code. After a wait the queue is empty, and the GPU idles until the
+    next step is prepared. Results need no such wait: reading a value waits by itself, and DDP exchanges gradients in
+    step anyway.
+
+    ## When this is wrong
+    When the step is timed, or memory is shared with another stream, thread or process.
+
+    ## Example
+    ```python
+    for batch in loader:
+        model(batch).loss.backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+    ```
+
+    ## Use instead
+    ```python
+    for batch in loader:
+        model(batch).loss.backward()
+        optimizer.step()
+    ```
+
+    ## Fix safety
+    Unsafe: code that shares memory with another stream or process may rely on the wait.
+
+    ## Sources
+    - [CUDA semantics: asynchronous execution](https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution)
+    """
+
+    id = "PTO107"
+    name = "synchronize-every-step"
+    family = "sync"
+    triggers = ("synchronize(", "barrier(", "wait_for_everyone(")
+    nodes = (ast.Call,)
+    when_wrong = "the step is timed, or memory is shared with another stream or process"
+
+    VALID = (
+        """
+        for batch in loader:
+            start = time.perf_counter()
+            model(batch.cuda()).loss.backward()
+            optimizer.step()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        """,
+        """
+        for step, batch in enumerate(loader):
+            model(batch.cuda()).loss.backward()
+            optimizer.step()
+            if step % 1000 == 0:
+                torch.distributed.barrier()
+                save(model)
+        """,
+        """
+        for epoch in range(epochs):
+            for batch in loader:
+                model(batch.cuda()).loss.backward()
+                optimizer.step()
+            torch.cuda.synchronize()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for batch in loader:
+                model(batch.cuda()).loss.backward()
+                optimizer.step()
+                torch.cuda.synchronize()  # !
+            """,
+            """
+            for batch in loader:
+                model(batch.cuda()).loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            import torch.distributed as dist
+
+            for batch in loader:
+                dist.barrier()  # !
+                model(batch.cuda()).loss.backward()
+                optimizer.step()
+            """,
+            """
+            import torch.distributed as dist
+
+            for batch in loader:
+                model(batch.cuda()).loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            for batch in loader:
+                accelerator.backward(model(batch).loss)
+                accelerator.wait_for_everyone()  # !
+                optimizer.step()
+            """,
+            """
+            for batch in loader:
+                accelerator.backward(model(batch).loss)
+                optimizer.step()
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call) or not isinstance(file.index.parent(node), ast.Expr):
+            return
+        func = node.func
+        whom = _WAITS.get(file.imports.qualified(func))
+        if whom is None and isinstance(func, ast.Attribute) and func.attr == "wait_for_everyone":
+            whom = "every other process"
+        if whom is None:
+            return
+        step = every_step(node, file)
+        function = file.index.function_of(node)
+        if step is None or _NEEDED.search(file.source(step.node)) or _NEEDED.search(file.path):
+            return
+        if function is not None and _NEEDED.search(file.source(function)):
+            return
+        edit = remove_statement(file, node)
+        yield Problem(
+            node,
+            f"{quote(file, node)} makes Python wait for {whom} {step_words(step)}, so the next step is not prepared "
+            "while this one computes. Nothing here needs the wait: remove it.",
+            0.7,
+            step_evidence(step, file),
+            Fix(Safety.UNSAFE, (edit,), "no other stream or process relies on the wait") if edit else None,
+            cause=step.node,
+        )

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
+from ptopt.rules.moves import move_of
+from ptopt.source.index import FunctionNode
+
+_DATASET = re.compile(r"Dataset|Collat", re.I)
+
+
+class DeviceMoveInDataset(Rule):
+    """A dataset or a collate function moves its tensors to the device.
+
+    ## What it does
+    Finds `.cuda()` and `.to(device)` in the `__getitem__` of a dataset, and in functions used as `collate_fn`.
+
+    ## Why it is slow
+    Items cross the bus one by one, each with a copy that waits. In worker processes, every worker would need a CUDA
+    context of its own (with `fork` it fails), so the loader is bound to `num_workers=0` and loads nothing ahead.
+
+    ## When this is wrong
+    When the whole dataset already lies on the device and the items are views of it.
+
+    ## Example
+    ```python
+    class Images(Dataset):
+        def __getitem__(self, i):
+            return self.transform(Image.open(self.paths[i])).cuda()
+    ```
+
+    ## Use instead
+    ```python
+    class Images(Dataset):
+        def __getitem__(self, i):
+            return self.transform(Image.open(self.paths[i]))
+
+    loader = DataLoader(Images(), batch_size=64, num_workers=4, pin_memory=True)
+    for images in loader:
+        images = images.cuda(non_blocking=True)
+    ```
+
+    ## Fix safety
+    No fix: the loop that reads the loader has to move the batch instead.
+
+    ## Sources
+    - [PyTorch documentation: multiprocessing, CUDA in worker processes](https://docs.pytorch.org/docs/stable/notes/multiprocessing.html)
+    - [PyTorch documentation: data loading with multiple processes](https://docs.pytorch.org/docs/stable/data.html)
+    """
+
+    id = "PTO205"
+    name = "device-move-in-dataset"
+    family = "transfer"
+    severity = Severity.HIGH
+    triggers = (".to(", ".cuda(")
+    requires = ("__getitem__", "collate")
+    nodes = (ast.Call,)
+    when_wrong = "the whole dataset already lies on the device"
+
+    VALID = (
+        """
+        class Images(Dataset):
+            def __init__(self, images, device):
+                self.images = images.to(device)
+
+            def __getitem__(self, i):
+                return self.images[i]
+        """,
+        """
+        class Masks(Dataset):
+            def __getitem__(self, i):
+                return torch.from_numpy(self.masks[i]).to(torch.float32)
+        """,
+        """
+        class Blocks(nn.ModuleList):
+            def __getitem__(self, i):
+                return super().__getitem__(i).to(self.device)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            class Images(Dataset):
+                def __getitem__(self, i):
+                    return torch.from_numpy(self.images[i]).cuda()  # !
+            """
+        ),
+        Invalid(
+            """
+            def pad(items):
+                return torch.nn.utils.rnn.pad_sequence(items).to(device)  # !
+
+            loader = DataLoader(dataset, batch_size=32, collate_fn=pad)
+            """
+        ),
+        Invalid(
+            """
+            class Images(torch.utils.data.Dataset):
+                def __getitem__(self, i):
+                    image = self.transform(self.open(i))
+                    return image.to(self.device), self.labels[i]  # !
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        move = move_of(node, file)
+        function = file.context.is_item_code(node) if move is not None else None
+        if move is None or function is None or not _is_loading(function, file):
+            return
+        item = function.name.startswith("__getitem")
+        yield Problem(
+            node,
+            f"{quote(file, node)} in `{function.name}` copies {'each item' if item else 'the batch'} to the device while "
+            "loading, so the loader cannot use worker processes. Return CPU tensors and move the batch in the loop that reads "
+            "it, from a loader with `pin_memory=True`.",
+            0.8 if move.sure else 0.65,
+            (Evidence(function.lineno, f"`{function.name}` runs in the loader"),),
+            cause=function,
+        )
+
+
+def _is_loading(function: FunctionNode, file: SourceFile) -> bool:
+    """Does a loader run the function: the item method of a dataset class, or a function passed as `collate_fn`?"""
+    cls = file.index.parent(function)
+    if function.name.startswith("__getitem"):
+        return isinstance(cls, ast.ClassDef) and any(_DATASET.search(file.source(base)) for base in cls.bases)
+    for call in file.index.of_type(ast.Call):
+        used = keyword_of(call, "collate_fn")
+        if used is not None and file.source(used).rpartition(".")[2] == function.name:
+            return True
+    return False

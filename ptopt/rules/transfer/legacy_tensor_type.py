@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.moves import move_of
+from ptopt.rules.transfer._hot import hot_place
+
+_CPU_TYPE = re.compile(r"^torch\.(Float|Double|Half|BFloat16|Long|Int|Short|Byte|Bool|Char)Tensor$")
+_DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Byte": "uint8",
+    "Bool": "bool",
+    "Char": "int8",
+}
+
+
+class LegacyTensorType(Rule):
+    """A cast by a legacy tensor type takes a device tensor back to the CPU.
+
+    ## What it does
+    Finds `.type(torch.FloatTensor)` and its kin in training steps, forward passes and loops over batches, on tensors
+    that were moved to a device, or that are moved to one right after the cast.
+
+    ## Why it is slow
+    `torch.FloatTensor` names a *CPU* tensor type. The cast copies the tensor to the host and waits for it; the
+    result is then copied back.
+
+    ## When this is wrong
+    When the tensor is meant to end on the CPU.
+
+    ## Example
+    ```python
+    mask = (scores > 0).type(torch.FloatTensor).to(device)
+    ```
+
+    ## Use instead
+    ```python
+    mask = (scores > 0).to(torch.float32)
+    ```
+
+    ## Fix safety
+    Unsafe: the tensor stays on its device.
+
+    ## Sources
+    - [PyTorch documentation: torch.Tensor.type](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.type.html)
+    """
+
+    id = "PTO206"
+    name = "legacy-tensor-type"
+    family = "transfer"
+    triggers = (".type(",)
+    nodes = (ast.Call,)
+    when_wrong = "the tensor is meant to end on the CPU"
+
+    VALID = (
+        """
+        class Masks(Dataset):
+            def __getitem__(self, i):
+                return torch.from_numpy(self.masks[i]).type(torch.FloatTensor)
+        """,
+        """
+        class Net(nn.Module):
+            def forward(self, x):
+                x = x.to(self.device)
+                return self.linear(x.type(torch.float32))
+        """,
+        """
+        for images, labels in loader:
+            labels = labels.type(torch.LongTensor)
+            loss = criterion(model(images.cuda()), labels)
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            class Net(nn.Module):
+                def forward(self, x):
+                    x = x.to(self.device)
+                    return self.linear(x.type(torch.FloatTensor))  # !
+            """,
+            """
+            class Net(nn.Module):
+                def forward(self, x):
+                    x = x.to(self.device)
+                    return self.linear(x.to(torch.float32))
+            """,
+        ),
+        Invalid(
+            """
+            for images, labels in loader:
+                scores = model(images.cuda())
+                mask = (scores > 0).type(torch.FloatTensor).cuda()  # !
+                loss = (scores * mask).mean()
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels in loader:
+                scores = model(images.cuda())
+                mask = (scores > 0).to(torch.float32).cuda()
+                loss = (scores * mask).mean()
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            for images, labels in loader:
+                labels = labels.cuda()
+                loss = criterion(model(images.cuda()), labels.type("torch.LongTensor").cuda())  # !
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels in loader:
+                labels = labels.cuda()
+                loss = criterion(model(images.cuda()), labels.to(torch.int64).cuda())
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "type"
+        ):
+            return
+        if len(node.args) != 1 or node.keywords:
+            return
+        target = node.args[0]
+        text = target.value if isinstance(target, ast.Constant) else file.imports.qualified(target)
+        match = _CPU_TYPE.match(text) if isinstance(text, str) else None
+        if match is None:
+            return
+        tensor = node.func.value
+        value = file.values.of(tensor)
+        moved_on = _moved_after(node, file)
+        moved = value.device == "moved" or _was_moved(tensor, file)
+        if value.device == "cpu" or value.kind not in ("tensor", "") or not (moved or moved_on):
+            return
+        hot = hot_place(node, file)
+        if hot is None:
+            return
+        dtype = f"torch.{_DTYPES[match[1]]}"
+        back = ", and the next call copies it to the device again" if moved_on else ""
+        yield Problem(
+            node,
+            f"{quote(file, node)} casts to a CPU type: a tensor on the device is copied to the host, {hot.words}{back}. "
+            f"`.to({dtype})` casts it where it is.",
+            0.8 if moved else 0.6,
+            hot.evidence,
+            Fix(
+                Safety.UNSAFE,
+                (Edit(file.bounds(node.func)[1] - len("type"), file.bounds(node)[1], f"to({dtype})"),),
+                "the tensor may stay on its device",
+            )
+            if file.imports.local_names().get("torch") == "torch"
+            else None,
+            cause=hot.node,
+        )
+
+
+def _moved_after(node: ast.Call, file: SourceFile) -> bool:
+    """Is the result sent to a device by the very next call?"""
+    attribute = file.index.parent(node)
+    call = file.index.parent(attribute) if isinstance(attribute, ast.Attribute) else None
+    return isinstance(call, ast.Call) and move_of(call, file) is not None
+
+
+def _was_moved(tensor: ast.expr, file: SourceFile) -> bool:
+    """Is it a variable that was last given the result of a move?"""
+    binding = file.values.binding_of(tensor) if isinstance(tensor, ast.Name) else None
+    return (
+        binding is not None
+        and isinstance(binding.value, ast.Call)
+        and move_of(binding.value, file) is not None
+    )

@@ -1,0 +1,67 @@
+"""The scorer counts what its definition says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.quality.categories import FITTING, fits
+from benchmarks.quality.score import outcome, table
+from ptopt.findings import Finding, Review, Severity, Span
+from ptopt.rules import known_names
+
+CASE = {
+    "name": "p1", "label": "problem", "category": "host-device-sync", "difficulty": "easy",
+    "locality": "line", "path": "a.py", "start": 10, "end": 12,
+}  # fmt: skip
+
+
+def _review(line: int, name: str = "item-every-step", family: str = "sync", also: tuple[Span, ...] = ()) -> Review:
+    finding = Finding(
+        rule="PTO101", name=name, family=family, severity=Severity.HIGH, path="a.py", span=Span(line, line), symbol="",
+        message="", when_wrong="", confidence=0.9, fingerprint="", also=also,
+    )  # fmt: skip
+    return Review(findings=(finding,))
+
+
+@pytest.mark.parametrize(
+    ("line", "found"), [(6, 0), (7, 1), (10, 1), (15, 1), (16, 0)], ids=["before", "near", "in", "after", "far"]
+)
+def test_a_comment_counts_within_three_lines(line: int, found: int) -> None:
+    assert outcome(CASE, _review(line)).found == found
+
+
+def test_other_lines_of_the_comment_count() -> None:
+    assert outcome(CASE, _review(90, also=(Span(11, 11),))).found == 1
+
+
+def test_a_comment_on_something_else_does_not_count() -> None:
+    assert outcome(CASE, _review(10, "loader-without-workers", "data")).found == 0
+
+
+def test_an_absence_counts_anywhere_in_the_file() -> None:
+    case = {**CASE, "locality": "file", "category": "dataloader-no-workers"}
+    assert outcome(case, _review(90, "loader-without-workers", "data")).found == 1
+
+
+def test_clean_commits_want_silence() -> None:
+    one = outcome({**CASE, "label": "clean"}, _review(10))
+    assert (one.found, one.wanted, one.comments) == (0, 0, 1)
+
+
+def test_whole_files_count_each_expected_line() -> None:
+    expected: list[dict[str, Any]] = [{"line": n, "category": "host-device-sync"} for n in (10, 50)]
+    one = outcome({**CASE, "label": "whole", "expected": expected}, _review(10))
+    assert (one.found, one.wanted) == (1, 2)
+
+
+def test_table_is_by_most_wanted() -> None:
+    outcomes = [outcome(CASE, _review(10)), outcome(CASE, _review(90)), outcome({**CASE, "difficulty": "hard"}, _review(90))]
+    assert table(outcomes, "difficulty") == [("easy", 1, 2), ("hard", 0, 1)]
+
+
+def test_categories_name_rules_that_exist() -> None:
+    named = {name for names in FITTING.values() for name in names}
+    assert named - known_names().keys() == set()
+    assert fits("host-device-sync", "item-every-step", "sync") and not fits("unknown", "item-every-step", "sync")

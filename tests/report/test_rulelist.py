@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from ptopt.report.rulelist import as_markdown, as_table, page, pages
+from ptopt.rules import all_rules
+
+
+def test_a_page_holds_every_section_of_its_rule() -> None:
+    for rule in all_rules():
+        text = page(rule)
+        assert text.startswith(f"# {rule.id} {rule.name}\n\n{rule.summary()}\n")
+        for title, body in rule.sections().items():
+            assert f"\n## {title}\n\n{body}\n" in text
+
+
+def test_the_index_links_every_page() -> None:
+    written = pages(all_rules())
+    for name in set(written) - {"README.md"}:
+        assert f"(./{name})" in written["README.md"]
+    assert "](" not in as_markdown(all_rules())
+
+
+def test_the_table_fits_the_terminal() -> None:
+    for width in (80, 120):
+        assert max(map(len, as_table(all_rules(), width, color=False).splitlines())) <= width
+    assert "\x1b[" in as_table(all_rules(), 100, color=True)

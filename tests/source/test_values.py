@@ -1,0 +1,118 @@
+"""Light facts about expressions: each case asks about the value of the name `q` where it is printed."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from ptopt.source.file import SourceFile
+from ptopt.source.values import Value
+
+HEADER = "import torch\nimport numpy as np\nimport torch.nn.functional as F\nfrom torch import nn, Tensor\n"
+
+
+def _value(code: str) -> Value:
+    file = SourceFile.parse("f.py", (HEADER + textwrap.dedent(code)).encode())
+    call = next(
+        c for c in file.index.of_type(ast.Call) if isinstance(c.func, ast.Name) and c.func.id == "ask"
+    )
+    return file.values.of(call.args[0])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "q = torch.zeros(3)\nask(q)",
+        "q = torch.zeros(3)\nq = q + 1\nask(q)",
+        "def f(q: Tensor):\n    ask(q)",
+        "def f(q: 'torch.Tensor | None'):\n    ask(q)",
+        "q = F.relu(x)\nask(q)",
+        "q = x.unsqueeze(0)\nask(q)",
+        "q, i = torch.zeros(3, 4).max(dim=1)\nask(q)",
+        "a, q = torch.chunk(x, 2)\nask(q)",
+        "q = torch.zeros(3)[0]\nask(q)",
+        "q = torch.zeros(3) > 1\nask(q)",
+        "loss = run()\nloss.backward()\nask(loss)",
+        "loss = run()\nscaler.scale(loss).backward()\nask(loss)",
+        "loss = run()\naccelerator.backward(loss)\nask(loss)",
+        "q = criterion(a, b)\nask(q)",
+        "for q in torch.arange(3):\n    ask(q)",
+        "for i, q in enumerate(torch.arange(3)):\n    ask(q)",
+        "for a, q in zip(names, torch.arange(3)):\n    ask(q)",
+        "out = model(x)\nask(out.loss)",
+        "def make():\n    return torch.ones(2)\nask(make())",
+        "q = 0.0\nq += torch.ones(1)\nask(q)",
+        "ask([torch.ones(1) for _ in range(3)][0])",
+        "class M(nn.Module):\n    def __init__(self):\n        self.w = nn.Parameter(x)\n    def f(self):\n        ask(self.w)",
+        "ask(max([torch.ones(1), torch.ones(1)]))",
+    ],
+)
+def test_tensors(code: str) -> None:
+    assert _value(code).kind == "tensor"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("q = np.zeros(3)\nask(q)", "array"),
+        ("q = x.detach().cpu().numpy()\nask(q)", "array"),
+        ("q = loss.item()\nask(q)", "scalar"),
+        ("q = torch.zeros(3).tolist()\nask(q)", "list"),
+        ("q = torch.zeros(3).shape[0]\nask(q)", ""),
+        ("q = x.size(0)\nask(q)", "scalar"),
+        ("q = torch.zeros(3) is None\nask(q)", "scalar"),
+        ("q = len(torch.zeros(3))\nask(q)", "scalar"),
+        ("for i, q in enumerate(names):\n    ask(i)", "scalar"),
+        ("for q in range(3):\n    ask(q)", "scalar"),
+        ("def f(q: int):\n    ask(q)", "scalar"),
+        ("def f(q):\n    ask(q)", ""),
+        ("for q in loader:\n    ask(q)", ""),
+        ("q = nn.Linear(3, 4)\nask(q)", "module"),
+        ("q = torch.optim.Adam(p)\nask(q)", "optimizer"),
+        ("q = torch.load('f')\nask(q)", ""),
+        ("q = torch.device('cuda')\nask(q)", ""),
+        ("def torch_like(torch):\n    q = torch.zeros(3)\n    ask(q)", ""),
+        ("loader = accelerator.prepare(loader)\naccelerator.backward(loss)\nask(accelerator)", ""),
+        ("q = f'{torch.zeros(3)}'\nask(q)", "text"),
+        ("q = q + 1\nask(q)", ""),
+    ],
+)
+def test_other_kinds(code: str, kind: str) -> None:
+    assert _value(code).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("code", "device"),
+    [
+        ("ask(torch.zeros(3))", "cpu"),
+        ("ask(torch.zeros(3, device=device))", "moved"),
+        ("ask(torch.zeros(3, device='cpu'))", "cpu"),
+        ("ask(torch.zeros(3).cuda())", "moved"),
+        ("ask(torch.zeros(3).to(device))", "moved"),
+        ("ask(torch.zeros(3).to(torch.float16))", "cpu"),
+        ("ask(torch.zeros(3).to('cuda:0'))", "moved"),
+        ("ask(x.detach().cpu())", "cpu"),
+        ("x = torch.zeros(3, device=device)\nask(torch.zeros_like(x))", "moved"),
+        ("ask(x.unsqueeze(0))", ""),
+    ],
+)
+def test_devices(code: str, device: str) -> None:
+    assert _value(code).device == device
+
+
+@pytest.mark.parametrize(
+    ("code", "graph"),
+    [
+        ("ask(torch.zeros(3))", False),
+        ("ask(torch.zeros(3, requires_grad=True))", True),
+        ("ask(criterion(a, b))", True),
+        ("ask(criterion(a, b).detach())", False),
+        ("ask(criterion(a, b) + 1)", True),
+        ("ask(criterion(a, b).argmax(1))", False),
+        ("ask(F.relu(x))", None),
+    ],
+)
+def test_graphs(code: str, graph: bool | None) -> None:
+    assert _value(code).graph is graph

@@ -1,0 +1,142 @@
+"""The pipeline from a change to a review, on small repositories written here."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+from ptopt.change import parse_diff
+from ptopt.config import Config, load_config
+from ptopt.findings import NotReviewed, Review, Safety
+from ptopt.review import review_change, review_files
+from ptopt.rules import known_names
+from ptopt.source.project import NO_FACTS, read_facts
+
+BASE = textwrap.dedent(
+    """\
+    import torch
+    from torch import nn
+
+
+    def train(model, loader, optimizer, criterion, device):
+        total = 0.0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+        return total
+    """
+)
+HEAD = BASE.replace(
+    "        optimizer.step()\n", "        optimizer.step()\n        total += loss.item()\n        log(loss.item())\n"
+)
+
+
+def _review(base: str, head: str, path: str = "train.py", config: str = "", facts: dict[str, bytes] | None = None) -> Review:
+    diff = "".join(
+        difflib.unified_diff(base.splitlines(True), head.splitlines(True), f"a/{path}", f"b/{path}")
+    )
+    change = parse_diff(diff.encode(), {path: head.encode()}.get)
+    settings = load_config({".ptopt.toml": config.encode()} if config else {}, known_names())
+    return review_change(change, config=settings, facts=read_facts(facts) if facts else NO_FACTS)
+
+
+def test_one_comment_per_cause_lists_the_other_lines() -> None:
+    review = _review(BASE, HEAD)
+    (finding,) = review.findings
+    assert (finding.rule, finding.span.start, [s.start for s in finding.also]) == ("PTO101", 12, [13])
+    assert finding.symbol == "train"
+    assert finding.fix is not None and finding.fix.safety is Safety.UNSAFE
+    assert review.sources == {"train.py": HEAD}
+
+
+def test_what_the_change_did_not_touch_is_not_reported() -> None:
+    after = HEAD.replace("import torch\n", "import math\nimport torch\n")
+    assert _review(HEAD, after).findings == ()
+
+
+def test_a_change_of_the_evidence_brings_the_finding_in() -> None:
+    before = HEAD.replace("            loss.backward()\n", "            pass\n").replace("        loss.backward()\n", "        pass\n")
+    findings = _review(before, HEAD).findings
+    assert [f.rule for f in findings] == ["PTO101"]
+
+
+def test_the_budget_withholds_and_says_so() -> None:
+    review = _review(BASE, HEAD, config="budget = 0")
+    assert review.findings == ()
+    assert [f.rule for f in review.withheld] == ["PTO101"]
+
+
+def test_confidence_below_the_threshold_is_not_said() -> None:
+    assert _review(BASE, HEAD, config="min-confidence = 0.95").findings == ()
+
+
+def test_rules_families_and_paths_can_be_switched_off() -> None:
+    for config in ('ignore = ["PTO101"]', 'ignore = ["sync"]', '[per-path-ignores]\n"*.py" = ["item-every-step"]'):
+        assert _review(BASE, HEAD, config=config).findings == ()
+
+
+def test_tests_are_skipped_and_the_review_says_so() -> None:
+    review = _review(BASE, HEAD, path="tests/train.py")
+    assert review.findings == () and review.files_reviewed == 0
+    (skipped,) = review.not_reviewed
+    assert skipped.path == "tests/train.py" and "tests" in skipped.reason
+    assert _review(BASE, HEAD, path="tests/train.py", config="skip = []").findings
+
+
+def test_a_comment_in_the_code_suppresses_one_line_of_a_group() -> None:
+    head = HEAD.replace("total += loss.item()", "total += loss.item()  # ptopt: ignore[PTO101] wanted")
+    review = _review(BASE, head)
+    assert [(f.span.start, f.also) for f in review.findings] == [(13, ())]
+    assert [f.span.start for f in review.suppressed] == [12]
+    assert review.unused_suppressions == ()
+
+
+def test_unused_suppressions_are_reported() -> None:
+    head = BASE.replace("total = 0.0", "total = 0.0  # ptopt: ignore[PTO101]")
+    review = _review(BASE, head)
+    assert [(u.path, u.line, u.codes) for u in review.unused_suppressions] == [("train.py", 6, ("PTO101",))]
+
+
+def test_a_broken_file_is_not_looked_at_and_the_others_are() -> None:
+    base, head = BASE, HEAD
+    diff = "".join(
+        line
+        for path, old, new in (("a.py", "x = 1\n", "import torch\nx = torch.(\n"), ("train.py", base, head))
+        for line in difflib.unified_diff(old.splitlines(True), new.splitlines(True), f"a/{path}", f"b/{path}")
+    )
+    change = parse_diff(diff.encode(), {"a.py": b"import torch\nx = torch.(\n", "train.py": head.encode()}.get)
+    review = review_change(change, config=Config(), facts=NO_FACTS)
+    assert [f.path for f in review.findings] == ["train.py"]
+    # A file without a trigger word is not even parsed; one that needs no parsing has nothing to say.
+    assert all(isinstance(n, NotReviewed) for n in review.not_reviewed)
+
+
+def test_fingerprints_survive_line_shifts_and_tell_twins_apart() -> None:
+    shifted = "# one more line\n\n" + HEAD
+    whole = [
+        review_files(parse_diff(_new_file(text), {"train.py": text.encode()}.get).files, config=Config(), facts=NO_FACTS, limit_to_change=True)
+        for text in (HEAD, shifted)
+    ]
+    assert [f.fingerprint for f in whole[0].findings] == [f.fingerprint for f in whole[1].findings]
+    twins = HEAD.replace("        log(loss.item())\n", "        total += loss.item()\n")
+    review = _review(BASE, twins)
+    assert len(review.findings) == 1 and len(review.findings[0].also) == 1
+
+
+def _new_file(text: str) -> bytes:
+    lines = text.splitlines(True)
+    body = "".join("+" + line for line in lines)
+    return f"--- /dev/null\n+++ b/train.py\n@@ -0,0 +1,{len(lines)} @@\n{body}".encode()
+
+
+def test_a_fix_outside_the_hunk_is_shown_as_text() -> None:
+    review = _review(BASE, HEAD)
+    assert review.findings[0].fix is not None
+    tight = parse_diff(_new_file(HEAD), {"train.py": HEAD.encode()}.get)
+    assert review_change(tight, config=Config(), facts=NO_FACTS).findings[0].fix is not None
+
+
+def test_same_input_gives_the_same_bytes() -> None:
+    assert repr(_review(BASE, HEAD)) == repr(_review(BASE, HEAD))

@@ -1,0 +1,89 @@
+"""Fixes are applied and checked before anybody sees them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptopt.findings import Edit, Fix, Safety
+from ptopt.rules.base import Problem, Rule, replace_node
+from ptopt.source.file import SourceFile
+from ptopt.verify import EditError, apply_edits, verified
+
+
+class NoTwos(Rule):
+    """Reports the number 2, and replaces it by what `text` says."""
+
+    id = "T1"
+    name = "two"
+    family = "test"
+    triggers = ("2",)
+    nodes = (ast.Constant,)
+    text = "3"
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if isinstance(node, ast.Constant) and node.value == 2:
+            yield Problem(node, "two", 0.9, fix=Fix(Safety.SAFE, (replace_node(file, node, self.text),)))
+
+
+def _verified(code: str, text: str) -> Fix | None:
+    rule = NoTwos()
+    rule.text = text  # type: ignore[misc]
+    file = SourceFile.parse("f.py", code.encode())
+    (problem, *_) = [p for n in file.index.of_type(ast.Constant) for p in rule.check(n, file)]
+    return verified(file, rule, problem)
+
+
+def test_a_fix_that_mends_passes() -> None:
+    assert _verified("x = 2\ny = 1\n", "3") is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("(", id="does not parse"),
+        pytest.param("2", id="changes nothing"),
+        pytest.param("1 + 2", id="the rule still fires"),
+        pytest.param("(2, 2)", id="it fires twice"),
+    ],
+)
+def test_a_fix_that_does_not_mend_is_dropped(text: str) -> None:
+    assert _verified("x = 2\ny = 1\n", text) is None
+
+
+def test_two_problems_on_a_line_are_fixed_one_at_a_time() -> None:
+    assert _verified("x = 2 + 2\n", "3") is not None
+
+
+def test_a_declared_encoding_is_kept() -> None:
+    rule = NoTwos()
+    file = SourceFile.parse("f.py", "# -*- coding: latin-1 -*-\nname = 'é'; x = 2\n".encode("latin-1"))
+    (problem,) = [p for n in file.index.of_type(ast.Constant) for p in rule.check(n, file)]
+    assert verified(file, rule, problem) is not None
+
+
+def test_edits_that_overlap_or_reach_beyond_are_refused() -> None:
+    with pytest.raises(EditError, match="overlap"):
+        apply_edits("abcdef", [Edit(0, 3, "x"), Edit(2, 4, "y")])
+    with pytest.raises(EditError, match="ends at byte 9"):
+        apply_edits("abcdef", [Edit(0, 9, "x")])
+
+
+@given(st.text(), st.data())
+def test_edits_replace_bytes_of_the_utf8_form(text: str, data: st.DataObject) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return
+    cuts = sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2)))
+    raw = text.encode()
+    expected = raw[: cuts[0]] + b"<new>" + raw[cuts[1] :]
+    try:
+        expected.decode()
+    except UnicodeDecodeError:
+        return
+    assert apply_edits(text, [Edit(cuts[0], cuts[1], "<new>")]).encode() == expected
