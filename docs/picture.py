@@ -1,6 +1,6 @@
 """Draws docs/review.svg: the review of the pull request in examples/, as a terminal shows it.
 
-    python docs/picture.py
+python docs/picture.py
 """
 
 from __future__ import annotations

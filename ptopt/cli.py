@@ -150,9 +150,7 @@ def fix(paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings) -> 
     root, files, config, facts, _ = stream(paths, settings)
 
     def review_one(file: ChangedFile) -> Review:
-        return review_files(
-            [file], config=config, facts=facts, limit_to_change=False, one_per_cause=False
-        )
+        return review_files([file], config=config, facts=facts, limit_to_change=False, one_per_cause=False)
 
     results: list[FixedFile] = []
     left = 0

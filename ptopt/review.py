@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 
 from ptopt import impact
 from ptopt.change import Change, ChangedFile
-from ptopt.findings import Evidence, Finding, Fix, NotReviewed, Review, Safety, Severity, Span, UnusedSuppression, fingerprint
+from ptopt.findings import (
+    Evidence,
+    Finding,
+    Fix,
+    NotReviewed,
+    Review,
+    Safety,
+    Severity,
+    Span,
+    UnusedSuppression,
+    fingerprint,
+)
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Hit, Prefilter, assumptions, run
@@ -33,7 +44,9 @@ def wants(path: str, config: Config) -> bool:
 
 def review_change(change: Change, *, config: Config, facts: ProjectFacts) -> Review:
     """Review a pull request: comments on what it changed, the best `config.budget` of them."""
-    return review_files([*change.files, *change.not_reviewed], config=config, facts=facts, limit_to_change=True)
+    return review_files(
+        [*change.files, *change.not_reviewed], config=config, facts=facts, limit_to_change=True
+    )
 
 
 def review_files(
@@ -82,10 +95,9 @@ def review_files(
             continue
         skipped += [NotReviewed(file.path, lost) for lost in source.parsed.lost]
 
-        def failed(rule: Rule, error: Exception, path: str = file.path) -> None:
-            skipped.append(NotReviewed(path, f"{rule.id} failed on it ({type(error).__name__}): please report this"))
-
+        failed: list[tuple[Rule, Exception]] = []
         hits = run(source, wanted, failed)
+        skipped += [NotReviewed(file.path, _failure(rule, error)) for rule, error in failed]
         found = _findings(source, hits, file if limit_to_change else None, config.min_confidence)
         groups = _by_cause(found) if one_per_cause else [[finding] for finding, _ in found]
         if not groups and b"ptopt:" not in file.head and b"PTO" not in file.head:
@@ -113,6 +125,10 @@ def review_files(
         config_path=config.origin,
         sources={path: text for path, text in sources.items() if path in paths},
     )
+
+
+def _failure(rule: Rule, error: Exception) -> str:
+    return f"{rule.id} failed on it ({type(error).__name__}): please report this"
 
 
 def _keys(finding: Finding) -> tuple[str, str, str]:
@@ -179,11 +195,14 @@ def _inside_hunk(source: SourceFile, change: ChangedFile, fix: Fix) -> bool:
 
 
 def _by_cause(findings: Iterable[tuple[Finding, object]]) -> list[list[Finding]]:
-    """Findings that share a rule, or a family and a cause, are one comment."""
+    """Findings of one file that are one comment: those of a family with a common cause, and a rule that repeats."""
     by_cause: defaultdict[tuple[str, object], list[Finding]] = defaultdict(list)
     for finding, cause in findings:
         by_cause[(finding.rule, None) if cause is None else (finding.family, cause)].append(finding)
-    return list(by_cause.values())
+    by_rule: defaultdict[str, list[Finding]] = defaultdict(list)
+    for group in by_cause.values():
+        by_rule[min(group, key=_rank).rule] += group
+    return list(by_rule.values())
 
 
 def _merged(group: list[Finding]) -> Finding:

@@ -258,13 +258,13 @@ def test_no_newline_at_the_end(marker: str) -> None:
 @pytest.mark.parametrize(
     ("header", "path"),
     [
-        ('diff --git "a/caf\\303\\251.py" "b/caf\\303\\251.py"\n'
-         '--- "a/caf\\303\\251.py"\n+++ "b/caf\\303\\251.py"\n', "café.py"),
+        (('diff --git "a/caf\\303\\251.py" "b/caf\\303\\251.py"\n'
+         '--- "a/caf\\303\\251.py"\n+++ "b/caf\\303\\251.py"\n'), "café.py"),
         ("diff --git a/café.py b/café.py\n--- a/café.py\n+++ b/café.py\n", "café.py"),
-        ('diff --git "a/q\\"\\\\\\t.py" "b/q\\"\\\\\\t.py"\n'
-         '--- "a/q\\"\\\\\\t.py"\n+++ "b/q\\"\\\\\\t.py"\n', 'q"\\\t.py'),
-        ('diff --git a/x.py "b/caf\\303\\251.py"\nrename from x.py\nrename to "caf\\303\\251.py"\n'
-         '--- a/x.py\n+++ "b/caf\\303\\251.py"\n', "café.py"),
+        (('diff --git "a/q\\"\\\\\\t.py" "b/q\\"\\\\\\t.py"\n'
+         '--- "a/q\\"\\\\\\t.py"\n+++ "b/q\\"\\\\\\t.py"\n'), 'q"\\\t.py'),
+        (('diff --git a/x.py "b/caf\\303\\251.py"\nrename from x.py\nrename to "caf\\303\\251.py"\n'
+         '--- a/x.py\n+++ "b/caf\\303\\251.py"\n'), "café.py"),
         ("diff --git a/my b/x.py b/my b/x.py\n--- a/my b/x.py\t\n+++ b/my b/x.py\t\n", "my b/x.py"),
         ("diff --git b/x y.py b/x y.py\n--- b/x y.py\t\n+++ b/x y.py\t\n", "b/x y.py"),
         ("diff --git b/x.py b/x.py\nnew file mode 100644\n--- /dev/null\n+++ b/x.py\n", "b/x.py"),

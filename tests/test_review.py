@@ -29,11 +29,14 @@ BASE = textwrap.dedent(
     """
 )
 HEAD = BASE.replace(
-    "        optimizer.step()\n", "        optimizer.step()\n        total += loss.item()\n        log(loss.item())\n"
+    "        optimizer.step()\n",
+    "        optimizer.step()\n        total += loss.item()\n        log(loss.item())\n",
 )
 
 
-def _review(base: str, head: str, path: str = "train.py", config: str = "", facts: dict[str, bytes] | None = None) -> Review:
+def _review(
+    base: str, head: str, path: str = "train.py", config: str = "", facts: dict[str, bytes] | None = None
+) -> Review:
     diff = "".join(
         difflib.unified_diff(base.splitlines(True), head.splitlines(True), f"a/{path}", f"b/{path}")
     )
@@ -57,7 +60,9 @@ def test_what_the_change_did_not_touch_is_not_reported() -> None:
 
 
 def test_a_change_of_the_evidence_brings_the_finding_in() -> None:
-    before = HEAD.replace("            loss.backward()\n", "            pass\n").replace("        loss.backward()\n", "        pass\n")
+    before = HEAD.replace("            loss.backward()\n", "            pass\n").replace(
+        "        loss.backward()\n", "        pass\n"
+    )
     findings = _review(before, HEAD).findings
     assert [f.rule for f in findings] == ["PTO101"]
 
@@ -73,7 +78,11 @@ def test_confidence_below_the_threshold_is_not_said() -> None:
 
 
 def test_rules_families_and_paths_can_be_switched_off() -> None:
-    for config in ('ignore = ["PTO101"]', 'ignore = ["sync"]', '[per-path-ignores]\n"*.py" = ["item-every-step"]'):
+    for config in (
+        'ignore = ["PTO101"]',
+        'ignore = ["sync"]',
+        '[per-path-ignores]\n"*.py" = ["item-every-step"]',
+    ):
         assert _review(BASE, HEAD, config=config).findings == ()
 
 
@@ -106,7 +115,9 @@ def test_a_broken_file_is_not_looked_at_and_the_others_are() -> None:
         for path, old, new in (("a.py", "x = 1\n", "import torch\nx = torch.(\n"), ("train.py", base, head))
         for line in difflib.unified_diff(old.splitlines(True), new.splitlines(True), f"a/{path}", f"b/{path}")
     )
-    change = parse_diff(diff.encode(), {"a.py": b"import torch\nx = torch.(\n", "train.py": head.encode()}.get)
+    change = parse_diff(
+        diff.encode(), {"a.py": b"import torch\nx = torch.(\n", "train.py": head.encode()}.get
+    )
     review = review_change(change, config=Config(), facts=NO_FACTS)
     assert [f.path for f in review.findings] == ["train.py"]
     # A file without a trigger word is not even parsed; one that needs no parsing has nothing to say.
@@ -116,7 +127,12 @@ def test_a_broken_file_is_not_looked_at_and_the_others_are() -> None:
 def test_fingerprints_survive_line_shifts_and_tell_twins_apart() -> None:
     shifted = "# one more line\n\n" + HEAD
     whole = [
-        review_files(parse_diff(_new_file(text), {"train.py": text.encode()}.get).files, config=Config(), facts=NO_FACTS, limit_to_change=True)
+        review_files(
+            parse_diff(_new_file(text), {"train.py": text.encode()}.get).files,
+            config=Config(),
+            facts=NO_FACTS,
+            limit_to_change=True,
+        )
         for text in (HEAD, shifted)
     ]
     assert [f.fingerprint for f in whole[0].findings] == [f.fingerprint for f in whole[1].findings]

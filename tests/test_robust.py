@@ -11,11 +11,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ptopt.change import ChangeError, parse_diff
+from ptopt.change import ChangeError, parse_diff, whole_file
 from ptopt.config import Config
 from ptopt.findings import Review
 from ptopt.review import review_change, review_files
-from ptopt.change import whole_file
 from ptopt.rules import rules
 from ptopt.rules.examples import as_file
 from ptopt.source.project import NO_FACTS
@@ -29,7 +28,14 @@ def _torch_files() -> list[str]:
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None, "the test group installs torch"
     root = Path(spec.origin).parent
-    wanted = ("nn/modules", "optim", "utils/data", "nn/functional.py", "optim/swa_utils.py", "utils/checkpoint.py")
+    wanted = (
+        "nn/modules",
+        "optim",
+        "utils/data",
+        "nn/functional.py",
+        "optim/swa_utils.py",
+        "utils/checkpoint.py",
+    )
     found: list[Path] = []
     for part in wanted:
         path = root / part

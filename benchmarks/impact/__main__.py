@@ -79,14 +79,22 @@ def interval(groups: list[list[float]]) -> tuple[float, float, float]:
 
 def machine() -> str:
     """Processor, torch and Python, in words."""
-    model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text()) if Path("/proc/cpuinfo").exists() else None
+    model = (
+        re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+        if Path("/proc/cpuinfo").exists()
+        else None
+    )
     cpu = model.group(1).strip() if model else platform.processor() or platform.machine()
     return f"{cpu}, 1 thread, torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rule", action="append", default=[], help="id or name; default: every rule with a benchmark")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rule", action="append", default=[], help="id or name; default: every rule with a benchmark"
+    )
     parser.add_argument("--write", action="store_true", help="write the claims into the package")
     options = parser.parse_args()
     rules = [find_rule(name) or sys.exit(f"no such rule: {name}") for name in options.rule] or all_rules()

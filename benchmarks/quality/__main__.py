@@ -20,9 +20,13 @@ from ptopt.source.project import FACT_FILES, read_facts
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--all-paths", action="store_true", help="review tests, examples, demos and benchmarks too")
+    parser.add_argument(
+        "--all-paths", action="store_true", help="review tests, examples, demos and benchmarks too"
+    )
     parser.add_argument("--min-confidence", type=float, default=None)
     parser.add_argument("-v", "--verbose", action="store_true", help="print what was said of each case")
     options = parser.parse_args()
@@ -44,7 +48,9 @@ def main() -> None:
 
 
 def _show(one: Outcome) -> None:
-    verdict = f"found {one.found}/{one.wanted}" if one.wanted else "clean" if not one.comments else "COMMENTED"
+    verdict = (
+        f"found {one.found}/{one.wanted}" if one.wanted else "clean" if not one.comments else "COMMENTED"
+    )
     print(f"{one.name} {one.label} {one.category} {one.difficulty}: {verdict}")
     for said in one.said:
         print(f"    {said}")

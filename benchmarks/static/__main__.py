@@ -62,7 +62,9 @@ def ratio(files: list[Path], root: Path, rounds: int) -> None:
     print(f"{len(files)} files, {size:.1f} MB, {check(files, root)} findings")
     print(f"ast.parse      {statistics.median(parsed):7.2f} cpu-s")
     print(f"ptopt check    {statistics.median(checked):7.2f} cpu-s")
-    print(f"ratio          {statistics.median(ratios):7.2f}  (of {rounds} rounds: {min(ratios):.2f}..{max(ratios):.2f})")
+    print(
+        f"ratio          {statistics.median(ratios):7.2f}  (of {rounds} rounds: {min(ratios):.2f}..{max(ratios):.2f})"
+    )
 
 
 def growth(files: list[Path], root: Path) -> None:
@@ -90,7 +92,17 @@ def cold(files: list[Path]) -> None:
     command = Path(sys.executable).with_name("ptopt")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        git = ["git", "-C", folder, "-c", "user.name=b", "-c", "user.email=b@example.org", "-c", "commit.gpgsign=false"]
+        git = [
+            "git",
+            "-C",
+            folder,
+            "-c",
+            "user.name=b",
+            "-c",
+            "user.email=b@example.org",
+            "-c",
+            "commit.gpgsign=false",
+        ]
         subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
         chosen = sorted(files, key=lambda f: f.stat().st_size)[len(files) // 2 :][:COLD_FILES]
         for i, file in enumerate(chosen):
@@ -111,11 +123,15 @@ def cold(files: list[Path]) -> None:
                 subprocess.run(argv, cwd=folder, check=True, capture_output=True)
                 walls.append(time.perf_counter() - start)
             walls = walls[1:]  # the first run fills the file cache
-            print(f"{title:24} {statistics.median(walls):6.3f} s wall, cold process  ({min(walls):.3f}..{max(walls):.3f})")
+            print(
+                f"{title:24} {statistics.median(walls):6.3f} s wall, cold process  ({min(walls):.3f}..{max(walls):.3f})"
+            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tree", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -128,7 +144,9 @@ def main() -> None:
         except (SyntaxError, ValueError):
             continue
         files.append(file)
-    print(f"ptopt {__version__}, Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")
+    print(
+        f"ptopt {__version__}, Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}"
+    )
     ratio(files, root, options.rounds)
     growth(files, root)
     cold(files)

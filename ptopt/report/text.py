@@ -167,12 +167,16 @@ def assumed(finding: Finding) -> str:
     return one_line(finding.assumes)
 
 
+_ALSO = 12  # places a comment lists before it only counts them
+
+
 def also_line(finding: Finding) -> str:
     """The other places of the same cause; "" without any."""
     if not finding.also:
         return ""
     several = len(finding.also) > 1 or finding.also[0].start != finding.also[0].end
-    return f"Also at {'lines' if several else 'line'} {', '.join(map(lines, finding.also))}"
+    rest = f" and {len(finding.also) - _ALSO} more" if len(finding.also) > _ALSO else ""
+    return f"Also at {'lines' if several else 'line'} {', '.join(map(lines, finding.also[:_ALSO]))}{rest}"
 
 
 def is_minor(severity: Severity) -> bool:

@@ -20,7 +20,11 @@ def rules() -> tuple[Rule, ...]:
         for module in pkgutil.iter_modules(package.__path__):
             loaded = importlib.import_module(f"{package.__name__}.{module.name}")
             for value in vars(loaded).values():
-                if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == loaded.__name__:
+                if (
+                    isinstance(value, type)
+                    and issubclass(value, Rule)
+                    and value.__module__ == loaded.__name__
+                ):
                     found[value.id] = value()
     return tuple(found[key] for key in sorted(found))
 

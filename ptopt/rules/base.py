@@ -68,7 +68,11 @@ class Rule:
     family: ClassVar[str]
     severity: ClassVar[Severity] = Severity.MEDIUM
     default: ClassVar[bool] = True
-    libraries: ClassVar[tuple[str, ...]] = ("torch", "lightning", "accelerate")  # the file must mention one of these
+    libraries: ClassVar[tuple[str, ...]] = (
+        "torch",
+        "lightning",
+        "accelerate",
+    )  # the file must mention one of these
     triggers: ClassVar[tuple[str, ...]]  # the file's text must hold one of these
     requires: ClassVar[tuple[str, ...]] = ()  # ... and one of these
     nodes: ClassVar[tuple[type[ast.AST], ...]]  # node types `check` is called with

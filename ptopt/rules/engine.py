@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ptopt.rules.base import Problem, Rule
@@ -25,8 +25,9 @@ class Prefilter:
     """Picks the rules whose trigger words occur in a file, before the file is parsed."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
+        # The words that many rules share are looked up first.
         self._rules = [
-            (rule, *(tuple(w.encode() for w in words) for words in (rule.libraries, rule.triggers, rule.requires)))
+            (rule, [_bytes(words) for words in (rule.libraries, rule.requires, rule.triggers) if words])
             for rule in rules
         ]
 
@@ -39,11 +40,11 @@ class Prefilter:
                 known = seen[word] = word in data
             return known
 
-        return [
-            rule
-            for rule, libraries, triggers, requires in self._rules
-            if any(map(holds, libraries)) and any(map(holds, triggers)) and (not requires or any(map(holds, requires)))
-        ]
+        return [rule for rule, groups in self._rules if all(any(map(holds, words)) for words in groups)]
+
+
+def _bytes(words: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(word.encode() for word in words)
 
 
 def applies(rule: Rule, facts: ProjectFacts) -> bool:
@@ -61,7 +62,8 @@ def assumptions(rule: Rule, facts: ProjectFacts) -> str:
     open_gates = [
         f"{package} >= {version}"
         for package, version in sorted(rule.since.items())
-        if facts.at_least(package, version) is None and _release(version) > _release(_BASELINE.get(package, "0"))
+        if facts.at_least(package, version) is None
+        and _release(version) > _release(_BASELINE.get(package, "0"))
     ]
     return " and ".join(open_gates)
 
@@ -71,11 +73,11 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def run(
-    file: SourceFile, rules: Sequence[Rule], failed: Callable[[Rule, Exception], None] | None = None
+    file: SourceFile, rules: Sequence[Rule], failed: list[tuple[Rule, Exception]] | None = None
 ) -> list[Hit]:
     """Every problem that `rules` see in the file, in source order.
 
-    A rule that raises is reported to `failed`, and the others go on; without `failed`, the exception goes up.
+    A rule that raises lands in `failed`, and the others go on; without `failed`, the exception goes up.
     """
     hits: list[Hit] = []
     for rule in rules:
@@ -83,11 +85,13 @@ def run(
             continue
         try:
             hits += [
-                Hit(rule, problem) for node in file.index.of_type(*rule.nodes) for problem in rule.check(node, file)
+                Hit(rule, problem)
+                for node in file.index.of_type(*rule.nodes)
+                for problem in rule.check(node, file)
             ]
         except Exception as error:
             if failed is None:
                 raise
-            failed(rule, error)
+            failed.append((rule, error))
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits

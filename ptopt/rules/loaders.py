@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, own_nodes
 
 _LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"}
@@ -22,6 +22,12 @@ _POSITIONAL = (
     "collate_fn",
     "pin_memory",
 )
+_MOVERS = (".prepare(", "setup_dataloaders", "LightningModule", "LightningDataModule")
+
+
+def batches_move_by_framework(file: SourceFile) -> bool:
+    """Does the file use a framework that moves batches itself, so that a `.to(device)` on them does nothing?"""
+    return any(mover in file.text for mover in _MOVERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,8 @@ def _handles(value: ast.expr, file: SourceFile) -> Iterator[tuple[FunctionNode |
         if isinstance(target, ast.Name):
             yield scope, target.id
             yield from _returned(target.id, scope, file)
+            for call in file.calls.calls_in(scope):
+                yield from _given_to_object(call, target.id, file)
         elif (
             isinstance(target, ast.Attribute)
             and isinstance(target.value, ast.Name)
@@ -190,21 +198,52 @@ def _wrapped(expr: ast.expr) -> ast.expr:
 
 def _parameter(call: ast.Call, name: str, file: SourceFile) -> tuple[FunctionNode, str] | None:
     """The function of this file that receives the variable `name`, and its own name for it."""
-    at = next((i for i, a in enumerate(call.args) if isinstance(a, ast.Name) and a.id == name), None)
-    keyword = next(
-        (k.arg for k in call.keywords if isinstance(k.value, ast.Name) and k.value.id == name), None
-    )
-    if at is None and keyword is None:
+    if not _passes(call, name):
         return None
     function = file.calls.resolve(call)
-    if function is None:
-        return None
-    if keyword is not None:
-        return function, keyword
+    local = _local_name(call, name, function, file) if function is not None else ""
+    return (function, local) if function is not None and local else None
+
+
+def _given_to_object(call: ast.Call, name: str, file: SourceFile) -> Iterator[tuple[ast.ClassDef, str]]:
+    """Attributes that hold the variable `name` after `Class(..., name)`."""
+    if not isinstance(call.func, ast.Name) or not _passes(call, name):
+        return
+    called = call.func.id
+    cls = next((c for c in file.index.of_type(ast.ClassDef) if c.name == called), None)
+    init = file.calls.method(cls, "__init__") if cls is not None else None
+    local = _local_name(call, name, init, file) if init is not None else ""
+    if cls is None or init is None or not local:
+        return
+    for node in own_nodes(init):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == local:
+            for target in node.targets:
+                if (
+                    isinstance(target, ast.Attribute)
+                    and isinstance(target.value, ast.Name)
+                    and target.value.id == "self"
+                ):
+                    yield cls, target.attr
+
+
+def _passes(call: ast.Call, name: str) -> bool:
+    return any(
+        isinstance(a, ast.Name) and a.id == name for a in [*call.args, *(k.value for k in call.keywords)]
+    )
+
+
+def _local_name(call: ast.Call, name: str, function: FunctionNode, file: SourceFile) -> str:
+    """The parameter of the called function that takes the variable `name`, or ""."""
+    for keyword in call.keywords:
+        if keyword.arg is not None and isinstance(keyword.value, ast.Name) and keyword.value.id == name:
+            return keyword.arg
     parameters = [*function.args.posonlyargs, *function.args.args]
     if isinstance(file.index.parent(function), ast.ClassDef):
         parameters = parameters[1:]
-    return (function, parameters[at].arg) if at is not None and at < len(parameters) else None
+    for argument, parameter in zip(call.args, parameters, strict=False):
+        if isinstance(argument, ast.Name) and argument.id == name:
+            return parameter.arg
+    return ""
 
 
 def batch_names(loop: ast.For) -> frozenset[str]:
@@ -215,11 +254,16 @@ def batch_names(loop: ast.For) -> frozenset[str]:
         target = target.elts[1]
     names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
     for node in ast.walk(loop):
-        if isinstance(node, ast.Assign) and root_name(node.value) in names:
+        if isinstance(node, ast.Assign) and _parts(node.value) & names:
             names.update(n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name))
         elif isinstance(node, ast.comprehension) and root_name(node.iter) in names:
             names.update(n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
     return frozenset(names)
+
+
+def _parts(value: ast.expr) -> set[str]:
+    """Roots of the value, or of the elements when it is a tuple: `a, b = batch["a"], batch["b"]`."""
+    return {root_name(part) for part in (value.elts if isinstance(value, ast.Tuple) else [value])}
 
 
 def root_name(expr: ast.expr) -> str:

@@ -17,9 +17,7 @@ class CallGraph:
         self._methods: defaultdict[str, list[FunctionNode]] = defaultdict(list)
         self._calls: defaultdict[FunctionNode | None, list[ast.Call]] = defaultdict(list)
         self._callers: defaultdict[FunctionNode, list[ast.Call]] = defaultdict(list)
-        self.functions: tuple[FunctionNode, ...] = tuple(
-            index.of_type(ast.FunctionDef, ast.AsyncFunctionDef)
-        )
+        self.functions: tuple[FunctionNode, ...] = tuple(index.of_type(ast.FunctionDef, ast.AsyncFunctionDef))
         for function in self.functions:
             if isinstance(index.parent(function), ast.ClassDef):
                 self._methods[function.name].append(function)

@@ -12,14 +12,21 @@ from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, LOOPS, FunctionNode, I
 
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _OPTIMIZER = re.compile(r"optim|(^|_)opts?(_|$|\d)|scaler|(^|_)engine$", re.I)
-_STEP_NAMES = frozenset({"training_step", "train_step", "compute_loss", "training_step_and_backward", "optimize_parameters"})
-_EVAL_HOOKS = frozenset({"validation_step", "test_step", "predict_step", "prediction_step", "on_validation_epoch_end"})
+_STEP_NAMES = frozenset(
+    {"training_step", "train_step", "compute_loss", "training_step_and_backward", "optimize_parameters"}
+)
+_EVAL_HOOKS = frozenset(
+    {"validation_step", "test_step", "predict_step", "prediction_step", "on_validation_epoch_end"}
+)
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing|predict|prediction|infer|inference)"
     r"(_|$|\d)",
     re.I,
 )
-_EVAL_DATA = re.compile(r"(^|_)(val|valid|validation|eval|evaluation|test|dev|predict)(_|$)|(val|test|eval)_?(loader|dl|iter|set)", re.I)
+_EVAL_DATA = re.compile(
+    r"(^|_)(val|valid|validation|eval|evaluation|test|dev|predict)(_|$)|(val|test|eval)_?(loader|dl|iter|set)",
+    re.I,
+)
 _EPOCH = re.compile(r"epoch", re.I)
 # Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
 _RARE_NAME = re.compile(
@@ -79,7 +86,7 @@ class Context:
         return known
 
     def trains(self, function: FunctionNode) -> str:
-        """"loop": holds a whole training loop; "step": does one step; "": does not train."""
+        """ "loop": holds a whole training loop; "step": does one step; "": does not train."""
         known = self._trains.get(function)
         if known is not None:
             return known
@@ -168,7 +175,9 @@ class Context:
         if function.name.startswith("__") or not self.is_module(cls):
             return None
         forward = self._calls.method(cls, "forward")
-        if forward is not None and any(self._index.function_of(c) is forward for c in self._calls.callers(function)):
+        if forward is not None and any(
+            self._index.function_of(c) is forward for c in self._calls.callers(function)
+        ):
             return forward
         return None
 
@@ -197,7 +206,10 @@ class Context:
 
     def _collate_names(self) -> frozenset[str]:
         return frozenset(
-            _name(kw.value) for call in self._index.of_type(ast.Call) for kw in call.keywords if kw.arg == "collate_fn"
+            _name(kw.value)
+            for call in self._index.of_type(ast.Call)
+            for kw in call.keywords
+            if kw.arg == "collate_fn"
         )
 
     # -- guards ----------------------------------------------------------------------------------------
@@ -238,9 +250,9 @@ class Context:
         if not isinstance(body, list) or child not in body:
             return False
         for stmt in body[: body.index(child)]:
-            if isinstance(stmt, ast.If) and len(stmt.body) == 1 and isinstance(stmt.body[0], (ast.Continue, ast.Return)):
-                if is_rare_test(stmt.test, False):
-                    return True
+            leaves = isinstance(stmt, ast.If) and isinstance(stmt.body[0], (ast.Continue, ast.Return))
+            if isinstance(stmt, ast.If) and leaves and is_rare_test(stmt.test, False):
+                return True
         return False
 
     # -- autograd --------------------------------------------------------------------------------------
@@ -254,7 +266,9 @@ class Context:
             elif isinstance(ancestor, FUNCTIONS) and child in ancestor.body:
                 if self._function_grad_off(ancestor):
                     return True
-            elif isinstance(ancestor, ast.ClassDef) and any(self._turns_grad_off(d) for d in ancestor.decorator_list):
+            elif isinstance(ancestor, ast.ClassDef) and any(
+                self._turns_grad_off(d) for d in ancestor.decorator_list
+            ):
                 return True
         return self._switched_off(None, node)
 
@@ -266,18 +280,25 @@ class Context:
         callers = self._calls.callers(function)
         answer = (
             any(self._turns_grad_off(d) for d in function.decorator_list)
-            or function.name in _EVAL_HOOKS
+            or (function.name in _EVAL_HOOKS and self._in_framework_class(function))
             or self._switched_off(function, None)
             or (bool(callers) and all(self.grad_off(call) for call in callers))
         )
         self._grad_off[function] = answer
         return answer
 
+    def _in_framework_class(self, function: FunctionNode) -> bool:
+        """Is the function a method of a class that derives from another one, so that a framework may call it?"""
+        cls = self._index.parent(function)
+        return isinstance(cls, ast.ClassDef) and bool(cls.bases)
+
     def _turns_grad_off(self, expr: ast.expr) -> bool:
         if isinstance(expr, ast.Call):
             name = self._imports.qualified(expr.func) or _text(expr.func)
             if name.endswith("set_grad_enabled"):
-                return not (expr.args and isinstance(expr.args[0], ast.Constant) and expr.args[0].value is True)
+                return not (
+                    expr.args and isinstance(expr.args[0], ast.Constant) and expr.args[0].value is True
+                )
             return bool(_NO_GRAD.search(name)) or any(self._turns_grad_off(arg) for arg in expr.args)
         if isinstance(expr, ast.IfExp):
             return self._turns_grad_off(expr.body) or self._turns_grad_off(expr.orelse)
@@ -289,7 +310,9 @@ class Context:
             if _name(call.func) in ("set_grad_enabled", "_set_grad_enabled") and isinstance(
                 self._index.parent(call), ast.Expr
             ):
-                off = call.args and not (isinstance(call.args[0], ast.Constant) and call.args[0].value is True)
+                off = call.args and not (
+                    isinstance(call.args[0], ast.Constant) and call.args[0].value is True
+                )
                 if off and (before is None or call.lineno < getattr(before, "lineno", 0)):
                     return True
         return False
@@ -325,7 +348,11 @@ def is_rare_test(test: ast.expr, in_body: bool) -> bool:
 def _is_edge(left: ast.expr, right: ast.expr) -> bool:
     """`step == 0`, `i == len(loader) - 1`, `step < 10`: the first or last iterations, or rank 0."""
     if isinstance(right, ast.Constant) and isinstance(right.value, int) and not isinstance(right.value, bool):
-        return bool(re.search(r"step|iter|batch_?i|(^|_)i(dx|ndex)?$|epoch|rank|count|^[ijkn]$|^it$", _text(left), re.I))
+        return bool(
+            re.search(
+                r"step|iter|batch_?i|(^|_)i(dx|ndex)?$|epoch|rank|count|^[ijkn]$|^it$", _text(left), re.I
+            )
+        )
     if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub):
         return "len(" in _text(right.left) or bool(re.search(r"(num|max|total|n)_", _text(right.left)))
     return False

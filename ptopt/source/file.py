@@ -108,5 +108,17 @@ class SourceFile:
     def uses_accelerator(self) -> bool:
         """Does the file mention a device other than the CPU, or a framework that picks one?"""
         lowered = self.text.lower()
-        marks = ("cuda", "device", "accelerat", "lightning", ".gpu", "fabric", "xpu", "trainer", "hpu", "mps", "deepspeed")
+        marks = (
+            "cuda",
+            "device",
+            "accelerat",
+            "lightning",
+            ".gpu",
+            "fabric",
+            "xpu",
+            "trainer",
+            "hpu",
+            "mps",
+            "deepspeed",
+        )
         return any(mark in lowered for mark in marks)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TypeVar, overload
 
 N = TypeVar("N", bound=ast.AST)
+M = TypeVar("M", bound=ast.AST)
+K = TypeVar("K", bound=ast.AST)
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -60,10 +62,18 @@ class Index:
             children.reverse()
             stack += children
 
-    def of_type(self, *types: type[N]) -> Iterator[N]:
+    @overload
+    def of_type(self, a: type[N], /) -> Iterator[N]: ...
+    @overload
+    def of_type(self, a: type[N], b: type[M], /) -> Iterator[N | M]: ...
+    @overload
+    def of_type(self, a: type[N], b: type[M], c: type[K], /) -> Iterator[N | M | K]: ...
+    @overload
+    def of_type(self, *types: type[ast.AST]) -> Iterator[ast.AST]: ...
+    def of_type(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
         """Nodes of exactly these classes, in source order within each class."""
         for cls in types:
-            yield from self._nodes.get(cls, ())  # type: ignore[misc]
+            yield from self._nodes.get(cls, ())
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parent.get(node)

@@ -51,4 +51,6 @@ SCALAR_METHODS = frozenset(
     "is_contiguous storage_offset startswith endswith keys items".split()
 )
 
-SCALAR_BUILTINS = frozenset("len int float bool str repr isinstance hasattr id hash ord range type issubclass callable".split())
+SCALAR_BUILTINS = frozenset(
+    "len int float bool str repr isinstance hasattr id hash ord range type issubclass callable".split()
+)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ptopt.source.calls import CallGraph
 from ptopt.source.imports import Imports
-from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes
+from ptopt.source.index import FunctionNode, Index, own_nodes
 from ptopt.source.torch_names import (
     ARRAY_MODULES,
     GRADLESS_FUNCTIONS,
@@ -47,7 +47,9 @@ class Value:
 UNKNOWN = Value()
 SCALAR = Value("scalar", "cpu", False)
 _LOSS_NAME = re.compile(r"(^|_)(loss|losses)(_|$|\d)|^loss|loss$", re.I)
-_CRITERION = re.compile(r"criterion|loss_?(fn|func|function|f)$|(^|_)(ce|mse|bce|l1|kl|gan|adv\w*)_?loss$", re.I)
+_CRITERION = re.compile(
+    r"criterion|loss_?(fn|func|function|f)$|(^|_)(ce|mse|bce|l1|kl|gan|adv\w*)_?loss$", re.I
+)
 _TENSOR_ANNOTATION = re.compile(r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$")
 
 
@@ -90,7 +92,9 @@ class Values:
         while True:
             found = self.bindings(function, name.id)
             if found:
-                before = [b for b in found if (b.line, b.column) < at and not self._index.within(name, b.node)]
+                before = [
+                    b for b in found if (b.line, b.column) < at and not self._index.within(name, b.node)
+                ]
                 return before[-1] if before else found[0]
             if function is None:
                 return None
@@ -190,7 +194,13 @@ class Values:
             if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in expr.ops):
                 return SCALAR
             joined = self._join(expr.left, *expr.comparators)
-            return replace(joined, graph=False) if joined.kind in ("tensor", "array") else SCALAR if joined.kind else UNKNOWN
+            return (
+                replace(joined, graph=False)
+                if joined.kind in ("tensor", "array")
+                else SCALAR
+                if joined.kind
+                else UNKNOWN
+            )
         if isinstance(expr, ast.Subscript):
             base = self.of(expr.value)
             if base.kind in ("tensor", "array"):
@@ -307,7 +317,17 @@ class Values:
         return UNKNOWN
 
     def _attribute_value(self, expr: ast.Attribute) -> Value:
-        if expr.attr in ("shape", "ndim", "dtype", "device", "is_cuda", "requires_grad", "itemsize", "nbytes", "names"):
+        if expr.attr in (
+            "shape",
+            "ndim",
+            "dtype",
+            "device",
+            "is_cuda",
+            "requires_grad",
+            "itemsize",
+            "nbytes",
+            "names",
+        ):
             return SCALAR
         base = self.of(expr.value)
         if base.kind in ("tensor", "array") and expr.attr in ("T", "mT", "H", "data", "grad", "real", "imag"):
@@ -322,7 +342,9 @@ class Values:
             if source is not None and isinstance(source.value, ast.Call):
                 return Value("tensor", "", True)
         qualified = self._imports.qualified(expr)
-        return SCALAR if qualified in ("math.pi", "math.inf", "numpy.inf", "numpy.pi", "torch.inf") else UNKNOWN
+        return (
+            SCALAR if qualified in ("math.pi", "math.inf", "numpy.inf", "numpy.pi", "torch.inf") else UNKNOWN
+        )
 
     # -- calls -----------------------------------------------------------------------------------------
 
@@ -341,7 +363,9 @@ class Values:
                 return value if value.kind in ("scalar", "array") else UNKNOWN
             if func.id in ("list", "tuple", "sorted", "reversed") and call.args:
                 inner = self.of(call.args[0])
-                return replace(inner, kind="tensors") if inner.kind in ("tensor", "tensors") else Value("list")
+                return (
+                    replace(inner, kind="tensors") if inner.kind in ("tensor", "tensors") else Value("list")
+                )
             if func.id in ("dict", "set", "zip", "map", "filter", "enumerate", "range"):
                 return Value("list")
         if isinstance(func, ast.Attribute):
@@ -367,22 +391,37 @@ class Values:
             if qualified.startswith("torch.nn.functional."):
                 return Value("tensor", self._device_of_args(call), self._graph_of_args(call))
             if qualified.startswith("torch.nn."):
-                return Value("module") if leaf[:1].isupper() and leaf not in ("Parameter", "Buffer") else (
-                    Value("tensor", "", True) if leaf == "Parameter" else UNKNOWN
+                return (
+                    Value("module")
+                    if leaf[:1].isupper() and leaf not in ("Parameter", "Buffer")
+                    else (Value("tensor", "", True) if leaf == "Parameter" else UNKNOWN)
                 )
             if qualified.startswith(("torch.fft.", "torch.linalg.", "torch.special.")):
                 return Value("tensor", self._device_of_args(call), self._graph_of_args(call))
             if leaf in ("chunk", "split", "unbind", "tensor_split", "meshgrid", "broadcast_tensors"):
                 return Value("tensors", self._device_of_args(call), self._graph_of_args(call))
             if "." in rest or leaf in NOT_TENSOR_FUNCTIONS or leaf[:1].isupper() and leaf != "Tensor":
-                return UNKNOWN if leaf not in ("is_tensor", "is_grad_enabled", "device_count", "is_available") else SCALAR
+                return (
+                    UNKNOWN
+                    if leaf not in ("is_tensor", "is_grad_enabled", "device_count", "is_available")
+                    else SCALAR
+                )
             if leaf in TENSOR_FACTORIES:
                 grad = any(k.arg == "requires_grad" for k in call.keywords)
                 return Value("tensor", self._factory_device(call, leaf), grad or False)
             graph = False if leaf in GRADLESS_FUNCTIONS else self._graph_of_args(call)
             return Value("tensor", self._device_of_args(call), graph)
         if root in ARRAY_MODULES:
-            if rest in ("float32", "float64", "int64", "int32", "float16", "array_equal", "allclose", "isscalar"):
+            if rest in (
+                "float32",
+                "float64",
+                "int64",
+                "int32",
+                "float16",
+                "array_equal",
+                "allclose",
+                "isscalar",
+            ):
                 return SCALAR
             return Value("array", "cpu", False)
         if root == "math" or root == "time":
@@ -441,7 +480,13 @@ class Values:
         for keyword in call.keywords:
             if keyword.arg == "device":
                 literal = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-                return "cpu" if literal == "cpu" else "" if literal is None and isinstance(keyword.value, ast.Constant) else "moved"
+                return (
+                    "cpu"
+                    if literal == "cpu"
+                    else ""
+                    if literal is None and isinstance(keyword.value, ast.Constant)
+                    else "moved"
+                )
             if keyword.arg is None:
                 return ""
         if leaf.endswith("_like"):
@@ -449,7 +494,9 @@ class Values:
         return "cpu"
 
     def _target_device(self, call: ast.Call, current: str) -> str:
-        target = next((k.value for k in call.keywords if k.arg == "device"), call.args[0] if call.args else None)
+        target = next(
+            (k.value for k in call.keywords if k.arg == "device"), call.args[0] if call.args else None
+        )
         if target is None:
             return current
         if isinstance(target, ast.Constant) and isinstance(target.value, str):
@@ -486,7 +533,11 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def _is_tensor_annotation(annotation: ast.expr) -> bool:
-    text = annotation.value if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str) else ast.unparse(annotation)
+    text = (
+        annotation.value
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
+        else ast.unparse(annotation)
+    )
     parts = [part.strip() for part in re.sub(r"^(?:typing\.)?Optional\[(.*)\]$", r"\1", str(text)).split("|")]
     concrete = [part for part in parts if part != "None"]
     return bool(concrete) and all(_TENSOR_ANNOTATION.search(part) for part in concrete)

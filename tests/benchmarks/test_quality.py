@@ -17,7 +17,9 @@ CASE = {
 }  # fmt: skip
 
 
-def _review(line: int, name: str = "item-every-step", family: str = "sync", also: tuple[Span, ...] = ()) -> Review:
+def _review(
+    line: int, name: str = "item-every-step", family: str = "sync", also: tuple[Span, ...] = ()
+) -> Review:
     finding = Finding(
         rule="PTO101", name=name, family=family, severity=Severity.HIGH, path="a.py", span=Span(line, line), symbol="",
         message="", when_wrong="", confidence=0.9, fingerprint="", also=also,
@@ -26,7 +28,9 @@ def _review(line: int, name: str = "item-every-step", family: str = "sync", also
 
 
 @pytest.mark.parametrize(
-    ("line", "found"), [(6, 0), (7, 1), (10, 1), (15, 1), (16, 0)], ids=["before", "near", "in", "after", "far"]
+    ("line", "found"),
+    [(6, 0), (7, 1), (10, 1), (15, 1), (16, 0)],
+    ids=["before", "near", "in", "after", "far"],
 )
 def test_a_comment_counts_within_three_lines(line: int, found: int) -> None:
     assert outcome(CASE, _review(line)).found == found
@@ -57,11 +61,17 @@ def test_whole_files_count_each_expected_line() -> None:
 
 
 def test_table_is_by_most_wanted() -> None:
-    outcomes = [outcome(CASE, _review(10)), outcome(CASE, _review(90)), outcome({**CASE, "difficulty": "hard"}, _review(90))]
+    outcomes = [
+        outcome(CASE, _review(10)),
+        outcome(CASE, _review(90)),
+        outcome({**CASE, "difficulty": "hard"}, _review(90)),
+    ]
     assert table(outcomes, "difficulty") == [("easy", 1, 2), ("hard", 0, 1)]
 
 
 def test_categories_name_rules_that_exist() -> None:
     named = {name for names in FITTING.values() for name in names}
     assert named - known_names().keys() == set()
-    assert fits("host-device-sync", "item-every-step", "sync") and not fits("unknown", "item-every-step", "sync")
+    assert fits("host-device-sync", "item-every-step", "sync") and not fits(
+        "unknown", "item-every-step", "sync"
+    )

@@ -18,7 +18,9 @@ SURE = 0.6  # the default threshold: what is below is not said
 
 def _hits(rule: Rule, text: str) -> list:
     file = SourceFile.parse("example.py", text.encode())
-    return [hit.problem for hit in run(file, Prefilter([rule])(text.encode())) if hit.problem.confidence >= SURE]
+    return [
+        hit.problem for hit in run(file, Prefilter([rule])(text.encode())) if hit.problem.confidence >= SURE
+    ]
 
 
 @pytest.mark.parametrize(("rule", "code"), VALID)

@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from ptopt.rules.attention._by_hand import Mixed, Scores, follow, softmax_argument, trace
+from ptopt.rules.attention._fused_call import fused_call
+from ptopt.rules.attention._scores import Scores, softmax_argument, trace
+from ptopt.rules.attention._weights import Mixed, follow
 from ptopt.rules.base import (
     Benchmark,
     Edit,
@@ -18,23 +20,18 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
     Span,
-    keyword_of,
 )
 from ptopt.source.index import own_nodes
 
-_FUSED = re.compile(
-    r"scaled_dot_product_attention|flash_?attn|flash_attention|xformers|memory_efficient_attention|flex_attention|sdpa"
-    r"|fused_attn|attn_implementation|ALL_ATTENTION_FUNCTIONS|_attention_interface|use_flash|enable_flash|use_xformers",
-    re.I,
-)
+_FUSED = (
+    "scaled_dot_product_attention", "flash", "xformers", "memory_efficient_attention", "flex_attention", "sdpa",
+    "fused_attn", "attn_implementation", "all_attention_functions", "_attention_interface",
+)  # fmt: skip
 _SECOND_ORDER = re.compile(r"create_graph|jvp|\.onnx|hessian")
 _GIVES_WEIGHTS = re.compile(
     r"output_att|return_att|need_weights|return_weights|get_att\w*map|save_att|attn_map|store_att", re.I
 )
 _BIAS = re.compile(r"rel|pos|bias|alibi", re.I)
-_DEFAULT_SCALE = re.compile(
-    r"\(?(1(\.0?)?/)?\(?(math\.|np\.|torch\.)?sqrt\([qk]\w*\.(size\(-1\)|shape\[-1\])\)\)?\)?|[qk]\w*\.(size\(-1\)|shape\[-1\])\*\*\(?-?0?\.5\)?"
-)
 
 
 class AttentionByHand(Rule):
@@ -192,10 +189,10 @@ class AttentionByHand(Rule):
             or _SECOND_ORDER.search(file.text)
         ):
             return
-        call = _replacement(scores, mixed, file)
+        call = fused_call(scores, mixed, file)
         first, last = scores.product.lineno, mixed.product.end_lineno or mixed.product.lineno
         lines = f"lines {first} to {last}" if first != last else f"line {first}"
-        after = f", times `{file.source(mixed.gate)}`" if mixed.gate is not None else ""
+        after = f", times `{file.source(mixed.gate)}`," if mixed.gate is not None else ""
         kinds = {kind in ("drop", "keep") for kind, _ in scores.masks}
         if len(scores.masks) > 1 and kinds != {True}:
             after += f", with one additive `mask` that combines all {len(scores.masks)},"
@@ -216,23 +213,29 @@ class AttentionByHand(Rule):
 
 def _has_fused_path(node: ast.AST, function: ast.AST, file: SourceFile) -> bool:
     """Is this the branch for when a fused kernel cannot be used?"""
-    if not _FUSED.search(file.text):
+    own = file.source(function)
+    everywhere = _mentions(file.text)
+    if not everywhere:
         return False
-    inside = _FUSED.search(file.source(function))
-    elsewhere = len(_FUSED.findall(file.text)) > len(_FUSED.findall(file.source(function)))
-    if elsewhere or not inside:
+    if _mentions(own) != everywhere:
         return True
     # In this very function: beside it, unconditionally, it is no alternative.
     for other in own_nodes(function):
-        if isinstance(other, ast.Call) and _FUSED.search(file.source(other.func)):
+        if isinstance(other, ast.Call) and _mentions(file.source(other.func)):
             around = [
                 a for a, _ in file.index.ancestors(other) if isinstance(a, (ast.If, ast.IfExp, ast.Try))
             ]
             if around or other.lineno > getattr(node, "lineno", 0):
                 return True
-        elif isinstance(other, (ast.If, ast.IfExp)) and _FUSED.search(file.source(other.test)):
+        elif isinstance(other, (ast.If, ast.IfExp)) and _mentions(file.source(other.test)):
             return True
     return False
+
+
+def _mentions(text: str) -> int:
+    """How often fused attention is named."""
+    lowered = text.lower()
+    return sum(lowered.count(word) for word in _FUSED)
 
 
 def _confidence(scores: Scores, mixed: Mixed, function: ast.AST, file: SourceFile) -> float:
@@ -265,114 +268,6 @@ def _returned(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
     )
 
 
-def _replacement(scores: Scores, mixed: Mixed, file: SourceFile) -> str:
-    parts = [
-        _short(file.source(scores.query)),
-        _short(file.source(scores.key)),
-        _short(file.source(mixed.value)),
-    ]
-    parts += _mask_arguments(scores, file)
-    if scores.scales:
-        factors = [(_short(file.source(f)), divides) for f, divides in scores.scales]
-        text = factors[0][0].replace(" ", "")
-        if len(factors) != 1 or not _DEFAULT_SCALE.fullmatch(text):
-            if len(factors) == 1:
-                given = f"1 / {_grouped(factors[0][0])}" if factors[0][1] else factors[0][0]
-            else:
-                given = " * ".join(
-                    f"(1 / {_grouped(f)})" if divides else _grouped(f) for f, divides in factors
-                )
-            parts.append(f"scale={given}")
-    else:
-        parts.append("scale=1.0")
-    if mixed.dropout is not None:
-        parts.append(f"dropout_p={_dropout(mixed.dropout, file)}")
-    names = {origin: local for local, origin in file.imports.local_names().items()}
-    prefix = names.get("torch.nn.functional") or f"{names.get('torch', 'torch')}.nn.functional"
-    return f"{prefix}.scaled_dot_product_attention({', '.join(parts)})"
-
-
-def _short(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _grouped(text: str) -> str:
-    return (
-        text
-        if re.fullmatch(r"[\w.]+(\([^()]*\))?", text) or (text[0] == "(" and text[-1] == ")")
-        else f"({text})"
-    )
-
-
-def _mask_arguments(scores: Scores, file: SourceFile) -> list[str]:
-    masks = scores.masks
-    if not masks:
-        return []
-    if len(masks) == 1 and masks[0][0] in ("drop", "keep") and _is_causal(masks[0][1], file):
-        return ["is_causal=True"]
-    texts = []
-    boolean = all(kind in ("drop", "keep") for kind, _ in masks)
-    for kind, mask in masks:
-        text = _short(file.source(mask))
-        if kind == "drop":
-            texts.append(_negated(mask, text, file))
-        else:
-            texts.append(f"-{_grouped(text)}" if kind == "subtract" else text)
-    if len(texts) == 1:
-        return [f"attn_mask={texts[0]}"]
-    return [f"attn_mask={' & '.join(map(_grouped, texts))}"] if boolean else ["attn_mask=mask"]
-
-
-def _negated(mask: ast.expr, text: str, file: SourceFile) -> str:
-    if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
-        return _short(file.source(mask.operand))
-    if isinstance(mask, ast.Compare) and len(mask.ops) == 1 and isinstance(mask.ops[0], ast.Eq):
-        return f"{_short(file.source(mask.left))} != {_short(file.source(mask.comparators[0]))}"
-    return f"~{_grouped(text)}"
-
-
-def _is_causal(mask: ast.expr, file: SourceFile) -> bool:
-    """A lower triangle of this class, cut to the same length on both sides."""
-    held = (
-        mask.left
-        if isinstance(mask, ast.Compare)
-        else mask.operand
-        if isinstance(mask, ast.UnaryOp)
-        else mask
-    )
-    if not (
-        isinstance(held, ast.Subscript) and isinstance(held.slice, ast.Tuple) and len(held.slice.elts) >= 2
-    ):
-        return False
-    rows, columns = (file.source(e) if isinstance(e, ast.Slice) else "" for e in held.slice.elts[-2:])
-    if rows != columns or not isinstance(held.value, ast.Attribute):
-        return False
-    cls = file.index.class_of(mask)
-    name = held.value.attr
-    if cls is None or not (isinstance(mask, ast.Compare) and isinstance(mask.ops[0], ast.Eq)):
-        return False
-    return any(
-        isinstance(n, ast.Call)
-        and isinstance(n.func, ast.Attribute)
-        and n.func.attr == "register_buffer"
-        and len(n.args) >= 2
-        and isinstance(n.args[0], ast.Constant)
-        and n.args[0].value == name
-        and "torch.tril(torch.ones(" in file.source(n.args[1])
-        for n in ast.walk(cls)
-    )
-
-
-def _dropout(call: ast.Call, file: SourceFile) -> str:
-    func = call.func
-    if file.imports.qualified(func).startswith("torch."):
-        p = keyword_of(call, "p") or (call.args[1] if len(call.args) > 1 else None)
-        text = _short(file.source(p)) if p is not None else "0.5"
-        training = keyword_of(call, "training") or (call.args[2] if len(call.args) > 2 else None)
-        return text if training is None else f"{text} if {_short(file.source(training))} else 0.0"
-    return f"{file.source(func)}.p if self.training else 0.0"
-
-
 def _fix(scores: Scores, mixed: Mixed, softmax: ast.Call, call: str, file: SourceFile) -> Fix | None:
     """One call in the place of neighbouring statements that do nothing else."""
     statements = [_statement(n, file) for n in (scores.product, softmax, mixed.product)]
@@ -398,6 +293,9 @@ def _fix(scores: Scores, mixed: Mixed, softmax: ast.Call, call: str, file: Sourc
         return None
     start = file.bounds(first)[0]
     out, end = file.bounds(mixed.product)
+    before = file.data[max(0, out - 2) : out]
+    if before[-1:] == b"(" and file.data[end : end + 1] == b")" and before[:1].isspace():
+        out, end = out - 1, end + 1  # `(att @ v).transpose(1, 2)`: a call needs no parentheses
     prefix = file.data[file.bounds(last)[0] : out].decode("utf-8", "surrogatepass")
     return Fix(
         Safety.UNSAFE,

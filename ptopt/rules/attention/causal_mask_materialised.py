@@ -162,7 +162,11 @@ class CausalMaskMaterialised(Rule):
         if causal is not None and not is_literal(causal, False):
             return
         built = _built(keyword.value, file)
-        if built is None or not _CAUSAL.fullmatch("".join(file.source(built).split())):
+        if (
+            built is None
+            or len(file.source(built)) > 300
+            or not _CAUSAL.fullmatch("".join(file.source(built).split()))
+        ):
             return
         text = file.source(keyword.value) if isinstance(keyword.value, ast.Name) else "the mask"
         label = f"`{text}` (line {built.lineno})" if isinstance(keyword.value, ast.Name) else text
@@ -192,8 +196,8 @@ def _built(mask: ast.expr, file: SourceFile) -> ast.expr | None:
         return None
     for call in file.calls.calls_in(function):  # `mask.triu_(...)`
         func = call.func
-        in_place = isinstance(func, ast.Attribute) and func.attr.endswith("_")
-        if in_place and isinstance(func.value, ast.Name) and func.value.id == mask.id:  # type: ignore[attr-defined]
+        owner = func.value if isinstance(func, ast.Attribute) and func.attr.endswith("_") else None
+        if isinstance(owner, ast.Name) and owner.id == mask.id:
             return None
     for node in file.index.of_type(ast.Subscript):  # `mask[:, :n] = ...`
         if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == mask.id:

@@ -32,7 +32,8 @@ class KeyValueRepeated(Rule):
     kernel.
 
     ## When this is wrong
-    When the model is exported, or runs where only the math kernel takes grouped heads.
+    When the model is exported, or runs where only the math kernel takes grouped heads: on CUDA that is so for
+    float32, where the copies are the better choice. The rule is off by default for that reason.
 
     ## Example
     ```python
@@ -60,8 +61,9 @@ class KeyValueRepeated(Rule):
     triggers = ("scaled_dot_product_attention",)
     requires = ("repeat_interleave", "repeat_kv")
     nodes = (ast.Call,)
+    default = False  # whether a fused kernel takes grouped heads depends on dtype and hardware
     since: ClassVar[Mapping[str, str]] = {"torch": "2.5"}
-    when_wrong = "the model is exported, or only the math kernel takes grouped heads on the target hardware"
+    when_wrong = "the model is exported, or only the math kernel takes grouped heads (float32 on CUDA)"
 
     VALID = (
         """

@@ -33,6 +33,7 @@ _MODULE_METHODS = frozenset({"eval", "parameters", "named_parameters", "named_mo
 _GRADLESS_METHODS = GRADLESS_FUNCTIONS | frozenset(
     "item numpy tolist detach multinomial size dim numel batch_decode argmax topk_indices".split()
 )
+_PICKS = frozenset({"topk", "max", "min", "sort", "kthvalue"})  # give values and indices
 _PLAIN_BUILTINS = frozenset({"float", "int", "len", "str", "bool", "print", "range", "type", "isinstance"})
 _SCORE = re.compile(
     r"acc(uracy)?\d*$|metric|auc|f1|bleu|rouge|iou|nms|psnr|ssim|wer|cer|evaluat|post_?process|decode_batch|to_numpy",
@@ -138,7 +139,8 @@ def network_of(call: ast.Call, file: SourceFile) -> str:
         return ""
     if path == "self":
         cls = file.index.class_of(call)
-        return path if cls is not None and file.context.is_module(cls) else ""
+        plain = cls is not None and file.calls.method(cls, "__call__") is None
+        return path if cls is not None and plain and file.context.is_module(cls) else ""
     name = path.rpartition(".")[2]
     if path.endswith(".module"):
         name = path.split(".")[-2]
@@ -155,8 +157,9 @@ def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:
         binding = file.values.binding_of(func)
         if binding is not None and binding.kind == "parameter":
             return binding.value is not None and "Callable" in file.source(binding.value)
-    made = re.search(rf"(?<![\w.]){re.escape(path)}(?::[^\n=]*)?\s*=\s*([\w.]+)", file.text)
-    return made is not None and bool(_SELF_CONTAINED.search(made[1])) and not _PRETRAINED.search(made[1])
+    pattern = rf"(?<![\w.]){re.escape(path)}[ \t]*(?::[^\n=]*)?=[ \t]*([\w.]{{1,200}})"
+    made = re.findall(pattern, file.text)
+    return any(_SELF_CONTAINED.search(maker) and not _PRETRAINED.search(maker) for maker in made)
 
 
 # -- what becomes of a result ------------------------------------------------------------------------------
@@ -194,10 +197,9 @@ def escapes(function: FunctionNode, calls: Sequence[ast.Call], file: SourceFile)
 
 def _without_indices(target: ast.expr, value: ast.expr) -> ast.expr:
     """`values` of `values, indices = scores.topk(5)`: indices carry no graph."""
-    if isinstance(target, ast.Tuple) and len(target.elts) == 2 and isinstance(value, ast.Call):
-        if isinstance(value.func, ast.Attribute) and value.func.attr in ("topk", "max", "min", "sort", "kthvalue"):
-            return target.elts[0]
-    return target
+    func = value.func if isinstance(value, ast.Call) else None
+    picks = isinstance(func, ast.Attribute) and func.attr in _PICKS
+    return target.elts[0] if picks and isinstance(target, ast.Tuple) and len(target.elts) == 2 else target
 
 
 def _names(target: ast.expr) -> set[str]:

@@ -44,11 +44,16 @@ def wrap(statement: ast.stmt, assumption: str, file: SourceFile) -> Fix | None:
     if not spelled or indent.strip() or _has_text_block(statement):
         return None
     unit = "\t" if "\t" in indent else "    "
-    body = file.data[start:end].decode("utf-8", "surrogatepass").replace("\n", f"\n{unit}")
+    body = indented(file.data[start:end].decode("utf-8", "surrogatepass"), unit).removeprefix(unit)
     newline = "\r\n" if "\r\n" in file.text else "\n"
     return Fix(
         Safety.UNSAFE, (Edit(start, end, f"with {spelled}:{newline}{indent}{unit}{body}"),), assumption
     )
+
+
+def indented(text: str, unit: str) -> str:
+    """The lines of `text` one level deeper; blank ones stay as they are."""
+    return "\n".join(f"{unit}{line}" if line.strip() else line for line in text.split("\n"))
 
 
 def _has_text_block(statement: ast.stmt) -> bool:

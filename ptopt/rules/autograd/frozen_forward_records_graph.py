@@ -166,6 +166,8 @@ class FrozenForwardRecordsGraph(Rule):
         path = network_of(node, file)
         if not path or path in networks(file).frozen:
             return
+        if any(isinstance(a, ast.Call) and network_of(a, file) for a in _around(node, file)):
+            return  # the outer call speaks for both
         named = bool(_FROZEN_NAME.search(path.rpartition(".")[2]))
         detached = _detach_of(node, file)
         cuts = [detached] if detached is not None else _cuts(node, file)
@@ -184,6 +186,13 @@ class FrozenForwardRecordsGraph(Rule):
             if isinstance(statement, ast.Assign)
             else None,
         )
+
+
+def _around(node: ast.expr, file: SourceFile) -> Iterator[ast.AST]:
+    for ancestor, _ in file.index.ancestors(node):
+        if isinstance(ancestor, ast.stmt):
+            return
+        yield ancestor
 
 
 def _detach_of(node: ast.expr, file: SourceFile) -> ast.Call | None:

@@ -4,16 +4,24 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ptopt.rules.autograd._carriers import (
+    CUTS,
+    adds_to,
+    backpropagated,
+    carrier_of,
+    is_cut,
+    outlives,
+    reduced_to_loss,
+    returns,
+)
 from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
-from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
-from ptopt.source.values import is_loss_name
+from ptopt.source.index import FUNCTIONS, own_nodes
 
 _METRICS = re.compile(
     r"(^|_)(metrics?|logs?|stats?|history|info|scalars|summary|meters?|log_dict|outputs|losses)(_|$)|loss",
     re.I,
 )
-_CUTS = frozenset({"detach", "item", "tolist", "numpy", "data", "detach_"})
 
 
 class MetricKeepsGraph(Rule):
@@ -197,7 +205,7 @@ class MetricKeepsGraph(Rule):
 
 def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) -> Iterator[Problem]:
     """`total += loss` and `history.append(loss)`."""
-    carrier = _carrier(value)
+    carrier = carrier_of(value)
     holder = target.value if isinstance(target, ast.Subscript) else target
     path = path_of(holder)
     if carrier is None or not path:
@@ -206,16 +214,16 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
     if step is None or file.context.grad_off(node):
         return
     function = file.index.function_of(node)
-    trained = _backpropagated(function, file)
-    returned = isinstance(step.node, FUNCTIONS) and step.node is function and _returns(function, carrier.id)
+    trained = backpropagated(function, file)
+    returned = isinstance(step.node, FUNCTIONS) and step.node is function and returns(function, carrier.id)
     if carrier.id not in trained and not (returned and step.mark is step.node):
         return
-    if any(b.value is not None and _is_cut(b.value) for b in file.values.bindings(function, carrier.id)):
+    if any(b.value is not None and is_cut(b.value) for b in file.values.bindings(function, carrier.id)):
         return
     if (
         path in trained
-        or not _outlives(path, node, step.node, file)
-        or _reduced_to_loss(path, function, trained, file)
+        or not outlives(path, node, step.node, file)
+        or reduced_to_loss(path, function, trained, file)
     ):
         return
     yield Problem(
@@ -233,7 +241,7 @@ def _beside_loss(node: ast.Assign, target: ast.Subscript, file: SourceFile) -> I
     """`metrics["nll"] = nll.mean()` where `nll` is a part of the returned loss and other metrics are detached."""
     if not isinstance(target.value, ast.Name) or not _METRICS.search(target.value.id):
         return
-    carrier = _carrier(node.value)
+    carrier = carrier_of(node.value)
     function = file.index.function_of(node)
     if carrier is None or function is None or file.context.grad_off(node):
         return
@@ -251,7 +259,7 @@ def _beside_loss(node: ast.Assign, target: ast.Subscript, file: SourceFile) -> I
     ):
         return
     loss = pair[0].id
-    if carrier.id != loss and not _adds_to(loss, carrier.id, function):
+    if carrier.id != loss and not adds_to(loss, carrier.id, function):
         return
     cut = [
         n
@@ -260,7 +268,7 @@ def _beside_loss(node: ast.Assign, target: ast.Subscript, file: SourceFile) -> I
         and isinstance(n.targets[0], ast.Subscript)
         and isinstance(n.targets[0].slice, (ast.Constant, ast.JoinedStr))
         and path_of(n.targets[0].value) == held
-        and any(isinstance(c, ast.Attribute) and c.attr in _CUTS for c in ast.walk(n.value))
+        and any(isinstance(c, ast.Attribute) and c.attr in CUTS for c in ast.walk(n.value))
     ]
     if not cut:
         return
@@ -272,102 +280,6 @@ def _beside_loss(node: ast.Assign, target: ast.Subscript, file: SourceFile) -> I
         (Evidence(cut[-1].lineno, "a neighbour that is detached"),),
         _detached(carrier, held, file),
     )
-
-
-def _carrier(value: ast.expr) -> ast.Name | None:
-    """The name whose graph the value carries: `loss` of `loss`, `loss * n`, `loss.mean().cpu()`; None when it is cut."""
-    if isinstance(value, ast.Name):
-        return value
-    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Mult, ast.Div)):
-        return _carrier(value.left) or _carrier(value.right) if not _is_cut(value) else None
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        return (
-            _carrier(value.func.value)
-            if value.func.attr in ("mean", "sum", "cpu", "float", "to", "clone")
-            else None
-        )
-    return None
-
-
-def _is_cut(value: ast.expr) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr in _CUTS for n in ast.walk(value))
-
-
-def _backpropagated(function: FunctionNode | None, file: SourceFile) -> set[str]:
-    """Names that the function calls `backward` on, itself or through a scaler, an accelerator or an engine."""
-    found: set[str] = set()
-    for call in file.calls.calls_in(function):
-        func = call.func
-        if not (isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward")):
-            continue
-        for part in (func.value, *call.args):
-            names = [n for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-            found.update(n.id for n in names)
-            if path := path_of(part):
-                found.add(path)
-    return found
-
-
-def _outlives(path: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
-    """Is what `path` names made before the step, so that it is still there in the next one?"""
-    if path.startswith("self."):
-        return not any(
-            isinstance(n, ast.Assign) and any(path_of(t) == path for t in n.targets) for n in own_nodes(step)
-        )
-    if isinstance(step, FUNCTIONS) or "." in path:
-        return False
-    function = file.index.function_of(node)
-    made = [b for b in file.values.bindings(function, path) if b.kind != "augment"]
-    return bool(made) and not any(file.index.within(b.node, step) for b in made)
-
-
-def _reduced_to_loss(path: str, function: FunctionNode | None, trained: set[str], file: SourceFile) -> bool:
-    """Does a name that is backpropagated come from `path`: `loss = sum(losses)`?"""
-    return any(
-        isinstance(n, ast.Name) and n.id == path
-        for name in trained
-        for binding in file.values.bindings(function, name)
-        if binding.value is not None
-        for n in ast.walk(binding.value)
-    )
-
-
-def _returns(function: FunctionNode, name: str) -> bool:
-    return is_loss_name(name) and any(
-        isinstance(n, ast.Return) and isinstance(n.value, ast.Name) and n.value.id == name
-        for n in own_nodes(function)
-    )
-
-
-def _adds_to(loss: str, part: str, function: FunctionNode) -> bool:
-    """`loss = ... + part`, `loss += weight * part`"""
-    for node in own_nodes(function):
-        target = (
-            node.targets[0]
-            if isinstance(node, ast.Assign)
-            else node.target
-            if isinstance(node, ast.AugAssign)
-            else None
-        )
-        if (
-            isinstance(target, ast.Name)
-            and target.id == loss
-            and isinstance(node, (ast.Assign, ast.AugAssign))
-        ):
-            terms = [node.value]
-            while terms:
-                term = terms.pop()
-                if isinstance(term, ast.BinOp):
-                    terms += [term.left, term.right]
-                elif isinstance(term, ast.Name) and term.id == part:
-                    return True
-                elif (
-                    isinstance(term, ast.Call)
-                    and isinstance(term.func, ast.Attribute)
-                    and term.func.attr in ("mean", "sum")
-                ):
-                    terms.append(term.func.value)
-    return False
 
 
 def _detached(carrier: ast.Name, held: str, file: SourceFile) -> Fix:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.autograd._models import path_of, requires_grad_set
-from ptopt.rules.autograd._no_grad import no_grad_text
+from ptopt.rules.autograd._no_grad import indented, no_grad_text
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
 from ptopt.source.index import own_nodes
 
@@ -189,7 +189,7 @@ def _fix(first: ast.For, between: list[ast.stmt], back: ast.For, file: SourceFil
         "utf-8", "surrogatepass"
     )
     unit = "\t" if "\t" in indent else "    "
-    inner = "\n".join(f"{unit}{text}" if text.strip() else text for text in body.split("\n"))
+    inner = indented(body, unit)
     return Fix(
         Safety.UNSAFE,
         (Edit(start, end, f"with {spelled}:\n{inner}"),),

@@ -6,8 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from ptopt.rules.base import keyword_of
+from ptopt.rules.moves import move_of
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FunctionNode
 
@@ -17,7 +19,7 @@ _READS = re.compile(
     r"|^(sf|soundfile|skimage\.io|imageio|sitk|pd|pandas)\.(read|imread|ReadImage|read_\w+)$"
 )
 _WORKS = re.compile(
-    r"(^|[._])(transforms?|augment\w*|augmentations?|tokenizer|tokenize|preprocess|processor)(_\w+)?$|\.encode_plus$"
+    r"(^|[._])(transforms?|augment\w*|tokenize|preprocess|processor)(_\w+)?$|(^|[._])tokenizer(\.\w+)?$"
 )
 _IN_MEMORY = frozenset(
     "MNIST FashionMNIST KMNIST EMNIST QMNIST CIFAR10 CIFAR100 SVHN STL10 USPS SEMEION FakeData".split()
@@ -32,7 +34,9 @@ class ItemWork:
 
     words: str
     line: int
-    heavy: bool  # reads files or decodes: surely more than a worker costs
+    weight: Literal[
+        "heavy", "light", "toy"
+    ]  # reads or decodes; transforms what lies in memory; a small known dataset
 
 
 def item_work(dataset: ast.expr, file: SourceFile, depth: int = 0) -> ItemWork | None:
@@ -64,10 +68,10 @@ def _of_call(call: ast.Call, file: SourceFile, depth: int) -> ItemWork | None:
         transformed = any(keyword_of(call, k) is not None for k in _TRANSFORM_KEYWORDS)
         if leaf in _IN_MEMORY:
             words = f"`{leaf}` converts and transforms an image"
-            return ItemWork(words, call.lineno, False) if transformed and leaf != "FakeData" else None
-        return ItemWork(f"`{leaf}` reads and decodes an image", call.lineno, True)
+            return ItemWork(words, call.lineno, "toy") if transformed else None
+        return ItemWork(f"`{leaf}` reads and decodes an image", call.lineno, "heavy")
     if isinstance(call.func, ast.Attribute) and call.func.attr == "with_transform":
-        return ItemWork("a transform is applied", call.lineno, True)
+        return ItemWork("a transform is applied", call.lineno, "heavy")
     for cls in file.index.of_type(ast.ClassDef):
         if cls.name == leaf and isinstance(call.func, ast.Name):
             return _of_class(cls, file)
@@ -81,13 +85,16 @@ def _of_class(cls: ast.ClassDef, file: SourceFile) -> ItemWork | None:
     getitem = file.calls.method(cls, "__getitem__")
     if getitem is None or "IterableDataset" in {file.source(b).rpartition(".")[2] for b in cls.bases}:
         return None
+    calls = list(_calls_from(getitem, file))
+    if any(move_of(call, file) is not None for call in calls):
+        return None  # items on a device cannot come from worker processes
     found: ItemWork | None = None
-    for call in _calls_from(getitem, file):
+    for call in calls:
         name = file.source(call.func)
         if _READS.search(name) and not _cached(call, file):
-            return ItemWork(f"`{cls.name}` calls `{_short(name)}`", call.lineno, True)
+            return ItemWork(f"`{cls.name}` calls `{_short(name)}`", call.lineno, "heavy")
         if found is None and _WORKS.search(name):
-            found = ItemWork(f"`{cls.name}` calls `{_short(name)}`", call.lineno, False)
+            found = ItemWork(f"`{cls.name}` calls `{_short(name)}`", call.lineno, "light")
     return found
 
 
@@ -115,7 +122,7 @@ def _on_the_fly(dataset: ast.Name | ast.Attribute, file: SourceFile) -> ItemWork
         if isinstance(call.func, ast.Attribute) and call.func.attr == "set_transform":
             base = call.func.value
             if file.source(base.value if isinstance(base, ast.Subscript) else base) == text:
-                return ItemWork("the transform set here is applied", call.lineno, True)
+                return ItemWork("the transform set here is applied", call.lineno, "heavy")
     return None
 
 

@@ -61,12 +61,15 @@ class LoaderRebuiltInLoop(Rule):
         setup=(
             "import torch\n"
             "from torch.utils.data import DataLoader, TensorDataset\n"
-            "loader = DataLoader(TensorDataset(torch.zeros(100_000)), batch_size=8, shuffle=True)\n"
-            "kept = iter(loader)\n"
+            "loader = DataLoader(TensorDataset(torch.zeros(100_000)), batch_size=512, shuffle=True)\n"
+            "def endless():\n"
+            "    while True:\n"
+            "        yield from loader\n"
+            "kept = endless()\n"
         ),
         before="(result,) = next(iter(loader))",
         after="(result,) = next(kept)",
-        scope="getting one batch of 8, without workers",
+        scope="getting one batch of 512, without workers",
         sizes="100,000 items, so that the permutation counts",
     )
 

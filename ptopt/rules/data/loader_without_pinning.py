@@ -17,11 +17,9 @@ from ptopt.rules.base import (
     quote,
     replace_node,
 )
-from ptopt.rules.loaders import batch_names, loader_of, readings, root_name
+from ptopt.rules.loaders import batch_names, batches_move_by_framework, loader_of, readings, root_name
 from ptopt.rules.moves import Move, move_of
 from ptopt.source.index import own_nodes
-
-_MOVED_BY_FRAMEWORK = (".prepare(", "setup_dataloaders", "LightningModule", "LightningDataModule")
 
 
 class LoaderWithoutPinning(Rule):
@@ -160,7 +158,7 @@ class LoaderWithoutPinning(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         loader = loader_of(node, file)
-        if loader is None or not loader.complete or any(mark in file.text for mark in _MOVED_BY_FRAMEWORK):
+        if loader is None or not loader.complete or batches_move_by_framework(file):
             return
         pinned = loader.arguments.get("pin_memory")
         workers = loader.arguments.get("num_workers")

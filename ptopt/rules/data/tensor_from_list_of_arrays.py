@@ -62,9 +62,11 @@ class TensorFromListOfArrays(Rule):
     when_wrong = "the list holds a few numbers only"
     BENCHMARK = Benchmark(
         setup=(
+            "import warnings\n"
             "import numpy as np\n"
             "import torch\n"
             "arrays = [np.full((32, 32), i, dtype=np.float32) for i in range(16)]\n"
+            "warnings.filterwarnings('ignore', 'Creating a tensor')\n"
         ),
         before="result = torch.tensor(arrays)",
         after="result = torch.tensor(np.array(arrays))",

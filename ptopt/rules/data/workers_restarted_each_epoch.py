@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from ptopt.rules.base import (
     Benchmark,
     Edit,
-    Evidence,
     Fix,
     Invalid,
     Problem,
@@ -78,8 +77,9 @@ class WorkersRestartedEachEpoch(Rule):
             "import torch\n"
             "from torch.utils.data import DataLoader, TensorDataset\n"
             "dataset = TensorDataset(torch.arange(64.0))\n"
-            "restarted = DataLoader(dataset, batch_size=16, num_workers=1)\n"
-            "kept = DataLoader(dataset, batch_size=16, num_workers=1, persistent_workers=True)\n"
+            "restarted = DataLoader(dataset, batch_size=16, num_workers=1, multiprocessing_context='fork')\n"
+            "kept = DataLoader(dataset, batch_size=16, num_workers=1, persistent_workers=True,\n"
+            "                  multiprocessing_context='fork')\n"
         ),
         before="result = torch.cat([x for (x,) in restarted])",
         after="result = torch.cat([x for (x,) in kept])",
@@ -221,23 +221,18 @@ class WorkersRestartedEachEpoch(Rule):
             yield _problem(
                 node,
                 loop,
-                reading.loop,
                 Fix(Safety.UNSAFE, (fix,), "the dataset does not change between epochs"),
             )
             return
 
 
-def _problem(node: ast.AST, epochs: Loop, reading: ast.For, fix: Fix) -> Problem:
+def _problem(node: ast.AST, epochs: Loop, fix: Fix) -> Problem:
     return Problem(
         node,
         f"The workers of this loader are stopped and started again for each epoch of the loop at line {epochs.lineno}. "
         "`persistent_workers=True` keeps them.",
         0.65,
-        (
-            Evidence(epochs.lineno, "the loop over epochs"),
-            Evidence(reading.lineno, "the loader is read once an epoch"),
-        ),
-        fix,
+        fix=fix,
     )
 
 

@@ -8,7 +8,9 @@ from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, is
 from ptopt.rules.debug._switches import always_on, neighbours
 
 _REPRODUCIBLE = re.compile(r"seed|determin\w*(?!\w|\s*=\s*False)|reproduc", re.I)
-_SWITCH = re.compile(r"benchmark|disable|quirk", re.I)  # a function whose purpose is to set the flag
+_SWITCH = re.compile(
+    r"benchmark|disable|quirk", re.I
+)  # a function, or a file, whose purpose is to set the flag
 _RAGGED = re.compile(r"pad_sequence|tokeniz|bucket|dynamic_shape|multi_?scale", re.I)
 
 
@@ -123,7 +125,7 @@ class CudnnAutotuneOff(Rule):
         name = file.imports.qualified(target) or file.source(target)
         if name != "torch.backends.cudnn.benchmark" or not always_on(node, file):
             return
-        if _SWITCH.search(file.index.symbol_of(node)):
+        if _SWITCH.search(file.index.symbol_of(node)) or _SWITCH.search(file.path):
             return
         if _REPRODUCIBLE.search(neighbours(node, file)) or _REPRODUCIBLE.search(file.index.symbol_of(node)):
             return

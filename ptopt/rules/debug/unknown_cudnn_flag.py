@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile
 
-_FLAGS = ("benchmark", "benchmark_limit", "deterministic", "enabled", "allow_tf32", "fp32_precision")
+_FLAGS = (
+    "benchmark",
+    "benchmark_limit",
+    "deterministic",
+    "enabled",
+    "allow_tf32",
+    "fp32_precision",
+    "depthwise_kernel",
+)
 _PREFIX = "torch.backends.cudnn."
 
 

@@ -85,13 +85,15 @@ class CacheClearedEveryStep(Rule):
 import gc
 import torch
 torch.manual_seed(0)
-objects = [{"id": i, "tokens": [i, i + 1]} for i in range(50_000)]
-x, w = torch.randn(64, 256), torch.randn(256, 256)
+gc.collect()
+gc.freeze()
+objects = [{"id": i, "tokens": [i, i + 1]} for i in range(20_000)]
+x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
 """,
         before="result = x @ w; gc.collect()",
         after="result = x @ w",
-        scope="a step of one small matrix product",
-        sizes="50,000 records in the process",
+        scope="a step of one matrix product",
+        sizes="256 x 1024 times 1024 x 1024 on the CPU, 20,000 records in the process",
     )
 
     VALID = (

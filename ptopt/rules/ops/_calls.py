@@ -75,3 +75,13 @@ def int_literal(node: ast.expr | None) -> int | None:
 def names_in(node: ast.AST) -> frozenset[str]:
     """The plain names that an expression reads."""
     return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+
+
+def is_range(node: ast.expr) -> bool:
+    """Is it a call of `range` with arguments?"""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "range"
+        and bool(node.args)
+    )

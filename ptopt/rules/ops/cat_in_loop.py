@@ -110,6 +110,14 @@ class CatInLoop(Rule):
         ),
         Invalid(
             """
+            feats = None
+            for batch in loader:
+                out = model(batch)
+                feats = out if feats is None else torch.cat([feats, out])  # !
+            """
+        ),
+        Invalid(
+            """
             edges = torch.tensor([], dtype=torch.long)
             for begin in edge_index.t():
                 for end in neighbours(begin):
@@ -136,14 +144,17 @@ class CatInLoop(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Call):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return
-        func = node.value.func
+        call = _joining(node.value)
+        if call is None:
+            return
+        func = call.func
         leaf = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
         if leaf not in _GROW:
             return
         target = node.targets[0]
-        parts = _parts(node.value)
+        parts = _parts(call)
         if not any(_same_place(part, target) for part in parts) or len(parts) < 2:
             return
         module = file.imports.qualified(func).rpartition(".")[0]
@@ -167,7 +178,15 @@ class CatInLoop(Rule):
             f"with the square of its length. {advice}",
             _confidence(node, loops, parts, read, file),
             (Evidence(loop.lineno, "the loop in which it grows"),),
+            cause=loop,
         )
+
+
+def _joining(value: ast.expr) -> ast.Call | None:
+    """The call of `x = cat(...)`, and of `x = y if x is None else cat(...)`."""
+    if isinstance(value, ast.IfExp):
+        value = value.orelse if isinstance(value.orelse, ast.Call) else value.body
+    return value if isinstance(value, ast.Call) else None
 
 
 def _parts(call: ast.Call) -> list[ast.expr]:
@@ -216,7 +235,8 @@ def _starts_it(store: ast.expr, node: ast.Assign, file: SourceFile) -> bool:
 
 def _reads(loop: Loop, target: ast.expr, node: ast.Assign, file: SourceFile) -> bool:
     """Does the loop use the tensor while it grows, other than to look whether it has begun?"""
-    own = _parts(node.value) if isinstance(node.value, ast.Call) else []
+    call = _joining(node.value)
+    own = _parts(call) if call is not None else []
     for other in own_nodes(loop):
         if not isinstance(other, (ast.Name, ast.Attribute)) or not isinstance(other.ctx, ast.Load):
             continue
@@ -249,7 +269,8 @@ def _confidence(
 
 
 def _from_numpy(node: ast.Assign, file: SourceFile) -> bool:
-    return isinstance(node.value, ast.Call) and file.imports.qualified(node.value.func).startswith("numpy.")
+    call = _joining(node.value)
+    return call is not None and file.imports.qualified(call.func).startswith("numpy.")
 
 
 def _often(loops: list[Loop], file: SourceFile) -> bool:

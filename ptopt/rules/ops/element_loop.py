@@ -13,13 +13,11 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
     Span,
+    method_call,
 )
-from ptopt.rules.ops._calls import FEW, int_literal
+from ptopt.rules.ops._calls import FEW, int_literal, is_range, names_in
+from ptopt.rules.ops._formula import Formula
 
-_POINTWISE = frozenset(
-    "abs exp log log1p log2 log10 sqrt rsqrt sin cos tan tanh sigmoid relu clamp clip round floor ceil pow square "
-    "minimum maximum where float int long bool min max to item sign erf".split()
-)
 _FEW_ROWS = 16
 
 
@@ -27,8 +25,8 @@ class ElementLoop(Rule):
     """A Python loop works on a tensor element by element.
 
     ## What it does
-    Finds `for i in range(n): out[i] = f(x[i])` where `out` is a tensor and the body only computes with `i` and with
-    elements at `i`. Loops in which one iteration needs the one before are left alone.
+    Finds `for i in range(n): out[i] = f(x[i])` where `out` is a tensor (or a list that is stacked afterwards) and the
+    body only computes with `i` and with elements and rows at `i`. Loops in which one iteration needs the one before are left alone.
 
     ## Why it is slow
     Each iteration indexes, computes and stores with a kernel (and a Python call) for a few bytes of data. The same
@@ -81,6 +79,15 @@ class ElementLoop(Rule):
             out[i] = layers[i](x)
         """,
         """
+        def differences(x: torch.Tensor):
+            out = torch.zeros_like(x)
+            last = 0.0
+            for i in range(len(x)):
+                out[i] = x[i] - last
+                last = x[i]
+            return out
+        """,
+        """
         rgb = torch.zeros(3)
         for i in range(3):
             rgb[i] = x[i] * scale[i]
@@ -112,6 +119,24 @@ class ElementLoop(Rule):
         ),
         Invalid(
             """
+            def normalise(x):
+                out = torch.zeros_like(x)
+                for i in range(x.size(0)):  # !
+                    out[i] = x[i] / x[i].norm()
+                return out
+            """
+        ),
+        Invalid(
+            """
+            def squash(x: torch.Tensor):
+                parts = []
+                for i in range(len(x)):  # !
+                    parts.append(torch.sigmoid(x[i]) * 2)
+                return torch.stack(parts)
+            """
+        ),
+        Invalid(
+            """
             bias = torch.zeros(n, n)
             for i in range(n):  # !
                 for j in range(n):
@@ -128,83 +153,69 @@ class ElementLoop(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.For) or node.orelse or not isinstance(node.target, ast.Name):
+        if not isinstance(node, ast.For) or node.orelse or not is_range(node.iter):
             return
-        if _is_range(node.iter):
-            yield from _index_loop(node, file)
-
-
-def _index_loop(node: ast.For, file: SourceFile) -> Iterator[Problem]:
-    parent = file.index.parent(node)
-    if isinstance(parent, ast.For) and parent.body == [node] and _is_range(parent.iter):
-        return  # told at the outer loop
-    body, variables, literal = node.body, {_target(node)}, _literal_range(node)
-    while len(body) == 1 and isinstance(body[0], ast.For) and _is_range(body[0].iter) and not body[0].orelse:
-        literal = literal and _literal_range(body[0])
-        variables.add(_target(body[0]))
-        body = body[0].body
-    if literal or not body or len(body) > 6 or FEW.search(file.source(node.iter)) or _set_up(node, file):
-        return
-    outputs: list[ast.expr] = []
-    scalars: set[str] = set(variables)
-    for stmt in body:
-        if not isinstance(stmt, (ast.Assign, ast.AugAssign)):
+        parent = file.index.parent(node)
+        if isinstance(parent, ast.For) and parent.body == [node] and is_range(parent.iter):
+            return  # told at the outer loop
+        loops = [node]
+        while len(loops[-1].body) == 1:
+            inner = loops[-1].body[0]
+            if not isinstance(inner, ast.For) or not is_range(inner.iter) or inner.orelse:
+                break
+            loops.append(inner)
+        body = loops[-1].body
+        if len(body) > 6 or all(_literal_range(loop) for loop in loops):
             return
-        target = stmt.targets[0] if isinstance(stmt, ast.Assign) else stmt.target
-        if (
-            isinstance(stmt, ast.Assign)
-            and isinstance(target, ast.Name)
-            and _computed(stmt.value, scalars, file)
-        ):
-            scalars.add(target.id)
-        elif isinstance(target, ast.Subscript) and isinstance(target.value, (ast.Name, ast.Attribute)):
-            if not _computed(target.slice, scalars, file) or not _computed(stmt.value, scalars, file):
-                return
-            if not _indexed(target.slice, scalars):
-                return
-            outputs.append(target.value)
+        if FEW.search(file.source(node.iter)) or _set_up(node, file):
+            return
+        formula = Formula(file, {n for loop in loops for n in names_in(loop.target)}, _sized(loops))
+        variables = " and ".join(f"`{v}`" for v in sorted(formula.scalars))
+        first = next(iter(sorted(formula.scalars)), "")
+        output = formula.output(body)
+        if output is None or not _is_filled(output, node, file):
+            return
+        name = file.source(output)
+        listed = not file.values.is_tensor(output)
+        limits = ", ".join(file.source(a) for a in node.iter.args) if isinstance(node.iter, ast.Call) else ""
+        if formula.simple and len(loops) == 1:
+            arange = f"torch.arange({limits}, device={name}.device)"
+            advice = f"With `{first} = {arange}` the same statements do it once, without the loop."
+        elif formula.reduces:
+            advice = "Apply it to the whole tensor, and reduce along `dim=-1` where it reduces a row."
+        elif listed:
+            advice = "Apply the expression to the whole tensor; nothing is left to stack."
         else:
-            return
-    if not outputs or any(file.values.of(out).kind != "tensor" for out in outputs):
-        return
-    written = {ast.dump(out, include_attributes=False).replace("Store()", "Load()") for out in outputs}
-    for stmt in body:
-        value = stmt.value if isinstance(stmt, (ast.Assign, ast.AugAssign)) else None
-        if value is not None and any(ast.dump(n) in written for n in ast.walk(value)):
-            return  # one iteration reads what another one wrote
-    name = file.source(outputs[0])
-    index = " and ".join(f"`{v}`" for v in sorted(variables))
-    simple = len(variables) == 1 and not _sliced(body, scalars)
-    limits = ", ".join(file.source(a) for a in node.iter.args) if isinstance(node.iter, ast.Call) else ""
-    advice = (
-        f"With `{_target(node)} = torch.arange({limits}, device={name}.device)` the same statements do it once, without the loop."
-        if simple
-        else "Compute it for all of them at once: compare or combine `torch.arange` indices in one expression."
-    )
-    yield Problem(
-        node,
-        f"This loop fills `{name}` one index at a time, each with kernels of its own, though what it stores depends "
-        f"only on {index}. {advice}",
-        0.75,
-        (Evidence(body[-1].lineno, f"the store into `{name}`"),),
-        span=_head(node),
+            advice = "Compute it for all of them at once, from `torch.arange` indices that are combined or compared."
+        yield Problem(
+            node,
+            f"This loop fills `{name}` one index at a time, each with kernels of its own, though what it stores "
+            f"depends only on {variables}. {advice}",
+            0.65 if listed else 0.75,
+            (Evidence(body[-1].lineno, f"the store into `{name}`"),),
+            span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1)),
+        )
+
+
+def _is_filled(output: ast.expr, node: ast.For, file: SourceFile) -> bool:
+    """Is it a tensor, or a list that is stacked into one afterwards?"""
+    if file.values.is_tensor(output):
+        return True
+    return isinstance(output, ast.Name) and any(
+        call.lineno > node.lineno
+        and len(call.args) > 0
+        and isinstance(call.args[0], ast.Name)
+        and call.args[0].id == output.id
+        and file.imports.qualified(call.func) in ("torch.stack", "torch.tensor", "torch.cat")
+        for call in file.calls.calls_in(file.index.function_of(node))
     )
 
 
-def _indexed(index: ast.expr, scalars: set[str]) -> bool:
-    """Does a loop variable stand as an index itself? Where it only bounds a slice, the loop copies blocks."""
-    entries = index.elts if isinstance(index, ast.Tuple) else [index]
-    plain = [e for e in entries if not isinstance(e, ast.Slice)]
-    return any(isinstance(n, ast.Name) and n.id in scalars for e in plain for n in ast.walk(e))
-
-
-def _sliced(body: list[ast.stmt], scalars: set[str]) -> bool:
-    """Does a slice depend on the loop, or a Python function that takes no tensor?"""
-    return any(
-        (isinstance(n, ast.Slice) and any(isinstance(m, ast.Name) and m.id in scalars for m in ast.walk(n)))
-        or (isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
-        for stmt in body
-        for n in ast.walk(stmt)
+def _sized(loops: list[ast.For]) -> frozenset[str]:
+    """`x` of `range(x.size(0))`: only tensors have that method."""
+    calls = [n for loop in loops for n in ast.walk(loop.iter) if isinstance(n, ast.Call)]
+    return frozenset(
+        base.id for base in (method_call(call, "size") for call in calls) if isinstance(base, ast.Name)
     )
 
 
@@ -215,28 +226,10 @@ def _set_up(node: ast.For, file: SourceFile) -> bool:
         r"^__init__$|(^|_)init(ialize|_|$)|reset_param|convert|export", function.name
     ):
         return True
-    for ancestor, _ in file.index.ancestors(node):
-        if isinstance(ancestor, ast.If) and re.search(
-            r"hasattr|is None|not in |^not ", file.source(ancestor.test)
-        ):
-            return True
-    return False
-
-
-def _head(node: ast.For) -> Span:
-    return Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
-
-
-def _target(loop: ast.For) -> str:
-    return loop.target.id if isinstance(loop.target, ast.Name) else ""
-
-
-def _is_range(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "range"
-        and bool(node.args)
+    return any(
+        isinstance(ancestor, ast.If)
+        and re.search(r"hasattr|is None|not in |^not ", file.source(ancestor.test))
+        for ancestor, _ in file.index.ancestors(node)
     )
 
 
@@ -245,41 +238,3 @@ def _literal_range(loop: ast.For) -> bool:
     args = loop.iter.args if isinstance(loop.iter, ast.Call) else []
     limits = [int_literal(a) for a in args]
     return all(limit is not None and abs(limit) < _FEW_ROWS for limit in limits)
-
-
-def _computed(expr: ast.expr, scalars: set[str], file: SourceFile) -> bool:
-    """Is the value made by arithmetic from loop variables, outer names, and elements of tensors at the indices?"""
-    if isinstance(expr, ast.Constant):
-        return not isinstance(expr.value, (str, bytes))
-    if isinstance(expr, (ast.Name, ast.Attribute)):
-        return not isinstance(expr, ast.Attribute) or isinstance(expr.value, ast.Name)
-    if isinstance(expr, ast.BinOp):
-        return _computed(expr.left, scalars, file) and _computed(expr.right, scalars, file)
-    if isinstance(expr, ast.UnaryOp):
-        return _computed(expr.operand, scalars, file)
-    if isinstance(expr, ast.Compare):
-        return all(_computed(e, scalars, file) for e in [expr.left, *expr.comparators])
-    if isinstance(expr, ast.Tuple):
-        return all(_computed(e, scalars, file) for e in expr.elts)
-    if isinstance(expr, ast.Slice):
-        bounds = [b for b in (expr.lower, expr.upper, expr.step) if b is not None]
-        # A bound read from elsewhere (`: lengths[i]`) is ragged data, not a formula.
-        return all(_computed(b, scalars, file) and not isinstance(b, ast.Subscript) for b in bounds)
-    if isinstance(expr, ast.Subscript):
-        return file.values.is_tensor(expr.value) and _computed(expr.slice, scalars, file)
-    if isinstance(expr, ast.Call):
-        return _pointwise(expr, file) and all(_computed(a, scalars, file) for a in expr.args)
-    return False
-
-
-def _pointwise(call: ast.Call, file: SourceFile) -> bool:
-    if call.keywords:
-        return False
-    if isinstance(call.func, ast.Name):
-        return call.func.id in ("abs", "min", "max", "float", "int", "round")
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _POINTWISE:
-        return False
-    module = file.imports.qualified(call.func).rpartition(".")[0]
-    if module:
-        return module in ("torch", "math", "numpy", "torch.nn.functional")
-    return file.values.is_tensor(call.func.value) and isinstance(call.func.value, (ast.Subscript, ast.Name))

@@ -30,8 +30,8 @@ class ItemPerElement(Rule):
     """The elements of a tensor are read one by one with `.item()`.
 
     ## What it does
-    Finds comprehensions and loops that call `.item()` on each element of a tensor: `[t.item() for t in v]`,
-    `[v[i].item() for i in range(n)]`, and `for t in v:` with `t.item()` in it.
+    Finds comprehensions and loops that call `.item()`, `int()` or `float()` on each element of a tensor:
+    `[t.item() for t in v]`, `[v[i].item() for i in range(n)]`, and `for t in v:` with `t.item()` in it.
 
     ## Why it is slow
     Each element becomes a tensor object of its own before it becomes a number, and on a GPU each `.item()` waits for
@@ -62,7 +62,7 @@ class ItemPerElement(Rule):
     name = "item-per-element"
     family = "ops"
     severity = Severity.MEDIUM
-    triggers = (".item()",)
+    triggers = (".item()", "int(", "float(")
     nodes = (ast.Call,)
     when_wrong = "what is looped over is a short list of separate tensors"
 
@@ -136,6 +136,11 @@ class ItemPerElement(Rule):
         ),
         Invalid(
             """
+            names = [classes[int(p)] for p in logits.argmax(dim=-1)]  # !
+            """
+        ),
+        Invalid(
+            """
             rows = logits.argmax(dim=-1)
             ids = [[t.item() for t, m in zip(row, mask) if m] for row, mask in zip(rows, masks)]  # !
             """
@@ -149,15 +154,16 @@ class ItemPerElement(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        element = method_call(node, "item")
-        if element is None or not isinstance(node, ast.Call) or node.args or node.keywords:
+        if not isinstance(node, ast.Call) or node.keywords:
             return
-        found = elements_of(element, file)
-        if found is None:
+        element = method_call(node, "item") if not node.args else _cast(node)
+        found = elements_of(element, file) if element is not None else None
+        if element is None or found is None:
             return
+        cast = bool(node.args)
         source, kind = found.source, file.values.of(found.source).kind
         known = kind == "tensor"
-        if not known and (kind or not _called_numbers(element, found)):
+        if not known and (cast or kind or not _called_numbers(element, found)):
             return
         if _set_up_once(source, node, file) or _not_one_tensor(source, node, file):
             return
@@ -170,9 +176,20 @@ class ItemPerElement(Rule):
             "with `.tolist()`.",
             (0.75 if found.is_loop else 0.85) if known else 0.65,
             (Evidence(source.lineno, "the tensor that is read element by element"),),
-            _fix(node, element, found, known, file),
+            None if cast else _fix(node, element, found, known, file),
             cause=found.place,
         )
+
+
+def _cast(call: ast.Call) -> ast.expr | None:
+    """`t` of `int(t)` and `float(t)`, which read a tensor as `.item()` does."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    plain = (
+        name in ("int", "float")
+        and len(call.args) == 1
+        and isinstance(call.args[0], (ast.Name, ast.Subscript))
+    )
+    return call.args[0] if plain else None
 
 
 def _called_numbers(element: ast.expr, found: Elements) -> bool:

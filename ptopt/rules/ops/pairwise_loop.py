@@ -18,7 +18,16 @@ from ptopt.rules.base import (
 from ptopt.rules.ops._calls import int_literal, names_in, torch_op
 from ptopt.source.index import own_nodes
 
-_DISTANCES = ("norm", "dist", "pairwise_distance", "cosine_similarity", "vector_norm", "mse_loss", "dot")
+_DISTANCES = (
+    "norm",
+    "dist",
+    "pairwise_distance",
+    "cosine_similarity",
+    "vector_norm",
+    "mse_loss",
+    "dot",
+    "sum",
+)
 
 
 class PairwiseLoop(Rule):
@@ -100,6 +109,13 @@ class PairwiseLoop(Rule):
         ),
         Invalid(
             """
+            for i in range(n):  # !
+                for j in range(n):
+                    d[i, j] = torch.sum((x[i] - x[j]) ** 2)
+            """
+        ),
+        Invalid(
+            """
             def nearest(a: torch.Tensor, b: torch.Tensor):
                 rows = []
                 for p in a:  # !
@@ -133,6 +149,8 @@ class PairwiseLoop(Rule):
             if distance is None or next(file.index.loops_of(call), None) is not inner:
                 continue
             operands = [distance.operand, *distance.rest]
+            if distance.name == "sum" and not _subtracts(distance.operand):
+                continue
             if _rows(operands, node, inner, file):
                 break
         else:
@@ -151,6 +169,11 @@ class PairwiseLoop(Rule):
             (Evidence(distance.call.lineno, "computed for every pair"),),
             span=Span(node.lineno, node.lineno),
         )
+
+
+def _subtracts(expr: ast.expr) -> bool:
+    """A sum is a distance only when it sums differences."""
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in ast.walk(expr))
 
 
 def _rows(operands: list[ast.expr], outer: ast.For, inner: ast.For, file: SourceFile) -> bool:

@@ -78,6 +78,10 @@ class PythonReductionOverTensor(Rule):
             return max(x.shape[0], 1) * max(x.size(1), 1)
         """,
         """
+        def top(sigmas: torch.Tensor):
+            return max(sigmas) if isinstance(sigmas, list) else sigmas.max()
+        """,
+        """
         total = sum(p.numel() for p in model.parameters())
         """,
     )
@@ -159,10 +163,11 @@ def _reduced(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
     if not isinstance(iterated, (ast.Name, ast.Attribute, ast.Call)) or not _is_plain_tensor(iterated, file):
         return
     edits = (Edit(*file.bounds(node), f"{file.source(iterated)}{_INSTEAD[name]}"),)
+    waits = "" if name == "sum" else "; on a GPU each comparison also waits for the device"
     yield Problem(
         node,
-        f"`{name}` takes {quote(file, iterated)} apart and runs one kernel per element; on a GPU each comparison also "
-        f"waits for the device. {quote(file, iterated)[:-1]}{_INSTEAD[name]}` is one call.",
+        f"`{name}` takes {quote(file, iterated)} apart and runs one kernel per element{waits}. "
+        f"{quote(file, iterated)[:-1]}{_INSTEAD[name]}` is one call.",
         0.75,
         fix=Fix(Safety.UNSAFE, edits, "the tensor is one-dimensional and holds no NaN")
         if name in _OVER_ALL
@@ -214,13 +219,14 @@ def _returns_loss(node: ast.Call, file: SourceFile) -> bool:
 
 
 def _checks_type(node: ast.Call, file: SourceFile) -> bool:
-    """Does the code tell lists from tensors before it calls the built-in?"""
-    return any(
-        isinstance(ancestor, (ast.If, ast.IfExp))
-        and child is not ancestor.test
-        and "isinstance" in file.source(ancestor.test)
+    """Does the code tell a list from a tensor before it calls the built-in on it?"""
+    tests = [
+        file.source(ancestor.test)
         for ancestor, child in file.index.ancestors(node)
-    )
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test
+    ]
+    arguments = [file.source(argument) for argument in node.args]
+    return any("isinstance(" in test and argument in test for test in tests for argument in arguments)
 
 
 def _rebound(name: str, file: SourceFile) -> bool:

@@ -46,7 +46,9 @@ class RepeatForBroadcast(Rule):
     ```
 
     ## Fix safety
-    Safe where the code shows the number of dimensions; unsafe where `repeat` might add dimensions at the front.
+    Safe for the index of `gather` where the code shows the number of dimensions. Unsafe where `repeat` might add dimensions
+    at the front, and where the result of arithmetic may take the memory layout of the other operand, which a `.view`
+    of the result would notice.
 
     ## Sources
     - [torch.Tensor.expand](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html)
@@ -133,16 +135,18 @@ class RepeatForBroadcast(Rule):
         sizes = ", ".join(file.source(a) if i == repeated[0] else "-1" for i, a in enumerate(node.args))
         start = file.bounds(node.func.value)[1]
         edit = Edit(start, file.bounds(node)[1], f".expand({sizes})")
-        if added[1]:
-            fix = Fix(Safety.SAFE, (edit,))
-        else:
-            base = file.source(node.func.value)
-            fix = Fix(Safety.UNSAFE, (edit,), f"`{base}` has {len(factors)} dimensions")
+        base = file.source(node.func.value)
+        doubts = [] if added[1] else [f"`{base}` has {len(factors)} dimensions"]
+        if not _is_index(node, file):
+            doubts.append(
+                "no `.view` needs the memory layout of the result, which may become that of the other operand"
+            )
+        fix = Fix(Safety.UNSAFE if doubts else Safety.SAFE, (edit,), ", and ".join(doubts))
         yield Problem(
             node,
             f"{quote(file, node)} writes {quote(file, node.args[repeated[0]])[1:-1]} copies of each value to memory, "
             f"only to be read once. `.expand({sizes})` gives the same values without a copy.",
-            0.5 if (factors[repeated[0]] or _FEW_COPIES) < _FEW_COPIES else 0.75,
+            0.5 if (factors[repeated[0]] or _FEW_COPIES) < _FEW_COPIES else 0.7,
             fix=None if b"\n" in file.data[slice(*file.bounds(node))] else fix,
             cause=file.index.statement_of(node),
         )
@@ -180,3 +184,9 @@ def _only_read(node: ast.Call, file: SourceFile) -> bool:
     return op is not None and not (
         op.operand is node and op.name != "cat" and op.name != "where" and not op.is_method
     )
+
+
+def _is_index(node: ast.Call, file: SourceFile) -> bool:
+    """Is it the index of a `gather`, whose result has a layout of its own?"""
+    op = torch_op(file.index.parent(node), file, "gather", "take_along_dim")
+    return op is not None and op.operand is not node

@@ -15,7 +15,7 @@ from ptopt.rules.base import (
     method_call,
     quote,
 )
-from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.ops._calls import Op, is_range, names_in, torch_op
 from ptopt.source.index import own_nodes
 
 _ROWWISE = (
@@ -92,6 +92,14 @@ class RowLoop(Rule):
                 keep(row.max())
         """,
         """
+        def fill(confidence: torch.Tensor, threshold, n):
+            for b in range(len(confidence)):
+                high = confidence[b] > threshold
+                _, picked = torch.topk(confidence[b], k=n)
+                if high.sum().item() < n:
+                    keep(b, picked)
+        """,
+        """
         for p in model.parameters():
             norm += p.grad.norm().item() ** 2
         """,
@@ -119,6 +127,16 @@ class RowLoop(Rule):
         ),
         Invalid(
             """
+            def correct(scores: torch.Tensor, labels):
+                count = 0
+                for i in range(len(scores)):  # !
+                    if scores[i].argmax().item() == labels[i]:
+                        count += 1
+                return count
+            """
+        ),
+        Invalid(
+            """
             probs = torch.softmax(logits, dim=-1)
             for p in probs:  # !
                 best = torch.argmax(p)
@@ -137,29 +155,31 @@ class RowLoop(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
             return
-        if not isinstance(node.iter, (ast.Name, ast.Subscript)):
+        if not isinstance(node.iter, (ast.Name, ast.Subscript)) and not is_range(node.iter):
             return
-        row = node.target.id
-        reductions, reads = [], []
+        reductions: list[Op] = []
+        reads: list[ast.Call] = []
         for inner in own_nodes(node):
             if isinstance(inner, (ast.Break, ast.Return, ast.For, ast.While)):
                 return
             op = torch_op(inner, file, *_ROWWISE)
-            if op is not None and isinstance(op.operand, ast.Name) and op.operand.id == row:
+            if op is not None and _rows(op.operand, node) is not None:
                 reductions.append(op)
             elif isinstance(inner, ast.Call) and method_call(inner, "item") is not None and not inner.args:
                 reads.append(inner)
-        if not reductions or not reads:
+        rows = _rows(reductions[0].operand, node) if reductions else None
+        reads = [read for read in reads if _reads_one_of(read, reductions, file)]
+        if rows is None or not reads:
             return
-        proven = file.values.is_tensor(node.iter)
+        proven = file.values.is_tensor(rows)
         # A slice of something whose items go into torch functions: a tensor, or a list cut in two.
-        likely = isinstance(node.iter, ast.Subscript) and isinstance(node.iter.slice, ast.Slice)
+        likely = isinstance(rows, ast.Subscript) and isinstance(rows.slice, ast.Slice)
         if not proven and not (likely and any(not op.is_method for op in reductions)):
             return
         first, read = reductions[0], reads[0]
         yield Problem(
             node,
-            f"Each row of {quote(file, node.iter)} gets kernels of its own here, and line {read.lineno} waits for "
+            f"Each row of {quote(file, rows)} gets kernels of its own here, and line {read.lineno} waits for "
             f"each with `.item()`. Run `{first.name}` once along the last dimension of the whole tensor and read the "
             "results with one `.tolist()`.",
             0.75 if proven else 0.65,
@@ -169,3 +189,29 @@ class RowLoop(Rule):
             ),
             span=Span(node.lineno, node.lineno),
         )
+
+
+def _rows(operand: ast.expr, loop: ast.For) -> ast.expr | None:
+    """The tensor of which `operand` is the row of this iteration: `row` in a loop over it, or `x[i]` over a range."""
+    target = loop.target.id if isinstance(loop.target, ast.Name) else ""
+    if isinstance(operand, ast.Name) and operand.id == target:
+        return None if is_range(loop.iter) else loop.iter
+    if (
+        isinstance(operand, ast.Subscript)
+        and isinstance(operand.slice, ast.Name)
+        and operand.slice.id == target
+    ):
+        return operand.value if is_range(loop.iter) else None
+    return None
+
+
+def _reads_one_of(read: ast.Call, reductions: list[Op], file: SourceFile) -> bool:
+    """Does the `.item()` read what a reduction gave, at once or through a name?"""
+    names = names_in(read)
+    for op in reductions:
+        statement = file.index.statement_of(op.call)
+        if isinstance(statement, ast.Assign) and any(names_in(t) & names for t in statement.targets):
+            return True
+        if file.index.within(op.call, read):
+            return True
+    return False

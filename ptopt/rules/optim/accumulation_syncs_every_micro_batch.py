@@ -63,7 +63,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     id = "PTO705"
     name = "accumulation-syncs-every-micro-batch"
     family = "optim"
-    severity = Severity.MEDIUM
+    severity = Severity.HIGH
     triggers = ("DistributedDataParallel", "Accelerator(")
     requires = ("backward",)
     nodes = (ast.Call,)
@@ -168,15 +168,12 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         if loop is None or step is None:
             return
         accelerate = file.imports.imports("accelerate") and _qualified(wrapper, file).endswith("Accelerator")
-        instead = (
-            "Put the forward and the backward pass under `with accelerator.accumulate(model)`."
-            if accelerate
-            else "Run the forward and the backward pass of all but the last one under `with model.no_sync()`."
-        )
+        context = "accelerator.no_sync(model)" if accelerate else "model.no_sync()"
         yield Problem(
             node,
-            f"The gradients are averaged over all processes in every backward pass, but the optimizer steps only after "
-            f"several of them (line {step.lineno}). {instead}",
+            "The gradients are averaged over all processes in every backward pass, but the optimizer steps only after "
+            f"several of them (line {step.lineno}). Run the forward and the backward pass of all but the last one under "
+            f"`with {context}`.",
             0.65 if accelerate else 0.72,
             (
                 Evidence(wrapper.lineno, "the model's gradients are averaged over processes"),

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import (
     Benchmark,
@@ -30,7 +31,7 @@ _ELSEWHERE = re.compile(
 )
 _CUDA = re.compile(r"cuda|accelerat|\bdevice\b|local_rank")
 _TRANSFORMER = re.compile(r"transformer|attention|attn|gpt|llama|bert|n_head|num_heads|unet|\bvit\b", re.I)
-_FEW_PARAMETERS = re.compile(r"embed|latent|prompt|lora|adapter|^\[\w+\]$", re.I)
+_FEW_PARAMETERS = re.compile(r"embed|latent|prompt|lora|adapter|linear|head|probe|classifier|^\[\w+\]$", re.I)
 
 
 class OptimizerNotFused(Rule):
@@ -74,7 +75,7 @@ class OptimizerNotFused(Rule):
     severity = Severity.LOW
     triggers = ("AdamW(", "Adam(")
     nodes = (ast.Call,)
-    since = {"torch": "2.4"}
+    since: ClassVar[Mapping[str, str]] = {"torch": "2.4"}
     when_wrong = "parameters are sparse or complex, or the optimizer is a negligible part of the step"
     BENCHMARK = Benchmark(
         setup="""

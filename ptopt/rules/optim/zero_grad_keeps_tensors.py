@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import (
     Fix,
@@ -62,7 +63,7 @@ class ZeroGradKeepsTensors(Rule):
     severity = Severity.LOW
     triggers = ("set_to_none",)
     nodes = (ast.Call,)
-    since = {"torch": "2.0"}
+    since: ClassVar[Mapping[str, str]] = {"torch": "2.0"}
     when_wrong = "something reads `p.grad` between the steps, or unused parameters must still decay"
 
     VALID = (

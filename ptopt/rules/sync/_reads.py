@@ -19,12 +19,14 @@ def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
             tensor = inner  # `loss.detach().cpu().item()` reads the device tensor all the same
         value = file.values.of(tensor)
         return tensor if value.kind in ("tensor", "") and value.device != "cpu" else None
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("float", "int"):
-        if len(node.args) == 1 and not node.keywords:
-            value = file.values.of(node.args[0])
-            if value.kind == "tensor" and value.device != "cpu":
-                return node.args[0]
-    return None
+    if not (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("float", "int")
+    ):
+        return None
+    if len(node.args) != 1 or node.keywords:
+        return None
+    value = file.values.of(node.args[0])
+    return node.args[0] if value.kind == "tensor" and value.device != "cpu" else None
 
 
 def tensor_of_copy(node: ast.AST, file: SourceFile) -> ast.expr | None:

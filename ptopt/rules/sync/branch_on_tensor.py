@@ -156,7 +156,12 @@ def _tensor_in(test: ast.expr, file: SourceFile) -> ast.expr | None:
         return next((found for value in test.values if (found := _tensor_in(value, file)) is not None), None)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _tensor_in(test.operand, file)
-    if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "bool" and test.args:
+    if (
+        isinstance(test, ast.Call)
+        and isinstance(test.func, ast.Name)
+        and test.func.id == "bool"
+        and test.args
+    ):
         return _tensor_in(test.args[0], file)
     value = file.values.of(test)
     return test if value.kind == "tensor" and value.device != "cpu" else None

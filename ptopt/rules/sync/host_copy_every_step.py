@@ -58,7 +58,9 @@ class HostCopyEveryStep(Rule):
     triggers = (".cpu()", ".numpy()", ".tolist()")
     requires = ("backward", "training_step", "train_step", "compute_loss", ".step(")
     nodes = (ast.Call,)
-    when_wrong = "the host needs the values on every step, such as for a solver or a metric that has no GPU version"
+    when_wrong = (
+        "the host needs the values on every step, such as for a solver or a metric that has no GPU version"
+    )
 
     VALID = (
         """
@@ -153,6 +155,4 @@ def _feeds_a_call(node: ast.AST, file: SourceFile) -> bool:
     if isinstance(parent, ast.Call):
         name = parent.func.attr if isinstance(parent.func, ast.Attribute) else ""
         return name not in ("append", "extend")
-    if isinstance(parent, ast.AugAssign) or isinstance(file.index.statement_of(node), ast.Return):
-        return False
-    return True
+    return not (isinstance(parent, ast.AugAssign) or isinstance(file.index.statement_of(node), ast.Return))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
 from ptopt.source.index import Loop, own_nodes
+from ptopt.source.torch_names import TENSOR_ONLY_METHODS
 
 _READS = ("item", "tolist", "cpu", "numpy")
 
@@ -159,7 +160,11 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
     from_target = False
     pending = list(_names(expr))
     seen: set[str] = set()
-    targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
+    targets = (
+        {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        if isinstance(loop, ast.For)
+        else set()
+    )
     function = file.index.function_of(loop)
     while pending:
         name = pending.pop()
@@ -167,7 +172,7 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
             continue
         seen.add(name.id)
         if name.id in targets:
-            if not (isinstance(loop, ast.For) and file.values.is_tensor(name)):
+            if not (file.values.is_tensor(name) or _used_as_tensor(name.id, loop)):
                 return None
             from_target = True
             continue
@@ -197,10 +202,22 @@ def _names(expr: ast.expr) -> Iterator[ast.Name]:
         stack.extend(ast.iter_child_nodes(node))
 
 
+def _used_as_tensor(name: str, loop: Loop) -> bool:
+    """Does the loop call a method on the name that only tensors have, as in `t.expand(...)`?"""
+    return any(
+        isinstance(n, ast.Attribute)
+        and n.attr in TENSOR_ONLY_METHODS
+        and isinstance(n.value, ast.Name)
+        and n.value.id == name
+        for n in own_nodes(loop)
+    )
+
+
 def _assigned_in(attribute: ast.Attribute, loop: Loop, file: SourceFile) -> bool:
     text = file.source(attribute)
     return any(
-        isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and file.source(n) == text for n in own_nodes(loop)
+        isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and file.source(n) == text
+        for n in own_nodes(loop)
     )
 
 
@@ -212,7 +229,16 @@ def _is_module_call(call: ast.Call, file: SourceFile) -> bool:
     """`self.unet(...)`, `model(...)`: a call of something that is a module, or is named like one."""
     func = call.func
     name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-    if name.rstrip("0123456789").rstrip("_") in ("model", "unet", "transformer", "decoder", "encoder", "net", "vae", "denoiser"):
+    if name.rstrip("0123456789").rstrip("_") in (
+        "model",
+        "unet",
+        "transformer",
+        "decoder",
+        "encoder",
+        "net",
+        "vae",
+        "denoiser",
+    ):
         return True
     return file.values.of(func).kind == "module"
 

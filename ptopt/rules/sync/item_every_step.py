@@ -4,7 +4,18 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import (
+    Edit,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    method_call,
+    quote,
+)
 from ptopt.rules.places import every_step, step_evidence, step_words
 from ptopt.rules.sync._reads import tensor_of_item
 from ptopt.source.context import Step
@@ -12,8 +23,13 @@ from ptopt.source.index import own_nodes
 from ptopt.source.values import is_loss_name
 
 _CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check", re.I)
-_REPORTING = re.compile(r"^(append|extend|update|add|print|info|debug|record\w*|log\w*|add_scalars?|set_postfix|set_description|write|meter|put)$")
-_METRIC = re.compile(r"loss|acc|metric|correct|score|reward|grad_?norm|perplexity|ppl|error|iou|psnr|avg|mean|total|running|stat|log", re.I)
+_REPORTING = re.compile(
+    r"^(append|extend|update|add|print|info|debug|record\w*|log\w*|add_scalars?|set_postfix|set_description|write|meter|put)$"
+)
+_METRIC = re.compile(
+    r"loss|acc|metric|correct|score|reward|grad_?norm|perplexity|ppl|error|iou|psnr|avg|mean|total|running|stat|log",
+    re.I,
+)
 _ENVIRONMENT = re.compile(r"(^|[._])envs?$", re.I)
 
 
@@ -69,6 +85,14 @@ class ItemEveryStep(Rule):
     when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"
 
     VALID = (
+        """
+        for i, batch in enumerate(loader):
+            loss = model(batch.to(device)).loss / accumulation
+            loss.backward()
+            if (i + 1) % accumulation == 0:
+                optimizer.step()
+                progress.set_description(f"loss {loss.item()}")
+        """,
         """
         for x, lengths in loader:
             longest = lengths.to(device).max().item()
@@ -201,17 +225,33 @@ def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -
         return 0.5  # somebody stops on bad values: the read is likely deliberate
     if _feeds_environment(step, file):
         return 0.4
-    named = isinstance(tensor, (ast.Name, ast.Attribute)) and is_loss_name(file.source(tensor).rpartition(".")[2])
+    named = isinstance(tensor, (ast.Name, ast.Attribute)) and is_loss_name(
+        file.source(tensor).rpartition(".")[2]
+    )
     if not named and not _is_reported(node, file):
         return 0.4  # a size, an index, a choice: Python needs it now
+    if _once_per_update(node, file):
+        return 0.5
     sure = 0.85 if named or file.values.is_tensor(tensor) else 0.7
     return sure if step.kind == "loop" else sure - 0.05
 
 
-def _is_reported(node: ast.AST, file: SourceFile) -> bool:
+def _once_per_update(node: ast.AST, file: SourceFile) -> bool:
+    """With gradient accumulation, a read beside the optimizer step is one in many batches."""
+    return any(
+        isinstance(ancestor, ast.If)
+        and child in ancestor.body
+        and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(ancestor.test))
+        for ancestor, child in file.index.ancestors(node)
+    )
+
+
+def _is_reported(node: ast.AST, file: SourceFile, depth: int = 2) -> bool:
     """Does the value only go where numbers are kept or shown: a sum, a list, a dictionary, a log, a return?"""
     for ancestor, child in file.index.ancestors(node):
-        if isinstance(ancestor, (ast.Compare, ast.Subscript, ast.Slice, ast.BoolOp, ast.If, ast.While, ast.Assert)):
+        if isinstance(
+            ancestor, (ast.Compare, ast.Subscript, ast.Slice, ast.BoolOp, ast.If, ast.While, ast.Assert)
+        ):
             return isinstance(ancestor, ast.Subscript) and child is ancestor.value
         if isinstance(ancestor, ast.AugAssign):
             return isinstance(ancestor.target, (ast.Name, ast.Attribute, ast.Subscript))
@@ -219,17 +259,41 @@ def _is_reported(node: ast.AST, file: SourceFile) -> bool:
             return True
         if isinstance(ancestor, ast.Call):
             func = ancestor.func
-            name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+            name = (
+                func.attr
+                if isinstance(func, ast.Attribute)
+                else func.id
+                if isinstance(func, ast.Name)
+                else ""
+            )
             if child in ancestor.args or isinstance(child, ast.keyword):
-                return bool(_REPORTING.search(name)) or (name in ("round", "float", "int", "abs") and _is_reported(ancestor, file))
+                return bool(_REPORTING.search(name)) or (
+                    name in ("round", "float", "int", "abs") and _is_reported(ancestor, file, depth)
+                )
             return False
         if isinstance(ancestor, ast.Assign):
-            return any(isinstance(t, (ast.Subscript, ast.Attribute)) for t in ancestor.targets) or any(
-                isinstance(t, ast.Name) and _METRIC.search(t.id) for t in ancestor.targets
-            )
+            target = ancestor.targets[0]
+            if isinstance(target, ast.Name):
+                return bool(_METRIC.search(target.id)) or (
+                    depth > 0 and _all_reported(target, file, depth - 1)
+                )
+            return isinstance(target, (ast.Subscript, ast.Attribute))
         if isinstance(ancestor, ast.stmt):
             return False
     return False
+
+
+def _all_reported(target: ast.Name, file: SourceFile, depth: int) -> bool:
+    """Do all uses of the name in its function only report it?"""
+    function = file.index.function_of(target)
+    uses = [
+        name
+        for name in file.index.of_type(ast.Name)
+        if name.id == target.id
+        and isinstance(name.ctx, ast.Load)
+        and file.index.function_of(name) is function
+    ]
+    return bool(uses) and all(_is_reported(use, file, depth) for use in uses)
 
 
 def _feeds_environment(step: Step, file: SourceFile) -> bool:
@@ -250,7 +314,7 @@ def _fix(node: ast.AST, tensor: ast.expr, file: SourceFile) -> Fix | None:
         return None
     if not isinstance(node, ast.Call) or method_call(node, "item") is None:
         return None
-    start, end = file.bounds(node)
+    _, end = file.bounds(node)
     target = file.source(parent.target)
     return Fix(
         Safety.UNSAFE,

@@ -164,7 +164,11 @@ def _printed(call: ast.Call) -> Iterator[ast.expr]:
             yield from (part.value for part in argument.values if isinstance(part, ast.FormattedValue))
         elif isinstance(argument, ast.Dict):
             yield from argument.values
-        elif isinstance(argument, ast.Call) and isinstance(argument.func, ast.Attribute) and argument.func.attr == "format":
+        elif (
+            isinstance(argument, ast.Call)
+            and isinstance(argument.func, ast.Attribute)
+            and argument.func.attr == "format"
+        ):
             yield from argument.args
         else:
             yield argument

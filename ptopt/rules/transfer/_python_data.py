@@ -112,7 +112,7 @@ def number(node: ast.expr) -> bool:
         return (
             isinstance(node.func, ast.Name)
             and node.func.id == "float"
-            and isinstance(node.args[0], ast.Constant)
+            and all(isinstance(a, ast.Constant) for a in node.args)
         )
     return isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float))
 

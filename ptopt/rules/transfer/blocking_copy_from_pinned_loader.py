@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     is_literal,
     quote,
 )
-from ptopt.rules.loaders import batch_names, loader_of, readings, root_name
+from ptopt.rules.loaders import batch_names, batches_move_by_framework, loader_of, readings, root_name
 from ptopt.rules.moves import Move, move_of
 from ptopt.source.index import own_nodes
 
@@ -167,6 +167,8 @@ class BlockingCopyFromPinnedLoader(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         loader = loader_of(node, file)
         if loader is None or not is_literal(loader.arguments.get("pin_memory"), True):
+            return
+        if batches_move_by_framework(file):
             return
         for loop in dict.fromkeys(reading.loop for reading in readings(loader.call, file)):
             trains = file.context.step_mark(loop) is not None

@@ -150,7 +150,7 @@ class ConstantRebuiltEveryStep(Rule):
             node,
             f"{quote(file, node)} has the same value {hot.words}, and is copied from Python to the device each time; "
             f"the copy makes Python wait. {_advice(made, hot, fill)}",
-            _confidence(node, hot, file),
+            _confidence(node, hot, fill, file),
             hot.evidence,
             _fix(made, fill, file),
             cause=hot.node,
@@ -173,12 +173,14 @@ def _advice(made: Made, hot: Hot, fill: str) -> str:
     return f"`{fill}` fills it on the device without a copy; or {once}."
 
 
-def _confidence(node: ast.AST, hot: Hot, file: SourceFile) -> float:
+def _confidence(node: ast.AST, hot: Hot, fill: str, file: SourceFile) -> float:
     if isinstance(file.index.parent(node), ast.Return) or _fallback(node, file):
         return 0.5  # the value for an empty batch
     if hot.kind == "loop":
         return 0.8
-    return 0.7 if hot.kind == "step" else 0.65
+    if hot.kind == "step":
+        return 0.7
+    return 0.55 if fill else 0.65  # one number in a forward pass: true, but small
 
 
 def _fallback(node: ast.AST, file: SourceFile) -> bool:

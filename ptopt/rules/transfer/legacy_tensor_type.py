@@ -28,7 +28,7 @@ class LegacyTensorType(Rule):
 
     ## What it does
     Finds `.type(torch.FloatTensor)` and its kin in training steps, forward passes and loops over batches, on tensors
-    that were moved to a device, or that are moved to one right after the cast.
+    that were moved to a device, or computed from such tensors.
 
     ## Why it is slow
     `torch.FloatTensor` names a *CPU* tensor type. The cast copies the tensor to the host and waits for it; the
@@ -75,8 +75,8 @@ class LegacyTensorType(Rule):
         """,
         """
         for images, labels in loader:
-            labels = labels.type(torch.LongTensor)
-            loss = criterion(model(images.cuda()), labels)
+            labels = labels.type(torch.LongTensor).to(device)
+            loss = criterion(model(images.to(device)), labels)
             loss.backward()
             optimizer.step()
         """,
@@ -145,21 +145,18 @@ class LegacyTensorType(Rule):
         if match is None:
             return
         tensor = node.func.value
-        value = file.values.of(tensor)
-        moved_on = _moved_after(node, file)
-        moved = value.device == "moved" or _was_moved(tensor, file)
-        if value.device == "cpu" or value.kind not in ("tensor", "") or not (moved or moved_on):
+        if file.values.of(tensor).device == "cpu" or not _on_device(tensor, file):
             return
         hot = hot_place(node, file)
         if hot is None:
             return
         dtype = f"torch.{_DTYPES[match[1]]}"
-        back = ", and the next call copies it to the device again" if moved_on else ""
+        back = ", and the next call copies it to the device again" if _moved_after(node, file) else ""
         yield Problem(
             node,
             f"{quote(file, node)} casts to a CPU type: a tensor on the device is copied to the host, {hot.words}{back}. "
             f"`.to({dtype})` casts it where it is.",
-            0.8 if moved else 0.6,
+            0.75,
             hot.evidence,
             Fix(
                 Safety.UNSAFE,
@@ -179,11 +176,33 @@ def _moved_after(node: ast.Call, file: SourceFile) -> bool:
     return isinstance(call, ast.Call) and move_of(call, file) is not None
 
 
-def _was_moved(tensor: ast.expr, file: SourceFile) -> bool:
-    """Is it a variable that was last given the result of a move?"""
-    binding = file.values.binding_of(tensor) if isinstance(tensor, ast.Name) else None
-    return (
-        binding is not None
-        and isinstance(binding.value, ast.Call)
-        and move_of(binding.value, file) is not None
-    )
+_LEAVES = frozenset({"cpu", "numpy", "item", "tolist", "size", "dim", "numel"})
+
+
+def _on_device(expr: ast.expr, file: SourceFile, depth: int = 0) -> bool:
+    """Is the value proven to come from a tensor that was moved: by the move itself, or computed from such a tensor?"""
+    if depth > 8:
+        return False
+    if isinstance(expr, ast.Name):
+        binding = file.values.binding_of(expr)
+        if binding is None or binding.kind != "assign" or binding.value is None:
+            return False
+        return _on_device(binding.value, file, depth + 1)
+    if isinstance(expr, (ast.Subscript, ast.Attribute)):
+        return _on_device(expr.value, file, depth + 1)
+    if isinstance(expr, ast.UnaryOp):
+        return _on_device(expr.operand, file, depth + 1)
+    if isinstance(expr, ast.BinOp):
+        return _on_device(expr.left, file, depth + 1) or _on_device(expr.right, file, depth + 1)
+    if isinstance(expr, ast.Compare):
+        return _on_device(expr.left, file, depth + 1)
+    if not isinstance(expr, ast.Call):
+        return False
+    if move_of(expr, file) is not None:
+        return True
+    if isinstance(expr.func, ast.Attribute):
+        if expr.func.attr in _LEAVES or (expr.func.attr == "to" and "cpu" in file.source(expr)):
+            return False
+        if _on_device(expr.func.value, file, depth + 1):
+            return True
+    return any(_on_device(argument, file, depth + 1) for argument in expr.args)

@@ -148,7 +148,7 @@ class TensorFromPythonThenMove(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} makes a CPU tensor and moves it in a second call, {hot.words}; Python waits for the "
-            f"copy. Pass `device={made.device}` to the factory, and keep values that do not change out of here.",
+            f"copy. Pass `device={made.device}` to the factory instead.",
             {"step": 0.7, "loop": 0.65, "forward": 0.62}[hot.kind],
             hot.evidence,
             _fix(made, file),

@@ -1,4 +1,4 @@
-"""Reads softmax(q kᵀ) v off a function that spells it out."""
+"""Reads off a function how the argument of a softmax came from queries and keys."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import re
 from dataclasses import dataclass, field
 
 from ptopt.rules.base import SourceFile, keyword_of
-from ptopt.source.index import FUNCTIONS, own_nodes
 
 _LAST_TWO = ({-2, -1}, {2, 3}, {1, 2}, {-1, 2}, {-1, 3}, {-2, 3})
-_KEEPS = frozenset("float to type_as half type contiguous double bfloat16 clone".split())
-_RESHAPES = frozenset("view reshape flatten unflatten squeeze unsqueeze".split())
+KEEPS = frozenset("float to type_as half type contiguous double bfloat16 clone".split())
+RESHAPES = frozenset("view reshape flatten unflatten squeeze unsqueeze".split())
 _ARITHMETIC = frozenset({"masked_fill", "mul", "div", "add", "sub"})
 _KEY_NAME = re.compile(r"(^|_)(k|key|keys|xk|kt|ks)(_|\d|$)", re.I)
 
@@ -29,17 +28,6 @@ class Scores:
     einsum: bool = False
 
 
-@dataclass(slots=True)
-class Mixed:
-    """What stands between the softmax and the product with the values."""
-
-    product: ast.expr
-    value: ast.expr
-    dropout: ast.Call | None = None
-    gate: ast.expr | None = None
-    shared: bool = False  # the weights are used for something else too
-
-
 def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
     """The scores of a softmax over the last dimension: `F.softmax(s, -1)`, `s.softmax(dim=-1)`, `self.softmax(s)`."""
     func = call.func
@@ -50,7 +38,12 @@ def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
             return call.args[0] if call.args and _is_last(keyword_of(call, "dim"), call.args[1:]) else None
         if isinstance(func, ast.Attribute) and not _is_self(func):
             return func.value if _is_last(keyword_of(call, "dim"), call.args) else None
-    if isinstance(func, ast.Attribute) and _is_self(func) and len(call.args) == 1:
+    if (
+        isinstance(func, ast.Attribute)
+        and _is_self(func)
+        and len(call.args) == 1
+        and "nn.Softmax(" in file.text
+    ):
         cls = file.index.class_of(call)
         made = file.values.attribute(cls, func.attr) if cls is not None else None
         if isinstance(made, ast.Call) and file.imports.qualified(made.func) == "torch.nn.Softmax":
@@ -125,7 +118,7 @@ def _is_scores_equation(equation: str) -> bool:
     return left[-1] == right[-1] not in out and right[:-2] == batch and out == [*batch, left[-2], right[-2]]
 
 
-def _is_output_equation(equation: str) -> bool:
+def is_output_equation(equation: str) -> bool:
     parts = _indices(equation)
     if parts is None or min(map(len, parts)) < 2:
         return False
@@ -264,10 +257,10 @@ def _method(scores: Scores, name: str, args: list[ast.expr]) -> bool:
             "sub": ast.Sub(),
         }
         return _apply(scores, ops[base], args[0])
-    elif name in _RESHAPES:
+    elif name in RESHAPES:
         scores.reshaped = True
     else:
-        return name in _KEEPS
+        return name in KEEPS
     return True
 
 
@@ -286,91 +279,7 @@ def _trace_call(call: ast.Call, file: SourceFile, depth: int) -> Scores | None:
         return scores if scores is not None and _method(scores, qualified[6:], call.args[1:]) else None
     if not isinstance(func, ast.Attribute) or qualified or _is_self(func):
         return None
-    if func.attr not in _KEEPS | _RESHAPES and func.attr.rstrip("_") not in _ARITHMETIC:
+    if func.attr not in KEEPS | RESHAPES and func.attr.rstrip("_") not in _ARITHMETIC:
         return None
     scores = trace(func.value, file, depth + 1)
     return scores if scores is not None and _method(scores, func.attr, call.args) else None
-
-
-# -- from the softmax on to the product with the values ----------------------------------------------------
-
-
-def follow(node: ast.expr, file: SourceFile, mixed: Mixed | None = None, depth: int = 0) -> Mixed | None:
-    """Where the weights go: the product with the values, or None when they never meet it."""
-    state = mixed if mixed is not None else Mixed(node, node)
-    parent = file.index.parent(node)
-    if depth > 12 or parent is None:
-        return None
-    if isinstance(parent, ast.expr):
-        found = operands(parent, file)
-        if found is not None:
-            left, right, equation = found
-            if left is not node or (equation and not _is_output_equation(equation)) or not _is_value(right):
-                return None
-            state.product, state.value = parent, right
-            return state
-    if (
-        isinstance(parent, ast.Call)
-        and parent.args[:1] == [node]
-        and "drop" in file.source(parent.func).lower()
-    ):
-        state.dropout = parent
-        return follow(parent, file, state, depth + 1)
-    if isinstance(parent, ast.Attribute):
-        call = file.index.parent(parent)
-        if isinstance(call, ast.Call) and call.func is parent and parent.attr in _KEEPS | _RESHAPES:
-            return follow(call, file, state, depth + 1)
-        return None
-    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
-        other = parent.left if parent.right is node else parent.right
-        if not isinstance(other, (ast.Name, ast.Attribute)) or "mask" in file.source(other).lower():
-            return None
-        state.gate = other
-        return follow(parent, file, state, depth + 1)
-    if (
-        isinstance(parent, ast.Assign)
-        and len(parent.targets) == 1
-        and isinstance(parent.targets[0], ast.Name)
-    ):
-        return _follow_name(parent, parent.targets[0].id, state, file, depth)
-    return None
-
-
-def _is_value(node: ast.expr) -> bool:
-    """A tensor by name, maybe cast or viewed; not something computed on the way."""
-    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
-        if isinstance(node, ast.Call):
-            if not (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr in _KEEPS | _RESHAPES | {"transpose", "permute"}
-            ):
-                return False
-            node = node.func
-        node = node.value
-    return isinstance(node, ast.Name)
-
-
-def _follow_name(assign: ast.Assign, name: str, state: Mixed, file: SourceFile, depth: int) -> Mixed | None:
-    function = file.index.function_of(assign)
-    if not isinstance(function, FUNCTIONS):
-        return None
-    uses = []
-    for node in own_nodes(function):
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
-            binding = file.values.binding_of(node)
-            if binding is not None and binding.node is assign and node.lineno >= assign.lineno:
-                holder = file.index.parent(node)
-                if not (
-                    isinstance(holder, ast.Attribute) and holder.attr in ("shape", "size", "dtype", "device")
-                ):
-                    uses.append(node)
-    result: Mixed | None = None
-    for use in uses:
-        here = follow(use, file, Mixed(state.product, state.value, state.dropout, state.gate), depth + 1)
-        if here is None:
-            state.shared = True
-        elif result is None:
-            result = here
-    if result is not None:
-        result.shared = result.shared or state.shared
-    return result

@@ -1,0 +1,108 @@
+"""Whose graph does an expression carry, and is that graph backpropagated?"""
+
+from __future__ import annotations
+
+import ast
+
+from ptopt.rules.autograd._models import path_of
+from ptopt.rules.base import SourceFile
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
+from ptopt.source.values import is_loss_name
+
+CUTS = frozenset({"detach", "item", "tolist", "numpy", "data", "detach_"})
+
+
+def carrier_of(value: ast.expr) -> ast.Name | None:
+    """The name whose graph the value carries: `loss` of `loss`, `loss * n`, `loss.mean().cpu()`; None when it is cut."""
+    if isinstance(value, ast.Name):
+        return value
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Mult, ast.Div)):
+        return carrier_of(value.left) or carrier_of(value.right) if not is_cut(value) else None
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        return (
+            carrier_of(value.func.value)
+            if value.func.attr in ("mean", "sum", "cpu", "float", "to", "clone")
+            else None
+        )
+    return None
+
+
+def is_cut(value: ast.expr) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr in CUTS for n in ast.walk(value))
+
+
+def backpropagated(function: FunctionNode | None, file: SourceFile) -> set[str]:
+    """Names that the function calls `backward` on, itself or through a scaler, an accelerator or an engine."""
+    found: set[str] = set()
+    for call in file.calls.calls_in(function):
+        func = call.func
+        if not (isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward")):
+            continue
+        for part in (func.value, *call.args):
+            names = [n for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+            found.update(n.id for n in names)
+            if path := path_of(part):
+                found.add(path)
+    return found
+
+
+def outlives(path: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
+    """Is what `path` names made before the step, so that it is still there in the next one?"""
+    if path.startswith("self."):
+        return not any(
+            isinstance(n, ast.Assign) and any(path_of(t) == path for t in n.targets) for n in own_nodes(step)
+        )
+    if isinstance(step, FUNCTIONS) or "." in path:
+        return False
+    function = file.index.function_of(node)
+    made = [b for b in file.values.bindings(function, path) if b.kind != "augment"]
+    return bool(made) and not any(file.index.within(b.node, step) for b in made)
+
+
+def reduced_to_loss(path: str, function: FunctionNode | None, trained: set[str], file: SourceFile) -> bool:
+    """Does a name that is backpropagated come from `path`: `loss = sum(losses)`?"""
+    return any(
+        isinstance(n, ast.Name) and n.id == path
+        for name in trained
+        for binding in file.values.bindings(function, name)
+        if binding.value is not None
+        for n in ast.walk(binding.value)
+    )
+
+
+def returns(function: FunctionNode, name: str) -> bool:
+    return is_loss_name(name) and any(
+        isinstance(n, ast.Return) and isinstance(n.value, ast.Name) and n.value.id == name
+        for n in own_nodes(function)
+    )
+
+
+def adds_to(loss: str, part: str, function: FunctionNode) -> bool:
+    """`loss = ... + part`, `loss += weight * part`"""
+    for node in own_nodes(function):
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AugAssign)
+            else None
+        )
+        if (
+            isinstance(target, ast.Name)
+            and target.id == loss
+            and isinstance(node, (ast.Assign, ast.AugAssign))
+        ):
+            terms = [node.value]
+            while terms:
+                term = terms.pop()
+                if isinstance(term, ast.BinOp):
+                    terms += [term.left, term.right]
+                elif isinstance(term, ast.Name) and term.id == part:
+                    return True
+                elif (
+                    isinstance(term, ast.Call)
+                    and isinstance(term.func, ast.Attribute)
+                    and term.func.attr in ("mean", "sum")
+                ):
+                    terms.append(term.func.value)
+    return False

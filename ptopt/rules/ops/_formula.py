@@ -1,0 +1,152 @@
+"""Loop bodies that are one formula of the loop's indices, so that a few calls on whole tensors replace them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ptopt.rules.base import SourceFile, method_call
+from ptopt.rules.ops._calls import names_in, torch_op
+
+_POINTWISE = frozenset(
+    "abs exp log log1p log2 log10 sqrt rsqrt sin cos tan tanh sigmoid relu clamp clip round floor ceil pow square "
+    "minimum maximum where float int long bool min max to item sign erf".split()
+)
+_ROW_REDUCTIONS = ("norm", "sum", "mean", "std", "max", "min", "argmax", "argmin", "softmax")
+
+
+@dataclass(slots=True)
+class Formula:
+    """Reads a loop body that is one formula: it stores what it computes from the indices, and carries nothing over."""
+
+    file: SourceFile
+    scalars: set[str]  # loop variables, and names computed from them
+    tensors: frozenset[str]  # names that are tensors by the way the loop is written
+    simple: bool = True  # the statements would do as they are, with all indices at once
+    reduces: bool = False  # a row is reduced
+
+    def output(self, body: list[ast.stmt]) -> ast.expr | None:
+        """The tensor or list that the body fills, or None when it is no formula."""
+        later = {
+            t.id for s in body if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name)
+        }
+        outputs: list[ast.expr] = []
+        values: list[ast.expr] = []
+        for stmt in body:
+            target, value = _store(stmt)
+            if (
+                target is None
+                or value is None
+                or not self.computed(value)
+                or names_in(value) & (later - self.scalars)
+            ):
+                return None
+            values.append(value)
+            if isinstance(target, ast.Subscript):
+                if not self.computed(target.slice) or not _indexed(target.slice, self.scalars):
+                    return None
+                self.simple = self.simple and isinstance(stmt, ast.Assign) and not _looked_up(target.slice)
+                outputs.append(target.value)
+            elif isinstance(stmt, ast.Assign) and isinstance(target, ast.Name):
+                self.scalars.add(target.id)
+            elif not isinstance(stmt, ast.Assign) and self.takes_element(value):
+                self.simple = False
+                outputs.append(target)
+            else:
+                return None
+        written = {self.file.source(out) for out in outputs}
+        read = {
+            self.file.source(n)
+            for v in values
+            for n in ast.walk(v)
+            if isinstance(n, (ast.Name, ast.Attribute))
+        }
+        return outputs[0] if outputs and not written & read else None
+
+    def computed(self, expr: ast.expr) -> bool:
+        """Is the value made by arithmetic from loop variables, outer names, and elements of tensors at the indices?"""
+        if isinstance(expr, ast.Constant):
+            return not isinstance(expr.value, (str, bytes))
+        if isinstance(expr, (ast.Name, ast.Attribute)):
+            return isinstance(expr, ast.Name) or isinstance(expr.value, ast.Name)
+        if isinstance(expr, ast.BinOp):
+            return self.computed(expr.left) and self.computed(expr.right)
+        if isinstance(expr, ast.UnaryOp):
+            return self.computed(expr.operand)
+        if isinstance(expr, ast.Compare):
+            return all(self.computed(e) for e in [expr.left, *expr.comparators])
+        if isinstance(expr, ast.Tuple):
+            return all(self.computed(e) for e in expr.elts)
+        if isinstance(expr, ast.Slice):
+            bounds = [b for b in (expr.lower, expr.upper, expr.step) if b is not None]
+            self.simple = self.simple and not any(names_in(b) & self.scalars for b in bounds)
+            # A bound read from elsewhere (`: lengths[i]`) is ragged data, not a formula.
+            return all(self.computed(b) and not isinstance(b, ast.Subscript) for b in bounds)
+        if isinstance(expr, ast.Subscript):
+            return self.is_tensor(expr.value) and self.computed(expr.slice)
+        if isinstance(expr, ast.Call):
+            return self.row_reduction(expr) or (
+                self.pointwise(expr) and all(self.computed(a) for a in expr.args)
+            )
+        return False
+
+    def takes_element(self, expr: ast.expr) -> bool:
+        """Does it read `x[i]`, and no blocks of rows?"""
+        reads = [n.slice for n in ast.walk(expr) if isinstance(n, ast.Subscript) and self.is_tensor(n.value)]
+        plain = all(isinstance(index, ast.Name) for index in reads)
+        return plain and any(names_in(index) & self.scalars for index in reads)
+
+    def is_tensor(self, expr: ast.expr) -> bool:
+        return self.file.source(expr) in self.tensors or self.file.values.is_tensor(expr)
+
+    def row_reduction(self, call: ast.Call) -> bool:
+        """`x[i].norm()`, `torch.sum(x[i])`: a reduction along the other dimensions, once the loop is gone."""
+        op = torch_op(call, self.file, *_ROW_REDUCTIONS)
+        if op is None or op.rest or any(k.arg not in ("dim", "p") for k in call.keywords):
+            return False
+        row = op.operand
+        if (
+            not isinstance(row, ast.Subscript)
+            or not isinstance(row.slice, ast.Name)
+            or not self.is_tensor(row.value)
+        ):
+            return False
+        self.simple, self.reduces = False, True
+        return row.slice.id in self.scalars
+
+    def pointwise(self, call: ast.Call) -> bool:
+        if call.keywords:
+            return False
+        if isinstance(call.func, ast.Name):
+            self.simple = False  # takes numbers only
+            return call.func.id in ("abs", "min", "max", "float", "int", "round")
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in _POINTWISE:
+            return False
+        module = self.file.imports.qualified(call.func).rpartition(".")[0]
+        if module:
+            self.simple = self.simple and module.startswith("torch")
+            return module in ("torch", "math", "numpy", "torch.nn.functional")
+        return isinstance(call.func.value, ast.Subscript) and self.is_tensor(call.func.value.value)
+
+
+def _store(stmt: ast.stmt) -> tuple[ast.expr | None, ast.expr | None]:
+    """(Where to, what) of `out[i] = v`, `name = v`, `out[i] += v` and `parts.append(v)`."""
+    if isinstance(stmt, ast.Assign) and len(stmt.targets) == 1:
+        return stmt.targets[0], stmt.value
+    if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Subscript):
+        return stmt.target, stmt.value
+    call = stmt.value if isinstance(stmt, ast.Expr) else None
+    if isinstance(call, ast.Call) and len(call.args) == 1:
+        return method_call(call, "append"), call.args[0]
+    return None, None
+
+
+def _looked_up(index: ast.expr) -> bool:
+    """Is an index read from data, so that two iterations may store to one place?"""
+    return any(isinstance(n, ast.Subscript) for n in ast.walk(index))
+
+
+def _indexed(index: ast.expr, scalars: set[str]) -> bool:
+    """Does a loop variable stand as an index itself? Where it only bounds a slice, the loop copies blocks."""
+    entries = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(names_in(e) & scalars for e in entries if not isinstance(e, ast.Slice))
