@@ -30,7 +30,7 @@ LIMIT = 10.0  # seconds of measuring at most; slow calls get fewer pairs
 
 def compiled(benchmark: Benchmark) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """`before` and `after` as functions over one shared set-up; each returns its `result`."""
-    names: dict[str, Any] = {"torch": torch}
+    names: dict[str, Any] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional}
     exec(textwrap.dedent(benchmark.setup), names)
 
     def function(name: str, code: str) -> Callable[[], Any]:

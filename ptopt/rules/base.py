@@ -51,7 +51,10 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Code that measures what the advice is worth. `before` and `after` each leave their result in `result`."""
+    """Code that measures what the advice is worth; `torch`, `nn` and `F` are in scope.
+
+    `before` and `after` each leave what must be equal in `result`.
+    """
 
     setup: str
     before: str
@@ -122,6 +125,8 @@ def add_keyword(file: SourceFile, call: ast.Call, keyword: str) -> Edit:
     last = max((file.bounds(a)[1] for a in [*call.args, *(k.value for k in call.keywords)]), default=-1)
     if last < 0:
         return Edit(close, close, keyword)
+    while file.data[last:close].lstrip().startswith(b")"):
+        last = file.data.index(b")", last) + 1  # the last argument stands in parentheses of its own
     between = file.data[last:close]
     comma = between.find(b",")
     hash_at = between.find(b"#")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
 from ptopt.source.project import ProjectFacts
+
+_IDENTIFIER = re.compile(r"\w+")
+_TO_WORDS = bytes(c if chr(c).isalnum() or c == ord("_") or c > 127 else ord(" ") for c in range(256))
 
 # Versions that all advice may take for granted where a project pins nothing.
 _BASELINE = {"torch": "2.4"}
@@ -22,29 +26,44 @@ class Hit:
 
 
 class Prefilter:
-    """Picks the rules whose trigger words occur in a file, before the file is parsed."""
+    """Picks the rules whose trigger words occur in a file, before the file is parsed.
+
+    A word of punctuation is looked up in the text, any other by its identifiers in the file's vocabulary, which is a
+    fraction of the text. That may let a file through that the text would not: rules look closer anyway.
+    """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         # The words that many rules share are looked up first.
         self._rules = [
-            (rule, [_bytes(words) for words in (rule.libraries, rule.requires, rule.triggers) if words])
+            (rule, [words for words in (rule.libraries, rule.requires, rule.triggers) if words])
             for rule in rules
         ]
+        self._parts = {
+            word: tuple(part.encode() for part in _IDENTIFIER.findall(word))
+            for _, groups in self._rules
+            for words in groups
+            for word in words
+        }
 
     def __call__(self, data: bytes) -> list[Rule]:
-        seen: dict[bytes, bool] = {}
+        identifiers = frozenset(data.translate(_TO_WORDS).split())
+        vocabulary = b" ".join(identifiers)
+        seen: dict[str, bool] = {}
 
-        def holds(word: bytes) -> bool:
+        def holds(word: str) -> bool:
             known = seen.get(word)
             if known is None:
-                known = seen[word] = word in data
+                parts = self._parts[word]
+                if not parts:
+                    known = word.encode() in data
+                elif word.startswith("."):  # a whole attribute name
+                    known = identifiers.issuperset(parts)
+                else:
+                    known = all(part in vocabulary for part in parts)
+                seen[word] = known
             return known
 
         return [rule for rule, groups in self._rules if all(any(map(holds, words)) for words in groups)]
-
-
-def _bytes(words: Iterable[str]) -> tuple[bytes, ...]:
-    return tuple(word.encode() for word in words)
 
 
 def applies(rule: Rule, facts: ProjectFacts) -> bool:

@@ -280,17 +280,12 @@ class Context:
         callers = self._calls.callers(function)
         answer = (
             any(self._turns_grad_off(d) for d in function.decorator_list)
-            or (function.name in _EVAL_HOOKS and self._in_framework_class(function))
+            or (function.name in _EVAL_HOOKS and isinstance(self._index.parent(function), ast.ClassDef))
             or self._switched_off(function, None)
             or (bool(callers) and all(self.grad_off(call) for call in callers))
         )
         self._grad_off[function] = answer
         return answer
-
-    def _in_framework_class(self, function: FunctionNode) -> bool:
-        """Is the function a method of a class that derives from another one, so that a framework may call it?"""
-        cls = self._index.parent(function)
-        return isinstance(cls, ast.ClassDef) and bool(cls.bases)
 
     def _turns_grad_off(self, expr: ast.expr) -> bool:
         if isinstance(expr, ast.Call):

@@ -398,7 +398,7 @@ class Values:
                 )
             if qualified.startswith(("torch.fft.", "torch.linalg.", "torch.special.")):
                 return Value("tensor", self._device_of_args(call), self._graph_of_args(call))
-            if leaf in ("chunk", "split", "unbind", "tensor_split", "meshgrid", "broadcast_tensors"):
+            if rest in ("chunk", "split", "unbind", "tensor_split", "meshgrid", "broadcast_tensors"):
                 return Value("tensors", self._device_of_args(call), self._graph_of_args(call))
             if "." in rest or leaf in NOT_TENSOR_FUNCTIONS or leaf[:1].isupper() and leaf != "Tensor":
                 return (

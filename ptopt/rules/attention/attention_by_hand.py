@@ -196,6 +196,8 @@ class AttentionByHand(Rule):
         kinds = {kind in ("drop", "keep") for kind, _ in scores.masks}
         if len(scores.masks) > 1 and kinds != {True}:
             after += f", with one additive `mask` that combines all {len(scores.masks)},"
+        elif any(_is_conditional(mask, scores.product, file) for _, mask in scores.masks):
+            after += " (`attn_mask=None` where there is no mask)"
         yield Problem(
             node,
             f"The attention of {lines} writes its whole matrix of weights to memory, reads it back, and keeps it for "
@@ -238,6 +240,12 @@ def _mentions(text: str) -> int:
     return sum(lowered.count(word) for word in _FUSED)
 
 
+def _is_conditional(mask: ast.expr, product: ast.expr, file: SourceFile) -> bool:
+    """Is the mask applied under an `if` that the product does not stand in?"""
+    branches = (a for a, _ in file.index.ancestors(mask) if isinstance(a, ast.If))
+    return any(not file.index.within(product, branch) for branch in branches)
+
+
 def _confidence(scores: Scores, mixed: Mixed, function: ast.AST, file: SourceFile) -> float:
     sure = 0.85
     if mixed.shared or _returned(scores, function, file) or _GIVES_WEIGHTS.search(file.source(function)):
@@ -275,7 +283,8 @@ def _fix(scores: Scores, mixed: Mixed, softmax: ast.Call, call: str, file: Sourc
     if first is None or last is None:
         return None
     block = getattr(file.index.parent(last), "body", None)
-    simple = mixed.gate is None and not scores.reshaped and not scores.einsum and "~" not in call
+    named = file.imports.imports("torch.nn.functional") or "torch" in file.imports.local_names()
+    simple = named and mixed.gate is None and not scores.reshaped and not scores.einsum and "~" not in call
     if not simple or not isinstance(block, list) or first not in block or last not in block or first is last:
         return None
     between = block[block.index(first) : block.index(last)]

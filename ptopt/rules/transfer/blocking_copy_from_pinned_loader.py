@@ -30,7 +30,7 @@ class BlockingCopyFromPinnedLoader(Rule):
 
     ## Why it is slow
     Pinned memory makes copies that run beside Python and beside kernels possible. Without `non_blocking=True` Python
-    still waits for each copy, and half of what pinning buys is lost.
+    still waits for each copy, and nothing runs beside it.
 
     ## When this is wrong
     When the step is so long that a copy of a few milliseconds is lost in it.

@@ -117,14 +117,14 @@ class FactoryThenMove(Rule):
         Invalid(
             """
             for images, labels in loader:
-                state = torch.zeros(len(images), 128).to(device, torch.float16)  # !
+                state = torch.zeros((len(images))).to(device, torch.float16)  # !
                 loss = criterion(model(images.to(device), state), labels.to(device))
                 loss.backward()
                 optimizer.step()
             """,
             """
             for images, labels in loader:
-                state = torch.zeros(len(images), 128, device=device, dtype=torch.float16)
+                state = torch.zeros((len(images)), device=device, dtype=torch.float16)
                 loss = criterion(model(images.to(device), state), labels.to(device))
                 loss.backward()
                 optimizer.step()
