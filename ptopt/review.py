@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ptopt import impact
@@ -62,6 +64,29 @@ def review_files(
     With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
     place is a finding of its own, each with its own fix.
     """
+    with _no_cycle_collection():
+        return _review(files, config, facts, limit_to_change, one_per_cause)
+
+
+@contextmanager
+def _no_cycle_collection() -> Iterator[None]:
+    """Trees go away by reference counts; collecting cycles would only walk them, again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _review(
+    files: Iterable[ChangedFile | NotReviewed],
+    config: Config,
+    facts: ProjectFacts,
+    limit_to_change: bool,
+    one_per_cause: bool,
+) -> Review:
     kept: list[Finding] = []
     suppressed: list[Finding] = []
     skipped: list[NotReviewed] = []
@@ -140,6 +165,7 @@ def _findings(
 ) -> Iterator[tuple[Finding, object]]:
     """Findings of one file that touch the change and are sure enough, each with its cause."""
     seen: Counter[str] = Counter()
+    of_rule = Counter(hit.rule.id for hit in hits)
     for hit in hits:
         problem = hit.problem
         span = problem.span or source.span(problem.node)
@@ -151,7 +177,7 @@ def _findings(
             continue
         if change is not None and not _touches(source, change, span, problem.evidence):
             continue
-        fix = verified(source, hit.rule, problem)
+        fix = verified(source, hit.rule, problem, of_rule[hit.rule.id])
         if change is not None and fix is not None and not _inside_hunk(source, change, fix):
             fix = dataclasses.replace(fix, safety=Safety.DISPLAY)
         mark = fingerprint(hit.rule.id, source.path, symbol, code, seen[base] - 1)

@@ -31,11 +31,11 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     return b"".join(parts).decode("utf-8", "surrogatepass")
 
 
-def verified(file: SourceFile, rule: Rule, problem: Problem) -> Fix | None:
-    """The problem's fix when it holds, else None.
+def verified(file: SourceFile, rule: Rule, problem: Problem, before: int) -> Fix | None:
+    """The problem's fix when it holds, else None. `before` is how many problems the rule sees in the file.
 
-    It holds when the edited text parses, the rule no longer reports this place,
-    reports nothing new, and would not edit the result again; and when lines outside of the edits are untouched.
+    It holds when the edited text parses, the rule sees fewer problems in it and would not edit the new code again, and
+    the lines outside of the edits are untouched.
     """
     fix = problem.fix
     if fix is None or file.is_notebook:
@@ -47,9 +47,10 @@ def verified(file: SourceFile, rule: Rule, problem: Problem) -> Fix | None:
         return None
     if not _only_edited_lines_differ(file, fix.edits, text):
         return None
-    before = [hit.problem for hit in run(file, [rule])]
-    left = [hit.problem for hit in run(after, [rule])]
-    return fix if len(left) < len(before) and not _edited_again(fix, left) else None
+    failed: list[tuple[Rule, Exception]] = []
+    left = [hit.problem for hit in run(after, [rule], failed)]
+    holds = not failed and len(left) < before and not _edited_again(fix, left)
+    return fix if holds else None
 
 
 def _only_edited_lines_differ(file: SourceFile, edits: Sequence[Edit], text: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib.util
 import random
@@ -17,6 +16,7 @@ from ptopt.findings import Review
 from ptopt.review import review_change, review_files
 from ptopt.rules import rules
 from ptopt.rules.examples import as_file
+from ptopt.source.decode import parse_python
 from ptopt.source.project import NO_FACTS
 from ptopt.verify import apply_edits
 
@@ -78,7 +78,7 @@ def _no_rule_failed(review: Review) -> None:
 def _fixes_parse(review: Review, head: str) -> None:
     for finding in (*review.findings, *review.withheld):
         if finding.fix is not None:
-            ast.parse(apply_edits(head, finding.fix.edits))
+            parse_python("f.py", apply_edits(head, finding.fix.edits).encode("utf-8", "surrogatepass"))
 
 
 @SLOW

@@ -34,8 +34,8 @@ def _verified(code: str, text: str) -> Fix | None:
     rule = NoTwos()
     rule.text = text  # type: ignore[misc]
     file = SourceFile.parse("f.py", code.encode())
-    (problem, *_) = [p for n in file.index.of_type(ast.Constant) for p in rule.check(n, file)]
-    return verified(file, rule, problem)
+    problems = [p for n in file.index.of_type(ast.Constant) for p in rule.check(n, file)]
+    return verified(file, rule, problems[0], len(problems))
 
 
 def test_a_fix_that_mends_passes() -> None:
@@ -63,7 +63,7 @@ def test_a_declared_encoding_is_kept() -> None:
     rule = NoTwos()
     file = SourceFile.parse("f.py", "# -*- coding: latin-1 -*-\nname = 'é'; x = 2\n".encode("latin-1"))
     (problem,) = [p for n in file.index.of_type(ast.Constant) for p in rule.check(n, file)]
-    assert verified(file, rule, problem) is not None
+    assert verified(file, rule, problem, 1) is not None
 
 
 def test_edits_that_overlap_or_reach_beyond_are_refused() -> None:

@@ -76,9 +76,10 @@ class Rule:
         "lightning",
         "accelerate",
     )  # the file must mention one of these
-    triggers: ClassVar[tuple[str, ...]]  # the file's text must hold one of these
+    triggers: ClassVar[tuple[str, ...]] = ()  # ... and one of these words (see `Prefilter`)
     requires: ClassVar[tuple[str, ...]] = ()  # ... and one of these
     nodes: ClassVar[tuple[type[ast.AST], ...]]  # node types `check` is called with
+    calls: ClassVar[frozenset[str]] = frozenset()  # of the calls, only those whose name ends in one of these
     since: ClassVar[Mapping[str, str]] = {}  # package -> first version for which the advice holds
     until: ClassVar[Mapping[str, str]] = {}  # package -> first version for which it no longer does
     when_wrong: ClassVar[str]  # the condition under which a comment is wrong, in one clause
@@ -167,9 +168,14 @@ def is_literal(node: ast.expr | None, value: object) -> bool:
 
 def quote(file: SourceFile, node: ast.AST, limit: int = 60) -> str:
     """The node's code on one line and in a code span, for a message."""
-    text = " ".join(file.source(node).split())
+    text = re.sub(r"([(\[])\s*\n\s*|\s*\n\s*(?=[)\].])", r"\1", file.source(node))
+    text = " ".join(text.split())
     if len(text) > limit:
-        text = text[: limit - 1].rstrip() + "…"
+        tail = ""  # the end of a chain, such as `.item()`, is what the message is about
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            tail = text[text.rfind(f".{node.func.attr}(") :]
+        tail = tail if len(tail) <= limit // 3 else ""
+        text = text[: limit - 1 - len(tail)].rstrip() + "…" + tail
     return f"`{text}`"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,44 +27,57 @@ class Hit:
 
 
 class Prefilter:
-    """Picks the rules whose trigger words occur in a file, before the file is parsed.
+    """Picks the rules whose words occur in a file, before the file is parsed.
 
-    A word of punctuation is looked up in the text, any other by its identifiers in the file's vocabulary, which is a
-    fraction of the text. That may let a file through that the text would not: rules look closer anyway.
+    `loss` is found in any identifier that contains it; `.item()`, `max(` and `torch.load(` only as whole identifiers. Words
+    without a letter, such as ` @ `, are looked up in the text. A rule that only looks at calls needs the name of one.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        # The words that many rules share are looked up first.
-        self._rules = [
-            (rule, [words for words in (rule.libraries, rule.requires, rule.triggers) if words])
-            for rule in rules
-        ]
-        self._parts = {
-            word: tuple(part.encode() for part in _IDENTIFIER.findall(word))
+        self._rules = [(rule, _groups(rule)) for rule in rules]
+        self._identifiers = {
+            word: frozenset(part.encode() for part in _IDENTIFIER.findall(word))
             for _, groups in self._rules
             for words in groups
             for word in words
         }
+        self._libraries = frozenset(library for rule in rules for library in rule.libraries)
 
     def __call__(self, data: bytes) -> list[Rule]:
+        present = {library for library in self._libraries if library.encode() in data}
+        candidates = [(rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)]
+        if not candidates:
+            return []
         identifiers = frozenset(data.translate(_TO_WORDS).split())
-        vocabulary = b" ".join(identifiers)
-        seen: dict[str, bool] = {}
+        vocabulary = b" ".join(identifiers)  # a fraction of the text
+        seen: dict[tuple[str, ...], bool] = {}
+        wanted = []
+        for rule, groups in candidates:
+            for words in groups:
+                known = seen.get(words)
+                if known is None:
+                    known = seen[words] = any(
+                        self._holds(word, data, identifiers, vocabulary) for word in words
+                    )
+                if not known:
+                    break
+            else:
+                wanted.append(rule)
+        return wanted
 
-        def holds(word: str) -> bool:
-            known = seen.get(word)
-            if known is None:
-                parts = self._parts[word]
-                if not parts:
-                    known = word.encode() in data
-                elif word.startswith("."):  # a whole attribute name
-                    known = identifiers.issuperset(parts)
-                else:
-                    known = all(part in vocabulary for part in parts)
-                seen[word] = known
-            return known
+    def _holds(self, word: str, data: bytes, identifiers: frozenset[bytes], vocabulary: bytes) -> bool:
+        parts = self._identifiers[word]
+        if not parts:
+            return word.encode() in data
+        if word.isidentifier():
+            return word.encode() in vocabulary
+        return parts <= identifiers
 
-        return [rule for rule, groups in self._rules if all(any(map(holds, words)) for words in groups)]
+
+def _groups(rule: Rule) -> list[tuple[str, ...]]:
+    """Groups of words; the file must hold one of each. Those that many rules share come first."""
+    called = tuple(f"{name}(" for name in sorted(rule.calls)) if rule.nodes == (ast.Call,) else ()
+    return [words for words in (rule.requires, called, rule.triggers) if words]
 
 
 def applies(rule: Rule, facts: ProjectFacts) -> bool:
@@ -103,14 +117,19 @@ def run(
         if not applies(rule, file.facts):
             continue
         try:
-            hits += [
-                Hit(rule, problem)
-                for node in file.index.of_type(*rule.nodes)
-                for problem in rule.check(node, file)
-            ]
+            for node in _nodes(rule, file):
+                hits += [Hit(rule, problem) for problem in rule.check(node, file)]
         except Exception as error:
             if failed is None:
                 raise
             failed.append((rule, error))
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits
+
+
+def _nodes(rule: Rule, file: SourceFile) -> list[ast.AST]:
+    """The nodes that the rule wants to see."""
+    if not rule.calls:
+        return list(file.index.of_type(*rule.nodes))
+    calls: list[ast.AST] = [call for name in rule.calls for call in file.calls_named(name)]
+    return calls + list(file.index.of_type(*(cls for cls in rule.nodes if cls is not ast.Call)))

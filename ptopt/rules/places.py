@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ptopt.rules.base import Evidence
 from ptopt.source.context import Step
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FUNCTIONS
+from ptopt.source.index import FUNCTIONS, FunctionNode
+
+# Searches for a learning rate or a batch size, and made-up batches: a few steps before the training.
+_TRIAL = re.compile(
+    r"(lr|learning_?rate)_?find|find_(best_)?lr|range_test|(^|_)prob(e|ing)(_|$)|synthetic|dummy|auto_?batch|(find|scale)_batch",
+    re.I,
+)
+_BENCHMARK = re.compile(r"(^|[/_])bench(mark)?s?([/_.]|$)", re.I)
+_UPDATES = re.compile(r"optim|\.step\(|train(ing)?_step|Trainer|Lightning|accelerator|\.engine", re.I)
 
 
 def every_step(node: ast.AST, file: SourceFile) -> Step | None:
     """Proof that `node` runs on every training step of a file that uses an accelerator, else None."""
-    if not file.uses_accelerator:
-        return None
+    if not file.uses_accelerator or _BENCHMARK.search(file.path):
+        return None  # a benchmark waits for the GPU on purpose
     step = file.context.training_step(node)
     if step is None or step.full_batch or file.context.rare_guard(node, step.node) is not None:
         return None
-    return step
+    if _is_trial(node, file) or _is_trial(step.mark, file):
+        return None
+    only_gradients = isinstance(step.mark, ast.Call) and file.source(step.mark.func).endswith("backward")
+    return None if only_gradients and not file.once(_updates_weights) else step
+
+
+def _updates_weights(file: SourceFile) -> bool:
+    """Is there a sign of an optimizer? Attacks, attributions and influence scores backpropagate without one."""
+    return bool(_UPDATES.search(file.text))
+
+
+def _is_trial(node: ast.AST, file: SourceFile) -> bool:
+    """Does the node stand in a function or class that runs a few steps to try something out?"""
+    around: list[FunctionNode | ast.ClassDef | None] = [
+        file.index.function_of(node),
+        file.index.class_of(node),
+    ]
+    return any(scope is not None and bool(_TRIAL.search(getattr(scope, "name", ""))) for scope in around)
 
 
 def step_evidence(step: Step, file: SourceFile) -> tuple[Evidence, ...]:

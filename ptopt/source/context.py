@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from ptopt.source.calls import CallGraph
 from ptopt.source.imports import Imports
@@ -32,7 +33,7 @@ _EPOCH = re.compile(r"epoch", re.I)
 _RARE_NAME = re.compile(
     r"debug|verbose|(^|_)log|logging|print|rank|main_process|is_main|master|is_local|zero_process|coordinator"
     r"|profil|visual|plot|save|ckpt|checkpoint|(^|_)eval|(^|_)valid|(^|_)val($|_)|dry_?run|wandb|tensorboard|tb_|writer"
-    r"|display|first|should_|report|dump|summary|nan|isinf|isfinite|finite|diverg|early|patience|(^|_)best"
+    r"|display|first|should_|report|dump|summary|nan|isinf|isfinite|finite|invalid|overflow|diverg|early|patience|(^|_)best"
     r"|dist_avail|measure|timing|histogram|interval|every|frequency|freq$",
     re.I,
 )
@@ -117,8 +118,17 @@ class Context:
                 return call
         return None
 
+    @cached_property
+    def _trains_somewhere(self) -> bool:
+        """Is there anything in the file that makes a training step? Most files have none."""
+        return any(function.name in _STEP_NAMES for function in self._calls.functions) or any(
+            self.is_training_mark(call) for call in self._index.of_type(ast.Call)
+        )
+
     def training_step(self, node: ast.AST) -> Step | None:
         """Proof that `node` runs on each training step, or None. Guards are `rare_guard`'s business."""
+        if not self._trains_somewhere:
+            return None
         function = self._index.function_of(node)
         for loop in self._index.loops_of(node):
             mark = self.step_mark(loop)

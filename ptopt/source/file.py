@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any, TypeVar
 
 from ptopt.findings import Span
 from ptopt.source.calls import CallGraph
@@ -14,6 +16,8 @@ from ptopt.source.imports import Imports
 from ptopt.source.index import Index
 from ptopt.source.project import NO_FACTS, ProjectFacts
 from ptopt.source.values import Values
+
+T = TypeVar("T")
 
 
 class SourceFile:
@@ -25,6 +29,8 @@ class SourceFile:
         self.tree = parsed.tree
         self.facts = facts
         self.parsed = parsed
+        self._mentioned: dict[str, bool] = {}
+        self._computed: dict[Callable[[SourceFile], Any], Any] = {}
 
     @classmethod
     def parse(cls, path: str, data: bytes, facts: ProjectFacts = NO_FACTS) -> SourceFile:
@@ -50,6 +56,22 @@ class SourceFile:
     @cached_property
     def values(self) -> Values:
         return Values(self.index, self.imports, self.calls)
+
+    @cached_property
+    def _calls_by_name(self) -> dict[str, list[ast.Call]]:
+        table: dict[str, list[ast.Call]] = {}
+        aliases = {local: full.rpartition(".")[2] for local, full in self.imports.local_names().items()}
+        for call in self.index.of_type(ast.Call):
+            func = call.func
+            if isinstance(func, ast.Attribute):
+                table.setdefault(func.attr, []).append(call)
+            elif isinstance(func, ast.Name):
+                table.setdefault(aliases.get(func.id, func.id), []).append(call)
+        return table
+
+    def calls_named(self, name: str) -> list[ast.Call]:
+        """Calls of anything whose dotted name ends in `name`, as the library spells it, in source order."""
+        return self._calls_by_name.get(name, [])
 
     # -- text ------------------------------------------------------------------------------------------
 
@@ -103,6 +125,20 @@ class SourceFile:
         return self.parsed.head_lines is not None
 
     # -- the file as a whole ---------------------------------------------------------------------------
+
+    def once(self, compute: Callable[[SourceFile], T]) -> T:
+        """`compute(self)`, remembered: for tables that several rules read."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        known: T = self._computed[compute]
+        return known
+
+    def mentions(self, word: str) -> bool:
+        """Does the text hold `word`? Looked up once."""
+        known = self._mentioned.get(word)
+        if known is None:
+            known = self._mentioned[word] = word in self.text
+        return known
 
     @cached_property
     def uses_accelerator(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TypeVar, overload
 
 N = TypeVar("N", bound=ast.AST)
@@ -43,24 +44,32 @@ class Index:
         self._parent: dict[ast.AST, ast.AST] = {}
         self._nodes: defaultdict[type, list[ast.AST]] = defaultdict(list)
         parent, nodes, fields = self._parent, self._nodes, _FIELDS
+        names, constants = nodes[ast.Name], nodes[ast.Constant]
         stack: list[ast.AST] = [tree]
         while stack:
             node = stack.pop()
             cls = node.__class__
             nodes[cls].append(node)
-            children: list[ast.AST] = []
+            inner: list[ast.AST] = []
             for field in fields[cls]:
-                value = getattr(node, field, None)
-                if value.__class__ is list:
-                    children += value
-                elif value is not None:
-                    children.append(value)
-            if None in children:  # the key of `**rest` in a dictionary, a parameter without default
-                children = [child for child in children if child is not None]
-            for child in children:
-                parent[child] = node
-            children.reverse()
-            stack += children
+                child = getattr(node, field)
+                kind = child.__class__
+                if kind is list:
+                    for element in child:
+                        if element is not None:  # the key of `**rest` in a dictionary, a parameter without default
+                            parent[element] = node
+                            inner.append(element)
+                elif kind is ast.Name:  # these two are half of all nodes, and hold no others
+                    parent[child] = node
+                    names.append(child)
+                elif kind is ast.Constant:
+                    parent[child] = node
+                    constants.append(child)
+                elif child is not None:
+                    parent[child] = node
+                    inner.append(child)
+            inner.reverse()
+            stack += inner
 
     @overload
     def of_type(self, a: type[N], /) -> Iterator[N]: ...
@@ -94,10 +103,32 @@ class Index:
 
     def function_of(self, node: ast.AST) -> FunctionNode | None:
         """The function in whose body `node` runs. A decorator or a default runs outside of its function."""
+        line = getattr(node, "lineno", 0)
+        known = self._functions_by_line.get(line, node) if line else node
+        if known is not node:
+            return known  # type: ignore[return-value]
         for ancestor, child in self.ancestors(node):
             if isinstance(ancestor, FUNCTIONS) and child in ancestor.body:
                 return ancestor
         return None
+
+    @cached_property
+    def _functions_by_line(self) -> dict[int, ast.AST | None]:
+        """Line -> the function whose body it belongs to. Lines that a header shares with a body are left out."""
+        table: dict[int, ast.AST | None] = dict.fromkeys(range(1, self._last_line + 1))
+        for function in sorted(self.of_type(*FUNCTIONS), key=lambda f: (f.lineno, -(f.end_lineno or 0))):
+            start, end = function.body[0].lineno, function.end_lineno or function.lineno
+            header = [function.lineno, *(getattr(n, "end_lineno", 0) for n in _header(function))]
+            if max(header) < start:
+                table.update(dict.fromkeys(range(start, end + 1), function))
+            else:
+                for line in range(function.lineno, end + 1):
+                    table.pop(line, None)
+        return table
+
+    @property
+    def _last_line(self) -> int:
+        return max((stmt.end_lineno or 0 for stmt in self.tree.body), default=0)
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         """The class that `node` stands in, if only functions stand between."""
@@ -135,6 +166,13 @@ class Index:
         names = [node.name] if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else []
         names += [a.name for a, _ in self.ancestors(node) if isinstance(a, (*FUNCTIONS, ast.ClassDef))]
         return ".".join(reversed(names))
+
+
+def _header(function: FunctionNode) -> Iterator[ast.AST]:
+    """The parts of a function that are evaluated where it is defined, decorators left out."""
+    args = function.args
+    yield from [*args.posonlyargs, *args.args, *args.kwonlyargs, *args.defaults]
+    yield from [part for part in (args.vararg, args.kwarg, *args.kw_defaults, function.returns) if part is not None]
 
 
 def children_of(node: ast.AST) -> list[ast.AST]:

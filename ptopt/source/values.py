@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ptopt.source.calls import CallGraph
@@ -104,50 +105,38 @@ class Values:
         """Every binding of the file, by function and name."""
         index = self._index
         tables: dict[FunctionNode | None, dict[str, list[Binding]]] = {}
-
-        def add(function: FunctionNode | None, name: str, binding: Binding) -> None:
-            tables.setdefault(function, {}).setdefault(name, []).append(binding)
-
-        def bind(
-            target: ast.expr, kind: str, value: ast.expr | None, node: ast.AST, path: tuple[int, ...] = ()
-        ) -> None:
-            if isinstance(target, ast.Name):
-                binding = Binding(target.lineno, target.col_offset, kind, value, node, path)
-                add(index.function_of(node), target.id, binding)
-            elif isinstance(target, ast.Starred):
-                bind(target.value, "opaque", None, node)
-            elif isinstance(target, (ast.Tuple, ast.List)):
-                pairs = value.elts if isinstance(value, (ast.Tuple, ast.List)) and kind == "assign" else None
-                for i, element in enumerate(target.elts):
-                    if pairs is not None and len(pairs) == len(target.elts):
-                        bind(element, "assign", pairs[i], node)
-                    else:
-                        bind(element, "unpack" if kind == "assign" else kind, value, node, (*path, i))
-
         for function in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef):
             args = function.args
+            table = tables.setdefault(function, {})
             for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
-                parameter = Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)
-                add(function, arg.arg, parameter)
-        for assign in index.of_type(ast.Assign):
-            if not isinstance(index.parent(assign), ast.ClassDef):
-                for target in assign.targets:
-                    bind(target, "assign", assign.value, assign)
-        for single in index.of_type(ast.AnnAssign, ast.NamedExpr):
-            if not isinstance(index.parent(single), ast.ClassDef):
-                bind(single.target, "assign", single.value, single)
-        for augmented in index.of_type(ast.AugAssign):
-            bind(augmented.target, "augment", augmented.value, augmented)
-        for loop in index.of_type(ast.For, ast.AsyncFor, ast.comprehension):
-            bind(loop.target, "item", loop.iter, loop)
-        for block in index.of_type(ast.With, ast.AsyncWith):
-            for item in block.items:
-                if item.optional_vars is not None:
-                    bind(item.optional_vars, "opaque", None, block)
+                table[arg.arg] = [Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)]
+        for node, target, kind, value in self._targets():
+            table = tables.setdefault(index.function_of(node), {})
+            for name, binding in _bound(target, kind, value, node):
+                table.setdefault(name, []).append(binding)
         for table in tables.values():
             for found in table.values():
                 found.sort(key=lambda b: (b.line, b.column))
         return tables
+
+    def _targets(self) -> Iterator[tuple[ast.AST, ast.expr, str, ast.expr | None]]:
+        """(node that binds, target, kind of binding, value) of the whole file; class attributes left out."""
+        index = self._index
+        for assign in index.of_type(ast.Assign):
+            if not isinstance(index.parent(assign), ast.ClassDef):
+                for target in assign.targets:
+                    yield assign, target, "assign", assign.value
+        for single in index.of_type(ast.AnnAssign, ast.NamedExpr):
+            if not isinstance(index.parent(single), ast.ClassDef):
+                yield single, single.target, "assign", single.value
+        for augmented in index.of_type(ast.AugAssign):
+            yield augmented, augmented.target, "augment", augmented.value
+        for loop in index.of_type(ast.For, ast.AsyncFor, ast.comprehension):
+            yield loop, loop.target, "item", loop.iter
+        for block in index.of_type(ast.With, ast.AsyncWith):
+            for item in block.items:
+                if item.optional_vars is not None:
+                    yield block, item.optional_vars, "opaque", None
 
     def attribute(self, cls: ast.ClassDef, name: str) -> ast.expr | None:
         """The expression assigned to `self.name`, first in `__init__`, else anywhere in the class."""
@@ -521,6 +510,23 @@ class Values:
     def _graph_of_args(self, call: ast.Call) -> bool | None:
         graphs = [v.graph for v in map(self.of, call.args) if v.kind in ("tensor", "tensors", "")]
         return True if True in graphs else False if graphs and all(g is False for g in graphs) else None
+
+
+def _bound(
+    target: ast.expr, kind: str, value: ast.expr | None, node: ast.AST, path: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Binding]]:
+    """The names that a target binds, with what they get."""
+    if isinstance(target, ast.Name):
+        yield target.id, Binding(target.lineno, target.col_offset, kind, value, node, path)
+    elif isinstance(target, ast.Starred):
+        yield from _bound(target.value, "opaque", None, node)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        pairs = value.elts if isinstance(value, (ast.Tuple, ast.List)) and kind == "assign" else []
+        for i, element in enumerate(target.elts):
+            if len(pairs) == len(target.elts):
+                yield from _bound(element, "assign", pairs[i], node)
+            else:
+                yield from _bound(element, "unpack" if kind == "assign" else kind, value, node, (*path, i))
 
 
 def is_loss_name(name: str) -> bool:

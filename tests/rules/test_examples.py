@@ -41,7 +41,8 @@ def test_fix_gives_the_stated_code(rule: Rule, case: Invalid) -> None:
     text = as_file(case.code)
     file = SourceFile.parse("example.py", text.encode())
     problems = _hits(rule, text)
-    fixes = [fix for p in problems if (fix := verified(file, rule, p)) is not None]
+    before = len(run(file, [rule]))
+    fixes = [fix for p in problems if (fix := verified(file, rule, p, before)) is not None]
     if case.fixed is None:
         assert fixes == []
         return

@@ -14,12 +14,17 @@ _DEFAULT_SCALE = re.compile(
 )
 
 
-def fused_call(scores: Scores, mixed: Mixed, file: SourceFile) -> str:
+def fused_call(scores: Scores, mixed: Mixed, rank: int | None, file: SourceFile) -> str:
+    """The call as text. Three dimensions get one more, for no fused kernel takes them as they are."""
     parts = [
         _short(file.source(scores.query)),
         _short(file.source(scores.key)),
         _short(file.source(mixed.value)),
     ]
+    if scores.transposed:
+        parts[1] = f"{_grouped(parts[1])}.transpose(-2, -1)"
+    if rank == 3:
+        parts = [f"{_grouped(part)}.unsqueeze(0)" for part in parts]
     parts += _mask_arguments(scores, file)
     if scores.scales:
         factors = [(_short(file.source(f)), divides) for f, divides in scores.scales]
@@ -38,7 +43,8 @@ def fused_call(scores: Scores, mixed: Mixed, file: SourceFile) -> str:
         parts.append(f"dropout_p={_dropout(mixed.dropout, file)}")
     names = {origin: local for local, origin in file.imports.local_names().items()}
     prefix = names.get("torch.nn.functional") or f"{names.get('torch', 'torch')}.nn.functional"
-    return f"{prefix}.scaled_dot_product_attention({', '.join(parts)})"
+    ending = ".squeeze(0)" if rank == 3 else ""
+    return f"{prefix}.scaled_dot_product_attention({', '.join(parts)}){ending}"
 
 
 def _short(text: str) -> str:

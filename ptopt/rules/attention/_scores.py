@@ -26,6 +26,7 @@ class Scores:
     masks: list[tuple[str, ast.expr]] = field(default_factory=list)  # "drop" | "keep" | "add" | "subtract"
     reshaped: bool = False
     einsum: bool = False
+    transposed: bool = False  # `key` already stands as the product needs it, heads by length last
 
 
 def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
@@ -42,7 +43,7 @@ def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
         isinstance(func, ast.Attribute)
         and _is_self(func)
         and len(call.args) == 1
-        and "nn.Softmax(" in file.text
+        and file.mentions("nn.Softmax(")
     ):
         cls = file.index.class_of(call)
         made = file.values.attribute(cls, func.attr) if cls is not None else None
@@ -181,7 +182,7 @@ def _scores(
         if re.search(
             r"permute\(0, ?2, ?3, ?1\)|transpose\(-|transpose\(-2|permute\(0, ?2, ?1\)|-> ?b h d n|\.mT", text
         ):
-            return Scores(expr, query, right, scales)
+            return Scores(expr, query, right, scales, transposed=True)
     return None
 
 
@@ -248,6 +249,8 @@ def _trace_operator(expr: ast.BinOp, file: SourceFile, depth: int) -> Scores | N
 def _method(scores: Scores, name: str, args: list[ast.expr]) -> bool:
     base = name.rstrip("_")
     if base == "masked_fill":
+        if len(args) > 1 and isinstance(args[1], ast.Constant) and isinstance(args[1].value, (int, float)):
+            return False  # no mask: masks are filled with large negative numbers
         scores.masks.append(("drop", args[0]))
     elif base in ("mul", "div", "add", "sub"):
         ops: dict[str, ast.operator] = {

@@ -6,17 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.rules.attention._fused_call import fused_call
+from ptopt.rules.attention._rank import rank_of
+from ptopt.rules.attention._replacement import fix_for, statement_around
 from ptopt.rules.attention._scores import Scores, softmax_argument, trace
 from ptopt.rules.attention._weights import Mixed, follow
 from ptopt.rules.base import (
     Benchmark,
-    Edit,
     Evidence,
-    Fix,
     Invalid,
     Problem,
     Rule,
-    Safety,
     Severity,
     SourceFile,
     Span,
@@ -31,6 +30,7 @@ _SECOND_ORDER = re.compile(r"create_graph|jvp|\.onnx|hessian")
 _GIVES_WEIGHTS = re.compile(
     r"output_att|return_att|need_weights|return_weights|get_att\w*map|save_att|attn_map|store_att", re.I
 )
+_MOST_LINES = 25  # what is spread over more does other things too
 _BIAS = re.compile(r"rel|pos|bias|alibi", re.I)
 
 
@@ -82,6 +82,20 @@ class AttentionByHand(Rule):
     when_wrong = "gradients of gradients or the weights themselves are needed, or sequences are always short"
 
     VALID = (
+        """
+        def forward(self, q, k, v, near, far):
+            scores = q @ k.transpose(-2, -1)
+            mask = near[:, :, None] * near[:, None, :]
+            scores = scores.masked_fill(~mask, float("-inf"))
+            mask = far[:, :, None] >= far[:, None, :]
+            scores = scores.masked_fill(~mask, float("-inf"))
+            return scores.softmax(dim=-1) @ v
+        """,
+        """
+        def forward(self, q, k, v, mask):
+            scores = (q @ k.transpose(-2, -1)).masked_fill(mask, 0)
+            return scores.softmax(dim=-1) @ v
+        """,
         """
         def forward(self, q, k, v):
             if self.flash:
@@ -165,6 +179,42 @@ class AttentionByHand(Rule):
                 return torch.einsum("b h i j, b h j d -> b h i d", attn, v)
             """
         ),
+        Invalid(
+            """
+            class SingleHead(nn.Module):
+                def __init__(self, width):
+                    super().__init__()
+                    self.query = nn.Linear(width, width)
+
+                def forward(self, x, k, v):
+                    q = self.query(x)
+                    attn = q @ k.transpose(-2, -1)  # !
+                    attn = attn.softmax(dim=-1)
+                    return attn @ v
+            """,
+            """
+            class SingleHead(nn.Module):
+                def __init__(self, width):
+                    super().__init__()
+                    self.query = nn.Linear(width, width)
+
+                def forward(self, x, k, v):
+                    q = self.query(x)
+                    return F.scaled_dot_product_attention(q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), scale=1.0).squeeze(0)
+            """,
+        ),
+        Invalid(
+            """
+            def attention(q, k, v):
+                scores = torch.bmm(q, k.transpose(1, 2)) * self.scale  # !
+                scores = F.softmax(scores, dim=2)
+                return torch.bmm(scores, v)
+            """,
+            """
+            def attention(q, k, v):
+                return F.scaled_dot_product_attention(q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), scale=self.scale).squeeze(0)
+            """,
+        ),
     )
     BENCHMARK = Benchmark(
         setup="q, k, v = (torch.randn(1, 4, 512, 64) for _ in range(3))",
@@ -177,7 +227,7 @@ class AttentionByHand(Rule):
         if not isinstance(node, ast.Call):
             return
         argument = softmax_argument(node, file)
-        function = file.index.function_of(node)
+        function = file.index.function_of(node) if argument is not None else None
         if argument is None or function is None:
             return
         scores = trace(argument, file)
@@ -189,8 +239,11 @@ class AttentionByHand(Rule):
             or _SECOND_ORDER.search(file.text)
         ):
             return
-        call = fused_call(scores, mixed, file)
         first, last = scores.product.lineno, mixed.product.end_lineno or mixed.product.lineno
+        if abs(last - first) > _MOST_LINES or _rebound(scores, mixed, file):
+            return
+        rank = rank_of(scores, file)
+        call = fused_call(scores, mixed, rank, file)
         lines = f"lines {first} to {last}" if first != last else f"line {first}"
         after = f", times `{file.source(mixed.gate)}`," if mixed.gate is not None else ""
         kinds = {kind in ("drop", "keep") for kind, _ in scores.masks}
@@ -200,15 +253,15 @@ class AttentionByHand(Rule):
             after += " (`attn_mask=None` where there is no mask)"
         yield Problem(
             node,
-            f"The attention of {lines} writes its whole matrix of weights to memory, reads it back, and keeps it for "
-            f"backward. `{call}`{after} computes the same in one fused kernel that never holds it.",
-            _confidence(scores, mixed, function, file),
+            f"The attention of {lines} writes its whole matrix of weights to memory and reads it back; training keeps "
+            f"it for backward. `{call}`{after} computes the same in one fused kernel that never holds it.",
+            _confidence(scores, mixed, function, file) if rank in (None, 3, 4) else 0.5,
             (
                 Evidence(scores.product.lineno, "scores"),
                 Evidence(node.lineno, "softmax"),
                 Evidence(mixed.product.lineno, "weights times values"),
             ),
-            _fix(scores, mixed, node, call, file),
+            fix_for(scores, mixed, node, call, file),
             span=Span(min(first, last), max(first, last)),
         )
 
@@ -240,6 +293,19 @@ def _mentions(text: str) -> int:
     return sum(lowered.count(word) for word in _FUSED)
 
 
+def _rebound(scores: Scores, mixed: Mixed, file: SourceFile) -> bool:
+    """Does a name in the masks or factors mean something else by the time the call would stand there?"""
+    parts = [mask for _, mask in scores.masks] + [factor for factor, _ in scores.scales]
+    end = mixed.product.lineno
+    return any(
+        part.lineno < binding.line <= end
+        for part in parts
+        for name in ast.walk(part)
+        if isinstance(name, ast.Name)
+        for binding in file.values.bindings(file.index.function_of(name), name.id)
+    )
+
+
 def _is_conditional(mask: ast.expr, product: ast.expr, file: SourceFile) -> bool:
     """Is the mask applied under an `if` that the product does not stand in?"""
     branches = (a for a, _ in file.index.ancestors(mask) if isinstance(a, ast.If))
@@ -266,7 +332,7 @@ def _confidence(scores: Scores, mixed: Mixed, function: ast.AST, file: SourceFil
 
 def _returned(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
     """Does the function give the scores to its caller beside the output?"""
-    statement = _statement(scores.product, file)
+    statement = statement_around(scores.product, file)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     return isinstance(target, ast.Name) and any(
         isinstance(x, ast.Name) and x.id == target.id
@@ -274,59 +340,3 @@ def _returned(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
         if isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple)
         for x in ast.walk(n.value)
     )
-
-
-def _fix(scores: Scores, mixed: Mixed, softmax: ast.Call, call: str, file: SourceFile) -> Fix | None:
-    """One call in the place of neighbouring statements that do nothing else."""
-    statements = [_statement(n, file) for n in (scores.product, softmax, mixed.product)]
-    first, _, last = statements
-    if first is None or last is None:
-        return None
-    block = getattr(file.index.parent(last), "body", None)
-    named = file.imports.imports("torch.nn.functional") or "torch" in file.imports.local_names()
-    simple = named and mixed.gate is None and not scores.reshaped and not scores.einsum and "~" not in call
-    if not simple or not isinstance(block, list) or first not in block or last not in block or first is last:
-        return None
-    between = block[block.index(first) : block.index(last)]
-    if not all(isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name) for s in between):
-        return None
-    if (
-        len({s.targets[0].id for s in between}) > 2
-        or len(between) > 4
-        or b"#" in file.data[file.bounds(first)[0] : file.bounds(last)[0]]
-    ):
-        return None
-    if any(k not in ("drop", "keep") for k, _ in scores.masks) or not all(
-        _in_chain(s, scores, mixed, softmax, file) for s in between
-    ):
-        return None
-    start = file.bounds(first)[0]
-    out, end = file.bounds(mixed.product)
-    before = file.data[max(0, out - 2) : out]
-    if before[-1:] == b"(" and file.data[end : end + 1] == b")" and before[:1].isspace():
-        out, end = out - 1, end + 1  # `(att @ v).transpose(1, 2)`: a call needs no parentheses
-    prefix = file.data[file.bounds(last)[0] : out].decode("utf-8", "surrogatepass")
-    return Fix(
-        Safety.UNSAFE,
-        (Edit(start, end, f"{prefix}{call}"),),
-        "results agree up to rounding, and no row is masked out completely",
-    )
-
-
-def _in_chain(
-    statement: ast.Assign, scores: Scores, mixed: Mixed, softmax: ast.Call, file: SourceFile
-) -> bool:
-    """Does the statement take part in the attention, and in nothing else?"""
-    if any(file.index.within(n, statement) for n in (scores.product, softmax)):
-        return True
-    if mixed.dropout is not None and file.index.within(mixed.dropout, statement):
-        return True
-    parts = [mask for _, mask in scores.masks] + [factor for factor, _ in scores.scales]
-    return any(file.index.within(part, statement) for part in parts)
-
-
-def _statement(node: ast.AST, file: SourceFile) -> ast.stmt | None:
-    for ancestor, _ in file.index.ancestors(node):
-        if isinstance(ancestor, ast.stmt):
-            return ancestor
-    return None

@@ -52,6 +52,7 @@ class EagerAttention(Rule):
     triggers = ('attn_implementation="eager"', "attn_implementation='eager'", "attn_implementation =")
     requires = ("from_pretrained",)
     nodes = (ast.Call,)
+    calls = frozenset({"from_pretrained"})
     since: ClassVar[Mapping[str, str]] = {"transformers": "4.36"}
     when_wrong = "attention weights are read, or the model is only right with eager attention"
 

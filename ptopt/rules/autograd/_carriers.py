@@ -46,6 +46,18 @@ def backpropagated(function: FunctionNode | None, file: SourceFile) -> set[str]:
     return found
 
 
+def with_gradient(name: str, function: FunctionNode | None, file: SourceFile) -> bool:
+    """`torch.autograd.backward(name, gradient)` or `name.backward(gradient)`: the name is no scalar loss."""
+    for call in file.calls.calls_in(function):
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "backward"):
+            continue
+        receiver = path_of(call.func.value) == name and bool(call.args)
+        first = len(call.args) > 1 and path_of(call.args[0]) == name
+        if receiver or (first and file.imports.qualified(call.func) == "torch.autograd.backward"):
+            return True
+    return False
+
+
 def outlives(path: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
     """Is what `path` names made before the step, so that it is still there in the next one?"""
     if path.startswith("self."):

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from ptopt.rules.base import SourceFile, is_literal
 from ptopt.source.index import FunctionNode, own_nodes
@@ -50,15 +49,9 @@ class Networks:
     frozen: frozenset[str]  # all their parameters are made to need no gradient
 
 
-_CACHE: WeakKeyDictionary[SourceFile, Networks] = WeakKeyDictionary()
-
-
 def networks(file: SourceFile) -> Networks:
     """The networks of the file; collected once."""
-    found = _CACHE.get(file)
-    if found is None:
-        found = _CACHE[file] = _collect(file)
-    return found
+    return file.once(_collect)
 
 
 def _collect(file: SourceFile) -> Networks:
@@ -156,10 +149,26 @@ def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:
     if isinstance(func, ast.Name):
         binding = file.values.binding_of(func)
         if binding is not None and binding.kind == "parameter":
-            return binding.value is not None and "Callable" in file.source(binding.value)
-    pattern = rf"(?<![\w.]){re.escape(path)}[ \t]*(?::[^\n=]*)?=[ \t]*([\w.]{{1,200}})"
-    made = re.findall(pattern, file.text)
-    return any(_SELF_CONTAINED.search(maker) and not _PRETRAINED.search(maker) for maker in made)
+            annotation = file.source(binding.value) if binding.value is not None else ""
+            return "Callable" in annotation or bool(_SELF_CONTAINED.search(annotation))
+    makers = file.once(_makers).get(path, ())
+    return any(_SELF_CONTAINED.search(maker) and not _PRETRAINED.search(maker) for maker in makers)
+
+
+def _makers(file: SourceFile) -> dict[str, list[str]]:
+    """Dotted name -> what is assigned to it, as far as that is a dotted name or a call of one."""
+    table: dict[str, list[str]] = {}
+    for assign in file.index.of_type(ast.Assign, ast.AnnAssign):
+        value = assign.value.func if isinstance(assign.value, ast.Call) else assign.value
+        maker = path_of(value) if value is not None else ""
+        given = file.values.binding_of(value) if isinstance(value, ast.Name) else None
+        if given is not None and given.kind == "parameter" and given.value is not None:
+            maker = path_of(given.value)  # `self.model = model`, of which the annotation tells the class
+        for target in assign.targets if isinstance(assign, ast.Assign) else [assign.target]:
+            path = path_of(target)
+            if path and maker:
+                table.setdefault(path, []).append(maker)
+    return table
 
 
 # -- what becomes of a result ------------------------------------------------------------------------------

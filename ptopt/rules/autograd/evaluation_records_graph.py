@@ -12,7 +12,7 @@ from ptopt.rules.autograd._evaluates import (
     wanted_elsewhere,
     worth_a_look,
 )
-from ptopt.rules.autograd._models import network_of, networks
+from ptopt.rules.autograd._models import network_of, networks, path_of
 from ptopt.rules.autograd._no_grad import decorate, wrap
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 
@@ -76,6 +76,20 @@ class EvaluationRecordsGraph(Rule):
     )
 
     VALID = (
+        """
+        class Extractor:
+            @cached_property
+            def dimension(self) -> int:
+                return self.model(torch.rand(1, 16000).to(self.device)).shape[-1]
+        """,
+        """
+        class Backend:
+            def __init__(self, model: Pipeline):
+                self.embedding_model = model
+
+            def embed(self, documents) -> np.ndarray:
+                return np.stack([torch.stack(x).numpy() for x in self.embedding_model(documents)])
+        """,
         """
         @torch.no_grad()
         def validate(model, loader, device):
@@ -252,6 +266,8 @@ class EvaluationRecordsGraph(Rule):
         function = node if isinstance(node, ast.FunctionDef) else None
         if function is not None and function.name in ("forward", "__init__", "training_step"):
             return
+        if function is not None and any(path_of(d).endswith("property") for d in function.decorator_list):
+            return  # a size or the like, found out once
         if not file.imports.imports("torch") or not worth_a_look(function, file):
             return
         calls = [

@@ -13,6 +13,7 @@ from ptopt.rules.autograd._carriers import (
     outlives,
     reduced_to_loss,
     returns,
+    with_gradient,
 )
 from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
@@ -71,9 +72,16 @@ class MetricKeepsGraph(Rule):
     triggers = ("+=", ".append(", "metrics[", "logs[", "log[", "stats[")
     requires = ("loss",)
     nodes = (ast.AugAssign, ast.Call, ast.Assign)
+    calls = frozenset({"append"})
     when_wrong = "the sum or the list is backpropagated later"
 
     VALID = (
+        """
+        for x, gradient in zip(shards, gradients):
+            output = block(x)
+            outputs.append(output)
+            torch.autograd.backward(output, gradient)
+        """,
         """
         for x, y in loader:
             loss = F.cross_entropy(model(x), y)
@@ -214,6 +222,8 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
     if step is None or file.context.grad_off(node):
         return
     function = file.index.function_of(node)
+    if with_gradient(carrier.id, function, file):
+        return  # a forward that is done again to backpropagate a given gradient: no loss
     trained = backpropagated(function, file)
     returned = isinstance(step.node, FUNCTIONS) and step.node is function and returns(function, carrier.id)
     if carrier.id not in trained and not (returned and step.mark is step.node):

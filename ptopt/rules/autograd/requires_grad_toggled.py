@@ -51,7 +51,7 @@ class RequiresGradToggled(Rule):
     family = "autograd"
     severity = Severity.MEDIUM
     triggers = ("requires_grad",)
-    requires = ("parameters()",)
+    requires = ("parameters",)
     nodes = (ast.For,)
     when_wrong = "the pass in between must record a graph for something other than the parameters"
 

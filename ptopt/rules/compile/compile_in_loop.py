@@ -48,6 +48,7 @@ class CompileInLoop(Rule):
     family = "compile"
     triggers = ("torch.compile(", "compile(")
     nodes = (ast.Call,)
+    calls = frozenset({"compile"})
     when_wrong = "the code around the call runs once"
 
     VALID = (

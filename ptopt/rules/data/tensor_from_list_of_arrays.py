@@ -56,9 +56,9 @@ class TensorFromListOfArrays(Rule):
     id = "PTO306"
     name = "tensor-from-list-of-arrays"
     family = "data"
-    triggers = ("tensor(", "Tensor(")
     requires = ("numpy", "cv2", "librosa", "PIL")
     nodes = (ast.Call,)
+    calls = frozenset({"tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor"})
     when_wrong = "the list holds a few numbers only"
     BENCHMARK = Benchmark(
         setup=(

@@ -79,6 +79,7 @@ class CacheClearedEveryStep(Rule):
     severity = Severity.HIGH
     triggers = ("empty_cache", "gc.collect", "collect()")
     nodes = (ast.Call,)
+    calls = frozenset({"empty_cache", "collect"})
     when_wrong = "phases of very different memory use alternate, or another process needs the memory"
     BENCHMARK = Benchmark(
         setup="""

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.places import every_step, step_evidence, step_words
+
+_STATE = re.compile(
+    r"state|model|net|optim|ckpt|checkpoint|weight|param|ema|policy|agent|actor|critic|generator|encoder|decoder|^self$",
+    re.I,
+)
 
 
 class SynchronousSaveEveryStep(Rule):
@@ -54,6 +60,14 @@ class SynchronousSaveEveryStep(Rule):
     when_wrong = "one iteration of the loop is long enough to be worth a checkpoint"
 
     VALID = (
+        """
+        for batch in loader:
+            codes = codec(batch.cuda())
+            loss = criterion(codes)
+            loss.backward()
+            optimizer.step()
+            torch.save(codes.cpu(), f"{folder}/{batch.name}.pt")
+        """,
         """
         for step, batch in enumerate(loader):
             model(batch.cuda()).loss.backward()
@@ -114,6 +128,8 @@ class SynchronousSaveEveryStep(Rule):
         hub = isinstance(func, ast.Attribute) and func.attr == "save_pretrained"
         if not hub and file.imports.qualified(func) != "torch.save":
             return
+        if not hub and not (node.args and _STATE.search(file.source(node.args[0]))):
+            return  # results, not weights
         step = every_step(node, file)
         if step is None:
             return

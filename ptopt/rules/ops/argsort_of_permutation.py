@@ -47,8 +47,8 @@ class ArgsortOfPermutation(Rule):
     name = "argsort-of-permutation"
     family = "ops"
     severity = Severity.LOW
-    triggers = ("sort(",)
     nodes = (ast.Call,)
+    calls = frozenset({"argsort", "sort"})
     when_wrong = "the permutation is short"
 
     VALID = (

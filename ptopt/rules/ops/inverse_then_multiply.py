@@ -50,6 +50,7 @@ class InverseThenMultiply(Rule):
     severity = Severity.LOW
     triggers = ("inverse(", "inv(")
     nodes = (ast.BinOp, ast.Call)
+    calls = frozenset({"matmul", "mm", "bmm"})
     when_wrong = "the matrices are 4 x 4 or smaller"
 
     VALID = (

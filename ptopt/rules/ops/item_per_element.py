@@ -64,6 +64,7 @@ class ItemPerElement(Rule):
     severity = Severity.MEDIUM
     triggers = (".item()", "int(", "float(")
     nodes = (ast.Call,)
+    calls = frozenset({"item", "int", "float"})
     when_wrong = "what is looped over is a short list of separate tensors"
 
     VALID = (

@@ -70,6 +70,7 @@ class LinearBiasBeforeBatchnorm(Rule):
     severity = Severity.LOW
     triggers = ("BatchNorm", "batch_norm", "batchnorm")
     nodes = (ast.Call,)
+    calls = frozenset(_BIASED)
     when_wrong = "existing checkpoints hold the bias"
 
     VALID = (

@@ -47,6 +47,7 @@ class LogOfSoftmax(Rule):
     triggers = ("softmax",)
     requires = ("log(",)
     nodes = (ast.Call,)
+    calls = frozenset({"log"})
     when_wrong = "the constant before the logarithm is part of the method"
 
     VALID = (

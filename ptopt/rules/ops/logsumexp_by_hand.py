@@ -57,6 +57,7 @@ class LogsumexpByHand(Rule):
     triggers = ("exp(",)
     requires = ("log(",)
     nodes = (ast.Call,)
+    calls = frozenset({"log"})
     when_wrong = "the maximum was already subtracted"
 
     VALID = (

@@ -44,6 +44,7 @@ class MaskedSelectExpanded(Rule):
     severity = Severity.LOW
     triggers = ("masked_select(", ".expand(", ".expand_as(")
     nodes = (ast.Call, ast.Subscript)
+    calls = frozenset({"masked_select"})
     when_wrong = "the mask differs within a row"
 
     VALID = (

@@ -61,8 +61,8 @@ class ModuleBuiltInForward(Rule):
     name = "module-built-in-forward"
     family = "ops"
     severity = Severity.HIGH
-    triggers = tuple(f"{name}(" for name in sorted(_WEIGHTS | _FILTERS))
     nodes = (ast.Call,)
+    calls = frozenset(_WEIGHTS) | frozenset(_FILTERS)
     when_wrong = "the weights are meant to be new on each call"
 
     VALID = (

@@ -57,6 +57,7 @@ class OneHotMatmul(Rule):
     severity = Severity.MEDIUM
     triggers = ("one_hot(",)
     nodes = (ast.Call,)
+    calls = frozenset({"one_hot"})
     when_wrong = "the code runs on an accelerator without a fast gather, such as a TPU"
 
     VALID = (

@@ -55,6 +55,7 @@ class ProductThenSum(Rule):
     triggers = ("sum(",)
     requires = ("Parameter(",)
     nodes = (ast.Call,)
+    calls = frozenset({"sum"})
     when_wrong = "`x` has a few rows only"
 
     VALID = (

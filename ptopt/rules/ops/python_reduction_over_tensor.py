@@ -62,6 +62,7 @@ class PythonReductionOverTensor(Rule):
     severity = Severity.MEDIUM
     triggers = ("sum(", "max(", "min(", "sorted(", "any(", "all(")
     nodes = (ast.Call,)
+    calls = frozenset(_INSTEAD)
     when_wrong = "the tensor has a handful of elements, lies on the CPU, and the code does not run often"
 
     VALID = (

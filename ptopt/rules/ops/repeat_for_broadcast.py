@@ -61,6 +61,7 @@ class RepeatForBroadcast(Rule):
     triggers = (".repeat(",)
     requires = ("unsqueeze(", "None")
     nodes = (ast.Call,)
+    calls = frozenset({"repeat"})
     when_wrong = "the copy is written to later"
 
     VALID = (

@@ -61,6 +61,7 @@ class SyncInRepeatInterleave(Rule):
     severity = Severity.MEDIUM
     triggers = ("repeat_interleave(",)
     nodes = (ast.Call,)
+    calls = frozenset({"repeat_interleave"})
     when_wrong = "the tensors live on the CPU"
 
     VALID = (

@@ -55,7 +55,7 @@ class OptimizerBuiltInLoop(Rule):
     name = "optimizer-built-in-loop"
     family = "optim"
     severity = Severity.MEDIUM
-    triggers = ("optim", "lr_scheduler", "LPIPS", "Loss(")
+    triggers = ("optim", "lr_scheduler", "LPIPS", "Loss")
     requires = ("backward", ".step(")
     nodes = (ast.Call,)
     when_wrong = "each iteration trains another set of parameters"

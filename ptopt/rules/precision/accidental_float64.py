@@ -76,6 +76,7 @@ class AccidentalFloat64(Rule):
     triggers = ("from_numpy", "torch.tensor(", "as_tensor")
     requires = ("np.", "numpy.")
     nodes = (ast.Call,)
+    calls = frozenset({"from_numpy", "tensor", "as_tensor"})
     when_wrong = "the extra digits of float64 are wanted"
 
     VALID = (

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ptopt.rules.base import SourceFile, method_call
 
 TO_HOST = ("cpu", "numpy", "tolist")
+_REPORTING = re.compile(
+    r"^(append|extend|update|add|print|info|debug|record\w*|log\w*|add_scalars?|set_postfix|set_description|write|meter|put)$"
+)
+_METRIC = re.compile(
+    r"loss|acc|metric|correct|score|reward|grad_?norm|perplexity|ppl|error|iou|psnr|avg|mean|total|running|stat|log",
+    re.I,
+)
 
 
 def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
@@ -42,3 +50,53 @@ def tensor_of_copy(node: ast.AST, file: SourceFile) -> ast.expr | None:
         inner = deeper
     value = file.values.of(inner)
     return inner if value.kind == "tensor" and value.device != "cpu" else None
+
+
+def is_reported(node: ast.AST, file: SourceFile, depth: int = 2) -> bool:
+    """Does the value only go where numbers are kept or shown: a sum, a list, a dictionary, a log, a return?"""
+    for ancestor, child in file.index.ancestors(node):
+        if isinstance(
+            ancestor, (ast.Compare, ast.Subscript, ast.Slice, ast.BoolOp, ast.If, ast.While, ast.Assert)
+        ):
+            return isinstance(ancestor, ast.Subscript) and child is ancestor.value
+        if isinstance(ancestor, ast.AugAssign):
+            return isinstance(ancestor.target, (ast.Name, ast.Attribute, ast.Subscript))
+        if isinstance(ancestor, (ast.Return, ast.Dict, ast.JoinedStr, ast.DictComp)):
+            return True
+        if isinstance(ancestor, ast.Call):
+            func = ancestor.func
+            name = (
+                func.attr
+                if isinstance(func, ast.Attribute)
+                else func.id
+                if isinstance(func, ast.Name)
+                else ""
+            )
+            if child in ancestor.args or isinstance(child, ast.keyword):
+                return bool(_REPORTING.search(name)) or (
+                    name in ("round", "float", "int", "abs") and is_reported(ancestor, file, depth)
+                )
+            return False
+        if isinstance(ancestor, ast.Assign):
+            target = ancestor.targets[0]
+            if isinstance(target, ast.Name):
+                return bool(_METRIC.search(target.id)) or (
+                    depth > 0 and _all_reported(target, file, depth - 1)
+                )
+            return isinstance(target, (ast.Subscript, ast.Attribute))
+        if isinstance(ancestor, ast.stmt):
+            return False
+    return False
+
+
+def _all_reported(target: ast.Name, file: SourceFile, depth: int) -> bool:
+    """Do all uses of the name in its function only report it?"""
+    function = file.index.function_of(target)
+    uses = [
+        name
+        for name in file.index.of_type(ast.Name)
+        if name.id == target.id
+        and isinstance(name.ctx, ast.Load)
+        and file.index.function_of(name) is function
+    ]
+    return bool(uses) and all(is_reported(use, file, depth) for use in uses)

@@ -8,6 +8,7 @@ from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.places import every_step, step_evidence, step_words
 
 _NAN_CHECK = re.compile(r"isnan|isinf|isfinite|nan", re.I)
+_TELLS = re.compile(r"warn|log|print", re.I)
 
 
 class BranchOnTensor(Rule):
@@ -15,8 +16,8 @@ class BranchOnTensor(Rule):
 
     ## What it does
     Finds `if`, `while` and `assert` whose condition is a tensor, in a loop that trains or in a function that is one
-    training step. Checks for NaN or infinity, and branches that raise, are left alone: they
-    are there on purpose.
+    training step. Checks for NaN or infinity, and branches that raise, warn or leave early, are there on purpose.
+    Where the branch picks rows by a mask or takes the value as a size, Python waits for it in any case.
 
     ## Why it is slow
     Python has to know the value to choose the branch, so it waits for every queued kernel: one synchronisation per
@@ -86,6 +87,42 @@ class BranchOnTensor(Rule):
             optimizer.step()
         """,
         """
+        def training_step(self, batch, batch_idx):
+            keep = batch["mask"].to(self.device).bool()
+            if not keep.any():
+                return None
+            return self.loss(batch["x"])
+        """,
+        """
+        def training_step(self, batch, batch_idx):
+            match = self.matcher(batch["boxes"].to(self.device)).max(dim=1)
+            if torch.max(match.values) < 0:
+                warnings.warn("no anchor matches")
+            return self.loss(match)
+        """,
+        """
+        def training_step(self, batch, batch_idx):
+            valid = torch.gt(batch["ids"].to(self.device), 0)
+            if valid.any():
+                self.states[valid] = self.fill
+            return self.loss(self.states)
+        """,
+        """
+        def training_step(self, batch, batch_idx):
+            longest = torch.max(batch["lengths"].to(self.device))
+            missing = longest - batch["x"].shape[1]
+            if missing > 0:
+                batch["x"] = F.pad(batch["x"], (0, missing))
+            return self.loss(batch["x"])
+        """,
+        """
+        def training_step(self, batch, batch_idx):
+            loss = self.loss(batch["x"].to(self.device))
+            if self.use_queue or not torch.all(self.queue == 0):
+                loss = loss + self.contrast(self.queue)
+            return loss
+        """,
+        """
         def evaluate(model, x, y):
             loss = F.mse_loss(model(x.cuda()), y.cuda())
             if loss < best:
@@ -108,7 +145,7 @@ class BranchOnTensor(Rule):
             for x, y in loader:
                 mask = torch.eq(y.to(device), -1)
                 if mask.any():  # !
-                    x = x[~mask]
+                    x = x.masked_fill(mask, 0)
                 loss = model(x).mean()
                 loss.backward()
                 optimizer.step()
@@ -133,27 +170,61 @@ class BranchOnTensor(Rule):
         if tensor is None:
             return
         step = every_step(node, file)
-        if step is None or _NAN_CHECK.search(file.source(test)) or _only_raises(node):
+        if step is None or _NAN_CHECK.search(file.source(test)) or _on_purpose(node):
             return
+        if not isinstance(node, ast.Assert) and _needs_value(node, tensor, file):
+            return
+        advice = (
+            "Check it once before training, or" if isinstance(node, ast.Assert) else "Use `torch.where`, or"
+        )
         yield Problem(
             test,
-            f"{quote(file, tensor)} is a tensor: to branch on it, Python waits for the GPU {step_words(step)}. "
-            "Use `torch.where`, or test it every N steps.",
+            f"{quote(file, tensor)} is a tensor: to {'check' if isinstance(node, ast.Assert) else 'branch on'} it, "
+            f"Python waits for the GPU {step_words(step)}. {advice} test it every N steps.",
             0.7 if step.kind == "loop" else 0.62,
             step_evidence(step, file),
             cause=step.node,
         )
 
 
-def _only_raises(node: ast.AST) -> bool:
-    """A check of the input that stops the run: it is there on purpose."""
-    return isinstance(node, ast.If) and any(isinstance(stmt, (ast.Raise, ast.Assert)) for stmt in node.body)
+def _on_purpose(node: ast.AST) -> bool:
+    """A branch that stops the run, tells of a problem, or leaves early: no `torch.where` can do that."""
+    for stmt in node.body if isinstance(node, ast.If) else ():
+        if isinstance(stmt, (ast.Raise, ast.Assert, ast.Return, ast.Continue, ast.Break)):
+            return True
+        call = stmt.value if isinstance(stmt, ast.Expr) else None
+        if isinstance(call, ast.Call) and _TELLS.search(ast.unparse(call.func)):
+            return True
+    return False
+
+
+def _needs_value(node: ast.AST, tensor: ast.expr, file: SourceFile) -> bool:
+    """Does the branch index with the tested tensor, or pass it on as a size? Then Python waits for it anyway."""
+    if not isinstance(node, ast.If):
+        return False
+    tested = {n.id for n in ast.walk(tensor) if isinstance(n, ast.Name)}
+    for stmt in node.body:
+        for use in ast.walk(stmt):
+            if not (isinstance(use, ast.Name) and use.id in tested and isinstance(use.ctx, ast.Load)):
+                continue
+            around = file.index.parent(use)
+            while isinstance(around, (ast.UnaryOp, ast.Tuple, ast.BinOp)):
+                around = file.index.parent(around)
+            if isinstance(around, ast.Subscript) and not file.index.within(use, around.value):
+                return True
+            func = around.func if isinstance(around, ast.Call) else None
+            name = func.attr if isinstance(func, ast.Attribute) else ""
+            if re.search(
+                r"^(new_|pad$|empty$|zeros$|ones$|full$|arange$|expand$|repeat|narrow$|split$)", name
+            ):
+                return True
+    return False
 
 
 def _tensor_in(test: ast.expr, file: SourceFile) -> ast.expr | None:
     """The part of a condition whose truth is read off a device tensor."""
     if isinstance(test, ast.BoolOp):
-        return next((found for value in test.values if (found := _tensor_in(value, file)) is not None), None)
+        return _tensor_in(test.values[0], file)  # what a flag before it decides may be read rarely
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _tensor_in(test.operand, file)
     if (

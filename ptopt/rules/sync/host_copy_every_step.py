@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.places import every_step, step_evidence, step_words
 from ptopt.rules.sync._reads import tensor_of_copy
+from ptopt.source.context import Step
 
 
 class HostCopyEveryStep(Rule):
@@ -58,6 +59,7 @@ class HostCopyEveryStep(Rule):
     triggers = (".cpu()", ".numpy()", ".tolist()")
     requires = ("backward", "training_step", "train_step", "compute_loss", ".step(")
     nodes = (ast.Call,)
+    calls = frozenset({"cpu", "numpy", "tolist"})
     when_wrong = (
         "the host needs the values on every step, such as for a solver or a metric that has no GPU version"
     )
@@ -76,6 +78,15 @@ class HostCopyEveryStep(Rule):
             cost = torch.cdist(model(x.to(device)), y.to(device))
             rows, columns = linear_sum_assignment(cost.detach().cpu().numpy())
             loss = cost[rows, columns].mean()
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        def pairs(*indices):
+            return torch.unique(torch.stack(indices), dim=1).tolist()
+
+        for x, y in loader:
+            loss = sum(model(x.to(device))[i] for i in pairs(x, y)[0])
             loss.backward()
             optimizer.step()
         """,
@@ -132,7 +143,7 @@ class HostCopyEveryStep(Rule):
         if tensor is None:
             return
         step = every_step(node, file)
-        if step is None or _feeds_a_call(node, file):
+        if step is None or _feeds_a_call(node, file) or _made_for_caller(node, step, file):
             return
         yield Problem(
             node,
@@ -142,6 +153,17 @@ class HostCopyEveryStep(Rule):
             step_evidence(step, file),
             cause=step.node,
         )
+
+
+def _made_for_caller(node: ast.AST, step: Step, file: SourceFile) -> bool:
+    """Does a helper of the step return the copy? Then host values are what its caller wants of it."""
+    function = file.index.function_of(node)
+    helper = (
+        function is step.node
+        and step.mark is not function
+        and file.index.function_of(step.mark) is not function
+    )
+    return helper and isinstance(file.index.statement_of(node), ast.Return)
 
 
 def _feeds_a_call(node: ast.AST, file: SourceFile) -> bool:

@@ -9,6 +9,8 @@ from ptopt.source.torch_names import TENSOR_ONLY_METHODS
 
 _READS = ("item", "tolist", "cpu", "numpy")
 
+_UNCHANGED = "nothing in the loop changes it"
+
 
 class InvariantReadInLoop(Rule):
     """A loop that runs a model reads back, each time, a tensor that the loop does not change.
@@ -52,6 +54,7 @@ class InvariantReadInLoop(Rule):
     triggers = (".item()", ".tolist()", ".cpu()", ".numpy()")
     requires = ("for ", "while ")
     nodes = (ast.Call,)
+    calls = frozenset(_READS)
     when_wrong = "something in the loop changes the tensor in place, or it lives on the CPU"
 
     VALID = (
@@ -143,11 +146,15 @@ class InvariantReadInLoop(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} makes Python wait for the GPU on every iteration, yet {source}. "
-            f"Read it once before the loop at line {loop.lineno}.",
+            f"{_advice(source)} before the loop at line {loop.lineno}.",
             0.75 if value.kind else 0.65,
             (Evidence(module.lineno, f"the loop runs {quote(file, module.func)}"),),
             cause=loop,
         )
+
+
+def _advice(source: str) -> str:
+    return "Read it once" if source == _UNCHANGED else "Read all of them with one `.tolist()`"
 
 
 def _tensor_like(expr: ast.expr) -> bool:
@@ -185,7 +192,7 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
         return None
     if from_target:
         return "it follows from the tensor that the loop runs over"
-    return "nothing in the loop changes it"
+    return _UNCHANGED
 
 
 def _names(expr: ast.expr) -> Iterator[ast.Name]:

@@ -17,19 +17,14 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.places import every_step, step_evidence, step_words
-from ptopt.rules.sync._reads import tensor_of_item
+from ptopt.rules.sync._reads import is_reported, tensor_of_item
 from ptopt.source.context import Step
 from ptopt.source.index import own_nodes
 from ptopt.source.values import is_loss_name
 
-_CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check", re.I)
-_REPORTING = re.compile(
-    r"^(append|extend|update|add|print|info|debug|record\w*|log\w*|add_scalars?|set_postfix|set_description|write|meter|put)$"
-)
-_METRIC = re.compile(
-    r"loss|acc|metric|correct|score|reward|grad_?norm|perplexity|ppl|error|iou|psnr|avg|mean|total|running|stat|log",
-    re.I,
-)
+_CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check|check_?(for_)?nan", re.I)
+_NORM = re.compile(r"norm", re.I)
+_WRITES_FILES = re.compile(r"(^|[\s.])(open|json\.dump)\(")
 _ENVIRONMENT = re.compile(r"(^|[._])envs?$", re.I)
 
 
@@ -82,6 +77,7 @@ class ItemEveryStep(Rule):
     triggers = (".item()", "float(", "int(")
     requires = ("backward", "training_step", "train_step", "compute_loss", ".step(")
     nodes = (ast.Call,)
+    calls = frozenset({"item", "int", "float"})
     when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"
 
     VALID = (
@@ -109,6 +105,24 @@ class ItemEveryStep(Rule):
                 print(loss.item())
         """,
         """
+        def _compute_grad_norm(self, gradients):
+            total_norm = torch.stack([g.norm() for g in gradients]).norm().cuda()
+            total_norm = total_norm.item()
+            return total_norm
+
+        def step(self):
+            self.clip(self._compute_grad_norm(self.gradients))
+            self.optimizer.step()
+        """,
+        """
+        class Net(pl.LightningModule):
+            def training_step(self, batch, batch_idx):
+                lengths = self.generate(batch).sum(dim=1)
+                with open(self.path, "w") as out:
+                    json.dump({"length": lengths[0].item()}, out)
+                return self.loss(lengths)
+        """,
+        """
         def validate(model, loader, device):
             total = 0.0
             with torch.no_grad():
@@ -122,6 +136,14 @@ class ItemEveryStep(Rule):
             loss.backward()
             optimizer.step()
             seen += int(x.shape[0])
+        """,
+        """
+        for batch in loader:
+            loss = model(batch.to(device)).loss
+            loss.backward()
+            optimizer.step()
+            torch.cuda.synchronize()
+            losses.append(loss.item())
         """,
         """
         for batch in loader:
@@ -223,15 +245,20 @@ def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -
     text = file.source(step.node)
     if _CHECKED.search(text):
         return 0.5  # somebody stops on bad values: the read is likely deliberate
+    if "synchronize()" in text:
+        return 0.5  # Python waits there already: `synchronize-every-step` speaks, or the step is timed
     if _feeds_environment(step, file):
         return 0.4
     named = isinstance(tensor, (ast.Name, ast.Attribute)) and is_loss_name(
         file.source(tensor).rpartition(".")[2]
     )
-    if not named and not _is_reported(node, file):
+    if not named and not is_reported(node, file):
         return 0.4  # a size, an index, a choice: Python needs it now
-    if _once_per_update(node, file):
+    if _once_per_update(node, file) or _clips(node, step, file):
         return 0.5
+    function = file.index.function_of(node)
+    if not named and function is not None and _WRITES_FILES.search(file.source(function)):
+        return 0.5  # numbers for a file that each step writes
     sure = 0.85 if named or file.values.is_tensor(tensor) else 0.7
     return sure if step.kind == "loop" else sure - 0.05
 
@@ -246,54 +273,19 @@ def _once_per_update(node: ast.AST, file: SourceFile) -> bool:
     )
 
 
-def _is_reported(node: ast.AST, file: SourceFile, depth: int = 2) -> bool:
-    """Does the value only go where numbers are kept or shown: a sum, a list, a dictionary, a log, a return?"""
-    for ancestor, child in file.index.ancestors(node):
-        if isinstance(
-            ancestor, (ast.Compare, ast.Subscript, ast.Slice, ast.BoolOp, ast.If, ast.While, ast.Assert)
-        ):
-            return isinstance(ancestor, ast.Subscript) and child is ancestor.value
-        if isinstance(ancestor, ast.AugAssign):
-            return isinstance(ancestor.target, (ast.Name, ast.Attribute, ast.Subscript))
-        if isinstance(ancestor, (ast.Return, ast.Dict, ast.JoinedStr, ast.DictComp)):
-            return True
-        if isinstance(ancestor, ast.Call):
-            func = ancestor.func
-            name = (
-                func.attr
-                if isinstance(func, ast.Attribute)
-                else func.id
-                if isinstance(func, ast.Name)
-                else ""
-            )
-            if child in ancestor.args or isinstance(child, ast.keyword):
-                return bool(_REPORTING.search(name)) or (
-                    name in ("round", "float", "int", "abs") and _is_reported(ancestor, file, depth)
-                )
-            return False
-        if isinstance(ancestor, ast.Assign):
-            target = ancestor.targets[0]
-            if isinstance(target, ast.Name):
-                return bool(_METRIC.search(target.id)) or (
-                    depth > 0 and _all_reported(target, file, depth - 1)
-                )
-            return isinstance(target, (ast.Subscript, ast.Attribute))
-        if isinstance(ancestor, ast.stmt):
-            return False
-    return False
-
-
-def _all_reported(target: ast.Name, file: SourceFile, depth: int) -> bool:
-    """Do all uses of the name in its function only report it?"""
-    function = file.index.function_of(target)
-    uses = [
-        name
-        for name in file.index.of_type(ast.Name)
-        if name.id == target.id
-        and isinstance(name.ctx, ast.Load)
-        and file.index.function_of(name) is function
-    ]
-    return bool(uses) and all(_is_reported(use, file, depth) for use in uses)
+def _clips(node: ast.AST, step: Step, file: SourceFile) -> bool:
+    """A helper of the optimizer that gives a norm to its caller, who compares and clips with it in Python."""
+    function = file.index.function_of(node)
+    if function is None or function is not step.node or not _NORM.search(function.name):
+        return False
+    return (
+        step.mark is not function
+        and file.index.function_of(step.mark) is not function
+        and any(
+            isinstance(n, ast.Return) and n.value is not None and not isinstance(n.value, ast.Dict)
+            for n in own_nodes(function)
+        )
+    )
 
 
 def _feeds_environment(step: Step, file: SourceFile) -> bool:

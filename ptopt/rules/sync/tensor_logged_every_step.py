@@ -60,6 +60,7 @@ class TensorLoggedEveryStep(Rule):
     triggers = ("print(", "set_postfix", "set_description", "add_scalar", "add_histogram", ".log(", ".info(")
     requires = ("backward", "training_step", "train_step", ".step(")
     nodes = (ast.Call,)
+    calls = frozenset({"print", "log"}) | _METHODS
     when_wrong = "a step takes so long that one wait is lost in it, or training runs on the CPU"
 
     VALID = (

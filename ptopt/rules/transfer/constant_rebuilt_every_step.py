@@ -4,9 +4,20 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, keyword_of, quote, replace_node
+from ptopt.rules.base import (
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    SourceFile,
+    keyword_of,
+    method_call,
+    quote,
+    replace_node,
+)
 from ptopt.rules.transfer._hot import Hot, hot_place
-from ptopt.rules.transfer._python_data import Made, is_constant, made_of, number
+from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of, number
 from ptopt.source.index import LOOPS
 
 _TELLS = re.compile(r"^(print|warn|warnings\.|log)")
@@ -53,9 +64,10 @@ class ConstantRebuiltEveryStep(Rule):
     id = "PTO203"
     name = "constant-rebuilt-every-step"
     family = "transfer"
-    triggers = ("tensor(", "Tensor(")
+    triggers = ("tensor", "Tensor")
     requires = ("device", "cuda")
     nodes = (ast.Call,)
+    calls = frozenset({"to", "cuda", "tensor", "as_tensor", *LEGACY_DTYPES})
     when_wrong = (
         "the code runs on the CPU only, or under `torch.compile`, which keeps the constant in the graph"
     )
@@ -174,8 +186,8 @@ def _advice(made: Made, hot: Hot, fill: str) -> str:
 
 
 def _confidence(node: ast.AST, hot: Hot, fill: str, file: SourceFile) -> float:
-    if isinstance(file.index.parent(node), ast.Return) or _fallback(node, file):
-        return 0.5  # the value for an empty batch
+    if isinstance(file.index.parent(node), ast.Return) or _fallback(node, file) or _is_read_back(node, file):
+        return 0.5  # the value for an empty batch, or a flag that processes exchange
     if hot.kind == "loop":
         return 0.8
     if hot.kind == "step":
@@ -189,9 +201,31 @@ def _fallback(node: ast.AST, file: SourceFile) -> bool:
         if isinstance(ancestor, ast.IfExp) and child is ancestor.orelse:
             return True
         if isinstance(ancestor, ast.If):
+            if child is not ancestor.test and _looks_at_data(ancestor.test):
+                return True
             branch = ancestor.body if child in ancestor.body else ancestor.orelse
             return any(_TELLS.search(file.source(s.value)) for s in branch if isinstance(s, ast.Expr))
     return False
+
+
+def _looks_at_data(test: ast.expr) -> bool:
+    """`if valid.sum() > 0`, `if len(norms) > 0`, `if not isinstance(loss, Tensor)`: how often it holds is unknown."""
+    for call in ast.walk(test):
+        func = call.func if isinstance(call, ast.Call) else None
+        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        if name in ("isinstance", "len", "any", "all", "sum", "numel", "max", "min", "nonzero"):
+            return True
+    return False
+
+
+def _is_read_back(node: ast.AST, file: SourceFile) -> bool:
+    """Is the tensor read with `.item()` in the same function, so that Python waits in any case?"""
+    statement = file.index.statement_of(node)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return False
+    reads = (method_call(c, "item") for c in file.calls.calls_in(file.index.function_of(node)))
+    return any(isinstance(read, ast.Name) and read.id == target.id for read in reads)
 
 
 def _fill(made: Made, file: SourceFile) -> str:

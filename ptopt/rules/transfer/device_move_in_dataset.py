@@ -57,6 +57,7 @@ class DeviceMoveInDataset(Rule):
     triggers = (".to(", ".cuda(")
     requires = ("__getitem__", "collate")
     nodes = (ast.Call,)
+    calls = frozenset({"to", "cuda"})
     when_wrong = "the whole dataset already lies on the device"
 
     VALID = (

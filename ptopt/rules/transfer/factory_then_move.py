@@ -70,6 +70,7 @@ class FactoryThenMove(Rule):
     triggers = (".to(", ".cuda(")
     requires = ("zeros", "ones", "full", "empty", "arange", "eye", "linspace", "rand")
     nodes = (ast.Call,)
+    calls = frozenset({"to", "cuda"})
     when_wrong = "the code only runs on the CPU, or random values must not depend on the device"
 
     VALID = (

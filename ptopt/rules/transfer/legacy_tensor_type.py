@@ -59,6 +59,7 @@ class LegacyTensorType(Rule):
     family = "transfer"
     triggers = (".type(",)
     nodes = (ast.Call,)
+    calls = frozenset({"type"})
     when_wrong = "the tensor is meant to end on the CPU"
 
     VALID = (

@@ -66,6 +66,7 @@ class TableCopiedEveryCall(Rule):
     triggers = (".to(", ".cuda(")
     requires = ("__init__",)
     nodes = (ast.Call,)
+    calls = frozenset({"to", "cuda"})
     when_wrong = "the table is kept on the CPU on purpose, or one object serves inputs on several devices"
 
     VALID = (
