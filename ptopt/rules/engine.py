@@ -45,7 +45,9 @@ class Prefilter:
 
     def __call__(self, data: bytes) -> list[Rule]:
         present = {library for library in self._libraries if library.encode() in data}
-        candidates = [(rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)]
+        candidates = [
+            (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
+        ]
         if not candidates:
             return []
         identifiers = frozenset(data.translate(_TO_WORDS).split())

@@ -29,7 +29,6 @@ class SourceFile:
         self.tree = parsed.tree
         self.facts = facts
         self.parsed = parsed
-        self._mentioned: dict[str, bool] = {}
         self._computed: dict[Callable[[SourceFile], Any], Any] = {}
 
     @classmethod
@@ -131,13 +130,6 @@ class SourceFile:
         if compute not in self._computed:
             self._computed[compute] = compute(self)
         known: T = self._computed[compute]
-        return known
-
-    def mentions(self, word: str) -> bool:
-        """Does the text hold `word`? Looked up once."""
-        known = self._mentioned.get(word)
-        if known is None:
-            known = self._mentioned[word] = word in self.text
         return known
 
     @cached_property

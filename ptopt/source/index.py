@@ -21,10 +21,10 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
-# Fields that never hold a node worth visiting. Leaving them out makes the walk about a third cheaper.
+# Fields that hold no node worth visiting: names, operators, annotations. Without them the walk is a third cheaper.
 _LEAF_FIELDS = frozenset(
     "ctx op ops id attr name arg asname module names level kind type_comment is_async simple conversion "
-    "type_ignores kwd_attrs rest type_params tag str".split()
+    "type_ignores kwd_attrs rest type_params tag str annotation returns".split()
 )
 _FIELDS: dict[type, tuple[str, ...]] = {
     cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS)
@@ -56,7 +56,9 @@ class Index:
                 kind = child.__class__
                 if kind is list:
                     for element in child:
-                        if element is not None:  # the key of `**rest` in a dictionary, a parameter without default
+                        if (
+                            element is not None
+                        ):  # the key of `**rest` in a dictionary, a parameter without default
                             parent[element] = node
                             inner.append(element)
                 elif kind is ast.Name:  # these two are half of all nodes, and hold no others
@@ -172,7 +174,9 @@ def _header(function: FunctionNode) -> Iterator[ast.AST]:
     """The parts of a function that are evaluated where it is defined, decorators left out."""
     args = function.args
     yield from [*args.posonlyargs, *args.args, *args.kwonlyargs, *args.defaults]
-    yield from [part for part in (args.vararg, args.kwarg, *args.kw_defaults, function.returns) if part is not None]
+    yield from [
+        part for part in (args.vararg, args.kwarg, *args.kw_defaults, function.returns) if part is not None
+    ]
 
 
 def children_of(node: ast.AST) -> list[ast.AST]:

@@ -29,6 +29,19 @@ class Scores:
     transposed: bool = False  # `key` already stands as the product needs it, heads by length last
 
 
+def called_softmaxes(call: ast.Call, file: SourceFile) -> list[ast.Call]:
+    """The call itself; for `self.attend = nn.Softmax(-1)`, the calls of `self.attend`."""
+    if (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "softmax"
+        or not isinstance(file.index.parent(call), ast.Assign)
+    ):
+        return [call]
+    assign = file.index.parent(call)
+    names = {t.attr for t in getattr(assign, "targets", ()) if isinstance(t, ast.Attribute) and _is_self(t)}
+    return [found for name in sorted(names - {"softmax"}) for found in file.calls_named(name)] or [call]
+
+
 def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
     """The scores of a softmax over the last dimension: `F.softmax(s, -1)`, `s.softmax(dim=-1)`, `self.softmax(s)`."""
     func = call.func
@@ -39,12 +52,7 @@ def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
             return call.args[0] if call.args and _is_last(keyword_of(call, "dim"), call.args[1:]) else None
         if isinstance(func, ast.Attribute) and not _is_self(func):
             return func.value if _is_last(keyword_of(call, "dim"), call.args) else None
-    if (
-        isinstance(func, ast.Attribute)
-        and _is_self(func)
-        and len(call.args) == 1
-        and file.mentions("nn.Softmax(")
-    ):
+    if isinstance(func, ast.Attribute) and _is_self(func) and len(call.args) == 1:
         cls = file.index.class_of(call)
         made = file.values.attribute(cls, func.attr) if cls is not None else None
         if isinstance(made, ast.Call) and file.imports.qualified(made.func) == "torch.nn.Softmax":

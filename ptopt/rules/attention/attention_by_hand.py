@@ -8,7 +8,7 @@ from typing import ClassVar
 from ptopt.rules.attention._fused_call import fused_call
 from ptopt.rules.attention._rank import rank_of
 from ptopt.rules.attention._replacement import fix_for, statement_around
-from ptopt.rules.attention._scores import Scores, softmax_argument, trace
+from ptopt.rules.attention._scores import Scores, called_softmaxes, softmax_argument, trace
 from ptopt.rules.attention._weights import Mixed, follow
 from ptopt.rules.base import (
     Benchmark,
@@ -44,7 +44,8 @@ class AttentionByHand(Rule):
     ## Why it is slow
     Each step writes a matrix of sequence length times sequence length to memory and the next reads it back; autograd
     keeps several of them. `F.scaled_dot_product_attention` computes the same in one kernel that never holds the
-    matrix: memory grows with the length, not with its square.
+    matrix: memory grows with the length, not with its square. The fused kernels take four dimensions; three become
+    four with `unsqueeze(0)`.
 
     ## When this is wrong
     When gradients of gradients are needed, when sequences are always short (a window of 49), or when the weights are
@@ -78,6 +79,7 @@ class AttentionByHand(Rule):
     triggers = ("softmax", "Softmax")
     requires = ("matmul", "bmm", " @ ", "einsum")
     nodes = (ast.Call,)
+    calls = frozenset({"softmax", "Softmax"})
     since: ClassVar[Mapping[str, str]] = {"torch": "2.1"}
     when_wrong = "gradients of gradients or the weights themselves are needed, or sequences are always short"
 
@@ -226,6 +228,10 @@ class AttentionByHand(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call):
             return
+        for softmax in called_softmaxes(node, file):
+            yield from self._attention(softmax, file)
+
+    def _attention(self, node: ast.Call, file: SourceFile) -> Iterator[Problem]:
         argument = softmax_argument(node, file)
         function = file.index.function_of(node) if argument is not None else None
         if argument is None or function is None:

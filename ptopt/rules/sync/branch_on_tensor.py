@@ -175,7 +175,7 @@ class BranchOnTensor(Rule):
         if not isinstance(node, ast.Assert) and _needs_value(node, tensor, file):
             return
         advice = (
-            "Check it once before training, or" if isinstance(node, ast.Assert) else "Use `torch.where`, or"
+            "Check it under a debug switch, or" if isinstance(node, ast.Assert) else "Use `torch.where`, or"
         )
         yield Problem(
             test,

@@ -75,6 +75,37 @@ class ConstantRebuiltEveryStep(Rule):
     VALID = (
         """
         class Net(nn.Module):
+            def __init__(self, start):
+                super().__init__()
+                self.start = [start]
+
+            def forward(self, x):
+                if not self.training:
+                    return self.generate(torch.tensor([self.start], device=x.device).repeat(len(x), 1))
+                return self.loss(x)
+        """,
+        """
+        for x in loader:
+            valid = model(x.to(device)) > 0
+            if valid.sum() > 0:
+                accuracy = valid.float().mean()
+            else:
+                accuracy = torch.tensor(0.0, device=device)
+            loss = criterion(accuracy)
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        for x in loader:
+            done = torch.tensor(0, device=device)
+            torch.distributed.all_reduce(done)
+            if done.item() > 0:
+                break
+            model(x.to(device)).sum().backward()
+            optimizer.step()
+        """,
+        """
+        class Net(nn.Module):
             def __init__(self, mean, device):
                 super().__init__()
                 self.mean = torch.tensor([0.485, 0.456, 0.406], device=device)
@@ -203,6 +234,8 @@ def _fallback(node: ast.AST, file: SourceFile) -> bool:
         if isinstance(ancestor, ast.If):
             if child is not ancestor.test and _looks_at_data(ancestor.test):
                 return True
+            if child in ancestor.body and file.source(ancestor.test) == "not self.training":
+                return True  # the start of a generation
             branch = ancestor.body if child in ancestor.body else ancestor.orelse
             return any(_TELLS.search(file.source(s.value)) for s in branch if isinstance(s, ast.Expr))
     return False
