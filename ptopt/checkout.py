@@ -162,7 +162,8 @@ class _Blobs(_Heads):
 
     def __call__(self, path: str) -> bytes | None:
         requests, answers = self._process.stdin, self._process.stdout
-        assert requests is not None and answers is not None
+        if requests is None or answers is None:
+            raise CheckoutError("git cat-file was started without pipes")
         if "\n" in path:
             return self.refuse(path, "a line break in the file name")
         try:

@@ -25,7 +25,7 @@ from ptopt.rules.base import Benchmark
 BLOCK = 1e-3  # seconds a block should take; a slower call is a block by itself
 PAIRS = 300
 SELF_PAIRS = 100
-LIMIT = 10.0  # seconds of measuring at most; slow calls get fewer pairs
+LIMIT = 3.0  # seconds of measuring at most for each comparison; slow calls get fewer pairs
 
 
 def compiled(benchmark: Benchmark) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -58,7 +58,7 @@ def pairs(
     calls = [max(1, round(BLOCK / _once(f))) for f in (a, b)]
     wall: list[float] = []
     cpu: list[float] = []
-    deadline = time.perf_counter() + LIMIT / 2
+    deadline = time.perf_counter() + LIMIT
     while len(wall) < count and (len(wall) < 5 or time.perf_counter() < deadline):
         seconds = [(0.0, 0.0), (0.0, 0.0)]
         for side in rng.sample((0, 1), 2):
