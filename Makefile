@@ -1,9 +1,11 @@
-# Needs python3 (3.10 or later), make and a network to the package index. `make test` and `make demo` set up what they need.
+# Needs python3 (3.10 or later), make and a network to the package index. Each target sets up what it needs; only the
+# tests need torch.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TESTABLE := $(VENV)/.testable
 
 # uv does not read pip's settings: hand on where pip looks for wheels, from the environment or from pip's own files.
 PIP_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
@@ -14,21 +16,22 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 demo: $(READY)  ## review the pull request in examples/
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head
 
-test: $(READY)  ## every test, the slow ones too
+test: $(TESTABLE)  ## every test, the slow ones too
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
-lint: $(READY)
+lint: $(TESTABLE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict ptopt
 	$(BIN)/lint-imports
 
-format: $(READY)
+format: $(TESTABLE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write docs/rules/*.md from the rules
+docs: $(READY)  ## write what is generated: docs/rules/*.md from the rules, docs/review.svg from the example
 	$(BIN)/ptopt rules --docs docs/rules
+	$(BIN)/python docs/picture.py
 
 clean:
 	rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
@@ -38,5 +41,9 @@ $(BIN)/uv:
 	$(BIN)/python -m pip install -q --disable-pip-version-check uv
 
 $(READY): $(BIN)/uv pyproject.toml
+	$(BIN)/uv pip install -q --python $(BIN)/python -e .
+	touch $@
+
+$(TESTABLE): $(READY) pyproject.toml
 	$(BIN)/uv pip install -q --python $(BIN)/python -e . --group test --group lint
 	touch $@
