@@ -7,6 +7,7 @@ import importlib.util
 import random
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -138,3 +139,28 @@ def test_mutated_diffs_never_crash(data: st.DataObject) -> None:
         assert str(error)
         return
     _no_rule_failed(review_change(change, config=CONFIG, facts=NO_FACTS))
+
+
+DEEP = {
+    "a long sum": "total = " + " + ".join(["loss.item()"] * 3000),
+    "a long chain of methods": "x = torch.zeros(3)" + ".float()" * 3000,
+    "a long chain of names": "x0 = torch.zeros(3)\n" + "\n".join(f"x{i + 1} = x{i} + 1" for i in range(3000)),
+    "many branches": "if x == 0:\n    pass\n"
+    + "".join(f"elif x == {i}:\n    y = x.item()\n" for i in range(1, 900)),
+    "nested calls": "x = " + "f(" * 80 + "loss.item()" + ")" * 80,
+    "a long matrix product": "x = " + " @ ".join(["a"] * 2000) + "\ny = x.softmax(-1)",
+    "nested functions": "".join("    " * i + f"def f{i}(x):\n" for i in range(18))
+    + "    " * 18
+    + "return x.item()\n",
+}
+
+
+@pytest.mark.parametrize("code", DEEP.values(), ids=DEEP)
+def test_deep_code_is_no_trouble(code: str) -> None:
+    loop = "import torch\nfor x in loader:\n    loss.backward()\n    optimizer.step()  # cuda\n"
+    text = loop + "".join(f"    {line}\n" for line in code.split("\n"))
+    review = review_files(
+        [whole_file("f.py", text.encode())], config=CONFIG, facts=NO_FACTS, limit_to_change=False
+    )
+    _no_rule_failed(review)
+    assert all("deeply" in n.reason for n in review.not_reviewed)

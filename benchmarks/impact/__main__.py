@@ -100,35 +100,44 @@ def main() -> None:
     rules = [find_rule(name) or sys.exit(f"no such rule: {name}") for name in options.rule] or all_rules()
     here, today = machine(), time.strftime("%Y-%m-%d")
     print(f"{here}, {today}\n\n{'rule':34} {'gain':>8}   95 % interval")
-    gains: dict[str, list[dict[str, object]]] = {}
+    file = FOLDER / f"{re.sub(r'[^a-z0-9]+', '-', here.lower()).strip('-')}.json"
+    failures = 0
     for rule in rules:
         if rule is None or rule.BENCHMARK is None:
             continue
-        check_equal(rule.BENCHMARK)
-        gain = measured(rule)
+        try:
+            check_equal(rule.BENCHMARK)
+            gain = measured(rule)
+        except (AssertionError, subprocess.CalledProcessError) as error:
+            failures += 1
+            print(
+                f"{rule.name:34} failed: {(getattr(error, 'stderr', '') or str(error)).strip().splitlines()[-1]}"
+            )
+            continue
         verdict = "" if gain.claimed else "  not claimed"
         print(f"{rule.name:34} {gain.median:7.2f}x   {gain.low:.2f}..{gain.high:.2f}{verdict}", flush=True)
-        if gain.claimed:
-            sizes = f"; {rule.BENCHMARK.sizes}" if rule.BENCHMARK.sizes else ""
-            gains[rule.name] = [
-                {
-                    "gain": "time",
-                    "low": round(gain.low, 2),
-                    "high": round(gain.high, 2),
-                    "scope": rule.BENCHMARK.scope,
-                    "conditions": f"{here}{sizes}",
-                    "provenance": "measured",
-                    "source": f"python -m benchmarks.impact --rule {rule.name} ({today})",
-                }
-            ]
-    if options.write:
-        FOLDER.mkdir(exist_ok=True)
-        name = re.sub(r"[^a-z0-9]+", "-", here.lower()).strip("-")
-        file = FOLDER / f"{name}.json"
-        known = json.loads(file.read_text())["gains"] if file.exists() else {}
-        text = json.dumps({"gains": dict(sorted({**known, **gains}.items()))}, indent=2)
-        file.write_text(text + "\n", encoding="utf-8")
-        print(f"\nwrote {file}")
+        if gain.claimed and options.write:
+            write(file, rule, gain, f"{here}, {today}")
+    sys.exit(1 if failures else 0)
+
+
+def write(file: Path, rule: type[Rule], gain: Gain, here: str) -> None:
+    """Put one claim into the data file of this machine, beside those that are there."""
+    assert rule.BENCHMARK is not None
+    sizes = f"; {rule.BENCHMARK.sizes}" if rule.BENCHMARK.sizes else ""
+    claim = {
+        "gain": "time",
+        "low": round(gain.low, 2),
+        "high": round(gain.high, 2),
+        "scope": rule.BENCHMARK.scope,
+        "conditions": f"{here}{sizes}",
+        "provenance": "measured",
+        "source": f"python -m benchmarks.impact --rule {rule.name}",
+    }
+    file.parent.mkdir(exist_ok=True)
+    known = json.loads(file.read_text(encoding="utf-8"))["gains"] if file.exists() else {}
+    text = json.dumps({"gains": dict(sorted({**known, rule.name: [claim]}.items()))}, indent=2)
+    file.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ class Value:
         return self.kind == "tensor"
 
 
+_MAX_DEPTH = 80  # of expressions and names that follow from each other; real code stays far below
+
 UNKNOWN = Value()
 SCALAR = Value("scalar", "cpu", False)
 _LOSS_NAME = re.compile(r"(^|_)(loss|losses)(_|$|\d)|^loss|loss$", re.I)
@@ -74,6 +76,7 @@ class Values:
         self._imports = imports
         self._calls = calls
         self._known: dict[ast.expr, Value] = {}
+        self._depth = 0
         self._tables: dict[FunctionNode | None, dict[str, list[Binding]]] | None = None
         self._attributes: dict[ast.ClassDef, dict[str, ast.expr]] | None = None
         self._returns: dict[FunctionNode, Value] = {}
@@ -158,10 +161,17 @@ class Values:
 
     def of(self, expr: ast.expr) -> Value:
         known = self._known.get(expr)
-        if known is None:
-            self._known[expr] = UNKNOWN  # recursion (x = f(x) in a loop) ends here
-            known = self._known[expr] = self._evaluate(expr)
-        return known
+        if known is not None:
+            return known
+        if self._depth > _MAX_DEPTH:
+            return UNKNOWN
+        self._known[expr] = UNKNOWN  # recursion (x = f(x) in a loop) ends here
+        self._depth += 1
+        try:
+            value = self._known[expr] = self._evaluate(expr)
+        finally:
+            self._depth -= 1
+        return value
 
     def is_tensor(self, expr: ast.expr) -> bool:
         return self.of(expr).kind == "tensor"
