@@ -11,6 +11,7 @@ from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
 from ptopt.source.project import ProjectFacts
 
+_FEW = 8
 _IDENTIFIER = re.compile(r"\w+")
 _TO_WORDS = bytes(c if chr(c).isalnum() or c == ord("_") or c > 127 else ord(" ") for c in range(256))
 
@@ -48,8 +49,10 @@ class Prefilter:
         candidates = [
             (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
         ]
-        if not candidates:
-            return []
+        if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
+            return [
+                rule for rule, groups in candidates if all(self._in_text(words, data) for words in groups)
+            ]
         identifiers = frozenset(data.translate(_TO_WORDS).split())
         vocabulary = b" ".join(identifiers)  # a fraction of the text
         seen: dict[tuple[str, ...], bool] = {}
@@ -66,6 +69,9 @@ class Prefilter:
             else:
                 wanted.append(rule)
         return wanted
+
+    def _in_text(self, words: tuple[str, ...], data: bytes) -> bool:
+        return any(all(part in data for part in self._identifiers[word]) for word in words)
 
     def _holds(self, word: str, data: bytes, identifiers: frozenset[bytes], vocabulary: bytes) -> bool:
         parts = self._identifiers[word]

@@ -41,11 +41,20 @@ class Case:
 
 def worth_a_look(function: FunctionNode | None, file: SourceFile) -> bool:
     """The cheap half of `case_of`: is there any sign at all that this code evaluates?"""
-    if function is None or networks(file).evaluated or function.returns is not None:
+    if networks(file).evaluated:
+        return True
+    if function is None:
+        return any(file.index.function_of(loop) is None for loop in file.index.of_type(ast.For, ast.While))
+    if function.returns is not None and _gives_plain(function.returns, file):
         return True
     if function.name == "__call__":
         return "DiffusionPipeline" in file.text
     return any(pattern.search(function.name[:100]) for pattern in (_EVALUATES, _INFERS, _COLLECTS))
+
+
+def _gives_plain(returns: ast.expr, file: SourceFile) -> bool:
+    """Does an annotation name text, numbers or arrays, which carry no graph?"""
+    return bool(_PLAIN_RESULT.match(file.source(returns).replace(" ", "").replace("typing.", "")))
 
 
 def case_of(
@@ -84,15 +93,13 @@ def case_of(
         return Case("returns nothing that carries a graph", 0.55 if doubtful else 0.65)
     if _COLLECTS.search(function.name[:100]) and looped and _steps_environment(function, file):
         return Case("collects experience", 0.62)
-    returns = (
-        file.source(function.returns).replace(" ", "").replace("typing.", "") if function.returns else ""
-    )
     if (
-        _PLAIN_RESULT.match(returns)
+        function.returns is not None
+        and _gives_plain(function.returns, file)
         and not kept
         and any(p == "self" or p in networks(file).known for _, p in calls)
     ):
-        return Case(f"returns only `{returns}`", 0.62)
+        return Case(f"returns only `{file.source(function.returns)}`", 0.62)
     return None
 
 

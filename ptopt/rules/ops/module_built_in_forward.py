@@ -136,6 +136,9 @@ class ModuleBuiltInForward(Rule):
         module = file.imports.qualified(node.func).rpartition(".")[0]
         if not module.startswith("torch.nn" if weights else "torchaudio.transforms"):
             return
+        builder = file.index.function_of(node)
+        if builder is None or builder.name == "__init__":
+            return
         function = file.context.forward_of(node)
         if function is None:
             step = file.context.training_step(node)
