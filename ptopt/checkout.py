@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import shlex
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +27,8 @@ _SUFFIXES = (".py", ".ipynb")
 _GIT = ("git", "--no-pager", "-c", "core.quotepath=on", "-c", "core.fsmonitor=false", "-c", "diff.external=")
 _DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--submodule=short",
          "--ignore-submodules=dirty", "--src-prefix=a/", "--dst-prefix=b/", "-M", "-U3")  # fmt: skip
+_COMMIT = re.compile(r"[~^]|^[0-9a-f]{7,64}$")  # what names a commit rather than a branch
+_UNSHALLOW = "fetch the rest: git fetch --unshallow origin (with actions/checkout: fetch-depth: 0)"
 _DROPPED_VARIABLES = frozenset({"GIT_DIFF_OPTS", "GIT_EXTERNAL_DIFF"})
 
 
@@ -83,6 +87,15 @@ def project_files(root: Path, names: Iterable[str]) -> dict[str, bytes]:
 def repository_root(start: Path) -> Path:
     """The top folder of the working tree that holds `start`. Raises CheckoutError."""
     return Path(os.fsdecode(_output(start, "rev-parse", "--show-toplevel").removesuffix(b"\n")))
+
+
+def default_base(root: Path) -> str:
+    """What a branch goes into where nobody says it: `main`, or `master` in a repository that has no `main`."""
+    for name in ("main", "master"):
+        for place in (name, f"refs/remotes/origin/{name}"):
+            if _git(root, "rev-parse", "--verify", "--quiet", f"{place}^{{commit}}").returncode == 0:
+                return name
+    return "main"
 
 
 # --- reading heads
@@ -207,21 +220,28 @@ def _commit(root: Path, revision: str, *, remote_too: bool = False) -> str:
     )
     names = os.fsdecode(listed).split("\n")
     near = [name for name in difflib.get_close_matches(revision, names) if name]
-    raise CheckoutError(
-        f"{revision!r} is not a revision of {root}"
-        + (f"; the nearest: {', '.join(near)}" if near else "")
-        + f". If it is a branch of the remote, fetch it: git fetch origin {revision.removeprefix('origin/')}"
-    )
+    message = f"{revision!r} is not a revision of {os.path.realpath(root)}"
+    message += f"; the nearest: {', '.join(near)}" if near else ""
+    if _COMMIT.search(revision) and _is_shallow(root):
+        raise CheckoutError(f"{message}; the clone is shallow, {_UNSHALLOW}")
+    branch = revision.removeprefix("origin/")
+    # A clone of one branch would leave another one in FETCH_HEAD only.
+    fetch = f"git fetch origin {shlex.quote(f'{branch}:refs/remotes/origin/{branch}')}"
+    raise CheckoutError(f"{message}; if it is a branch of the remote, fetch it: {fetch}")
+
+
+def _is_shallow(root: Path) -> bool:
+    return _output(root, "rev-parse", "--is-shallow-repository").strip() == b"true"
 
 
 def _merge_base(root: Path, base: str, base_commit: str, head_commit: str) -> str:
     found = _git(root, "merge-base", base_commit, head_commit)
     if found.returncode == 0:
         return found.stdout.decode().split()[0]
-    if _output(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
+    if _is_shallow(root):
         raise CheckoutError(
             f"{root}: the clone is shallow and does not reach back to where the change left {base!r}; "
-            "fetch the rest: git fetch --unshallow origin (with actions/checkout: fetch-depth: 0)"
+            f"{_UNSHALLOW}"
         )
     raise CheckoutError(f"{root}: {base!r} and the change have no common commit; is this the right base?")
 

@@ -74,7 +74,7 @@ def main(context: click.Context) -> None:
 
 
 @main.command()
-@click.option("--base", metavar="REV", help="What the branch goes into.  [default: main]")
+@click.option("--base", metavar="REV", help="What the branch goes into.  [default: main, else master]")
 @click.option("--head", metavar="REV", help="The branch.  [default: the working tree]")
 @click.option(
     "--diff", metavar="FILE", type=click.File("rb"), help="Review this patch; - reads it from stdin."
@@ -93,7 +93,7 @@ def review(
     settings: Settings,
 ) -> None:
     """Review a change: a branch of a git checkout, or a patch."""
-    from ptopt.checkout import change_between, change_from_patch, repository_root
+    from ptopt.checkout import change_between, change_from_patch, default_base, repository_root
     from ptopt.review import review_files
 
     if (diff is None) != (tree is None):
@@ -103,7 +103,10 @@ def review(
             raise click.UsageError("--diff cannot be combined with --base and --head")
         change, root = change_from_patch(diff.read(), tree), tree
     else:
-        change, root = change_between(repo, base or "main", head), repository_root(repo)
+        change, root = (
+            change_between(repo, default_base(repo) if base is None else base, head),
+            repository_root(repo),
+        )
     config, facts = load(root, settings)
     if output.budget is not None:
         config = config.model_copy(update={"budget": output.budget})
@@ -148,14 +151,18 @@ def fix(paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings) -> 
     from ptopt.review import review_files
 
     root, files, config, facts, _ = stream(paths, settings)
+    lost: set[str] = set()
 
     def review_one(file: ChangedFile) -> Review:
-        return review_files([file], config=config, facts=facts, limit_to_change=False, one_per_cause=False)
+        found = review_files([file], config=config, facts=facts, limit_to_change=False, one_per_cause=False)
+        lost.update(item.path for item in found.not_reviewed)
+        return found
 
     results: list[FixedFile] = []
     left = 0
     for file in progress(files, None):
         if isinstance(file, NotReviewed):
+            lost.add(file.path)
             continue
         result = fix_file(file, review_one, unsafe=unsafe)
         left += len(result.left)
@@ -163,7 +170,7 @@ def fix(paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings) -> 
             continue
         results.append(dataclasses.replace(result, before=b"", after=b""))
         if diff:
-            write(_diff(result))
+            _write_diff(result)
             continue
         try:
             write_fixed(root / file.path, result)
@@ -174,8 +181,11 @@ def fix(paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings) -> 
     done = f"{'Would fix' if diff else 'Fixed'} {count(fixed, 'finding')} in {count(len(results), 'file')}"
     if not fixed:
         done = "Nothing to fix"
-    rest = f"; {count(left, 'finding')} left, see `ptopt check`" if left else ""
-    click.echo(f"{done}{rest}.", err=diff)
+    rest = [f"{count(left, 'finding')} left"] if left else []
+    rest += [f"{count(len(lost), 'file')} not looked at"] if lost else []
+    click.echo(
+        f"{done}{'; ' if rest else ''}{', '.join(rest)}{', see `ptopt check`' if rest else ''}.", err=diff
+    )
     if settings.exit_code and (fixed or left):
         click.get_current_context().exit(1)
 
@@ -190,27 +200,33 @@ def _told(result: FixedFile) -> str:
     return f"{visible(result.path)}: {fixes}\n"
 
 
-def _diff(result: FixedFile) -> str:
-    """A patch; on a terminal in colour, with control characters as escapes."""
+def _write_diff(result: FixedFile) -> None:
+    """A patch in the bytes of the file; on a terminal in colour, with control characters as escapes."""
     import difflib
 
     from ptopt.report.text import visible
     from ptopt.source.decode import decode_python
 
-    old, new = (decode_python(data)[0] for data in (result.before, result.after))
-    lines = difflib.unified_diff(_lines(old), _lines(new), f"a/{result.path}", f"b/{result.path}")
-    out = []
+    before, after = (f"{side}/{result.path}".encode() for side in "ab")
+    old, new = _lines(result.before), _lines(result.after)
+    lines = [
+        line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+        for line in difflib.diff_bytes(difflib.unified_diff, old, new, before, after)
+    ]
+    if not sys.stdout.isatty():
+        click.echo(b"".join(lines), nl=False)
+        return
+    encoding = decode_python(result.before)[1].removesuffix("-sig")
     for line in lines:
-        text = line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        if sys.stdout.isatty():
-            text = visible(text, keep="\n\t")
+        text = visible(line.decode(encoding, "replace"), keep="\n\t")
         color = {"+": "green", "-": "red", "@": "cyan"}.get(text[0])
-        out.append(click.style(text, fg=color) if colored() and color else text)
-    return "".join(out)
+        write(click.style(text, fg=color) if colored() and color else text)
 
 
-def _lines(text: str) -> list[str]:
-    return [part for part in text.replace("\n", "\n\0").split("\0") if part]
+def _lines(data: bytes) -> list[bytes]:
+    return [line + b"\n" for line in data.split(b"\n")[:-1]] + [
+        last for last in data.split(b"\n")[-1:] if last
+    ]
 
 
 # -- rules, configuration, completion ----------------------------------------------------------------------------
@@ -260,9 +276,12 @@ def explain(rule: str) -> None:
     Console(no_color=not colored()).print(Markdown(page(found)))
 
 
-@main.group()
-def config() -> None:
+@main.group(invoke_without_command=True)
+@click.pass_context
+def config(context: click.Context) -> None:
     """Look at the configuration."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @config.command()

@@ -159,7 +159,7 @@ def nearest(text: str, known: Iterable[str]) -> str:
     import difflib
 
     folded = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(text.lower()[:100], folded, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(text.lower()[:100], folded, n=3)
     names = " or ".join(folded[name] for name in close)
     return f"; did you mean {names}?" if names else "; `ptopt rules` lists them"
 
@@ -181,7 +181,16 @@ def stream(
             skipped.append(NotReviewed(path, reason))
         return reason is None
 
-    return root, change_from_paths(paths, root, wants=wants), config, facts, skipped
+    def told() -> Iterator[ChangedFile | NotReviewed]:
+        for item in files:
+            if isinstance(
+                item, NotReviewed
+            ):  # a review passes over what is no Python; here the user named it
+                skipped.append(item)
+            yield item
+
+    files = change_from_paths(paths, root, wants=wants)
+    return root, told(), config, facts, skipped
 
 
 def _root_of(path: Path) -> Path:

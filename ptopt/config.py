@@ -206,6 +206,8 @@ _ALLOWED = {
 def _problem(detail: ErrorDetails, where: str, known: Mapping[str, str]) -> str:
     key, *inner = (str(part) for part in detail["loc"])
     value = detail["input"]
+    if detail["type"] == "extra_forbidden" and (where, key) == (OWN_FILE, "tool"):
+        return f"{where}: settings stand at the top of this file, without a [tool.ptopt] above them"
     if detail["type"] == "extra_forbidden":
         return f"{where}: unknown key {_show(key)}{_nearest(key, _ALLOWED, 'the keys are ' + ', '.join(_ALLOWED))}"
     place = f"{where}: {key}"
@@ -215,7 +217,8 @@ def _problem(detail: ErrorDetails, where: str, known: Mapping[str, str]) -> str:
         return f"{place}: unknown rule {_show(value)}{_nearest(value, known, 'see `ptopt rules`')}"
     if detail["type"] == "glob":
         return f"{place}: bad glob {_show(value)}: {detail['msg']}"
-    return f"{place}: {_show(value)} is not allowed, give {_ALLOWED[key]}"
+    allowed = _ALLOWED["ignore"] if key == "per-path-ignores" and inner else _ALLOWED[key]
+    return f"{place}: {_show(value)} is not allowed, give {allowed}"
 
 
 def _nearest(name: str, choices: Iterable[str], otherwise: str) -> str:

@@ -29,7 +29,7 @@ from ptopt.rules.engine import Hit, Prefilter, assumptions, run
 from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
 from ptopt.source.project import ProjectFacts
-from ptopt.suppress import find_suppressions
+from ptopt.suppress import Suppressions, find_suppressions
 from ptopt.verify import verified
 
 if TYPE_CHECKING:
@@ -128,6 +128,9 @@ def _review(
         if not groups and b"ptopt:" not in file.head and b"PTO" not in file.head:
             continue  # comments of other tools need no reading
         suppressions = find_suppressions(source.text)
+        for hit in hits:  # also those that the change did not touch: their comments are in use
+            span = hit.problem.span or source.span(hit.problem.node)
+            suppressions.silences(*hit.rule.keys(), span.start, span.end)
         for group in groups:
             loud = [f for f in group if not suppressions.silences(*_keys(f), f.span.start, f.span.end)]
             suppressed += [f for f in group if f not in loud]
@@ -135,7 +138,7 @@ def _review(
                 kept.append(_merged(loud))
         if kept and kept[-1].path == file.path:
             sources[file.path] = file.head.decode("utf-8", "replace") if source.is_notebook else source.text
-        unused += [UnusedSuppression(file.path, line, codes) for line, codes in suppressions.unused()]
+        unused += _unused(suppressions, source, file if limit_to_change else None, config)
     kept.sort(key=_rank)
     budget = config.budget if limit_to_change else len(kept)
     shown = kept[:budget]
@@ -158,6 +161,21 @@ def _failure(rule: Rule, error: Exception) -> str:
 
 def _keys(finding: Finding) -> tuple[str, str, str]:
     return (finding.rule, finding.name, finding.family)
+
+
+def _unused(
+    suppressions: Suppressions, source: SourceFile, change: ChangedFile | None, config: Config
+) -> Iterator[UnusedSuppression]:
+    """Comments of the change that silence nothing; a rule that is switched off may have its comments."""
+    keys = {True: set[str](), False: set[str]()}
+    for rule in rules():
+        keys[config.enabled(*rule.keys(), rule.default, source.path)] |= set(map(str.lower, rule.keys()))
+    off = keys[False] - keys[True]  # a family is on while one of its rules is
+    for line, codes in suppressions.unused():
+        at = source.head_line(line)
+        left = tuple(code for code in codes if code.lower() not in off)
+        if (left or not codes) and (change is None or at in change.added):
+            yield UnusedSuppression(source.path, at, left)
 
 
 def _findings(

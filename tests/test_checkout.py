@@ -404,3 +404,13 @@ def test_what_git_diff_says_is_what_is_new(tmp_path: Path, old: bytes, new: byte
     numbers = {line for file in change.files for line in file.added}
     plus = sum(line.startswith(b"+") for line in done.stdout.split(b"\n")) - (b"\n+++ " in done.stdout)
     assert len(numbers) == (plus if change.files else 0)
+
+
+def test_a_commit_that_a_shallow_clone_lacks(repo: Repository, tmp_path: Path) -> None:
+    subprocess.run(
+        ["git", "clone", "-q", "--depth=1", f"file://{repo.root}", str(tmp_path / "s")], check=True
+    )
+    with pytest.raises(
+        CheckoutError, match=r"'HEAD~1' is not .*the clone is shallow, .*git fetch --unshallow"
+    ):
+        change_between(tmp_path / "s", "HEAD~1")

@@ -249,7 +249,9 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     result = run("fix", tree)
     assert result.exit_code == 0
     assert "ops.py: 2 × PTO407 log-of-softmax\n" in result.stdout
-    assert result.stdout.endswith("Fixed 2 findings in 1 file; 1 finding left, see `ptopt check`.\n")
+    assert result.stdout.endswith(
+        "Fixed 2 findings in 1 file; 1 finding left, 1 file not looked at, see `ptopt check`.\n"
+    )
     after = OPS.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
     after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")
     assert (tree / "ops.py").read_bytes() == after.replace("\n", "\r\n").encode()
@@ -402,3 +404,37 @@ def test_a_closed_pipe_and_an_ascii_stdout_are_no_crash(tree: Path) -> None:
     )
     assert done.returncode == 0
     assert b"\\u2503" in done.stdout
+
+
+def test_a_group_without_a_command_prints_its_help() -> None:
+    result = run("config")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("Usage: ")
+
+
+def test_a_named_file_that_is_no_python_is_told(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("all:\n")
+    result = run("check", tmp_path / "Makefile")
+    assert result.stdout.startswith("No files reviewed.\nNot looked at:\n")
+    assert "not a Python file or a notebook: Makefile" in result.stdout
+
+
+def test_the_diff_of_a_fix_has_the_bytes_of_the_file(tmp_path: Path) -> None:
+    before = f"# coding: latin-1\n{OPS}# größer".encode("latin-1").replace(b"\n", b"\r\n")
+    (tmp_path / "a b.py").write_bytes(before)
+    done = command("fix", "--diff", tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, check=True, input=done.stdout)
+    assert (tmp_path / "a b.py").read_bytes() == before.replace(
+        b"torch.log(torch.softmax(x, dim=-1))", b"torch.log_softmax(x, dim=-1)"
+    ).replace(b"torch.log(torch.softmax(x, dim=1))", b"torch.log_softmax(x, dim=1)")
+
+
+def test_fix_tells_how_many_files_it_could_not_read(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import torch\ntorch.log(torch.softmax(\n")
+    assert run("fix", tmp_path).stdout == "Nothing to fix; 1 file not looked at, see `ptopt check`.\n"
+
+
+def test_review_goes_into_master_where_there_is_no_main(checkout: Path) -> None:
+    subprocess.run(["git", "branch", "-m", "main", "master"], cwd=checkout, check=True)
+    assert findings(run("review", "--repo", checkout, "--format", "json")) == [("PTO101", "train.py", 13)]

@@ -281,3 +281,10 @@ def test_any_bytes_give_settings_or_a_config_error(data: bytes) -> None:
     except ConfigError as error:
         outcome = error.problems
     assert isinstance(outcome, Config) or all(problem.startswith(".ptopt.toml") for problem in outcome)
+
+
+def test_a_table_that_belongs_into_the_project_file() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^\.ptopt\.toml: settings stand at the top .* without a \[tool\.ptopt\]"
+    ):
+        load_config({".ptopt.toml": b"[tool.ptopt]\nbudget = 3\n"}, {})

@@ -156,3 +156,27 @@ def test_a_fix_outside_the_hunk_is_shown_as_text() -> None:
 
 def test_same_input_gives_the_same_bytes() -> None:
     assert repr(_review(BASE, HEAD)) == repr(_review(BASE, HEAD))
+
+
+def test_a_suppression_of_a_rule_that_is_off_is_not_reported() -> None:
+    head = BASE.replace("total = 0.0", "total = 0.0  # ptopt: ignore[PTO101, nosuchrule]")
+    for config in ('ignore = ["PTO101"]', '[per-path-ignores]\n"train.py" = ["sync"]'):
+        review = _review(BASE, head, config=config)
+        assert [u.codes for u in review.unused_suppressions] == [("nosuchrule",)]
+    by_default_off = BASE.replace("total = 0.0", "total = 0.0  # ptopt: ignore[full-precision-training]")
+    assert _review(BASE, by_default_off).unused_suppressions == ()
+
+
+def test_a_change_answers_for_its_own_suppressions_only() -> None:
+    before = BASE.replace("total = 0.0", "total = 0.0  # ptopt: ignore[PTO101]")
+    assert (
+        _review(before, before.replace("import torch\n", "import math\nimport torch\n")).unused_suppressions
+        == ()
+    )
+
+
+def test_a_suppression_that_is_written_above_code_that_stays_is_in_use() -> None:
+    line = "        total += loss.item()\n"
+    for config in ("", "min-confidence = 0.99"):
+        after = HEAD.replace(line, f"        # ptopt: ignore[PTO101] wanted\n{line}")
+        assert _review(HEAD, after, config=config).unused_suppressions == ()

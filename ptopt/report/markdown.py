@@ -39,7 +39,7 @@ def render(review: Review) -> str:
     blocks += _details(
         f"{count(len(review.unused_suppressions), 'suppression')} without effect",
         [
-            f"{code_span(f'{u.path}:{u.line}')} {code_span(', '.join(u.codes))}"
+            f"{code_span(f'{u.path}:{u.line}')} {code_span(', '.join(u.codes)) if u.codes else 'any rule'}"
             for u in review.unused_suppressions
         ],
     )

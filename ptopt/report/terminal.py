@@ -52,17 +52,16 @@ def render(review: Review, *, width: int = 100, color: bool = False) -> str:
         _environ={},
     )
     for finding in review.findings:
-        console.print(_finding(review, finding, color))
+        console.print(_finding(review, finding, color, console.width))
         console.print()
     for line in _summary(review):
         console.print(line)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").split("\n"))
 
 
-def _finding(review: Review, finding: Finding, color: bool) -> RenderableType:
+def _finding(review: Review, finding: Finding, color: bool, width: int) -> RenderableType:
+    where = Text(place(finding.path, finding.span), "bold")
     title = Text.assemble(
-        (place(finding.path, finding.span), "bold"),
-        "  ",
         (finding.rule, _SEVERITY[finding.severity]),
         f" {one_line(finding.name)}  ",
         (f"confidence {finding.confidence:.2f}", "dim"),
@@ -83,7 +82,9 @@ def _finding(review: Review, finding: Finding, color: bool) -> RenderableType:
         parts.append(_labelled("Wrong if", finding.when_wrong, color))
     if finding.assumes:
         parts.append(_labelled("Assumes", assumed(finding), color))
-    return Group(title, Padding(Group(*parts), (0, 0, 0, 2)))
+    if where.cell_len + 2 + title.cell_len <= width:
+        return Group(Text.assemble(where, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))
+    return Group(where, Padding(Group(title, *parts), (0, 0, 0, 2)))
 
 
 def _prose(text: str, color: bool, style: str = "") -> Text:
@@ -186,7 +187,7 @@ def _summary(review: Review) -> Iterator[RenderableType]:
     yield from _not_reviewed(review)
     if review.unused_suppressions:
         yield Text("Suppressions that silence nothing:", "yellow")
-        shown = [f"{u.path}:{u.line}  {', '.join(u.codes)}" for u in review.unused_suppressions]
+        shown = [f"{u.path}:{u.line}  {', '.join(u.codes) or 'any rule'}" for u in review.unused_suppressions]
         for line in shown[:_LISTED]:
             yield _indented(visible(line).rstrip())
         if len(shown) > _LISTED:

@@ -9,7 +9,7 @@ from ptopt.findings import Finding, Impact, Review, Safety, Severity, Span
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 _BACKTICKS = re.compile(r"`+")
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&$#@]|:(?=//|\w)")
-_AT_START = re.compile(r"^(?:(\d+)([.)])|([-+=]))")
+_AT_START = re.compile(r"^(?:(\d+)([.)])(?=\s|$)|([-+=]))")
 _AUTOLINK = re.compile(r"\b(www|gh-)(?=[.\d])", re.I)
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _ZERO_WIDTH = "&#8203;"
@@ -117,6 +117,8 @@ def count(number: int, noun: str) -> str:
 
 def headline(review: Review) -> str:
     """The outcome in one line, without the full stop."""
+    if not review.files_reviewed:
+        return "No files reviewed"
     files = count(review.files_reviewed, "file")
     if not review.findings and not review.withheld:
         return f"No performance findings in {files}"

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from rich.text import Text
 
-from ptopt.findings import Edit, Fix, Review, Safety, Span
+from ptopt.findings import Edit, Fix, Review, Safety, Span, UnusedSuppression
 from ptopt.report import render
 
 
@@ -97,3 +97,16 @@ def test_an_added_line_tells_its_place(review: Review) -> None:
     inserted = Fix(Safety.SAFE, (Edit(0, 0, "import os\n"),))
     finding = dataclasses.replace(review.findings[0], fix=inserted)
     assert "\n  1 + import os\n" in render("terminal", dataclasses.replace(review, findings=(finding,)))
+
+
+def test_a_heading_that_is_too_wide_breaks_after_the_place(review: Review) -> None:
+    lines = render("terminal", review, width=50).split("\n")
+    assert lines[0] == "src/train.py:10"
+    assert lines[1] == "  PTO101 item-every-step  confidence 0.90"
+
+
+def test_a_suppression_without_names_and_an_empty_review() -> None:
+    bare = Review((), (), (), (), (UnusedSuppression("a.py", 3, ()),), 0, "", {})
+    text = render("terminal", bare, width=80)
+    assert text == "No files reviewed.\nSuppressions that silence nothing:\n  a.py:3  any rule\n"
+    assert "- `a.py:3` any rule\n" in render("markdown", bare)

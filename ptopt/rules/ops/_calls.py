@@ -12,10 +12,34 @@ from ptopt.rules.base import SourceFile, has_unpacking, keyword_of
 FEW = re.compile(
     r"layers?\b|blocks?\b|modules?\b|stages?\b|levels?\b|heads?\b|convs?\b|scales?\b|keys\b|items\b|epochs?\b|children"
     r"|branch|feature_maps|(enc|dec)oders?\b|adapters?\b|views?\b|depth|components?\b|ndim|\.dim\(|points?\b|groups?"
-    r"|codebooks?|order|dims?\b|axes|rank|hops?\b",
+    r"|codebooks?|crops?\b|order|dims?\b|axes|rank|hops?\b",
     re.I,
 )
 _MODULES = ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "torch.fft")
+
+_ONCE = re.compile(
+    r"^__init__$|(^|_)(init(iali[sz]e)?|reset_param\w*|convert|export|load|save|checkpoint|state_dict|inflate|setup|plot|draw"
+    r"|visuali[sz]e|images?|report|debug)(_|$)",
+    re.I,
+)
+_ONCE_FILE = re.compile(r"(checkpoint|convert|export)\w*\.py$", re.I)
+
+
+def runs_once(node: ast.AST, file: SourceFile) -> bool:
+    """Does the name of the function or file say that it sets up, converts, loads, saves or draws: no time is lost there?"""
+    if _ONCE_FILE.search(file.path):
+        return True
+    function = file.index.function_of(node)
+    return function is not None and bool(_ONCE.search(function.name))
+
+
+def is_hot(node: ast.AST, file: SourceFile) -> bool:
+    """Does it run in a loop, in the `forward` of a module, or on each training step?"""
+    return (
+        next(file.index.loops_of(node), None) is not None
+        or file.context.forward_of(node) is not None
+        or file.context.training_step(node) is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)

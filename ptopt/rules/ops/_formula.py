@@ -83,12 +83,22 @@ class Formula:
             # A bound read from elsewhere (`: lengths[i]`) is ragged data, not a formula.
             return all(self.computed(b) and not isinstance(b, ast.Subscript) for b in bounds)
         if isinstance(expr, ast.Subscript):
-            return self.is_tensor(expr.value) and self.computed(expr.slice)
+            return self.is_tensor(expr.value) and self.computed(expr.slice) and not self.is_mask(expr.slice)
         if isinstance(expr, ast.Call):
             return self.row_reduction(expr) or (
                 self.pointwise(expr) and all(self.computed(a) for a in expr.args)
             )
         return False
+
+    def is_mask(self, index: ast.expr) -> bool:
+        """Does it pick as many elements as a comparison finds, which differs between iterations?"""
+        if isinstance(index, ast.Name):
+            binding = self.file.values.binding_of(index)
+            made = binding.value if binding is not None and binding.kind == "assign" else None
+            return made is not None and self.is_mask(made)
+        if isinstance(index, ast.BinOp) and isinstance(index.op, (ast.BitAnd, ast.BitOr)):
+            return self.is_mask(index.left) or self.is_mask(index.right)
+        return isinstance(index, ast.Compare)
 
     def takes_element(self, expr: ast.expr) -> bool:
         """Does it read `x[i]`, and no blocks of rows?"""

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
-from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.rules.ops._calls import Op, is_hot, torch_op
+from ptopt.source.index import own_nodes
 from ptopt.source.values import Binding
 
 
@@ -67,24 +68,43 @@ class ArgsortOfPermutation(Rule):
         values, order = scores.sort()
         again = values.argsort()
         """,
+        """
+        def score(distances: torch.Tensor, match):
+            for d in distances:
+                order = torch.argsort(d)
+                rank = torch.argsort(order)
+                rank[~match] = 9
+        """,
+        """
+        def reorder(self, frequencies):
+            order = torch.argsort(frequencies, descending=True)
+            self.weight.data = self.weight[order]
+            self.index.data.copy_(torch.argsort(order))
+        """,
     )
     INVALID = (
         Invalid(
             """
-            batch, indices = batch.sort(stable=True)
-            out = encode(x[indices])[indices.argsort()]  # !
+            class Pool(nn.Module):
+                def forward(self, x, batch):
+                    batch, indices = batch.sort(stable=True)
+                    return encode(x[indices])[indices.argsort()]  # !
             """
         ),
         Invalid(
             """
-            perm = torch.randperm(x.shape[0])
-            inverse = torch.argsort(perm)  # !
+            for x in loader:
+                perm = torch.randperm(x.shape[0])
+                inverse = torch.argsort(perm)  # !
             """
         ),
         Invalid(
             """
-            _, order = torch.sort(lengths, descending=True)
-            _, restore = torch.sort(order)  # !
+            class Encoder(nn.Module):
+                def forward(self, x, lengths):
+                    _, order = torch.sort(lengths, descending=True)
+                    _, restore = torch.sort(order)  # !
+                    return self.encode(x.index_select(0, order), lengths[order]).index_select(0, restore)
             """
         ),
     )
@@ -106,12 +126,14 @@ class ArgsortOfPermutation(Rule):
         if source is None or binding is None or binding.line > op.call.lineno:
             return
         perm = op.operand.id
+        if source.name != "randperm" and not _one_dimensional(perm, node, file):
+            return
         yield Problem(
             node,
             f"`{perm}` is a permutation (from `{source.name}`, line {source.call.lineno}): sorting it to invert it "
             f"costs more than one scatter, `inverse[{perm}] = torch.arange(len({perm}), device={perm}.device)` (or "
             f"`out[{perm}] = x` where the inverse only undoes the order).",
-            0.5 if _short(source, file) else 0.65,
+            0.5 if _short(source, file) or not is_hot(node, file) else 0.65,
             (Evidence(source.call.lineno, "makes the permutation"),),
         )
 
@@ -127,6 +149,20 @@ def _permutation(binding: Binding, file: SourceFile) -> Op | None:
     else:
         return None
     return op if op is not None and not _dimension(op) else None
+
+
+def _one_dimensional(perm: str, node: ast.AST, file: SourceFile) -> bool:
+    """Does it index something on its own, or make an `index_select`? A permutation of each row would not."""
+    scope = file.index.function_of(node) or file.index.tree
+    for use in own_nodes(scope):
+        if not isinstance(use, ast.Name) or use.id != perm or not isinstance(use.ctx, ast.Load):
+            continue
+        parent = file.index.parent(use)
+        if isinstance(parent, ast.Subscript) and parent.slice is use:
+            return True
+        if torch_op(parent, file, "index_select") is not None:
+            return True
+    return False
 
 
 def _short(op: Op, file: SourceFile) -> bool:

@@ -84,6 +84,42 @@ class CatInLoop(Rule):
             window = window[-100:]
         """,
         """
+        idx_crops = torch.cumsum(counts, 0)
+        for i, end in enumerate(idx_crops):
+            if i == 0:
+                out = self.backbone(x[end])
+            else:
+                out = torch.cat([out, self.backbone(x[end])])
+        """,
+        """
+        for k in range(1, len(parts)):
+            out = torch.cat([out, parts[k].cpu()], dim=1)
+            parts[k] = 0
+            torch.cuda.empty_cache()
+        """,
+        """
+        for _ in range(k_extend):
+            grid = torch.cat([grid[:, :1] - step, grid], dim=1)
+            grid = torch.cat([grid, grid[:, -1:] + step], dim=1)
+        """,
+        """
+        class Upsampler(nn.Module):
+            def generate(self, length, seq):
+                for _ in range(length):
+                    logits, hiddens = self.step(inp, hiddens)
+                    sampled = torch.multinomial(logits.softmax(-1), 1)
+                    inp = sampled
+                    seq = torch.cat((seq, sampled), dim=-1)
+        """,
+        """
+        def generate(model, idx, max_new_tokens):
+            for _ in range(max_new_tokens):
+                probs = F.softmax(model(idx)[:, -1, :], dim=-1)
+                idx_next = torch.multinomial(probs, num_samples=1)
+                idx = torch.cat((idx, idx_next), dim=1)
+            return idx
+        """,
+        """
         def update(self, k_new):
             self.k = torch.cat([self.k, k_new], dim=2)
             return self.k
@@ -122,16 +158,6 @@ class CatInLoop(Rule):
             for begin in edge_index.t():
                 for end in neighbours(begin):
                     edges = torch.cat((edges, torch.tensor([[begin], [end]])), 1)  # !
-            """
-        ),
-        Invalid(
-            """
-            def generate(model, idx, max_new_tokens):
-                for _ in range(max_new_tokens):
-                    probs = F.softmax(model(idx)[:, -1, :], dim=-1)
-                    idx_next = torch.multinomial(probs, num_samples=1)
-                    idx = torch.cat((idx, idx_next), dim=1)  # !
-                return idx
             """
         ),
     )
@@ -261,11 +287,44 @@ def _confidence(
         return 0.5  # a buffer that other methods may read at any time, or one that is filled up
     if loop.body and isinstance(loop.body[-1], (ast.Return, ast.Break)):
         return 0.3
+    if _frees(loop) or _grows_both_ways(loop, node, file) or (not read and _is_drawn(parts[1:], file)):
+        return 0.5
     if read:
-        # Next to the model call that it waits for, the copy matters only where generating is the whole purpose.
-        in_class = file.index.class_of(node) is not None
-        return 0.5 if in_class or not _is_call(loop.iter, "range") or _from_numpy(node, file) else 0.6
+        return 0.5  # next to the model call that needs what was collected so far, the copy is small
     return 0.65 if _from_numpy(node, file) else 0.75
+
+
+def _frees(loop: Loop) -> bool:
+    """Does the loop free memory on purpose? Then it must not hold all parts at once."""
+    calls = (n.func for n in own_nodes(loop) if isinstance(n, ast.Call))
+    names = (
+        f.attr if isinstance(f, ast.Attribute) else f.id if isinstance(f, ast.Name) else "" for f in calls
+    )
+    return any("empty" in name and "cache" in name or name == "collect" for name in names)
+
+
+def _grows_both_ways(loop: Loop, node: ast.Assign, file: SourceFile) -> bool:
+    """Does another statement of the loop put something in front, as padding at both ends does?"""
+    for other in own_nodes(loop):
+        if (
+            isinstance(other, ast.Assign)
+            and other is not node
+            and same_code(other.targets[0], node.targets[0])
+        ):
+            call = _joining(other.value)
+            parts = _parts(call) if call is not None else []
+            if parts and not _same_place(parts[0], node.targets[0]):
+                return True
+    return False
+
+
+def _is_drawn(parts: list[ast.expr], file: SourceFile) -> bool:
+    """One token per call of a model, drawn by `multinomial`: next to the call, copying the tokens is nothing."""
+    for name in (n for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)):
+        for binding in file.values.bindings(file.index.function_of(name), name.id):
+            if binding.value is not None and "multinomial(" in file.source(binding.value):
+                return True
+    return False
 
 
 def _from_numpy(node: ast.Assign, file: SourceFile) -> bool:
@@ -293,10 +352,8 @@ def _many(iterable: ast.expr, file: SourceFile) -> bool:
         if not _is_call(iterable, "enumerate", "tqdm", "zip", "track"):
             break
         iterable = iterable.args[0]
-    if file.values.is_tensor(iterable):
-        return True
     text = file.source(iterable)
-    return bool(_LOADER.search(text)) and not FEW.search(text)
+    return not FEW.search(text) and (bool(_LOADER.search(text)) or file.values.is_tensor(iterable))
 
 
 def _is_call(node: ast.expr, *names: str) -> bool:

@@ -98,6 +98,21 @@ class ElementLoop(Rule):
             mask[i, : lengths[i]] = 1
             log(mask)
         """,
+        """
+        def share(x: torch.Tensor, bounds: torch.Tensor):
+            parts = []
+            for i in range(n):
+                mask = (x[:, 0] >= bounds[i]) & (x[:, 0] < bounds[i + 1])
+                parts.append(x[mask])
+            return torch.cat(parts)
+        """,
+        """
+        def words(features: torch.Tensor, groups, last):
+            out = [features[0]]
+            for j in range(last, len(features)):
+                out.append(features[j])
+            return torch.stack(out)
+        """,
     )
     INVALID = (
         Invalid(
@@ -201,7 +216,9 @@ def _is_filled(output: ast.expr, node: ast.For, file: SourceFile) -> bool:
     """Is it a tensor, or a list that is stacked into one afterwards?"""
     if file.values.is_tensor(output):
         return True
-    return isinstance(output, ast.Name) and any(
+    if not isinstance(output, ast.Name) or not _begins_empty(output, node, file):
+        return False
+    return any(
         call.lineno > node.lineno
         and len(call.args) > 0
         and isinstance(call.args[0], ast.Name)
@@ -209,6 +226,18 @@ def _is_filled(output: ast.expr, node: ast.For, file: SourceFile) -> bool:
         and file.imports.qualified(call.func) in ("torch.stack", "torch.tensor", "torch.cat")
         for call in file.calls.calls_in(file.index.function_of(node))
     )
+
+
+def _begins_empty(output: ast.Name, node: ast.For, file: SourceFile) -> bool:
+    """Does the list hold what this loop appends, and nothing else?"""
+    function = file.index.function_of(node)
+    if any(
+        not isinstance(b.value, ast.List) or b.value.elts for b in file.values.bindings(function, output.id)
+    ):
+        return False
+    appends = (method_call(c, "append", "extend", "insert") for c in file.calls.calls_in(function))
+    holders = [h for h in appends if isinstance(h, ast.Name) and h.id == output.id]
+    return all(file.index.within(h, node) for h in holders)
 
 
 def _sized(loops: list[ast.For]) -> frozenset[str]:

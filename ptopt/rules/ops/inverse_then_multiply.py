@@ -9,9 +9,10 @@ from ptopt.rules.ops._calls import torch_op
 
 # Matrices of 2 to 4 rows: inverting them costs no more than solving.
 _TINY = re.compile(
-    r"intrin|extrin|cam|pose|view|proj|rot|affine|homog|w2c|c2w|transf|calib|\bk\b|\br\b|_k\b|ego|lidar|world|frame",
+    r"intrin|extrin|cam|pose|view|proj|rot|affine|homog|w2c|c2w|transf|calib|inertia|moment|lattice|theta|tfm|\bmat\b|\b[th]\d\b|\bk\b|\br\b|_k\b|ego|lidar|world|frame",
     re.I,
 )
+_GEOMETRY = re.compile(r"geometr|camera|pose|augment|transform|homograph", re.I)
 
 
 class InverseThenMultiply(Rule):
@@ -65,6 +66,15 @@ class InverseThenMultiply(Rule):
         """,
         """
         y = torch.linalg.inv(a) * b
+        """,
+        """
+        velocity = torch.matmul(momentum[:, None, :], torch.inverse(moment_of_inertia))
+        """,
+        """
+        x = (x - mat[:, :, 2]) @ torch.inverse(mat[:, :, :2].transpose(1, 2))
+        """,
+        """
+        model = torch.linalg.inv(t2) @ model @ t1
         """,
     )
     INVALID = (
@@ -122,7 +132,7 @@ class InverseThenMultiply(Rule):
             node,
             f"{quote(file, node)} computes a whole inverse for one product. `{' '.join(solve.split())}` is faster and more "
             "accurate.",
-            0.5 if _TINY.search(matrix) or _TINY.search(rhs) else 0.65,
+            0.5 if _TINY.search(matrix) or _TINY.search(rhs) or _GEOMETRY.search(file.path) else 0.65,
             fix=Fix(
                 Safety.UNSAFE,
                 (Edit(*file.bounds(node), solve),),

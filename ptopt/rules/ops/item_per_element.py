@@ -17,7 +17,9 @@ from ptopt.rules.base import (
     method_call,
     quote,
 )
+from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.ops._iteration import Elements, elements_of
+from ptopt.source.index import own_nodes
 
 _NUMBER = frozenset({"id", "tid", "idx", "token", "label"})
 _NUMBERS = frozenset(
@@ -84,6 +86,38 @@ class ItemPerElement(Rule):
         """
         shapes = [p.numel() for p in model.parameters()]
         norms = [p.norm().item() for p in model.parameters()]
+        """,
+        """
+        losses = loss_func(batch.to(device))
+        if isinstance(losses, tuple):
+            parts = tuple(part.item() for part in losses)
+        """,
+        """
+        def add(mapping, mesh: torch.Tensor, path):
+            for i, part in enumerate(mesh):
+                if part.dim() == 0:
+                    mapping[int(part)] = [*path, i]
+        """,
+        """
+        def texts(self, targets, target_lengths):
+            lengths = target_lengths.long().cpu()
+            for i in range(lengths.shape[0]):
+                out.append(self.decode(targets[i][: lengths[i].item()]))
+        """,
+        """
+        for label in torch.unique(labels):
+            groups[label.item()] = embeddings[labels == label].mean(0)
+        """,
+        """
+        @torch.jit.script
+        def common(both: torch.Tensor):
+            return [int(x.item()) for x in both]
+        """,
+        """
+        for i, v in enumerate(gradient.contiguous().view(-1)):
+            if not math.isfinite(float(v)):
+                first = i
+                break
         """,
     )
     INVALID = (
@@ -168,18 +202,49 @@ class ItemPerElement(Rule):
             return
         if _set_up_once(source, node, file) or _not_one_tensor(source, node, file):
             return
-        if file.context.rare_guard(node, found.place) is not None:
+        if file.context.rare_guard(node, found.place) is not None or _no_scalar(element, found, file):
             return
+        cpu = file.values.of(source).device == "cpu"
+        waits = "" if cpu else ", and on a GPU waits for the device each time"
         yield Problem(
             node,
-            f"{quote(file, node)} makes a tensor and copies a number for every element, and on a GPU waits for the "
-            f"device each time. Read {quote(file, source, 40)} once{' before the loop' if found.is_loop else ''} "
+            f"{quote(file, node)} makes a tensor and copies a number for every element{waits}. Read {quote(file, source, 40)} once{' before the loop' if found.is_loop else ''} "
             "with `.tolist()`.",
-            (0.75 if found.is_loop else 0.85) if known else 0.65,
+            _confidence(found, known, cpu, node, file),
             (Evidence(source.lineno, "the tensor that is read element by element"),),
             None if cast else _fix(node, element, found, known, file),
             cause=found.place,
         )
+
+
+def _confidence(found: Elements, known: bool, cpu: bool, node: ast.AST, file: SourceFile) -> float:
+    if runs_once(node, file) or (found.is_loop and (cpu or _few_or_early(found, file))):
+        return 0.5
+    return (0.75 if found.is_loop else 0.85) if known else 0.65
+
+
+def _few_or_early(found: Elements, file: SourceFile) -> bool:
+    """Each distinct value has work of its own; or a search through all of a tensor, which ends at the first hit."""
+    source = found.source
+    binding = file.values.binding_of(source) if isinstance(source, ast.Name) else None
+    made = binding.value if binding is not None and binding.kind == "assign" else source
+    if torch_op(made, file, "unique") is not None:
+        return True
+    flat = torch_op(source, file, "view", "flatten", "reshape", "ravel") is not None
+    return flat and any(isinstance(n, ast.Break) for n in own_nodes(found.place))
+
+
+def _no_scalar(element: ast.expr, found: Elements, file: SourceFile) -> bool:
+    """Does the code ask for the shape of the element, which may be a row then? Or is it compiled by TorchScript?"""
+    if isinstance(element, ast.Name) and any(
+        isinstance(n, ast.Attribute)
+        and n.attr in ("dim", "ndim", "shape", "size")
+        and isinstance(n.value, ast.Name)
+        and n.value.id == element.id
+        for n in own_nodes(found.place)
+    ):
+        return True
+    return "@torch.jit.script" in file.text  # which compiles what such a function calls, too
 
 
 def _cast(call: ast.Call) -> ast.expr | None:
@@ -226,8 +291,11 @@ def _not_one_tensor(source: ast.expr, node: ast.AST, file: SourceFile) -> bool:
     ):
         return True
     return any(
-        isinstance(ancestor, ast.IfExp) and "isinstance" in file.source(ancestor.test)
-        for ancestor, _ in file.index.ancestors(node)
+        isinstance(ancestor, (ast.If, ast.IfExp))
+        and child is not ancestor.test
+        and "isinstance(" in (test := file.source(ancestor.test))
+        and (isinstance(ancestor, ast.IfExp) or file.source(source) in test)
+        for ancestor, child in file.index.ancestors(node)
     )
 
 

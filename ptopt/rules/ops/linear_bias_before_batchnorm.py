@@ -30,6 +30,10 @@ _BIASED = {  # position of `bias` among the arguments
     "ConvTranspose3d": 7,
 }
 _NORMS = frozenset({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"})
+_PRETRAINED = re.compile(
+    r"PreTrainedModel|pretrained|load_state_dict|state_dict_from_url|hf_hub|load_model\b", re.I
+)
+_TRAINS = re.compile(r"\.backward\(|training_step|\boptim\.[A-Z]")
 _NORM_NAME = re.compile(r"^(batch_?norm|bn)\d*$", re.I)
 
 
@@ -81,6 +85,17 @@ class LinearBiasBeforeBatchnorm(Rule):
         block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.ReLU(), nn.BatchNorm2d(64))
         """,
         """
+        class Detector(nn.Module):
+            def __init__(self, weights):
+                self.block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())
+                self.load_state_dict(torch.load(weights))
+        """,
+        """
+        class Encoder(nn.Module):
+            def __init__(self):
+                self.block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())
+        """,
+        """
         block = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, track_running_stats=True) if norm else nn.Identity())
         """,
         """
@@ -94,14 +109,17 @@ class LinearBiasBeforeBatchnorm(Rule):
     INVALID = (
         Invalid(
             """
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
             block = nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())  # !
             """,
             """
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
             block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
             """,
         ),
         Invalid(
             """
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
             layers = [
                 nn.Linear(8, 16),  # !
                 nn.BatchNorm1d(16),
@@ -110,6 +128,7 @@ class LinearBiasBeforeBatchnorm(Rule):
             net = nn.Sequential(*layers)
             """,
             """
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
             layers = [
                 nn.Linear(8, 16, bias=False),
                 nn.BatchNorm1d(16),
@@ -120,11 +139,13 @@ class LinearBiasBeforeBatchnorm(Rule):
         ),
         Invalid(
             """
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
             for width, norm in blocks:
                 layers.append(nn.Linear(width, width))  # !
                 layers.append(nn.BatchNorm1d(width))
             """,
             """
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
             for width, norm in blocks:
                 layers.append(nn.Linear(width, width, bias=False))
                 layers.append(nn.BatchNorm1d(width))
@@ -132,12 +153,14 @@ class LinearBiasBeforeBatchnorm(Rule):
         ),
         Invalid(
             """
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
             for width, batch_norm in blocks:
                 layers.append(nn.Linear(width, width))  # !
                 if batch_norm:
                     layers.append(batch_norm)
             """,
             """
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
             for width, batch_norm in blocks:
                 layers.append(nn.Linear(width, width, bias=not batch_norm))
                 if batch_norm:
@@ -178,11 +201,18 @@ class LinearBiasBeforeBatchnorm(Rule):
             node,
             f"The bias of {quote(file, node, 40)} has no effect{when}: the batch norm on line {norm.lineno} subtracts the mean of "
             f"each channel. Pass `bias={value}` to save its addition, its gradient and its optimizer state.",
-            0.4 if "PreTrainedModel" in file.text else 0.6,  # those exist to load checkpoints
+            _confidence(file),
             (Evidence(norm.lineno, "the batch norm that follows"),),
             Fix(Safety.UNSAFE, edits, "no checkpoint that holds the bias has to load"),
             cause=file.index.class_of(node) or file.index.tree,
         )
+
+
+def _confidence(file: SourceFile) -> float:
+    """Weights exist for most models, and need the bias; a file that trains a model of its own has none to keep."""
+    if _PRETRAINED.search(file.text):
+        return 0.4
+    return 0.6 if _TRAINS.search(file.text) else 0.5
 
 
 def _leaf(call: ast.Call) -> str:

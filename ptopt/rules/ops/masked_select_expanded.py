@@ -60,6 +60,12 @@ class MaskedSelectExpanded(Rule):
         """
         x[mask.unsqueeze(-1).expand_as(x)] = 0
         """,
+        """
+        kept = mel.masked_select(mel_mask[:, None])
+        """,
+        """
+        kept = mel.masked_select(mel_mask.unsqueeze(1))
+        """,
     )
     INVALID = (
         Invalid(
@@ -129,11 +135,16 @@ def _row_mask(mask: ast.expr, file: SourceFile) -> ast.expr | None:
     unsqueeze = torch_op(mask, file, "unsqueeze")
     if unsqueeze is not None:
         dim = int_literal(unsqueeze.argument(0, "dim"))
-        return unsqueeze.operand if dim is not None and dim != 0 else None
+        last = dim == -1 or (
+            expand is not None and expand.name == "expand" and dim == len(expand.rest) - 1 and dim > 0
+        )
+        return unsqueeze.operand if last else None
     if isinstance(mask, ast.Subscript):
         entries = mask.slice.elts if isinstance(mask.slice, ast.Tuple) else []
         ends_new = bool(entries) and isinstance(entries[-1], ast.Constant) and entries[-1].value is None
-        return mask.value if ends_new else None
+        # `mask[:, None]` of a mask with two dimensions stretches the one in the middle
+        whole = bool(entries) and isinstance(entries[0], ast.Constant) and entries[0].value is Ellipsis
+        return mask.value if ends_new and whole else None
     view = torch_op(mask, file, "view", "reshape")
     if view is not None and len(view.rest) == 1 and isinstance(view.rest[0], ast.Name):
         return view.operand if _sizes_of_one(view.rest[0], file) else None

@@ -86,6 +86,11 @@ class PairwiseLoop(Rule):
                 d[i, j] = torch.norm(x[i] - y[j])
         """,
         """
+        for i in range(k):
+            for j in range(k):
+                gram[i, j] = (w * phi[i](2 * x - 1) * phi[j](2 * x - 1)).sum()
+        """,
+        """
         for layer in layers:
             for p in layer.parameters():
                 total += torch.norm(p)
@@ -149,7 +154,7 @@ class PairwiseLoop(Rule):
             if distance is None or next(file.index.loops_of(call), None) is not inner:
                 continue
             operands = [distance.operand, *distance.rest]
-            if distance.name == "sum" and not _subtracts(distance.operand):
+            if distance.name == "sum" and not _subtracts(distance.operand, node.target.id, inner.target.id):
                 continue
             if _rows(operands, node, inner, file):
                 break
@@ -171,9 +176,14 @@ class PairwiseLoop(Rule):
         )
 
 
-def _subtracts(expr: ast.expr) -> bool:
-    """A sum is a distance only when it sums differences."""
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in ast.walk(expr))
+def _subtracts(expr: ast.expr, outer: str, inner: str) -> bool:
+    """A sum is a distance only when it sums differences of the two rows."""
+    for n in ast.walk(expr):
+        if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub):
+            left, right = names_in(n.left), names_in(n.right)
+            if (outer in left and inner in right) or (inner in left and outer in right):
+                return True
+    return False
 
 
 def _rows(operands: list[ast.expr], outer: ast.For, inner: ast.For, file: SourceFile) -> bool:

@@ -16,9 +16,14 @@ from ptopt.rules.base import (
     method_call,
     quote,
 )
+from ptopt.rules.ops._calls import int_literal, is_hot
 
 _OVER_ALL = {"sum": ".sum(0)", "max": ".max()", "min": ".min()"}
 _INSTEAD = {**_OVER_ALL, "sorted": ".sort().values", "any": ".any()", "all": ".all()"}
+_FEW_ELEMENTS = 8
+_NUMBERS_ONLY = frozenset(
+    "range randint zeros ones empty full arange int float str print format pad expand repeat view narrow split roll".split()
+)
 _BOUND = {"max": "clamp(min=", "min": "clamp(max="}
 
 
@@ -84,6 +89,22 @@ class PythonReductionOverTensor(Rule):
         """,
         """
         total = sum(p.numel() for p in model.parameters())
+        """,
+        """
+        def forward(self, text, sizes: torch.Tensor, i):
+            return text[max(0, text.shape[0] - sizes[i].sum()) :]
+        """,
+        """
+        def forward(self, x, lengths: torch.Tensor):
+            return torch.randint(0, max(1, lengths.sum()), size=[4], device=x.device)
+        """,
+        """
+        def only(tokens: torch.Tensor, special: set):
+            return all(token.item() in special for token in tokens)
+        """,
+        """
+        xs = torch.randint(width, (2,))
+        box = [min(xs), max(xs)]
         """,
     )
     INVALID = (
@@ -152,6 +173,8 @@ def _reduced(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
         source = iterated.generators[0].iter
         if len(iterated.generators) != 1 or not isinstance(source, (ast.Name, ast.Attribute)):
             return
+        if isinstance(iterated.elt, ast.Compare) and isinstance(iterated.elt.ops[0], (ast.In, ast.NotIn)):
+            return  # looks each number up in a Python collection
         if not isinstance(iterated.elt, (ast.Compare, ast.Name)) or not _is_plain_tensor(source, file):
             return
         yield Problem(
@@ -162,6 +185,8 @@ def _reduced(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
         )
         return
     if not isinstance(iterated, (ast.Name, ast.Attribute, ast.Call)) or not _is_plain_tensor(iterated, file):
+        return
+    if isinstance(iterated, ast.Name) and _is_tiny(iterated, file):
         return
     edits = (Edit(*file.bounds(node), f"{file.source(iterated)}{_INSTEAD[name]}"),)
     waits = "" if name == "sum" else "; on a GPU each comparison also waits for the device"
@@ -185,6 +210,8 @@ def _bounded(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
         return
     if not file.uses_accelerator and file.context.forward_of(node) is None and not _returns_loss(node, file):
         return
+    if _becomes_number(node, file):
+        return
     text = file.source(tensor)
     simple = isinstance(tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
     bound = f"{text}.{_BOUND[name]}{file.source(number)})"
@@ -192,11 +219,36 @@ def _bounded(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
         node,
         f"{quote(file, node)} compares a tensor in Python, which waits for the GPU. "
         f"`.{_BOUND[name]}{file.source(number)})` keeps it on the device.",
-        0.65,
+        0.65 if is_hot(node, file) or _returns_loss(node, file) else 0.5,
         fix=Fix(Safety.UNSAFE, (Edit(*file.bounds(node), bound),), f"`{text}` is a tensor on every call")
         if simple
         else None,
     )
+
+
+def _is_tiny(name: ast.Name, file: SourceFile) -> bool:
+    """`torch.randint(width, (2,))`: made with a handful of elements."""
+    binding = file.values.binding_of(name)
+    call = binding.value if binding is not None and binding.kind == "assign" else None
+    if not isinstance(call, ast.Call) or not file.imports.qualified(call.func).startswith("torch."):
+        return False
+    sizes = [a for a in call.args if isinstance(a, (ast.Tuple, ast.List)) and len(a.elts) == 1]
+    return any((int_literal(size.elts[0]) or _FEW_ELEMENTS) < _FEW_ELEMENTS for size in sizes)
+
+
+def _becomes_number(node: ast.Call, file: SourceFile) -> bool:
+    """A bound of a slice, or an argument of `range`, `randint` or a factory: the device is read there in any case."""
+    for ancestor, child in file.index.ancestors(node):
+        if isinstance(ancestor, (ast.Slice, ast.JoinedStr, ast.keyword)):
+            return True
+        if isinstance(ancestor, ast.Call):
+            leaf = file.source(ancestor.func).rpartition(".")[2]
+            return child in ancestor.args and leaf in _NUMBERS_ONLY
+        if isinstance(ancestor, ast.Subscript) and child is ancestor.slice:
+            return True
+        if not isinstance(ancestor, (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List)):
+            return False
+    return False
 
 
 def _is_plain_tensor(expr: ast.expr, file: SourceFile) -> bool:

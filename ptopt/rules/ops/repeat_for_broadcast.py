@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
-from ptopt.rules.ops._calls import int_literal, torch_op
+from ptopt.rules.ops._calls import int_literal, runs_once, torch_op
 
 _ELEMENTWISE = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _FEW_COPIES = 8
@@ -81,6 +81,11 @@ class RepeatForBroadcast(Rule):
         """
         y = model(x.unsqueeze(1).repeat(1, n, 1))
         """,
+        """
+        def inflate_weights(state, model):
+            for name, kernel in state.items():
+                state[name] = kernel.unsqueeze(2).repeat(1, 1, frames, 1, 1) / frames
+        """,
     )
     INVALID = (
         Invalid(
@@ -147,7 +152,7 @@ class RepeatForBroadcast(Rule):
             node,
             f"{quote(file, node)} writes {quote(file, node.args[repeated[0]])[1:-1]} copies of each value to memory, "
             f"only to be read once. `.expand({sizes})` gives the same values without a copy.",
-            0.5 if (factors[repeated[0]] or _FEW_COPIES) < _FEW_COPIES else 0.7,
+            0.5 if (factors[repeated[0]] or _FEW_COPIES) < _FEW_COPIES or runs_once(node, file) else 0.7,
             fix=None if b"\n" in file.data[slice(*file.bounds(node))] else fix,
             cause=file.index.statement_of(node),
         )
