@@ -69,7 +69,7 @@ def loader_of(node: ast.AST, file: SourceFile) -> Loader | None:
 def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | None:
     """Keys and values of `**table` when the table is written out at one place and never changed."""
     if isinstance(value, ast.Name):
-        bindings = file.values.bindings(file.index.function_of(value), value.id)
+        bindings = file.bindings.of(file.index.function_of(value), value.id)
         if len(bindings) != 1 or bindings[0].kind != "assign" or bindings[0].value is None:
             return None
         uses = [n for n in file.index.of_type(ast.Name) if n.id == value.id and isinstance(n.ctx, ast.Load)]
@@ -164,7 +164,7 @@ def _refers(
     """Does a loop read the loader `name`: `loader`, `enumerate(loader)`, `tqdm(loader, ...)`?"""
     inner = _wrapped(iterated)
     if isinstance(inner, ast.Name) and inner.id != name:  # bar = tqdm(loader)
-        binding = file.values.binding_of(inner)
+        binding = file.bindings.last_before(inner)
         if binding is not None and binding.kind == "assign" and isinstance(binding.value, ast.Call):
             inner = _wrapped(binding.value)
     if isinstance(scope, ast.ClassDef):
@@ -183,7 +183,7 @@ def _refers(
         return False
     function = file.index.function_of(inner)
     while function is not scope:
-        if function is None or file.values.bindings(function, name):
+        if function is None or file.bindings.of(function, name):
             return False
         function = file.index.function_of(function)
     return True

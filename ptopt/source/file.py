@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ptopt.findings import Span
+from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.decode import Parsed, parse_python
@@ -53,8 +54,12 @@ class SourceFile:
         return Context(self.index, self.imports, self.calls)
 
     @cached_property
+    def bindings(self) -> Bindings:
+        return Bindings(self.index)
+
+    @cached_property
     def values(self) -> Values:
-        return Values(self.index, self.imports, self.calls)
+        return Values(self.index, self.imports, self.calls, self.bindings)
 
     @cached_property
     def _calls_by_name(self) -> dict[str, list[ast.Call]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ptopt.source.bindings import Binding, Bindings, is_self
 from ptopt.source.calls import CallGraph
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, own_nodes
@@ -56,106 +56,17 @@ _CRITERION = re.compile(
 _TENSOR_ANNOTATION = re.compile(r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """One place that gives a name its value."""
-
-    line: int
-    column: int
-    kind: str  # "assign" | "augment" | "item" (of an iterable) | "unpack" | "parameter" | "opaque"
-    value: ast.expr | None
-    node: ast.AST
-    path: tuple[int, ...] = ()  # where the target stands in an unpacking: (1, 0) is `x` of `i, (x, y)`
-
-
 class Values:
     """Facts about expressions of one file, computed on demand and remembered."""
 
-    def __init__(self, index: Index, imports: Imports, calls: CallGraph) -> None:
+    def __init__(self, index: Index, imports: Imports, calls: CallGraph, bindings: Bindings) -> None:
         self._index = index
+        self._bindings = bindings
         self._imports = imports
         self._calls = calls
         self._known: dict[ast.expr, Value] = {}
         self._depth = 0
-        self._tables: dict[FunctionNode | None, dict[str, list[Binding]]] | None = None
-        self._attributes: dict[ast.ClassDef, dict[str, ast.expr]] | None = None
         self._returns: dict[FunctionNode, Value] = {}
-
-    # -- names -----------------------------------------------------------------------------------------
-
-    def bindings(self, function: FunctionNode | None, name: str) -> list[Binding]:
-        """Every binding of `name` in the function itself (None: module level), in source order."""
-        if self._tables is None:
-            self._tables = self._bind_all()
-        return self._tables.get(function, {}).get(name, [])
-
-    def binding_of(self, name: ast.Name) -> Binding | None:
-        """The last binding before the use, in the innermost function that binds the name."""
-        function = self._index.function_of(name)
-        at = (name.lineno, name.col_offset)
-        while True:
-            found = self.bindings(function, name.id)
-            if found:
-                before = [
-                    b for b in found if (b.line, b.column) < at and not self._index.within(name, b.node)
-                ]
-                return before[-1] if before else found[0]
-            if function is None:
-                return None
-            function = self._index.function_of(function)
-
-    def _bind_all(self) -> dict[FunctionNode | None, dict[str, list[Binding]]]:
-        """Every binding of the file, by function and name."""
-        index = self._index
-        tables: dict[FunctionNode | None, dict[str, list[Binding]]] = {}
-        for function in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef):
-            args = function.args
-            table = tables.setdefault(function, {})
-            for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
-                table[arg.arg] = [Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)]
-        for node, target, kind, value in self._targets():
-            table = tables.setdefault(index.function_of(node), {})
-            for name, binding in _bound(target, kind, value, node):
-                table.setdefault(name, []).append(binding)
-        for table in tables.values():
-            for found in table.values():
-                found.sort(key=lambda b: (b.line, b.column))
-        return tables
-
-    def _targets(self) -> Iterator[tuple[ast.AST, ast.expr, str, ast.expr | None]]:
-        """(node that binds, target, kind of binding, value) of the whole file; class attributes left out."""
-        index = self._index
-        for assign in index.of_type(ast.Assign):
-            if not isinstance(index.parent(assign), ast.ClassDef):
-                for target in assign.targets:
-                    yield assign, target, "assign", assign.value
-        for single in index.of_type(ast.AnnAssign, ast.NamedExpr):
-            if not isinstance(index.parent(single), ast.ClassDef):
-                yield single, single.target, "assign", single.value
-        for augmented in index.of_type(ast.AugAssign):
-            yield augmented, augmented.target, "augment", augmented.value
-        for loop in index.of_type(ast.For, ast.AsyncFor, ast.comprehension):
-            yield loop, loop.target, "item", loop.iter
-        for block in index.of_type(ast.With, ast.AsyncWith):
-            for item in block.items:
-                if item.optional_vars is not None:
-                    yield block, item.optional_vars, "opaque", None
-
-    def attribute(self, cls: ast.ClassDef, name: str) -> ast.expr | None:
-        """The expression assigned to `self.name`, first in `__init__`, else anywhere in the class."""
-        if self._attributes is None:
-            self._attributes = {}
-            assigned: list[tuple[bool, ast.Attribute, ast.Assign]] = []
-            for assign in self._index.of_type(ast.Assign):
-                for target in assign.targets:
-                    if isinstance(target, ast.Attribute) and _is_self(target):
-                        function = self._index.function_of(assign)
-                        assigned.append((function is None or function.name != "__init__", target, assign))
-            for _, target, assign in sorted(assigned, key=lambda a: a[0]):
-                owner = self._index.class_of(assign)
-                if owner is not None:
-                    self._attributes.setdefault(owner, {}).setdefault(target.attr, assign.value)
-        return self._attributes.get(cls, {}).get(name)
 
     # -- expressions -----------------------------------------------------------------------------------
 
@@ -241,7 +152,7 @@ class Values:
         return UNKNOWN
 
     def _name(self, expr: ast.Name) -> Value:
-        binding = self.binding_of(expr)
+        binding = self._bindings.last_before(expr)
         if binding is None:
             return UNKNOWN
         if binding.kind == "assign" and binding.value is not None:
@@ -269,7 +180,7 @@ class Values:
     def _before(self, expr: ast.Name, binding: Binding) -> Value:
         """The value a name had before an augmented assignment."""
         function = self._index.function_of(expr)
-        for other in self.bindings(function, expr.id):
+        for other in self._bindings.of(function, expr.id):
             if other.kind == "assign" and other.value is not None and other.line < binding.line:
                 return self.of(other.value)
         return UNKNOWN
@@ -331,13 +242,13 @@ class Values:
         base = self.of(expr.value)
         if base.kind in ("tensor", "array") and expr.attr in ("T", "mT", "H", "data", "grad", "real", "imag"):
             return replace(base, graph=False) if expr.attr in ("data", "grad") else base
-        if _is_self(expr):
+        if is_self(expr):
             cls = self._index.class_of(expr)
-            assigned = self.attribute(cls, expr.attr) if cls is not None else None
+            assigned = self._bindings.attribute(cls, expr.attr) if cls is not None else None
             if assigned is not None:
                 return self.of(assigned)
         if expr.attr in ("loss", "logits", "last_hidden_state") and isinstance(expr.value, ast.Name):
-            source = self.binding_of(expr.value)
+            source = self._bindings.last_before(expr.value)
             if source is not None and isinstance(source.value, ast.Call):
                 return Value("tensor", "", True)
         qualified = self._imports.qualified(expr)
@@ -522,30 +433,9 @@ class Values:
         return True if True in graphs else False if graphs and all(g is False for g in graphs) else None
 
 
-def _bound(
-    target: ast.expr, kind: str, value: ast.expr | None, node: ast.AST, path: tuple[int, ...] = ()
-) -> Iterator[tuple[str, Binding]]:
-    """The names that a target binds, with what they get."""
-    if isinstance(target, ast.Name):
-        yield target.id, Binding(target.lineno, target.col_offset, kind, value, node, path)
-    elif isinstance(target, ast.Starred):
-        yield from _bound(target.value, "opaque", None, node)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        pairs = value.elts if isinstance(value, (ast.Tuple, ast.List)) and kind == "assign" else []
-        for i, element in enumerate(target.elts):
-            if len(pairs) == len(target.elts):
-                yield from _bound(element, "assign", pairs[i], node)
-            else:
-                yield from _bound(element, "unpack" if kind == "assign" else kind, value, node, (*path, i))
-
-
 def is_loss_name(name: str) -> bool:
     """Is the name one that people give to a loss?"""
     return bool(_LOSS_NAME.search(name))
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def _is_tensor_annotation(annotation: ast.expr) -> bool:

@@ -46,7 +46,7 @@ def _positive_axes(product: ast.expr) -> set[int]:
 
 def _rank(expr: ast.expr, file: SourceFile) -> int | None:
     """Dimensions of a name that is bound to a view of known shape."""
-    binding = file.values.binding_of(expr) if isinstance(expr, ast.Name) else None
+    binding = file.bindings.last_before(expr) if isinstance(expr, ast.Name) else None
     if binding is None or binding.value is None:
         return None
     value = binding.value
@@ -89,7 +89,7 @@ def _viewed(expr: ast.expr, file: SourceFile) -> int | None:
 def _is_linear(func: ast.Attribute, file: SourceFile) -> bool:
     cls = file.index.class_of(func)
     made = (
-        file.values.attribute(cls, func.attr)
+        file.bindings.attribute(cls, func.attr)
         if cls is not None and isinstance(func.value, ast.Name)
         else None
     )

@@ -54,7 +54,7 @@ def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
             return func.value if _is_last(keyword_of(call, "dim"), call.args) else None
     if isinstance(func, ast.Attribute) and _is_self(func) and len(call.args) == 1:
         cls = file.index.class_of(call)
-        made = file.values.attribute(cls, func.attr) if cls is not None else None
+        made = file.bindings.attribute(cls, func.attr) if cls is not None else None
         if isinstance(made, ast.Call) and file.imports.qualified(made.func) == "torch.nn.Softmax":
             return call.args[0] if _is_last(keyword_of(made, "dim"), made.args) else None
     return None
@@ -185,7 +185,7 @@ def _scores(
     if plain is not None:
         return Scores(expr, query, plain, scales)
     if isinstance(right, ast.Name) and _KEY_NAME.search(right.id):
-        binding = file.values.binding_of(right)
+        binding = file.bindings.last_before(right)
         text = file.source(binding.value) if binding is not None and binding.value is not None else ""
         if re.search(
             r"permute\(0, ?2, ?3, ?1\)|transpose\(-|transpose\(-2|permute\(0, ?2, ?1\)|-> ?b h d n|\.mT", text
@@ -195,7 +195,7 @@ def _scores(
 
 
 def _trace_name(name: ast.Name, file: SourceFile, depth: int) -> Scores | None:
-    binding = file.values.binding_of(name)
+    binding = file.bindings.last_before(name)
     function = file.index.function_of(name)
     if (
         binding is None
@@ -208,9 +208,7 @@ def _trace_name(name: ast.Name, file: SourceFile, depth: int) -> Scores | None:
         scores = trace(binding.value, file, depth + 1)
     elif binding.kind == "augment" and isinstance(binding.node, ast.AugAssign):
         earlier = [
-            b
-            for b in file.values.bindings(function, name.id)
-            if b.line < binding.line and b.value is not None
+            b for b in file.bindings.of(function, name.id) if b.line < binding.line and b.value is not None
         ]
         if earlier and earlier[-1].kind == "assign":
             scores = trace(earlier[-1].value, file, depth + 1)  # type: ignore[arg-type]

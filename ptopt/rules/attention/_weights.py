@@ -83,7 +83,7 @@ def _follow_name(assign: ast.Assign, name: str, state: Mixed, file: SourceFile, 
     uses = []
     for node in own_nodes(function):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
-            binding = file.values.binding_of(node)
+            binding = file.bindings.last_before(node)
             if binding is not None and binding.node is assign and node.lineno >= assign.lineno:
                 holder = file.index.parent(node)
                 if not (

@@ -308,7 +308,7 @@ def _rebound(scores: Scores, mixed: Mixed, file: SourceFile) -> bool:
         for part in parts
         for name in ast.walk(part)
         if isinstance(name, ast.Name)
-        for binding in file.values.bindings(file.index.function_of(name), name.id)
+        for binding in file.bindings.of(file.index.function_of(name), name.id)
     )
 
 

@@ -194,7 +194,7 @@ class AttentionWeightsDiscarded(Rule):
         ):
             return
         cls = file.index.class_of(node)
-        made = file.values.attribute(cls, func.attr) if cls is not None else None
+        made = file.bindings.attribute(cls, func.attr) if cls is not None else None
         if (
             not isinstance(made, ast.Call)
             or file.imports.qualified(made.func) != "torch.nn.MultiheadAttention"

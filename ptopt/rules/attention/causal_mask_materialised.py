@@ -191,7 +191,7 @@ def _built(mask: ast.expr, file: SourceFile) -> ast.expr | None:
     if not isinstance(mask, ast.Name):
         return mask
     function = file.index.function_of(mask)
-    bindings = file.values.bindings(function, mask.id)
+    bindings = file.bindings.of(function, mask.id)
     if len(bindings) != 1 or bindings[0].kind != "assign" or bindings[0].value is None:
         return None
     for call in file.calls.calls_in(function):  # `mask.triu_(...)`

@@ -136,7 +136,7 @@ def _repeated(arg: ast.expr, file: SourceFile) -> ast.Call | None:
     """The call that repeated the heads that `arg` names."""
     made: ast.expr | None = arg
     if isinstance(arg, ast.Name):
-        binding = file.values.binding_of(arg)
+        binding = file.bindings.last_before(arg)
         made = binding.value if binding is not None and binding.kind == "assign" else None
     if not isinstance(made, ast.Call):
         return None

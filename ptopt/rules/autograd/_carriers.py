@@ -67,7 +67,7 @@ def outlives(path: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
     if isinstance(step, FUNCTIONS) or "." in path:
         return False
     function = file.index.function_of(node)
-    made = [b for b in file.values.bindings(function, path) if b.kind != "augment"]
+    made = [b for b in file.bindings.of(function, path) if b.kind != "augment"]
     return bool(made) and not any(file.index.within(b.node, step) for b in made)
 
 
@@ -76,7 +76,7 @@ def reduced_to_loss(path: str, function: FunctionNode | None, trained: set[str],
     return any(
         isinstance(n, ast.Name) and n.id == path
         for name in trained
-        for binding in file.values.bindings(function, name)
+        for binding in file.bindings.of(function, name)
         if binding.value is not None
         for n in ast.walk(binding.value)
     )

@@ -147,7 +147,7 @@ def network_of(call: ast.Call, file: SourceFile) -> str:
 def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:
     """Was the object made by something that turns autograd off itself?"""
     if isinstance(func, ast.Name):
-        binding = file.values.binding_of(func)
+        binding = file.bindings.last_before(func)
         if binding is not None and binding.kind == "parameter":
             annotation = file.source(binding.value) if binding.value is not None else ""
             return "Callable" in annotation or bool(_SELF_CONTAINED.search(annotation))
@@ -161,7 +161,7 @@ def _makers(file: SourceFile) -> dict[str, list[str]]:
     for assign in file.index.of_type(ast.Assign, ast.AnnAssign):
         value = assign.value.func if isinstance(assign.value, ast.Call) else assign.value
         maker = path_of(value) if value is not None else ""
-        given = file.values.binding_of(value) if isinstance(value, ast.Name) else None
+        given = file.bindings.last_before(value) if isinstance(value, ast.Name) else None
         if given is not None and given.kind == "parameter" and given.value is not None:
             maker = path_of(given.value)  # `self.model = model`, of which the annotation tells the class
         for target in assign.targets if isinstance(assign, ast.Assign) else [assign.target]:

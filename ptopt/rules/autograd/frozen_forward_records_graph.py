@@ -248,7 +248,7 @@ def _cuts(call: ast.Call, file: SourceFile) -> list[ast.Call]:
     for use in own_nodes(root):
         if not isinstance(use, ast.Name) or use.id != name or not isinstance(use.ctx, ast.Load):
             continue
-        binding = file.values.binding_of(use)
+        binding = file.bindings.last_before(use)
         if binding is None or binding.node is not parent:
             continue
         holder = file.index.parent(use)

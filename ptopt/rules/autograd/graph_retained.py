@@ -175,7 +175,7 @@ def _carries_over(loop: ast.For | ast.AsyncFor, file: SourceFile) -> bool:
     function = file.index.function_of(loop)
     for node in own_nodes(loop):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            bindings = file.values.bindings(function, node.id)
+            bindings = file.bindings.of(function, node.id)
             inside = [b for b in bindings if file.index.within(b.node, loop) and b.node is not loop]
             earlier = [b for b in inside if b.line <= node.lineno and not file.index.within(node, b.node)]
             if inside and not earlier:

@@ -228,7 +228,7 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
     returned = isinstance(step.node, FUNCTIONS) and step.node is function and returns(function, carrier.id)
     if carrier.id not in trained and not (returned and step.mark is step.node):
         return
-    if any(b.value is not None and is_cut(b.value) for b in file.values.bindings(function, carrier.id)):
+    if any(b.value is not None and is_cut(b.value) for b in file.bindings.of(function, carrier.id)):
         return
     if (
         path in trained

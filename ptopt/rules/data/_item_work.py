@@ -131,13 +131,13 @@ def _values(dataset: ast.Name | ast.Attribute, file: SourceFile) -> Iterator[ast
     if isinstance(dataset, ast.Attribute):
         cls = file.index.class_of(dataset)
         own = isinstance(dataset.value, ast.Name) and dataset.value.id == "self"
-        value = file.values.attribute(cls, dataset.attr) if cls is not None and own else None
+        value = file.bindings.attribute(cls, dataset.attr) if cls is not None and own else None
         if value is not None:
             yield value
         return
     function = file.index.function_of(dataset)
     while True:
-        bindings = file.values.bindings(function, dataset.id)
+        bindings = file.bindings.of(function, dataset.id)
         for binding in reversed(bindings):
             if (
                 binding.kind in ("assign", "unpack")

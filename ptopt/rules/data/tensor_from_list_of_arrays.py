@@ -160,7 +160,7 @@ def _array_element(data: ast.expr, file: SourceFile) -> ast.expr | None:
         return data.elt if _is_array(data.elt, file) else None
     if isinstance(data, ast.List):
         return data.elts[0] if data.elts and all(_is_array(e, file) for e in data.elts) else None
-    binding = file.values.binding_of(data) if isinstance(data, ast.Name) else None
+    binding = file.bindings.last_before(data) if isinstance(data, ast.Name) else None
     if binding is None or binding.kind != "assign" or binding.value is None or not isinstance(data, ast.Name):
         return None
     if isinstance(binding.value, ast.ListComp) or (
@@ -197,7 +197,7 @@ _KEEP_ARRAY = frozenset({"astype", "transpose", "copy"})
 
 def _is_array(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, ast.Name):
-        binding = file.values.binding_of(expr)
+        binding = file.bindings.last_before(expr)
         return (
             binding is not None
             and binding.kind == "assign"

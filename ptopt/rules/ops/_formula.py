@@ -93,7 +93,7 @@ class Formula:
     def is_mask(self, index: ast.expr) -> bool:
         """Does it pick as many elements as a comparison finds, which differs between iterations?"""
         if isinstance(index, ast.Name):
-            binding = self.file.values.binding_of(index)
+            binding = self.file.bindings.last_before(index)
             made = binding.value if binding is not None and binding.kind == "assign" else None
             return made is not None and self.is_mask(made)
         if isinstance(index, ast.BinOp) and isinstance(index.op, (ast.BitAnd, ast.BitOr)):

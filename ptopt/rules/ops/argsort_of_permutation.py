@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.ops._calls import Op, is_hot, torch_op
+from ptopt.source.bindings import Binding
 from ptopt.source.index import own_nodes
-from ptopt.source.values import Binding
 
 
 class ArgsortOfPermutation(Rule):
@@ -121,7 +121,7 @@ class ArgsortOfPermutation(Rule):
             return
         if op.name == "sort" and not _takes_indices(op, file):
             return
-        binding = file.values.binding_of(op.operand)
+        binding = file.bindings.last_before(op.operand)
         source = _permutation(binding, file) if binding is not None else None
         if source is None or binding is None or binding.line > op.call.lineno:
             return

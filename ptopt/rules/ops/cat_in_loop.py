@@ -321,7 +321,7 @@ def _grows_both_ways(loop: Loop, node: ast.Assign, file: SourceFile) -> bool:
 def _is_drawn(parts: list[ast.expr], file: SourceFile) -> bool:
     """One token per call of a model, drawn by `multinomial`: next to the call, copying the tokens is nothing."""
     for name in (n for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)):
-        for binding in file.values.bindings(file.index.function_of(name), name.id):
+        for binding in file.bindings.of(file.index.function_of(name), name.id):
             if binding.value is not None and "multinomial(" in file.source(binding.value):
                 return True
     return False

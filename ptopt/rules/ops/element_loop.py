@@ -231,9 +231,7 @@ def _is_filled(output: ast.expr, node: ast.For, file: SourceFile) -> bool:
 def _begins_empty(output: ast.Name, node: ast.For, file: SourceFile) -> bool:
     """Does the list hold what this loop appends, and nothing else?"""
     function = file.index.function_of(node)
-    if any(
-        not isinstance(b.value, ast.List) or b.value.elts for b in file.values.bindings(function, output.id)
-    ):
+    if any(not isinstance(b.value, ast.List) or b.value.elts for b in file.bindings.of(function, output.id)):
         return False
     appends = (method_call(c, "append", "extend", "insert") for c in file.calls.calls_in(function))
     holders = [h for h in appends if isinstance(h, ast.Name) and h.id == output.id]

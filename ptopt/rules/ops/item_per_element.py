@@ -226,7 +226,7 @@ def _confidence(found: Elements, known: bool, cpu: bool, node: ast.AST, file: So
 def _few_or_early(found: Elements, file: SourceFile) -> bool:
     """Each distinct value has work of its own; or a search through all of a tensor, which ends at the first hit."""
     source = found.source
-    binding = file.values.binding_of(source) if isinstance(source, ast.Name) else None
+    binding = file.bindings.last_before(source) if isinstance(source, ast.Name) else None
     made = binding.value if binding is not None and binding.kind == "assign" else source
     if torch_op(made, file, "unique") is not None:
         return True
@@ -332,7 +332,7 @@ def _one_dimensional(source: ast.expr, known: bool, file: SourceFile) -> bool:
         return True  # stated as the assumption
     if not isinstance(source, ast.Name):
         return False
-    binding = file.values.binding_of(source)
+    binding = file.bindings.last_before(source)
     call = binding.value if binding is not None and binding.kind == "assign" else None
     func = call.func if isinstance(call, ast.Call) else None
     return (

@@ -149,14 +149,14 @@ def _without_epsilon(expr: ast.expr) -> tuple[ast.expr, bool]:
 def _softmax(name: ast.Name, file: SourceFile) -> Op | None:
     """The softmax that `name` was given by its one assignment, when its operand has not changed since."""
     function = file.index.function_of(name)
-    bindings = file.values.bindings(function, name.id)
+    bindings = file.bindings.of(function, name.id)
     if len(bindings) != 1 or bindings[0].kind != "assign":
         return None
     softmax = torch_op(bindings[0].value, file, "softmax")
     if softmax is None or (name.lineno, name.col_offset) < (bindings[0].line, bindings[0].column):
         return None
     for read in names_in(softmax.operand):
-        if any(bindings[0].line < b.line <= name.lineno for b in file.values.bindings(function, read)):
+        if any(bindings[0].line < b.line <= name.lineno for b in file.bindings.of(function, read)):
             return None
     return softmax
 

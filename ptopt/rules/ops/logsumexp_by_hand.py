@@ -136,7 +136,7 @@ def _subtracts_maximum(expr: ast.expr, file: SourceFile) -> bool:
     if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Sub):
         return True
     if isinstance(expr, ast.Name):
-        binding = file.values.binding_of(expr)
+        binding = file.bindings.last_before(expr)
         value = binding.value if binding is not None else None
         return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub)
     return False

@@ -153,7 +153,7 @@ def _row_mask(mask: ast.expr, file: SourceFile) -> ast.expr | None:
 
 def _sizes_of_one(name: ast.Name, file: SourceFile) -> bool:
     """`size = [1] * x.dim()`: all dimensions but those set later have size 1."""
-    binding = file.values.binding_of(name)
+    binding = file.bindings.last_before(name)
     value = binding.value if binding is not None and binding.kind == "assign" else None
     if (
         not isinstance(value, ast.BinOp)

@@ -163,7 +163,7 @@ def _product(matrix: ast.expr, file: SourceFile) -> tuple[ast.expr | None, ast.e
 
 def _only_use(name: str, statement: ast.Assign, file: SourceFile) -> tuple[ast.expr | None, ast.expr | None]:
     function = file.index.function_of(statement)
-    if function is None or len(file.values.bindings(function, name)) != 1:
+    if function is None or len(file.bindings.of(function, name)) != 1:
         return None, None
     uses = [
         n

@@ -162,7 +162,7 @@ def _vector(weight: ast.expr, file: SourceFile) -> ast.expr | None:
     ):
         return None
     cls = file.index.class_of(weight)
-    made = file.values.attribute(cls, weight.attr) if cls is not None else None
+    made = file.bindings.attribute(cls, weight.attr) if cls is not None else None
     if not isinstance(made, ast.Call) or not made.args or cls is None:
         return None
     if not file.imports.qualified(made.func).endswith("Parameter") or _assigned_again(cls, weight.attr):

@@ -228,7 +228,7 @@ def _bounded(node: ast.Call, name: str, file: SourceFile) -> Iterator[Problem]:
 
 def _is_tiny(name: ast.Name, file: SourceFile) -> bool:
     """`torch.randint(width, (2,))`: made with a handful of elements."""
-    binding = file.values.binding_of(name)
+    binding = file.bindings.last_before(name)
     call = binding.value if binding is not None and binding.kind == "assign" else None
     if not isinstance(call, ast.Call) or not file.imports.qualified(call.func).startswith("torch."):
         return False
@@ -256,7 +256,7 @@ def _is_plain_tensor(expr: ast.expr, file: SourceFile) -> bool:
     if not file.values.is_tensor(expr) or method_call(expr, "values", "keys", "items") is not None:
         return False
     if isinstance(expr, ast.Name):
-        binding = file.values.binding_of(expr)
+        binding = file.bindings.last_before(expr)
         return binding is not None and binding.kind in ("assign", "parameter")
     return True
 
@@ -283,4 +283,4 @@ def _checks_type(node: ast.Call, file: SourceFile) -> bool:
 
 
 def _rebound(name: str, file: SourceFile) -> bool:
-    return name in file.imports.local_names() or bool(file.values.bindings(None, name))
+    return name in file.imports.local_names() or bool(file.bindings.of(None, name))

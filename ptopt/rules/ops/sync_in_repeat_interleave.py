@@ -169,7 +169,7 @@ def _partner(op: Op, file: SourceFile) -> ast.expr | None:
     if not isinstance(other, ast.Name) or not file.values.is_tensor(other):
         return None
     function = file.index.function_of(op.call)
-    bindings = file.values.bindings(function, other.id)
+    bindings = file.bindings.of(function, other.id)
     if any(op.call.lineno <= b.line <= other.lineno for b in bindings) or not bindings:
         return None
     return other

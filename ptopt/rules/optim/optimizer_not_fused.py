@@ -217,7 +217,7 @@ for p, g in zip(model.parameters(), grads):
 
 def _parameters(expr: ast.expr, file: SourceFile) -> str:
     """Source of what the optimizer updates, and of the assignment that made it."""
-    binding = file.values.binding_of(expr) if isinstance(expr, ast.Name) else None
+    binding = file.bindings.last_before(expr) if isinstance(expr, ast.Name) else None
     made = f" {file.source(binding.value)}" if binding is not None and binding.value is not None else ""
     return file.source(expr) + made
 

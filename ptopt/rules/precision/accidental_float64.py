@@ -168,7 +168,7 @@ class AccidentalFloat64(Rule):
             return
         source = node.args[0]
         if isinstance(source, ast.Name):
-            binding = file.values.binding_of(source)
+            binding = file.bindings.last_before(source)
             source = (
                 binding.value
                 if binding is not None and binding.kind == "assign" and binding.value

@@ -183,7 +183,7 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
                 return None
             from_target = True
             continue
-        inside = [b for b in file.values.bindings(function, name.id) if file.index.within(b.node, loop)]
+        inside = [b for b in file.bindings.of(function, name.id) if file.index.within(b.node, loop)]
         for binding in inside:
             if binding.kind != "assign" or binding.value is None or _calls_module(binding.value, file):
                 return None

@@ -185,7 +185,7 @@ def _on_device(expr: ast.expr, file: SourceFile, depth: int = 0) -> bool:
     if depth > 8:
         return False
     if isinstance(expr, ast.Name):
-        binding = file.values.binding_of(expr)
+        binding = file.bindings.last_before(expr)
         if binding is None or binding.kind != "assign" or binding.value is None:
             return False
         return _on_device(binding.value, file, depth + 1)

@@ -185,7 +185,7 @@ class TableCopiedEveryCall(Rule):
             return
         if not _of_parameter(move, method) or _CALLED_SELDOM.search(cls.name):
             return
-        made = file.values.attribute(cls, table.attr)
+        made = file.bindings.attribute(cls, table.attr)
         value = file.values.of(made) if made is not None else None
         if made is None or value is None or value.kind != "tensor" or value.device != "cpu":
             return

@@ -1,0 +1,126 @@
+"""Names and attributes: every place that gives one a value."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptopt.source.index import FunctionNode, Index
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One place that gives a name its value."""
+
+    line: int
+    column: int
+    kind: str  # "assign" | "augment" | "item" (of an iterable) | "unpack" | "parameter" | "opaque"
+    value: ast.expr | None
+    node: ast.AST
+    path: tuple[int, ...] = ()  # where the target stands in an unpacking: (1, 0) is `x` of `i, (x, y)`
+
+
+class Bindings:
+    """The bindings of one file, collected when first asked for."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._tables: dict[FunctionNode | None, dict[str, list[Binding]]] | None = None
+        self._attributes: dict[ast.ClassDef, dict[str, ast.expr]] | None = None
+
+    def of(self, function: FunctionNode | None, name: str) -> list[Binding]:
+        """Every binding of `name` in the function itself (None: module level), in source order."""
+        if self._tables is None:
+            self._tables = self._bind_all()
+        return self._tables.get(function, {}).get(name, [])
+
+    def last_before(self, name: ast.Name) -> Binding | None:
+        """The last binding before the use, in the innermost function that binds the name."""
+        function = self._index.function_of(name)
+        at = (name.lineno, name.col_offset)
+        while True:
+            found = self.of(function, name.id)
+            if found:
+                before = [
+                    b for b in found if (b.line, b.column) < at and not self._index.within(name, b.node)
+                ]
+                return before[-1] if before else found[0]
+            if function is None:
+                return None
+            function = self._index.function_of(function)
+
+    def _bind_all(self) -> dict[FunctionNode | None, dict[str, list[Binding]]]:
+        """Every binding of the file, by function and name."""
+        index = self._index
+        tables: dict[FunctionNode | None, dict[str, list[Binding]]] = {}
+        for function in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef):
+            args = function.args
+            table = tables.setdefault(function, {})
+            for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
+                table[arg.arg] = [Binding(arg.lineno, arg.col_offset, "parameter", arg.annotation, arg)]
+        for node, target, kind, value in self._targets():
+            table = tables.setdefault(index.function_of(node), {})
+            for name, binding in _bound(target, kind, value, node):
+                table.setdefault(name, []).append(binding)
+        for table in tables.values():
+            for found in table.values():
+                found.sort(key=lambda b: (b.line, b.column))
+        return tables
+
+    def _targets(self) -> Iterator[tuple[ast.AST, ast.expr, str, ast.expr | None]]:
+        """(node that binds, target, kind of binding, value) of the whole file; class attributes left out."""
+        index = self._index
+        for assign in index.of_type(ast.Assign):
+            if not isinstance(index.parent(assign), ast.ClassDef):
+                for target in assign.targets:
+                    yield assign, target, "assign", assign.value
+        for single in index.of_type(ast.AnnAssign, ast.NamedExpr):
+            if not isinstance(index.parent(single), ast.ClassDef):
+                yield single, single.target, "assign", single.value
+        for augmented in index.of_type(ast.AugAssign):
+            yield augmented, augmented.target, "augment", augmented.value
+        for loop in index.of_type(ast.For, ast.AsyncFor, ast.comprehension):
+            yield loop, loop.target, "item", loop.iter
+        for block in index.of_type(ast.With, ast.AsyncWith):
+            for item in block.items:
+                if item.optional_vars is not None:
+                    yield block, item.optional_vars, "opaque", None
+
+    def attribute(self, cls: ast.ClassDef, name: str) -> ast.expr | None:
+        """The expression assigned to `self.name`, first in `__init__`, else anywhere in the class."""
+        if self._attributes is None:
+            self._attributes = {}
+            assigned: list[tuple[bool, ast.Attribute, ast.Assign]] = []
+            for assign in self._index.of_type(ast.Assign):
+                for target in assign.targets:
+                    if isinstance(target, ast.Attribute) and is_self(target):
+                        function = self._index.function_of(assign)
+                        assigned.append((function is None or function.name != "__init__", target, assign))
+            for _, target, assign in sorted(assigned, key=lambda a: a[0]):
+                owner = self._index.class_of(assign)
+                if owner is not None:
+                    self._attributes.setdefault(owner, {}).setdefault(target.attr, assign.value)
+        return self._attributes.get(cls, {}).get(name)
+
+
+def _bound(
+    target: ast.expr, kind: str, value: ast.expr | None, node: ast.AST, path: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Binding]]:
+    """The names that a target binds, with what they get."""
+    if isinstance(target, ast.Name):
+        yield target.id, Binding(target.lineno, target.col_offset, kind, value, node, path)
+    elif isinstance(target, ast.Starred):
+        yield from _bound(target.value, "opaque", None, node)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        pairs = value.elts if isinstance(value, (ast.Tuple, ast.List)) and kind == "assign" else []
+        for i, element in enumerate(target.elts):
+            if len(pairs) == len(target.elts):
+                yield from _bound(element, "assign", pairs[i], node)
+            else:
+                yield from _bound(element, "unpack" if kind == "assign" else kind, value, node, (*path, i))
+
+
+def is_self(node: ast.expr) -> bool:
+    """Is it `self.name`?"""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
