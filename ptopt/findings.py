@@ -159,4 +159,6 @@ class Review:
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
     files_reviewed: int = 0
     config_path: str = ""  # "" when the defaults are in force
-    sources: dict[str, str] | None = None  # path -> head text of each file with a finding, for the reports
+    sources: dict[str, str] | None = (
+        None  # path -> the code of each file with a finding, line by line as on disk
+    )

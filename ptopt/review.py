@@ -39,11 +39,6 @@ _SUFFIXES = (".py", ".ipynb")
 _WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
 
 
-def wants(path: str, config: Config) -> bool:
-    """Is the file of a kind that rules read, and not left out by the configuration?"""
-    return path.endswith(_SUFFIXES) and config.why_skipped(path) is None
-
-
 def review_change(change: Change, *, config: Config, facts: ProjectFacts) -> Review:
     """Review a pull request: comments on what it changed, the best `config.budget` of them."""
     return review_files(
@@ -59,13 +54,16 @@ def review_files(
     limit_to_change: bool,
     one_per_cause: bool = True,
 ) -> Review:
-    """Review files one at a time.
+    """Review files one at a time: propose, verify, rank.
 
     With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
     place is a finding of its own, each with its own fix.
     """
+    reviewer = _Reviewer(config, facts, limit_to_change, one_per_cause)
     with _no_cycle_collection():
-        return _review(files, config, facts, limit_to_change, one_per_cause)
+        for file in files:
+            reviewer.look_at(file)
+    return reviewer.review()
 
 
 @contextmanager
@@ -80,79 +78,92 @@ def _no_cycle_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _review(
-    files: Iterable[ChangedFile | NotReviewed],
-    config: Config,
-    facts: ProjectFacts,
-    limit_to_change: bool,
-    one_per_cause: bool,
-) -> Review:
-    kept: list[Finding] = []
-    suppressed: list[Finding] = []
-    skipped: list[NotReviewed] = []
-    unused: list[UnusedSuppression] = []
-    sources: dict[str, str] = {}
-    reviewed = 0
-    prefilter = Prefilter(rules())
-    for file in files:
-        if isinstance(file, NotReviewed):
-            if file.path.endswith(_SUFFIXES):
-                skipped.append(file)
-            continue
-        if not file.path.endswith(_SUFFIXES):
-            continue
-        reason = config.why_skipped(file.path)
-        if reason is not None:
-            skipped.append(NotReviewed(file.path, reason))
-            continue
-        if file.head is None:
-            skipped.append(NotReviewed(file.path, "its head version is not available"))
-            continue
-        reviewed += 1
-        wanted = [r for r in prefilter(file.head) if config.enabled(*r.keys(), r.default, file.path)]
-        if not wanted and b"ptopt:" not in file.head and b"PTO" not in file.head:
-            continue
-        try:
-            source = SourceFile.parse(file.path, file.head, facts)
-        except SourceError as error:
-            reviewed -= 1
-            skipped.append(NotReviewed(file.path, str(error)))
-            continue
-        skipped += [NotReviewed(file.path, lost) for lost in source.parsed.lost]
+class _Reviewer:
+    """Collects what is to be said, file by file; keeps no tree, and no text of a file without a finding."""
 
+    def __init__(
+        self, config: Config, facts: ProjectFacts, limit_to_change: bool, one_per_cause: bool
+    ) -> None:
+        self._config = config
+        self._facts = facts
+        self._limit_to_change = limit_to_change
+        self._one_per_cause = one_per_cause
+        self._prefilter = Prefilter(rules())
+        self._kept: list[Finding] = []
+        self._suppressed: list[Finding] = []
+        self._skipped: list[NotReviewed] = []
+        self._unused: list[UnusedSuppression] = []
+        self._sources: dict[str, str] = {}
+        self._reviewed = 0
+
+    def look_at(self, file: ChangedFile | NotReviewed) -> None:
+        """Propose, verify and group the findings of one file."""
+        if not file.path.endswith(_SUFFIXES):
+            return
+        if isinstance(file, NotReviewed):
+            self._skipped.append(file)
+            return
+        reason = self._config.why_skipped(file.path)
+        if reason is None and file.head is None:
+            reason = "its head version is not available"
+        if reason is not None or file.head is None:
+            self._skipped.append(NotReviewed(file.path, reason or ""))
+            return
+        self._reviewed += 1
+        wanted = [
+            r for r in self._prefilter(file.head) if self._config.enabled(*r.keys(), r.default, file.path)
+        ]
+        speaks_to_us = b"ptopt:" in file.head or b"PTO" in file.head
+        if not wanted and not speaks_to_us:
+            return
+        try:
+            source = SourceFile.parse(file.path, file.head, self._facts)
+        except SourceError as error:
+            self._reviewed -= 1
+            self._skipped.append(NotReviewed(file.path, str(error)))
+            return
+        self._skipped += [NotReviewed(file.path, lost) for lost in source.parsed.lost]
+        self._propose(source, wanted, file if self._limit_to_change else None, speaks_to_us)
+
+    def _propose(
+        self, source: SourceFile, wanted: list[Rule], change: ChangedFile | None, speaks_to_us: bool
+    ) -> None:
         failed: list[tuple[Rule, Exception]] = []
         hits = run(source, wanted, failed)
-        skipped += [NotReviewed(file.path, _failure(rule, error)) for rule, error in failed]
-        found = _findings(source, hits, file if limit_to_change else None, config.min_confidence)
-        groups = _by_cause(found) if one_per_cause else [[finding] for finding, _ in found]
-        if not groups and b"ptopt:" not in file.head and b"PTO" not in file.head:
-            continue  # comments of other tools need no reading
+        self._skipped += [NotReviewed(source.path, _failure(rule, error)) for rule, error in failed]
+        found = _findings(source, hits, change, self._config.min_confidence)
+        groups = _by_cause(found) if self._one_per_cause else [[finding] for finding, _ in found]
+        if not groups and not speaks_to_us:
+            return  # comments of other tools need no reading
         suppressions = find_suppressions(source.text)
         for hit in hits:  # also those that the change did not touch: their comments are in use
             span = hit.problem.span or source.span(hit.problem.node)
             suppressions.silences(*hit.rule.keys(), span.start, span.end)
         for group in groups:
             loud = [f for f in group if not suppressions.silences(*_keys(f), f.span.start, f.span.end)]
-            suppressed += [f for f in group if f not in loud]
+            self._suppressed += [f for f in group if f not in loud]
             if loud:
-                kept.append(_merged(loud))
-        if kept and kept[-1].path == file.path:
-            sources[file.path] = file.head.decode("utf-8", "replace") if source.is_notebook else source.text
-        unused += _unused(suppressions, source, file if limit_to_change else None, config)
-    kept.sort(key=_rank)
-    budget = config.budget if limit_to_change else len(kept)
-    shown = kept[:budget]
-    paths = {f.path for f in shown}
-    return Review(
-        findings=tuple(shown),
-        withheld=tuple(kept[budget:]),
-        suppressed=tuple(sorted(suppressed, key=Finding.sort_key)),
-        not_reviewed=tuple(sorted(set(skipped))),
-        unused_suppressions=tuple(sorted(unused)),
-        files_reviewed=reviewed,
-        config_path=config.origin,
-        sources={path: text for path, text in sources.items() if path in paths},
-    )
+                self._kept.append(_merged(loud))
+                if source.numbered_as_on_disk:
+                    self._sources[source.path] = source.text
+        self._unused += _unused(suppressions, source, change, self._config)
+
+    def review(self) -> Review:
+        """Rank what was found, and cut it to the budget."""
+        ranked = sorted(self._kept, key=_rank)
+        budget = self._config.budget if self._limit_to_change else len(ranked)
+        shown = ranked[:budget]
+        paths = {f.path for f in shown}
+        return Review(
+            findings=tuple(shown),
+            withheld=tuple(ranked[budget:]),
+            suppressed=tuple(sorted(self._suppressed, key=Finding.sort_key)),
+            not_reviewed=tuple(sorted(set(self._skipped))),
+            unused_suppressions=tuple(sorted(self._unused)),
+            files_reviewed=self._reviewed,
+            config_path=self._config.origin,
+            sources={path: text for path, text in self._sources.items() if path in paths},
+        )
 
 
 def _failure(rule: Rule, error: Exception) -> str:

@@ -187,12 +187,9 @@ def is_minor(severity: Severity) -> bool:
 
 
 def excerpt(review: Review, path: str, span: Span, context: int = 0) -> list[tuple[int, str]]:
-    """Line numbers and lines of the span and `context` lines around it; empty where the text is not at hand.
-
-    The text of a notebook is that of its cells, whose lines are not the lines of the file: it has no excerpt.
-    """
+    """Line numbers and lines of the span and `context` lines around it; empty where the text is not at hand."""
     source = (review.sources or {}).get(path)
-    if source is None or path.endswith(".ipynb"):
+    if source is None:
         return []
     text = source.removesuffix("\n").split("\n")
     first, last = max(1, span.start - context), min(len(text), span.end + context)

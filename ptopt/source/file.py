@@ -125,6 +125,12 @@ class SourceFile:
         return lines[min(line, len(lines)) - 1] if lines is not None else line
 
     @property
+    def numbered_as_on_disk(self) -> bool:
+        """Do line numbers of `text` hold in the file, too? Not in a notebook that keeps a cell on one JSON line."""
+        lines = self.parsed.head_lines
+        return lines is None or all(line == number for number, line in enumerate(lines, 1))
+
+    @property
     def is_notebook(self) -> bool:
         return self.parsed.head_lines is not None
 

@@ -62,16 +62,16 @@ def parse_notebook(data: bytes) -> Parsed:
             cell.clear()
     lost: list[str] = []
     try:
-        text, head = _join(cells)
+        text, head, blanked = _join(cells)
         check_lines(text)
         tree = parse_text(text)
     except SourceError:
         lost = [reason for cell in cells if (reason := _mend(cell))]
         if lost and not any(line for cell in cells for line in cell.lines):
             raise SourceError(f"no cell parses; {lost[0]}") from None
-        text, head = _join(cells)
+        text, head, blanked = _join(cells)
         tree = parse_text(text)
-    return Parsed(text, tree, encoding, head, _blanked(cells), tuple(lost))
+    return Parsed(text, tree, encoding, head, blanked, tuple(lost))
 
 
 def _mend(cell: _Cell) -> str:
@@ -90,22 +90,28 @@ def _mend(cell: _Cell) -> str:
     return ""
 
 
-def _join(cells: list[_Cell]) -> tuple[str, tuple[int, ...]]:
+def _join(cells: list[_Cell]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """The text, the JSON line of each of its lines, and the lines that were blanked.
+
+    Where every source line has a JSON line of its own, as notebooks are usually written, it stands at that very line of the
+    text, with empty lines between the cells: then line numbers in the text are line numbers of the file.
+    """
     lines: list[str] = []
     head: list[int] = []
+    blanked: list[int] = []
     for cell in cells:
-        lines += [*cell.lines, ""]
-        head += [*cell.head, cell.head[-1]]
-    return "\n".join(lines), tuple(head or [1])
-
-
-def _blanked(cells: list[_Cell]) -> tuple[int, ...]:
-    numbers: list[int] = []
-    first = 1
-    for cell in cells:
-        numbers += [first + index for index in cell.blanked]
-        first += len(cell.lines) + 1
-    return tuple(numbers)
+        for index, (line, at) in enumerate(zip(cell.lines, cell.head, strict=True)):
+            gap = range(len(lines) + 1, at)
+            lines += [""] * len(gap)
+            head += gap
+            lines.append(line)
+            head.append(at)
+            if index in cell.blanked:
+                blanked.append(len(lines))
+        if head[-1] != len(lines):  # nothing else will part this cell from the next
+            lines.append("")
+            head.append(cell.head[-1])
+    return "\n".join(lines), tuple(head or [1]), tuple(blanked)
 
 
 class _Reader:

@@ -85,12 +85,11 @@ def test_long_code_is_cut(review: Review) -> None:
     assert "28 more lines" in text
 
 
-def test_cells_of_a_notebook_are_not_shown_as_lines_of_the_file(review: Review) -> None:
+def test_code_that_is_not_at_hand_is_left_out(review: Review) -> None:
     finding = dataclasses.replace(review.findings[0], path="a.ipynb", fix=None)
-    text = render(
-        "terminal", dataclasses.replace(review, findings=(finding,), sources={"a.ipynb": "x\n" * 20})
-    )
-    assert "┃" not in text
+    shown = dataclasses.replace(review, findings=(finding,), sources={"a.ipynb": "x\n" * 200})
+    assert "┃" in render("terminal", shown)
+    assert "┃" not in render("terminal", dataclasses.replace(shown, sources={}))
 
 
 def test_an_added_line_tells_its_place(review: Review) -> None:
