@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import platform
 import statistics
 import subprocess
@@ -29,6 +30,7 @@ from ptopt.config import Config
 from ptopt.review import review_files
 from ptopt.source.project import NO_FACTS
 
+CHUNK = 40
 COLD_RUNS = 7
 COLD_FILES = 20
 
@@ -53,13 +55,22 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def ratio(files: list[Path], root: Path, rounds: int) -> None:
-    parsed, checked = [], []
-    for _ in range(rounds):
-        parsed.append(cpu_seconds(lambda: parse(files)))
-        checked.append(cpu_seconds(lambda: check(files, root)))
+    """Parse and check in turn, a few files at a time, so that the machine's drift falls on both."""
+    parsed = [0.0] * rounds
+    checked = [0.0] * rounds
+    for turn in range(rounds):
+        for start in range(0, len(files), CHUNK):
+            chunk = files[start : start + CHUNK]
+            works: list[tuple[list[float], Callable[[], object]]] = [
+                (parsed, functools.partial(parse, chunk)),
+                (checked, functools.partial(check, chunk, root)),
+            ]
+            for seconds, work in works if (start // CHUNK + turn) % 2 else works[::-1]:
+                seconds[turn] += cpu_seconds(work)
+    found = check(files, root)
     ratios = [c / p for c, p in zip(checked, parsed, strict=True)]
     size = sum(f.stat().st_size for f in files) / 1e6
-    print(f"{len(files)} files, {size:.1f} MB, {check(files, root)} findings")
+    print(f"{len(files)} files, {size:.1f} MB, {found} findings")
     print(f"ast.parse      {statistics.median(parsed):7.2f} cpu-s")
     print(f"ptopt check    {statistics.median(checked):7.2f} cpu-s")
     print(
