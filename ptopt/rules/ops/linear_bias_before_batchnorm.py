@@ -264,8 +264,10 @@ def _becomes_sequential(layers: ast.List | ast.Tuple, file: SourceFile) -> bool:
     if target is None:
         return False
     name = file.source(target)
-    return bool(re.fullmatch(r"[\w.]+", name)) and bool(
-        re.search(rf"Sequential\(\s*\*{re.escape(name)}\b", file.text)
+    return any(
+        isinstance(argument, ast.Starred) and file.source(argument.value) == name
+        for call in file.calls_named("Sequential")
+        for argument in call.args
     )
 
 

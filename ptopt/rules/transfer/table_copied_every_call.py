@@ -219,12 +219,24 @@ def _kept(name: str, cls: ast.ClassDef, file: SourceFile) -> bool:
     others = [m for m in cls.body if isinstance(m, FUNCTIONS) and m.name != "__init__"]
     if any(name in attributes_set_in(method) for method in others):
         return True
-    text = file.source(cls)
-    spelled = re.escape(name)
-    return bool(
-        re.search(rf"""register_(buffer|parameter)\(\s*["']{spelled}["']""", text)
-        or re.search(rf"""\b{spelled}\.(to\(["']cpu|cpu\()""", text)
+    registered = [*file.calls_named("register_buffer"), *file.calls_named("register_parameter")]
+    if any(call.args and _spells(call.args[0], name) for call in registered if file.index.within(call, cls)):
+        return True
+    sent = [
+        *file.calls_named("cpu"),
+        *(c for c in file.calls_named("to") if c.args and _spells(c.args[0], "cpu")),
+    ]
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Attribute)
+        and call.func.value.attr == name
+        and file.index.within(call, cls)
+        for call in sent
     )
+
+
+def _spells(node: ast.expr, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text
 
 
 def _fix(move: Move, name: str, file: SourceFile) -> Fix | None:
