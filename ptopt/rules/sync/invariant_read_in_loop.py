@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
 from ptopt.source.index import Loop, own_nodes
 from ptopt.source.torch_names import TENSOR_ONLY_METHODS
 
+_LOADER = re.compile(r"load|data|batch|(^|_)dl|iter", re.I)
 _READS = ("item", "tolist", "cpu", "numpy")
 
 _UNCHANGED = "nothing in the loop changes it"
@@ -58,6 +60,18 @@ class InvariantReadInLoop(Rule):
     when_wrong = "something in the loop changes the tensor in place, or it lives on the CPU"
 
     VALID = (
+        """
+        def test(self, loader):
+            for i, (x, y) in enumerate(loader):
+                outputs = self.model(x.to(self.device))
+                y = y[:, -self.length :].to(self.device)
+                self.collect(outputs, y.detach().cpu().numpy())
+        """,
+        """
+        def test(self, test_loader):
+            for y in test_loader:
+                self.collect(self.model(y.to(self.device)), y.detach().unsqueeze(0).cpu())
+        """,
         """
         def sample(self, latents, timesteps, mask):
             lengths = mask.sum(dim=1).tolist()
@@ -210,13 +224,26 @@ def _names(expr: ast.expr) -> Iterator[ast.Name]:
 
 
 def _used_as_tensor(name: str, loop: Loop) -> bool:
-    """Does the loop call a method on the name that only tensors have, as in `t.expand(...)`?"""
-    return any(
-        isinstance(n, ast.Attribute)
-        and n.attr in TENSOR_ONLY_METHODS
-        and isinstance(n.value, ast.Name)
-        and n.value.id == name
-        for n in own_nodes(loop)
+    """Is the name a whole item of something like `timesteps`, and does the loop use it as only a tensor can be used?
+
+    The items of a loader are tensors too, but each of them is new.
+    """
+    if not isinstance(loop, ast.For) or _LOADER.search(ast.unparse(loop.iter)):
+        return False
+    counted = (
+        isinstance(loop.iter, ast.Call) and isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2
+    )
+    item = loop.target.elts[1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
+    return (
+        isinstance(item, ast.Name)
+        and item.id == name
+        and any(
+            isinstance(n, ast.Attribute)
+            and n.attr in TENSOR_ONLY_METHODS
+            and isinstance(n.value, ast.Name)
+            and n.value.id == name
+            for n in own_nodes(loop)
+        )
     )
 
 
