@@ -57,7 +57,8 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
     code = excerpt(review, finding.path, finding.span)
     if code:
         yield code_fence("\n".join(line for _, line in code), "python")
-    facts = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence]
+    shown = finding.span.lines()
+    facts = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence if e.line not in shown]
     if finding.also:
         facts.append(markdown_text(also_line(finding)))
     if facts:
