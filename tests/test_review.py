@@ -7,7 +7,7 @@ import textwrap
 
 from ptopt.change import parse_diff
 from ptopt.config import Config, load_config
-from ptopt.findings import NotReviewed, Review, Safety
+from ptopt.findings import Review, Safety
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
 from ptopt.source.project import NO_FACTS, read_facts
@@ -109,19 +109,17 @@ def test_unused_suppressions_are_reported() -> None:
 
 
 def test_a_broken_file_is_not_looked_at_and_the_others_are() -> None:
-    base, head = BASE, HEAD
+    base, head, broken = BASE, HEAD, "import torch\ntorch.stack(\n"
     diff = "".join(
         line
-        for path, old, new in (("a.py", "x = 1\n", "import torch\nx = torch.(\n"), ("train.py", base, head))
+        for path, old, new in (("a.py", "x = 1\n", broken), ("train.py", base, head))
         for line in difflib.unified_diff(old.splitlines(True), new.splitlines(True), f"a/{path}", f"b/{path}")
     )
-    change = parse_diff(
-        diff.encode(), {"a.py": b"import torch\nx = torch.(\n", "train.py": head.encode()}.get
-    )
+    change = parse_diff(diff.encode(), {"a.py": broken.encode(), "train.py": head.encode()}.get)
     review = review_change(change, config=Config(), facts=NO_FACTS)
     assert [f.path for f in review.findings] == ["train.py"]
-    # A file without a trigger word is not even parsed; one that needs no parsing has nothing to say.
-    assert all(isinstance(n, NotReviewed) for n in review.not_reviewed)
+    (skipped,) = review.not_reviewed
+    assert skipped.path == "a.py" and "does not parse" in skipped.reason and review.files_reviewed == 1
 
 
 def test_fingerprints_survive_line_shifts_and_tell_twins_apart() -> None:
@@ -148,10 +146,30 @@ def _new_file(text: str) -> bytes:
 
 
 def test_a_fix_outside_the_hunk_is_shown_as_text() -> None:
-    review = _review(BASE, HEAD)
-    assert review.findings[0].fix is not None
-    tight = parse_diff(_new_file(HEAD), {"train.py": HEAD.encode()}.get)
-    assert review_change(tight, config=Config(), facts=NO_FACTS).findings[0].fix is not None
+    head = textwrap.dedent(
+        """\
+        import torch
+
+
+        def validate(model, val_loader, device):
+            model.eval()
+            seen = 0
+            first = None
+            last = None
+            total = 0.0
+            for x, y in val_loader:
+                seen += len(x)
+                total += (model(x.to(device)).argmax(1) == y.to(device)).sum()
+            return total / seen
+        """
+    )
+    base = "".join(line for line in head.splitlines(True) if "argmax" not in line)
+    (near,) = _review("", head).findings
+    (far,) = _review(base, head).findings
+    assert near.rule == far.rule == "PTO501" and near.fix is not None and far.fix is not None
+    assert near.fix.safety is Safety.UNSAFE  # the whole file is one hunk
+    assert far.fix.safety is Safety.DISPLAY  # the decorator would stand above the hunk
+    assert near.fix.edits == far.fix.edits
 
 
 def test_same_input_gives_the_same_bytes() -> None:

@@ -46,10 +46,6 @@ class Reading:
     loop: ast.For
     call: ast.Call | None = None
 
-    def outermost(self) -> ast.AST:
-        """The place in the function that holds the loader: the loop, or the call that runs it."""
-        return self.call if self.call is not None else self.loop
-
 
 def loader_of(node: ast.AST, file: SourceFile) -> Loader | None:
     """The loader that `node` builds, or None. Only torch's own class and its drop-in subclasses count."""

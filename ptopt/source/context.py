@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ptopt.source.calls import CallGraph
 from ptopt.source.imports import Imports
-from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, LOOPS, FunctionNode, Index, Loop, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, Loop
 
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _OPTIMIZER = re.compile(r"optim|(^|_)opts?(_|$|\d)|scaler|(^|_)engine$", re.I)
@@ -391,6 +391,3 @@ def _name(node: ast.expr) -> str:
 
 def _text(node: ast.AST) -> str:
     return ast.unparse(node)
-
-
-__all__ = ["COMPREHENSIONS", "LOOPS", "Context", "Step", "is_rare_test", "own_nodes"]

@@ -40,10 +40,6 @@ class Value:
     device: str = ""
     graph: bool | None = None
 
-    @property
-    def is_tensor(self) -> bool:
-        return self.kind == "tensor"
-
 
 _MAX_DEPTH = 80  # of expressions and names that follow from each other; real code stays far below
 
