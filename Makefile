@@ -22,7 +22,7 @@ test: $(TESTABLE)  ## every test, the slow ones too
 lint: $(TESTABLE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict ptopt
+	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
 format: $(TESTABLE)

@@ -1,0 +1,1 @@
+"""The webhook application: deliveries in, jobs out; and the slash commands."""

@@ -1,0 +1,52 @@
+"""What a delivery asks for. Event handlers return these values; the inbox stores them; workers carry them out."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Kind(str, enum.Enum):
+    """What a job does. `subject` and `payload` of each are said here."""
+
+    REVIEW = "review"  # subject ""; payload {}. Debounced; a newer head supersedes it
+    COMMAND = (
+        "command"  # subject "<issue|review>-<comment id>-<n>", n counts the edits; payload: CommandPayload
+    )
+    CLOSED = "closed"  # the pull request was closed: subject ""; payload {"merged": bool}
+    THREAD = "thread"  # somebody resolved or unresolved a thread: subject = GUID; payload: ThreadPayload
+    REPLY = "reply"  # somebody replied in a thread: subject = comment id; payload: ReplyPayload
+    POLL = "poll"  # ask for reactions: subject = an hour, as "2026-11-20T10"; payload {}; made by the beat
+    INSTALLATION = "installation"  # subject = GUID; payload: InstallationPayload
+
+    def __str__(self) -> str:
+        return self.value
+
+
+# The Celery queue of each kind. `training` is the queue of the retraining tasks, which are no jobs of a delivery.
+QUEUES = {
+    Kind.REVIEW: "review",
+    Kind.COMMAND: "command",
+    Kind.CLOSED: "feedback",
+    Kind.THREAD: "feedback",
+    Kind.REPLY: "feedback",
+    Kind.POLL: "feedback",
+    Kind.INSTALLATION: "feedback",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be. Its key is (repository_id, pull, head_sha, kind, subject); the second of a key is dropped."""
+
+    kind: Kind
+    installation_id: int = 0
+    repository_id: int = 0
+    repository: str = ""  # the full name
+    pull: int = 0
+    head_sha: str = ""
+    subject: str = ""
+    payload: dict[str, Any] = field(default_factory=dict)
+    actor: str = ""
+    delay: float = 0.0  # seconds until it is due
