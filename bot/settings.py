@@ -6,20 +6,45 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ptopt.github.endpoint import Endpoint
 
 
 def _api_url(url: str) -> str:
     """The one place GitHub's address comes from; never a payload."""
-    url = url.rstrip("/")
-    if not url.startswith(("https://", "http://127.0.0.1:", "http://localhost:")):
-        raise ValueError("GitHub is spoken to over https:// only")
-    return url
+    Endpoint.of(url)
+    return url.rstrip("/")
+
+
+def _public_url(url: str) -> str:
+    if not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[\w./-]*)?", url):
+        raise ValueError("a URL such as https://ptopt.example.org is expected, without a query")
+    return url.rstrip("/")
+
+
+def _some(secret: SecretStr | None) -> SecretStr | None:
+    """An empty file or variable is no secret: everybody could sign with that."""
+    return secret if secret and secret.get_secret_value().strip() else None
+
+
+def _pem(secret: SecretStr | None) -> SecretStr | None:
+    if _some(secret) is None or secret is None:
+        return None
+    # Many ways of setting a variable cannot hold a line break.
+    text = secret.get_secret_value().replace("\\n", "\n")
+    if not text.lstrip().startswith("-----BEGIN "):
+        raise ValueError("this is no private key: it must begin with -----BEGIN RSA PRIVATE KEY-----")
+    return SecretStr(text)
+
+
+Secret = Annotated[SecretStr | None, AfterValidator(_some)]
 
 
 class Settings(BaseSettings):
@@ -28,8 +53,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="PTOPT_",
         secrets_dir=[d for d in (os.environ.get("PTOPT_SECRETS_DIR", "/run/secrets"),) if Path(d).is_dir()],
+        env_ignore_empty=True,
         extra="ignore",
         frozen=True,
+        hide_input_in_errors=True,
     )
 
     github_url: Annotated[str, AfterValidator(_api_url)] = Field(
@@ -39,21 +66,23 @@ class Settings(BaseSettings):
     app_id: int | None = Field(
         default=None, ge=1, description="The App's id. Left out, the App that `/setup` made is used."
     )
-    private_key: SecretStr | None = Field(default=None, description="The App's private key, PEM.")
-    webhook_secret: SecretStr | None = Field(default=None, description="The App's webhook secret.")
-    webhook_secret_previous: SecretStr | None = Field(
+    private_key: Annotated[SecretStr | None, AfterValidator(_pem)] = Field(
+        default=None, description="The App's private key, PEM."
+    )
+    webhook_secret: Secret = Field(default=None, description="The App's webhook secret.")
+    webhook_secret_previous: Secret = Field(
         default=None,
         description="The secret before it was rotated; deliveries signed with it are accepted too.",
     )
-    secret_key: SecretStr | None = Field(
+    secret_key: Secret = Field(
         default=None,
         description="Encrypts what `/setup` stores and keys the hashes of people. Any long random text.",
     )
-    public_url: str = Field(
+    public_url: Annotated[str, AfterValidator(_public_url)] = Field(
         default="http://localhost:8000",
         description="Where GitHub reaches this service; `/setup` tells it GitHub.",
     )
-    setup_token: SecretStr | None = Field(
+    setup_token: Secret = Field(
         default=None, description="Opens `/setup` (`/setup?token=…`). Left out, `/setup` is closed."
     )
     database_url: str = Field(
@@ -98,6 +127,12 @@ class Settings(BaseSettings):
         default="INFO", description="What is logged."
     )
     log_format: Literal["json", "console"] = Field(default="json", description="How it is logged.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Settings:
+        if (self.app_id is None) != (self.private_key is None):
+            raise ValueError("app_id and private_key belong together: set both, or neither")
+        return self
 
 
 @cache

@@ -10,7 +10,18 @@ import enum
 from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Dialect, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import DateTime, TypeDecorator
 
@@ -89,6 +100,11 @@ class JobState(str, enum.Enum):
     DEAD = "dead"  # failed too often; `error` says how
 
 
+_RUNNING_ON_A_PULL: dict[str, Any] = {
+    f"{dialect}_where": text("state = 'running' AND pull > 0") for dialect in ("sqlite", "postgresql")
+}
+
+
 class Job(Base):
     """Something to do once. The unique key makes redelivery, retries and two workers at once give one review."""
 
@@ -96,6 +112,8 @@ class Job(Base):
     __table_args__ = (
         UniqueConstraint("repository_id", "pull", "head_sha", "kind", "subject", name="uq_jobs_key"),
         Index("ix_jobs_state_due", "state", "due_at"),
+        # One job at a time works on a pull request: the database itself sees to it.
+        Index("uq_jobs_running", "repository_id", "pull", unique=True, **_RUNNING_ON_A_PULL),
     )
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)

@@ -8,6 +8,7 @@ import re
 import shlex
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ _SUFFIXES = (".py", ".ipynb")
 
 # Nothing that a user or a repository configures may change the format or run a program of its own.
 _GIT = ("git", "--no-pager", "-c", "core.quotepath=on", "-c", "core.fsmonitor=false", "-c", "diff.external=")
-_DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--submodule=short",
+DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--submodule=short",
          "--ignore-submodules=dirty", "--src-prefix=a/", "--dst-prefix=b/", "-M", "-U3")  # fmt: skip
 _COMMIT = re.compile(r"[~^]|^[0-9a-f]{7,64}$")  # what names a commit rather than a branch
 _UNSHALLOW = "fetch the rest: git fetch --unshallow origin (with actions/checkout: fetch-depth: 0)"
@@ -48,9 +49,26 @@ def change_between(root: Path, base: str, head: str | None = None) -> Change:
     ancestor = _merge_base(root, base, base_commit, head_commit)
     if head is None:
         files = _Tree(repository_root(root))
-        return files.explain(parse_diff(_output(root, *_DIFF, ancestor, "--"), files))
+        return files.explain(parse_diff(_output(root, *DIFF, ancestor, "--"), files))
     with _Blobs(root, head_commit) as blobs:
-        return blobs.explain(parse_diff(_output(root, *_DIFF, ancestor, head_commit, "--"), blobs))
+        return blobs.explain(parse_diff(_output(root, *DIFF, ancestor, head_commit, "--"), blobs))
+
+
+def change_of_commit(
+    root: Path, diff: bytes, head: str, *, why_not: Callable[[str], str | None], most: int
+) -> Change:
+    """The change that `diff` tells of; its head files are those of the commit `head` of the repository `root`.
+
+    `why_not` says why the head of a path shall not be read, or None; `most` bounds the bytes of all of them
+    together. Raises as `change_between`.
+    """
+    with _Blobs(root, head, most) as blobs:
+
+        def wanted(path: str) -> bytes | None:
+            reason = why_not(path)
+            return blobs(path) if reason is None else blobs.refuse(path, reason)
+
+        return blobs.explain(parse_diff(diff, wanted))
 
 
 def change_from_patch(diff: bytes, tree: Path) -> Change:
@@ -96,6 +114,11 @@ def default_base(root: Path) -> str:
             if _git(root, "rev-parse", "--verify", "--quiet", f"{place}^{{commit}}").returncode == 0:
                 return name
     return "main"
+
+
+def together_too_large(limit: int) -> str:
+    """Why a file is not read when `limit` bytes of files are read already, or would be."""
+    return f"the files of the change are too large together, the limit is {limit / 1e6:g} MB"
 
 
 # --- reading heads
@@ -152,8 +175,9 @@ class _Tree(_Heads):
 class _Blobs(_Heads):
     """Files of a commit, through one `git cat-file` for all."""
 
-    def __init__(self, root: Path, commit: str) -> None:
+    def __init__(self, root: Path, commit: str, most: int = sys.maxsize) -> None:
         super().__init__()
+        self._left = self._most = most  # bytes of all of them together
         self._commit = commit.encode()
         self._process = subprocess.Popen(
             [*_GIT, "cat-file", "--batch"],
@@ -191,14 +215,23 @@ class _Blobs(_Heads):
         if len(answer) != 3 or answer[1] not in (b"blob", b"tree", b"commit", b"tag"):
             return None
         size = int(answer[2])
-        if size > self.limit or answer[1] != b"blob":
+        reason = self._refusal(answer[1], size)
+        if reason:
             left = size + 1
             while left and (chunk := answers.read(min(left, 1 << 20))):
                 left -= len(chunk)
-            return self.refuse(path, self.too_large(size) if answer[1] == b"blob" else "not a regular file")
+            return self.refuse(path, reason)
+        self._left -= size
         content = answers.read(size)
         answers.read(1)
         return content
+
+    def _refusal(self, kind: bytes, size: int) -> str:
+        if kind != b"blob":
+            return "not a regular file"
+        if size > self.limit:
+            return self.too_large(size)
+        return "" if size <= self._left else together_too_large(self._most)
 
 
 # --- git

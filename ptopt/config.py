@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    StrictBool,
     StrictStr,
     ValidationError,
     ValidationInfo,
@@ -36,7 +37,7 @@ else:
 OWN_FILE = ".ptopt.toml"
 PROJECT_FILE = "pyproject.toml"
 
-_MAX_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024  # of a file with settings
 _MAX_DOTS_IN_LINE = 1000  # the time that TOML parsers take grows with the square of the parts of a dotted key
 _MAX_ITEMS = 200
 _MAX_PROBLEMS = 50
@@ -69,17 +70,42 @@ _GlobText = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValid
 _RuleText = Annotated[StrictStr, Field(min_length=1, max_length=100), AfterValidator(_check_rule)]
 _Globs = Annotated[tuple[_GlobText, ...], Field(max_length=_MAX_ITEMS)]
 _Rules = Annotated[tuple[_RuleText, ...], Field(max_length=_MAX_ITEMS)]
+_Name = Annotated[StrictStr, Field(min_length=1, max_length=100)]
+_Names = Annotated[tuple[_Name, ...], Field(max_length=_MAX_ITEMS)]
+
+_SETTINGS = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
+
+
+class PullRequests(BaseModel):
+    """Which pull requests are reviewed on GitHub, and what is posted besides the review."""
+
+    model_config = _SETTINGS
+
+    enabled: StrictBool = Field(default=True, description="Review the pull requests of this repository.")
+    drafts: StrictBool = Field(default=False, description="Review drafts too, not only once they are ready.")
+    bots: StrictBool = Field(default=False, description="Review pull requests that a bot opened.")
+    skip_authors: _Names = Field(
+        default=(), description="Never review pull requests of these logins (a bot's ends in `[bot]`)."
+    )
+    skip_labels: _Names = Field(
+        default=(), description="Never review pull requests that have one of these labels."
+    )
+    max_files: Annotated[int, Field(strict=True, ge=1, le=10_000)] = Field(
+        default=300, description="Pull requests that change more files than this are not reviewed."
+    )
+    max_lines: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = Field(
+        default=20_000, description="Pull requests that add and delete more lines than this are not reviewed."
+    )
+    check_run: StrictBool = Field(
+        default=False, description="Show the findings as a check run with annotations too."
+    )
+    sarif: StrictBool = Field(default=False, description="Upload the findings to code scanning too.")
 
 
 class Config(BaseModel):
     """Settings of ptopt, in `.ptopt.toml` or in the `[tool.ptopt]` table of `pyproject.toml`."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=lambda name: name.replace("_", "-"),
-        title="ptopt",
-    )
+    model_config = _SETTINGS | ConfigDict(title="ptopt")
 
     select: _Rules = Field(
         default=(), description="Rules to switch on besides those on by default: ids, names or families."
@@ -103,12 +129,23 @@ class Config(BaseModel):
         default=0.6, description="Findings of which ptopt is less sure than this are not shown."
     )
 
+    pull_requests: PullRequests = Field(
+        default_factory=PullRequests,
+        description="Which pull requests are reviewed on GitHub. Taken from the base branch.",
+    )
+
     _origin: str = PrivateAttr("")
 
     @property
     def origin(self) -> str:
         """The file that the settings were read from; "" when the defaults are in force."""
         return self._origin
+
+    def read_from(self, origin: str) -> Config:
+        """The same settings under another name of their file."""
+        copy = self.model_copy()
+        copy._origin = origin
+        return copy
 
     def enabled(self, rule_id: str, name: str, family: str, default_on: bool, path: str) -> bool:
         """Whether a rule speaks about the file at `path`."""
@@ -162,8 +199,8 @@ def load_config(files: Mapping[str, bytes], known: Mapping[str, str]) -> Config:
 
 
 def _parse(name: str, data: bytes) -> dict[str, Any]:
-    if len(data) > _MAX_BYTES:
-        raise ConfigError([f"{name}: {len(data)} bytes are too many, at most {_MAX_BYTES} are read"])
+    if len(data) > MAX_BYTES:
+        raise ConfigError([f"{name}: {len(data)} bytes are too many, at most {MAX_BYTES} are read"])
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.count(b".") > _MAX_DOTS_IN_LINE:
             raise ConfigError([f"{name}, line {number}: more than {_MAX_DOTS_IN_LINE} dots in one line"])
@@ -190,6 +227,7 @@ def _validate(data: dict[str, Any], origin: str, where: str, known: Mapping[str,
     return config
 
 
+_TABLE = "pull-requests"
 _ITEMS = f"at most {_MAX_ITEMS}"
 _ALLOWED = {
     "select": f"a list of rule ids, rule names or families, {_ITEMS}",
@@ -200,6 +238,14 @@ _ALLOWED = {
     "skip": "a list of " + ", ".join(repr(kind) for kind in KINDS),
     "budget": "an integer from 0 to 50",
     "min-confidence": "a number from 0 to 1",
+    "pull-requests": "a table of settings",
+    **dict.fromkeys(
+        (f"{_TABLE}.{key}" for key in ("enabled", "drafts", "bots", "check-run", "sarif")), "true or false"
+    ),
+    f"{_TABLE}.skip-authors": f"a list of logins of 1 to 100 characters, {_ITEMS}",
+    f"{_TABLE}.skip-labels": f"a list of labels of 1 to 100 characters, {_ITEMS}",
+    f"{_TABLE}.max-files": "an integer from 1 to 10000",
+    f"{_TABLE}.max-lines": "an integer from 1 to 1000000",
 }
 
 
@@ -208,8 +254,14 @@ def _problem(detail: ErrorDetails, where: str, known: Mapping[str, str]) -> str:
     value = detail["input"]
     if detail["type"] == "extra_forbidden" and (where, key) == (OWN_FILE, "tool"):
         return f"{where}: settings stand at the top of this file, without a [tool.ptopt] above them"
+    table = f"{_TABLE}." if key == _TABLE and inner else ""
+    if table:
+        key = inner.pop(0)
     if detail["type"] == "extra_forbidden":
-        return f"{where}: unknown key {_show(key)}{_nearest(key, _ALLOWED, 'the keys are ' + ', '.join(_ALLOWED))}"
+        keys = [k.removeprefix(table) for k in _ALLOWED if k.startswith(f"{_TABLE}.") == bool(table)]
+        unknown = _show(key) + (f" in {_TABLE}" if table else "")
+        return f"{where}: unknown key {unknown}{_nearest(key, keys, 'the keys are ' + ', '.join(keys))}"
+    key = table + key
     place = f"{where}: {key}"
     if key == "per-path-ignores" and inner:
         place += f", glob {_show(inner[0])}"

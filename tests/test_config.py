@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.config import Config, ConfigError, config_schema, load_config
+from ptopt.config import Config, ConfigError, PullRequests, config_schema, load_config
 from ptopt.globs import parse_glob
 
 KNOWN = {
@@ -58,6 +58,70 @@ def test_every_key() -> None:
     assert config.select == ("tensor",)
     assert config.per_path_ignores == {"src/legacy/**": ("sync", "PTO102")}
     assert (config.skip, config.budget, config.min_confidence) == ((), 0, 1.0)
+
+
+def test_every_key_of_pull_requests() -> None:
+    assert load("").pull_requests == PullRequests()
+    table = load(
+        """
+        [pull-requests]
+        enabled = false
+        drafts = true
+        bots = true
+        skip-authors = ["renovate[bot]"]
+        skip-labels = ["wip"]
+        max-files = 10
+        max-lines = 100
+        check-run = true
+        sarif = true
+        """
+    ).pull_requests
+    assert (table.enabled, table.drafts, table.bots) == (False, True, True)
+    assert (table.skip_authors, table.skip_labels) == (("renovate[bot]",), ("wip",))
+    assert (table.max_files, table.max_lines) == (10, 100)
+    assert (table.check_run, table.sarif) == (True, True)
+
+
+def test_a_problem_inside_a_table_names_the_table() -> None:
+    found = problems(
+        """
+        [pull-requests]
+        draft = true
+        enabled = "yes"
+        max-files = 0
+        skip-labels = ["a", 3]
+        max_lines = 3
+        zzzzzz = 1
+        """
+    )
+    assert sorted(found) == [
+        ".ptopt.toml: pull-requests.enabled: 'yes' is not allowed, give true or false",
+        ".ptopt.toml: pull-requests.max-files: 0 is not allowed, give an integer from 1 to 10000",
+        ".ptopt.toml: pull-requests.skip-labels: 3 is not allowed, give a list of labels of 1 to 100 characters, at most 200",
+        ".ptopt.toml: unknown key 'draft' in pull-requests, did you mean 'drafts'?",
+        ".ptopt.toml: unknown key 'max_lines' in pull-requests, did you mean 'max-lines'?",
+        ".ptopt.toml: unknown key 'zzzzzz' in pull-requests; the keys are enabled, drafts, bots, check-run, sarif, skip-authors, skip-labels, max-files, max-lines",
+    ]
+    assert problems("pull-requests = true") == (
+        ".ptopt.toml: pull-requests: True is not allowed, give a table of settings",
+    )
+    (problem,) = problems('"a.b" = 1')
+    assert "the keys are select" in problem
+
+
+def test_every_setting_says_what_it_allows() -> None:
+    schema = config_schema()
+    nested = schema["$defs"]["PullRequests"]["properties"]
+    for key in [*schema["properties"], *(f"pull-requests.{key}" for key in nested)]:
+        table, _, name = key.rpartition(".")
+        (problem,) = problems(f"[{table}]\n{name} = 1979-05-27" if table else f"{key} = 1979-05-27")
+        assert problem.startswith(f".ptopt.toml: {key}: ")
+
+
+def test_settings_under_another_name_of_their_file() -> None:
+    config = load("budget = 3")
+    assert config.read_from("org/.github/.ptopt.toml").origin == "org/.github/.ptopt.toml"
+    assert config.origin == ".ptopt.toml"
 
 
 def test_own_file_wins_over_pyproject() -> None:

@@ -45,3 +45,7 @@ class UnavailableError(GitHubError):
 
 class AmbiguousError(GitHubError):
     """A write failed with 5xx, a time-out or a broken connection: it may have happened. Look before repeating."""
+
+
+class SupersededError(Exception):
+    """This review is no longer wanted: there is a newer head, or somebody else holds the lease. Write nothing more."""

@@ -36,9 +36,12 @@ def review(head_sha: str) -> Marker:
     return Marker("review", (head_sha,))
 
 
-def answer(comment_id: int, *effects: str) -> Marker:
-    """Begins the answer to a slash command. Effects: `pause`, `resume`, `ignore=RULE`, `ignore=FINGERPRINT`."""
-    return Marker("answer", (str(comment_id), *effects))
+def answer(comment_id: int, commands: str, *effects: str) -> Marker:
+    """Begins the answer to the slash commands of a comment; `commands` is their digest, which tells edits apart.
+
+    Effects: `pause`, `resume`, `ignore=RULE`, `ignore=FINGERPRINT`.
+    """
+    return Marker("answer", (str(comment_id), commands, *effects))
 
 
 def config() -> Marker:

@@ -52,6 +52,16 @@ class PullFile:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """An entry of one folder of a commit. `path` is its name in that folder."""
+
+    path: str
+    type: str  # blob | tree | commit
+    sha: str
+    size: int  # bytes of a blob, else 0
+
+
+@dataclass(frozen=True, slots=True)
 class CommentDraft:
     """A comment on head lines `start_line` to `line`; `start_line` is None for one line."""
 

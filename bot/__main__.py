@@ -1,0 +1,66 @@
+"""`python -m bot`: the web application. `python -m bot settings`: what may be set."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from pydantic import ValidationError
+
+from bot import logs, settings_table
+from bot.settings import Settings
+from feedback.database import DatabaseError
+
+
+@click.group(invoke_without_command=True, help=__doc__)
+# Not PTOPT_PORT: Kubernetes sets that itself, to something else, beside a Service named ptopt.
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
+@click.pass_context
+def main(context: click.Context, host: str, port: int) -> None:
+    if context.invoked_subcommand is None:
+        serve(host, port)
+
+
+@main.command()
+@click.option("--docs", is_flag=True, help="Print docs/settings.md.")
+def settings(docs: bool) -> None:
+    """Check the settings of this environment, or print the table of all."""
+    if docs:
+        click.echo(settings_table.markdown(), nl=False)
+        return
+    read_settings()
+    click.echo("The settings are good.")
+
+
+def read_settings() -> Settings:
+    """The settings; ends the process with a sentence about each that is wrong. Values are not shown."""
+    for name, likely in settings_table.unknown():
+        hint = f" Is it {likely}?" if likely else ""
+        click.echo(f"There is no setting {name}, it is ignored.{hint}", err=True)
+    try:
+        return Settings()
+    except ValidationError as error:
+        lines = []
+        for item in error.errors(include_url=False, include_input=False):
+            name = "PTOPT_" + str(item["loc"][0]).upper() if item["loc"] else "The settings"
+            lines.append(f"{name}: {item['msg'].removeprefix('Value error, ')}")
+        raise click.ClickException("\n".join(lines)) from None
+
+
+def serve(host: str, port: int) -> None:
+    values = read_settings()
+    logs.configure(values.log_level, values.log_format)
+    # They load the database and Celery, which the other commands do not need.
+    from bot.app import create_app
+    from bot.server import server
+
+    try:
+        app = create_app(values)
+    except DatabaseError as error:
+        raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
+    server(app, host, port).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(prog_name="python -m bot"))

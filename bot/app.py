@@ -1,0 +1,89 @@
+"""The web application: the webhook, `/setup`, health and metrics. Run by `python -m bot`, or by `worker.embedded`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime, timezone
+
+from celery import Celery
+from fastapi import FastAPI
+from sqlalchemy import Engine
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bot import broker, events, health, problems, setup
+from bot.credentials import WebhookSecrets
+from bot.health import Check
+from bot.inbox import Inbox
+from bot.metrics import CONTENT_TYPE, Metrics
+from bot.publisher import Publisher
+from bot.relay import publish_due
+from bot.settings import Settings
+from bot.webhook import Webhook
+from feedback import database
+
+
+def create_app(
+    settings: Settings,
+    *,
+    engine: Engine | None = None,
+    celery: Celery | None = None,
+    checks: Mapping[str, Check] | None = None,
+) -> FastAPI:
+    """The application. `checks` are more things that must be well for `/readyz`.
+
+    `engine` and `celery` are for a process that has its own; else they are made from the settings. The schema of the
+    database must be there: nothing is migrated here.
+    """
+    own_engine = engine is None
+    engine = engine or database.engine(settings.database_url)
+    sender = celery or broker.publisher(settings)
+    entries = events.load()
+    metrics = Metrics(engine, entries)
+    secrets = WebhookSecrets(engine, settings)
+    publisher = Publisher(lambda: publish_due(engine, sender, datetime.now(timezone.utc)))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        inbox = Inbox(engine, on_commit=publisher.wake)
+        app.state.inbox = inbox
+        app.state.webhook = Webhook(inbox, secrets, entries, metrics, debounce=settings.debounce)
+        publisher.start()
+        try:
+            yield
+        finally:
+            inbox.close()
+            publisher.stop()
+            if own_engine:
+                engine.dispose()
+
+    app = FastAPI(title="ptopt", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    problems.install(app)
+
+    async def deliver(request: Request) -> Response:
+        webhook: Webhook = app.state.webhook
+        return await webhook.receive(request)
+
+    def inbox_lives() -> None:
+        if not app.state.inbox.alive():
+            raise RuntimeError("the thread that stores deliveries has ended")
+
+    app.add_route("/webhooks/github", deliver, methods=["POST"])
+    app.include_router(setup.router(settings, engine))
+    app.include_router(
+        health.router(
+            {
+                "database": lambda: database.check(engine),
+                "inbox": inbox_lives,
+                "publisher": publisher.check,
+                **(checks or {}),
+            }
+        )
+    )
+
+    @app.get("/metrics")
+    def scrape() -> Response:
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+    return app

@@ -1,0 +1,65 @@
+"""`/ptopt config`: what is configured, and where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bot.commands.base import Answer, Call, Command, Who, nothing
+from bot.commands.settings_of import settings_of
+from ptopt.config import Config
+from ptopt.github.config_of import Files
+from ptopt.report.text import code_fence, code_span
+
+_MOST = 6_000  # characters of the listing
+
+
+def run(call: Call[Files], _: None) -> Answer:
+    config = settings_of(call.github, call.pull)
+    if not config.origin:
+        source = "No configuration: the defaults are in force."
+    elif "/" in config.origin:
+        source = f"From {code_span(config.origin)}."
+    else:
+        source = f"From {code_span(config.origin)} of {code_span(call.pull.base_ref)}, the base branch."
+    listing = "\n".join(_toml(config.model_dump(mode="json", by_alias=True), _defaults()))
+    if len(listing) > _MOST:
+        listing = f"{listing[:_MOST].rpartition(chr(10))[0]}\n# and more"
+    return Answer(f"{source}\n\n{code_fence(listing, 'toml')}")
+
+
+def _defaults() -> dict[str, Any]:
+    return Config().model_dump(mode="json", by_alias=True)
+
+
+def _toml(table: Mapping[str, Any], defaults: Mapping[str, Any], name: str = "") -> Iterator[str]:
+    """The settings as TOML, one a line, tables last; those at their default say so."""
+    tables = {key: value for key, value in table.items() if isinstance(value, dict) and value}
+    if name:
+        yield f"\n[{name}]"
+    for key, value in table.items():
+        if key not in tables and value != {}:
+            default = "  # default" if value == defaults.get(key) else ""
+            yield f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}{default}"
+    for key, value in tables.items():
+        yield from _toml(value, defaults.get(key, {}), f"{name}.{_key(key)}" if name else _key(key))
+
+
+def _key(key: str) -> str:
+    return key if key.isascii() and key.replace("-", "").isalnum() else json.dumps(key, ensure_ascii=False)
+
+
+COMMAND: Command[None, Files] = Command(
+    name="config",
+    arguments="",
+    summary="show the configuration in force, and where it comes from",
+    details=(
+        "It is that of the base branch: `.ptopt.toml`, else the `[tool.ptopt]` table of `pyproject.toml`, else "
+        "`.ptopt.toml` of the owner's `.github` repository. No comment can change it."
+    ),
+    who=Who.AUTHOR_OR_TRIAGE,
+    examples=(("/ptopt config", "show every setting"),),
+    parse=nothing,
+    run=run,
+)

@@ -1,0 +1,155 @@
+"""`/ptopt explain`: a rule, or one of our comments in the light of the code at the head."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bot.commands.base import Answer, Call, Command, Told, UsageError, UserError, Who
+from bot.commands.rulename import rule_named
+from bot.commands.settings_of import settings_of
+from ptopt import impact
+from ptopt.change import whole_file
+from ptopt.findings import Finding
+from ptopt.github.config_of import Files
+from ptopt.github.errors import TooLargeError
+from ptopt.github.reading import Source, facts
+from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place
+from ptopt.review import review_files
+from ptopt.rules import find_rule
+from ptopt.rules.base import Rule
+
+_COMMENT = re.compile(r"(?:https://\S+#|#)?(?:discussion_)?r?(\d{1,18})", re.A)
+_FOLDED = ("What it does", "Example", "Use instead", "Fix safety", "Sources")
+_EVIDENCE = 10
+
+
+class GitHub(Source, Files, Protocol):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A rule, or a comment by its id; neither: the finding of this thread."""
+
+    rule: type[Rule] | None = None
+    comment_id: int | None = None
+
+
+def parse(words: Sequence[str]) -> Topic:
+    if len(words) > 1:
+        raise UsageError("It explains one rule, or one comment.")
+    if not words or words[0].lower() == "here":
+        return Topic()
+    comment = _COMMENT.fullmatch(words[0])
+    return Topic(comment_id=int(comment[1])) if comment else Topic(rule=rule_named(words[0]))
+
+
+def run(call: Call[GitHub], topic: Topic) -> Answer:
+    if topic.rule is not None:
+        return Answer(_rule(topic.rule))
+    if topic.comment_id is None:
+        told = call.thread
+        if told is None:
+            raise UserError(
+                "Name a rule, as in `/ptopt explain item-every-step`, or reply in the thread of a comment that ptopt made."
+            )
+    else:
+        told = next((told for told in call.told if told.comment_id == topic.comment_id), None)
+        if told is None:
+            raise UserError(
+                f"Comment {topic.comment_id} is none of those that ptopt made in this pull request. Its link ends in "
+                "`#discussion_r` and a number."
+            )
+    rule = find_rule(told.rule)
+    if rule is None:
+        raise UserError(f"The comment is of {told.rule}, a rule that this version of ptopt does not have.")
+    return Answer(f"{_in_this_code(call, told)}\n\n{_rule(rule)}")
+
+
+def _in_this_code(call: Call[GitHub], told: Told) -> str:
+    """What the finding rests on, at the head as it is now."""
+    pull = call.pull
+    head = code_span(pull.head_sha[:7])
+    try:
+        finding = _look(call, told)
+    except TooLargeError:
+        return f"**In this code:** {code_span(told.path)} is too large to look at again."
+    if finding is None:
+        return f"**In this code:** ptopt no longer finds it in {code_span(told.path)} at {head}."
+    notes = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence[:_EVIDENCE]]
+    if finding.assumes:
+        notes.append(f"it assumes {markdown_text(finding.assumes)}")
+    where = code_span(place(finding.path, finding.span))
+    return "\n".join(
+        [
+            f"**In this code:** {where} at {head}. {markdown_text(finding.message)}",
+            *(f"- {note}" for note in notes),
+        ]
+    )
+
+
+def _look(call: Call[GitHub], told: Told) -> Finding | None:
+    github, pull = call.github, call.pull
+    data = github.file(pull.repo, told.path, pull.head_sha)
+    if data is None:
+        return None
+    review = review_files(
+        [whole_file(told.path, data)],
+        config=settings_of(github, pull),
+        facts=facts(github, pull),
+        limit_to_change=False,
+        one_per_cause=False,
+    )
+    return next((finding for finding in review.findings if finding.fingerprint == told.fingerprint), None)
+
+
+def _rule(rule: type[Rule]) -> str:
+    """The rule's page, the part that convinces first and the rest folded."""
+    sections = {title: _unwrapped(text) for title, text in rule.sections().items()}
+    worth = [f"{markdown_text(gain(i))} ({markdown_source(i.source)})" for i in impact.of_rule(rule.name)]
+    parts = [
+        f"**{rule.id} {rule.name}**: {rule.summary()}",
+        f"**Why it is slow.** {sections['Why it is slow']}",
+        *(["**What the fix is worth.**\n" + "\n".join(f"- {line}" for line in worth)] if worth else []),
+        f"**When this is wrong.** {sections['When this is wrong']}",
+        "<details><summary>What is found, example, fix, sources</summary>",
+        *(f"**{title}**\n\n{sections[title]}" for title in _FOLDED if title in sections),
+        "</details>",
+    ]
+    return "\n\n".join(parts)
+
+
+def _unwrapped(text: str) -> str:
+    """Each paragraph and each item of a list on one line: in comments GitHub shows a line end as one."""
+    lines: list[str] = []
+    fenced = joins = False
+    for line in text.split("\n"):
+        fence = line.lstrip().startswith("```")
+        if joins and not fenced and not fence and line.strip() and not line.lstrip().startswith("- "):
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+        fenced ^= fence
+        joins = not fenced and not fence and bool(line.strip())
+    return "\n".join(lines)
+
+
+COMMAND: Command[Topic, GitHub] = Command(
+    name="explain",
+    arguments="[RULE|COMMENT]",
+    summary="explain a rule, or the finding of this thread in this code",
+    details=(
+        "`RULE` is the id or the name of a rule, `COMMENT` the link of a comment that ptopt made here. In the thread "
+        "of such a comment neither is needed."
+    ),
+    who=Who.AUTHOR_OR_TRIAGE,
+    examples=(
+        ("/ptopt explain PTO101", "why the rule is there, what it is worth, when it is wrong"),
+        ("/ptopt explain", "in a thread: the lines that the finding rests on, and its rule"),
+    ),
+    parse=parse,
+    run=run,
+)

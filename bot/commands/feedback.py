@@ -1,0 +1,50 @@
+"""`/ptopt feedback`: what somebody thinks of one of our comments, kept as a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bot.commands.base import Answer, Call, Command, UsageError, UserError, Who, nearest, shown
+
+_VERDICTS = ("good", "bad")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    good: bool
+    reason: str
+
+
+def parse(words: Sequence[str]) -> Verdict:
+    if not words:
+        raise UsageError("Say `good` or `bad`, and best why.")
+    verdict = words[0].lower().rstrip(":,.")
+    if verdict not in _VERDICTS:
+        raise UsageError(f"Say `good` or `bad`, not {shown(words[0])}.{nearest(verdict, _VERDICTS)}")
+    return Verdict(verdict == "good", " ".join(words[1:]))
+
+
+def run(call: Call[object], verdict: Verdict) -> Answer:
+    if call.thread is None:
+        raise UserError("Feedback is about one comment: reply in the thread of a comment that ptopt made.")
+    call.host.record_feedback(call.thread.comment_id, verdict.good, verdict.reason, call.request.actor)
+    if verdict.good:
+        return Answer("Noted as good. Thank you.")
+    more = "" if verdict.reason else " With a reason it would teach more: `/ptopt feedback bad REASON`."
+    return Answer(f"Noted as bad. Thank you.{more} To silence it here: `/ptopt ignore here`.")
+
+
+COMMAND: Command[Verdict, object] = Command(
+    name="feedback",
+    arguments="good|bad [REASON]",
+    summary="judge a comment of ptopt, in its thread",
+    details="Counts as a signal for how sure ptopt is of its rules. A thumb up or down on the comment does too, for less.",
+    who=Who.AUTHOR_OR_TRIAGE,
+    examples=(
+        ("/ptopt feedback good saved us 8% of the step", "say that the comment helped"),
+        ("/ptopt feedback bad runs once, at start-up", "say that it is wrong, and why"),
+    ),
+    parse=parse,
+    run=run,
+)

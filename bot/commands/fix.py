@@ -1,0 +1,143 @@
+"""`/ptopt fix`: commit the safe fixes of what we commented on to the branch of the pull request.
+
+Only findings that were told, are open and are not ignored; only fixes that keep the behaviour; only on the head that
+GitHub still has. Where ptopt may not write, the answer tells how it is done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from bot.commands.base import Answer, Call, Command, Told, UserError, Who, nothing
+from bot.commands.fixing import Mended, mend
+from bot.commands.settings_of import settings_of
+from ptopt.findings import Finding
+from ptopt.github.config_of import Files
+from ptopt.github.errors import ForbiddenError, RejectedError, SupersededError
+from ptopt.github.reading import Source, facts, read_change
+from ptopt.github.values import PullRequest, Thread
+from ptopt.report.text import code_span, markdown_text, place
+from ptopt.rules import find_rule
+
+_BY_HAND = "Use *Commit suggestion* in the comments, or run `ptopt fix` on the files."
+_LISTED = 30
+
+
+class GitHub(Source, Files, Protocol):
+    def threads(self, repo: str, number: int) -> list[Thread]: ...
+
+    def commit_files(
+        self, repo: str, branch: str, expected_head: str, files: Mapping[str, bytes], message: str
+    ) -> str: ...
+
+
+def run(call: Call[GitHub], _: None) -> Answer:
+    pull = call.pull
+    _check_reachable(pull)
+    wanted = _wanted(call)
+    if not wanted:
+        raise UserError("There is nothing to fix: ptopt has no open finding here.")
+    mended = _mend(call, wanted)
+    left = _left(wanted, mended)
+    files = {item.file.path: item.file.after for item in mended if item.file.fixed}
+    if not files:
+        return Answer(f"Nothing was committed.\n\n{left}")
+    fixed = [finding for item in mended for finding in item.file.fixed]
+    message = _message(call, fixed)
+    try:
+        commit = call.github.commit_files(pull.repo, pull.head_ref, pull.head_sha, files, message)
+    except ForbiddenError:
+        raise UserError(f"ptopt may not write to this repository (`contents: write`). {_BY_HAND}") from None
+    except RejectedError as error:
+        reasons = markdown_text("; ".join(error.errors)[:300]) or "the branch moved, or is protected"
+        raise UserError(f"GitHub refused the commit: {reasons}. Try again, or: {_BY_HAND}") from None
+    done = _bullets(f"{code_span(place(f.path, f.span))} {_title(f.rule)}" for f in fixed)
+    return Answer("\n\n".join(filter(None, (f"Fixed in {commit}:", done, left))))
+
+
+def _check_reachable(pull: PullRequest) -> None:
+    if not pull.open:
+        raise UserError("The pull request is closed.")
+    if pull.head_repo is None or pull.head_repo.lower() != pull.repo.lower():
+        raise UserError(f"The branch is in another repository, where ptopt cannot write. {_BY_HAND}")
+
+
+def _wanted(call: Call[GitHub]) -> list[Told]:
+    """The findings to fix: that of this thread, or all whose threads are open; none that is ignored."""
+    told = list(call.told)
+    if call.thread is not None:
+        told = [call.thread]
+    elif told:
+        threads = call.github.threads(call.pull.repo, call.pull.number)
+        settled = {thread.comments[0][0] for thread in threads if thread.resolved and thread.comments}
+        told = [item for item in told if item.comment_id not in settled]
+    return [item for item in told if call.state.ignored.isdisjoint({item.rule, item.fingerprint})]
+
+
+def _mend(call: Call[GitHub], wanted: Sequence[Told]) -> list[Mended]:
+    config = settings_of(call.github, call.pull)
+    try:
+        change = read_change(call.github, call.pull, config)
+    except SupersededError:
+        raise UserError("The branch was pushed to meanwhile. Give `/ptopt fix` again.") from None
+    pinned = facts(call.github, call.pull)
+    marks = {
+        file.path: {told.fingerprint for told in wanted if told.path == file.path} for file in change.files
+    }
+    return [
+        mend(file, marks[file.path], config, pinned)
+        for file in change.files
+        if marks[file.path] and file.head is not None
+    ]
+
+
+def _left(wanted: Iterable[Told], mended: Iterable[Mended]) -> str:
+    """What was not fixed, and why."""
+    reasons = {mark: reason for item in mended for mark, reason in item.left.items()}
+    fixed = {finding.fingerprint for item in mended for finding in item.file.fixed}
+    lines = [
+        f"{code_span(told.path)} {_title(told.rule)}: {reasons.get(told.fingerprint, 'its file is not looked at')}"
+        for told in wanted
+        if told.fingerprint not in fixed
+    ]
+    return f"Not fixed:\n\n{_bullets(lines)}" if lines else ""
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    lines = list(lines)
+    more = [f"and {len(lines) - _LISTED:,} more"] if len(lines) > _LISTED else []
+    return "\n".join(f"- {line}" for line in [*lines[:_LISTED], *more])
+
+
+def _title(rule_id: str) -> str:
+    rule = find_rule(rule_id)
+    return f"{rule_id} {rule.name}" if rule is not None else rule_id
+
+
+def _message(call: Call[GitHub], fixed: Iterable[Finding]) -> str:
+    """Nothing of the pull request stands in it: GitHub acts on words such as "closes #1" in a commit message."""
+    tally = Counter((finding.rule, finding.name) for finding in fixed)
+    lines = [
+        f"- {rule} {name}{f' ({number} places)' if number > 1 else ''}"
+        for (rule, name), number in sorted(tally.items())
+    ]
+    who = f"Asked for by {call.request.actor.login} with /ptopt fix."
+    return "\n".join(["Apply the safe fixes of ptopt", "", *lines, "", who])
+
+
+COMMAND: Command[None, GitHub] = Command(
+    name="fix",
+    arguments="",
+    summary="commit the safe fixes of the open findings to the branch",
+    details=(
+        "One commit with the fixes that keep the behaviour; in the thread of a comment, with that one. Findings that "
+        "are resolved or ignored are left alone, and so are fixes that assume something. Branches of forks cannot be "
+        "written to: use *Commit suggestion* there, or `ptopt fix` on the command line."
+    ),
+    who=Who.WRITE,
+    examples=(("/ptopt fix", "commit what can be fixed without a thought"),),
+    parse=nothing,
+    run=run,
+)

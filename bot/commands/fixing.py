@@ -1,0 +1,85 @@
+"""The safe fixes of chosen findings of one file: text in, text out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ptopt.change import ChangedFile, whole_file
+from ptopt.config import Config
+from ptopt.findings import Finding, Review, Safety
+from ptopt.fixes import FixedFile, fix_file
+from ptopt.report.text import markdown_text
+from ptopt.review import review_files
+from ptopt.source.project import ProjectFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """`left` maps the fingerprint of each finding that was not fixed to the reason, as Markdown."""
+
+    file: FixedFile
+    left: dict[str, str]
+
+
+def mend(file: ChangedFile, wanted: Collection[str], config: Config, facts: ProjectFacts) -> Mended:
+    """Apply the safe fixes of the findings with these fingerprints, and of the places told with them."""
+    if file.head is None:
+        raise ValueError(f"{file.path}: no head to mend")
+
+    def every_finding(version: ChangedFile) -> tuple[Finding, ...]:
+        return review_files(
+            [version], config=config, facts=facts, limit_to_change=False, one_per_cause=False
+        ).findings
+
+    before = every_finding(whole_file(file.path, file.head))
+    allowed = set(wanted) | _told_with(file, wanted, before, config, facts)
+
+    def next_one(version: ChangedFile) -> Review:
+        """The last finding that may be fixed: equal code is counted from the top, so those above keep their names."""
+        ready = [f for f in every_finding(version) if f.fingerprint in allowed and _is_safe(f)]
+        last = max(ready, key=Finding.sort_key, default=None)
+        if last is None:
+            return Review(findings=())
+        allowed.remove(last.fingerprint)
+        return Review(findings=(last,))
+
+    result = fix_file(file, next_one, unsafe=False)
+    fixed = {finding.fingerprint for finding in result.fixed}
+    found = {finding.fingerprint: finding for finding in before}
+    left = {mark: _why_left(found.get(mark)) for mark in wanted if mark not in fixed}
+    return Mended(dataclasses.replace(result, left=()), left)
+
+
+def _told_with(
+    file: ChangedFile,
+    wanted: Collection[str],
+    findings: Iterable[Finding],
+    config: Config,
+    facts: ProjectFacts,
+) -> set[str]:
+    """The other places that the comments on the wanted findings list."""
+    review = review_files([file], config=config, facts=facts, limit_to_change=True)
+    told = [f for f in (*review.findings, *review.withheld) if f.fingerprint in wanted and f.also]
+    return {
+        other.fingerprint
+        for other in findings
+        if any(other.rule == f.rule and other.span in f.also for f in told)
+    }
+
+
+def _is_safe(finding: Finding) -> bool:
+    return finding.fix is not None and finding.fix.safety is Safety.SAFE
+
+
+def _why_left(finding: Finding | None) -> str:
+    if finding is None:
+        return "it is no longer found"
+    if finding.fix is None:
+        return "there is no fix for it"
+    if finding.fix.safety is Safety.UNSAFE and finding.fix.assumption:
+        return f"its fix assumes that {markdown_text(finding.fix.assumption).rstrip('.')}"
+    if finding.fix.safety is Safety.SAFE:
+        return "another fix changed its place; give `/ptopt fix` again"
+    return "its fix is to be made by hand"

@@ -1,0 +1,99 @@
+"""`/ptopt ignore`: a rule, or one finding, is not told in this pull request any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from bot.commands.base import Answer, Call, Command, Told, UsageError, UserError, Who
+from bot.commands.rulename import rule_named
+from ptopt.github import pullstate
+from ptopt.github.errors import ForbiddenError
+from ptopt.github.values import Thread
+from ptopt.rules import find_rule
+from ptopt.rules.base import Rule
+
+_HERE = "here"
+
+
+class GitHub(Protocol):
+    def threads(self, repo: str, number: int) -> list[Thread]: ...
+
+    def resolve_thread(self, thread_id: str) -> None: ...
+
+
+def parse(words: Sequence[str]) -> type[Rule] | None:
+    """The rule; None for `here`."""
+    if len(words) != 1:
+        raise UsageError(
+            "Say what to ignore: one rule by its id or name, or `here` for the finding of a thread."
+        )
+    return None if words[0].lower() == _HERE else rule_named(words[0])
+
+
+def run(call: Call[GitHub], rule: type[Rule] | None) -> Answer:
+    if rule is None:
+        return _ignore_here(call)
+    silenced = [told for told in call.told if told.rule == rule.id]
+    call.host.note_ignored([told.comment_id for told in silenced], "rule", call.request.actor)
+    closed = _resolve(call, silenced)
+    return Answer(
+        f"{rule.id} {rule.name} is ignored in this pull request{closed}.\n\n{_for_good(rule)}",
+        (pullstate.ignore(rule.id),),
+    )
+
+
+def _ignore_here(call: Call[GitHub]) -> Answer:
+    told = call.thread
+    if told is None:
+        raise UserError(
+            "`here` is the finding of a thread: reply in the thread of a comment that ptopt made, or name a rule."
+        )
+    call.host.note_ignored([told.comment_id], "here", call.request.actor)
+    _resolve(call, [told])
+    rule = find_rule(told.rule)
+    more = f"\n\n{_for_good(rule, here=True)}" if rule is not None else ""
+    return Answer(
+        f"This finding is ignored in this pull request.{more}", (pullstate.ignore(told.fingerprint),)
+    )
+
+
+def _resolve(call: Call[GitHub], silenced: Sequence[Told]) -> str:
+    """Resolve the threads of these comments. Returns what to say of it."""
+    first = {told.comment_id for told in silenced}
+    if not first:
+        return ""
+    request = call.request
+    try:
+        for thread in call.github.threads(request.repo, request.number):
+            if not thread.resolved and thread.comments and thread.comments[0][0] in first:
+                call.github.resolve_thread(thread.id)
+    except ForbiddenError:
+        return ""
+    return "; its threads are resolved"
+
+
+def _for_good(rule: type[Rule], *, here: bool = False) -> str:
+    inline = f"`# ptopt: ignore[{rule.id}] reason` on the line"
+    if here:
+        return f"To keep it: {inline}."
+    return f'To keep it: `ignore = ["{rule.name}"]` in `.ptopt.toml` on the base branch, or {inline}.'
+
+
+COMMAND: Command[type[Rule] | None, GitHub] = Command(
+    name="ignore",
+    arguments="RULE|here",
+    summary="silence a rule, or the finding of this thread, in this pull request",
+    details=(
+        "`RULE` is the id or the name of a rule; `here`, in the thread of a comment, is that finding alone. The "
+        "threads are resolved. It holds for this pull request; the answer tells how to make it permanent. To undo "
+        "it, delete the answer."
+    ),
+    who=Who.AUTHOR_OR_TRIAGE,
+    examples=(
+        ("/ptopt ignore item-every-step", "no more comments of this rule"),
+        ("/ptopt ignore here", "no more of this finding"),
+    ),
+    parse=parse,
+    run=run,
+)

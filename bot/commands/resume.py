@@ -1,0 +1,24 @@
+"""`/ptopt resume`: the end of a pause."""
+
+from __future__ import annotations
+
+from bot.commands.base import Answer, Call, Command, Who, nothing
+from ptopt.github.pullstate import RESUME
+
+
+def run(call: Call[object], _: None) -> Answer:
+    if not call.state.paused:
+        return Answer("Reviews of this pull request are not paused.")
+    return Answer("Resumed: the next push is reviewed. `/ptopt review` reviews what is there.", (RESUME,))
+
+
+COMMAND: Command[None, object] = Command(
+    name="resume",
+    arguments="",
+    summary="go on with the reviews of this pull request",
+    details="Ends what `/ptopt pause` began. The next push is reviewed; `/ptopt review` reviews what was pushed before.",
+    who=Who.AUTHOR_OR_TRIAGE,
+    examples=(("/ptopt resume", "review pushes again"),),
+    parse=nothing,
+    run=run,
+)

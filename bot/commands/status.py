@@ -1,0 +1,87 @@
+"""`/ptopt status`: where ptopt stands with this pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from bot.commands.base import Answer, Call, Command, UserError, Who, nothing
+from bot.commands.settings_of import settings_of
+from ptopt.github import markers
+from ptopt.github.config_of import Files
+from ptopt.github.filters import why_skipped
+from ptopt.github.values import PostedReview, Thread
+from ptopt.report.text import code_span, count
+
+_LISTED = 20
+
+
+class GitHub(Files, Protocol):
+    def identity(self) -> str: ...
+
+    def reviews(self, repo: str, number: int) -> list[PostedReview]: ...
+
+    def threads(self, repo: str, number: int) -> list[Thread]: ...
+
+
+def run(call: Call[GitHub], _: None) -> Answer:
+    lines = [_reviewed(call), _findings(call), *_in_force(call), *call.host.status()]
+    return Answer("\n".join(f"- {line}" for line in lines))
+
+
+def _reviewed(call: Call[GitHub]) -> str:
+    identity, pull = call.github.identity(), call.pull
+    reviews = [
+        review for review in call.github.reviews(pull.repo, pull.number) if review.author.login == identity
+    ]
+    heads = [
+        mark.words[0] for review in reviews if (mark := markers.first(review.body, "review")) is not None
+    ]
+    head = code_span(pull.head_sha[:7])
+    if not heads:
+        return f"Review: none was posted; the head is {head}."
+    if pull.head_sha in heads:
+        return f"Review: the head {head} was reviewed."
+    return f"Review: the last one that said something was of {code_span(heads[-1][:7])}; the head is {head}."
+
+
+def _findings(call: Call[GitHub]) -> str:
+    ids = {told.comment_id for told in call.told}
+    if not ids:
+        return "Findings: none were told."
+    threads = call.github.threads(call.pull.repo, call.pull.number)
+    ours = [thread for thread in threads if thread.comments and thread.comments[0][0] in ids]
+    left = sum(not thread.resolved for thread in ours)
+    return f"Findings: {left:,} open, {len(ours) - left:,} resolved."
+
+
+def _in_force(call: Call[GitHub]) -> Iterator[str]:
+    if call.state.paused:
+        yield "Paused: `/ptopt resume` ends it."
+    if call.state.ignored:
+        rules = sorted(word for word in call.state.ignored if word.startswith("PTO"))
+        parts = [", ".join(rules[:_LISTED]) + (" and more" if len(rules) > _LISTED else "")] if rules else []
+        others = len(call.state.ignored) - len(rules)
+        parts += [count(others, "finding")] if others else []
+        yield f"Ignored here: {' and '.join(parts)}."
+    try:
+        config = settings_of(call.github, call.pull)
+    except UserError as error:
+        yield str(error).replace("\n\n- ", "\n  - ").replace("\n- ", "\n  - ")
+        return
+    yield f"Configuration: {code_span(config.origin) if config.origin else 'the defaults'}."
+    reason = why_skipped(call.pull, config)
+    if reason is not None:
+        yield f"Pushes are not reviewed: {reason}."
+
+
+COMMAND: Command[None, GitHub] = Command(
+    name="status",
+    arguments="",
+    summary="show what was reviewed, what is open, and what is in force here",
+    details="Tells the head that was reviewed, the open findings, pause and ignores, the configuration, and the queue.",
+    who=Who.AUTHOR_OR_TRIAGE,
+    examples=(("/ptopt status", "find out why there is no review"),),
+    parse=nothing,
+    run=run,
+)

@@ -1,0 +1,43 @@
+"""The App was installed somewhere, removed, suspended, or got other permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bot.events import Delivery, on
+from bot.jobs import Kind, NewJob
+from bot.payloads import Event, InstallationEvent, InstalledOn, InstalledRepository, Repository
+
+
+@on("installation", "created", "deleted", "suspend", "unsuspend", "new_permissions_accepted")
+def changed(event: InstallationEvent, delivery: Delivery) -> list[NewJob]:
+    return [installation_job(event, event.installation, delivery, added=event.repositories or ())]
+
+
+def installation_job(
+    event: Event,
+    installation: InstalledOn,
+    delivery: Delivery,
+    *,
+    added: Iterable[InstalledRepository] = (),
+    removed: Iterable[Repository] = (),
+) -> NewJob:
+    account = installation.account
+    return NewJob(
+        Kind.INSTALLATION,
+        installation_id=installation.id,
+        subject=delivery.digest(),
+        payload={
+            "action": event.action,
+            "installation": {
+                "id": installation.id,
+                "account": (account.login or account.slug or "") if account else "",
+            },
+            "repositories": [
+                {"id": repository.id, "full_name": repository.full_name, "private": repository.private}
+                for repository in added
+            ],
+            "removed": [repository.id for repository in removed],
+        },
+        actor=event.actor.login,
+    )

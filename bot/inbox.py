@@ -1,0 +1,213 @@
+"""Where deliveries become jobs. What was accepted is in the database, and what is there is carried out.
+
+A delivery's GUID and its jobs are stored in one transaction. `Inbox` puts all that wait into the same one, so the
+price of a commit is shared; each waits for that commit before it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection, Engine, and_
+from sqlalchemy.exc import InterfaceError, OperationalError
+
+from bot.jobs import Kind, NewJob
+from feedback.database import insert
+from feedback.models import DeliveryRow, Job, JobState
+
+_log = structlog.get_logger(__name__)
+_KEY = ("repository_id", "pull", "head_sha", "kind", "subject")
+_RENEWED = ("installation_id", "repository", "payload", "actor", "delivery", "due_at", "created_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A verified delivery and what it asks for."""
+
+    guid: str
+    event: str
+    action: str
+    installation_id: int | None
+    jobs: Sequence[NewJob]
+    at: datetime
+
+
+def accept(
+    engine: Engine,
+    guid: str,
+    event: str,
+    action: str,
+    installation_id: int | None,
+    jobs: Sequence[NewJob],
+    now: datetime,
+) -> bool:
+    """Store the delivery and its jobs; False when the GUID was known, and nothing was stored."""
+    with engine.begin() as connection:
+        return store(connection, [Arrival(guid, event, action, installation_id, jobs, now)])[0]
+
+
+def store(connection: Connection, arrivals: Sequence[Arrival]) -> list[bool]:
+    """Store arrivals in the order given; for each, whether its GUID was new."""
+    # In the order of the keys: two transactions that hold several never wait for each other in a circle.
+    rows = [
+        {
+            "guid": one.guid,
+            "event": one.event,
+            "action": one.action,
+            "installation_id": one.installation_id,
+            "received_at": one.at,
+        }
+        for one in sorted({one.guid: one for one in reversed(arrivals)}.values(), key=lambda one: one.guid)
+    ]
+    statement = insert(connection, DeliveryRow).on_conflict_do_nothing().returning(DeliveryRow.guid)
+    new = set(connection.scalars(statement, rows))
+    answers = []
+    jobs: list[dict[str, Any]] = []
+    for one in arrivals:
+        answers.append(one.guid in new)
+        new.discard(one.guid)  # the second of one batch is a redelivery
+        if answers[-1]:
+            jobs += [_row(job, one.guid, one.at) for job in one.jobs]
+    _add(connection, jobs)
+    return answers
+
+
+def add(connection: Connection, jobs: Iterable[NewJob], now: datetime) -> None:
+    """Store jobs that no delivery asks for."""
+    _add(connection, [_row(job, "", now) for job in jobs])
+
+
+def _add(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    statement = insert(connection, Job)
+    # A push back to an earlier head, a draft that becomes ready: the superseded review is wanted after all.
+    statement = statement.on_conflict_do_update(
+        index_elements=_KEY,
+        set_={name: statement.excluded[name] for name in _RENEWED}
+        | {
+            "state": JobState.QUEUED.value,
+            "attempts": 0,
+            "deferrals": 0,
+            "published_at": None,
+            "finished_at": None,
+            "error": "",
+        },
+        where=and_(Job.kind == Kind.REVIEW.value, Job.state == JobState.SUPERSEDED.value),
+    )
+    connection.execute(statement, sorted(rows, key=lambda row: tuple(row[name] for name in _KEY)))
+
+
+def _row(job: NewJob, guid: str, now: datetime) -> dict[str, Any]:
+    return {
+        "kind": job.kind.value,
+        "installation_id": job.installation_id,
+        "repository_id": job.repository_id,
+        "repository": job.repository,
+        "pull": job.pull,
+        "head_sha": job.head_sha,
+        "subject": job.subject,
+        "payload": job.payload,
+        "actor": job.actor,
+        "delivery": guid,
+        "state": JobState.QUEUED.value,
+        "attempts": 0,
+        "deferrals": 0,
+        "due_at": now + timedelta(seconds=job.delay),
+        "owner": "",
+        "error": "",
+        "created_at": now,
+    }
+
+
+class Inbox:
+    """`accept` for an event loop. One thread writes; what arrives during a commit shares the next one.
+
+    `on_commit` is called in that thread after new jobs were stored.
+    """
+
+    def __init__(self, engine: Engine, *, on_commit: Callable[[], object] | None = None) -> None:
+        self._engine = engine
+        self._on_commit = on_commit
+        self._waiting: list[tuple[Arrival, asyncio.AbstractEventLoop, asyncio.Future[bool]]] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._write, name="inbox", daemon=True)
+        self._thread.start()
+
+    async def accept(
+        self, guid: str, event: str, action: str, installation_id: int | None, jobs: Sequence[NewJob]
+    ) -> bool:
+        """As the function `accept`. When this returns, the transaction is committed.
+
+        Raises what the database raised; then nothing of this delivery was stored.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        arrival = Arrival(guid, event, action, installation_id, jobs, datetime.now(timezone.utc))
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the inbox is closed")
+            self._waiting.append((arrival, loop, future))
+            self._changed.notify()
+        return await future
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Store what still waits, then stop."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                batch, self._waiting = self._waiting, []
+            if not batch:
+                return
+            arrivals = [arrival for arrival, _, _ in batch]
+            results = self._store(arrivals)
+            loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[bool], bool | Exception]]] = {}
+            for (_, loop, future), result in zip(batch, results, strict=True):
+                loops.setdefault(loop, []).append((future, result))
+            for loop, answers in loops.items():
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_answer, answers)
+            if self._on_commit and any(
+                new is True and one.jobs for one, new in zip(arrivals, results, strict=True)
+            ):
+                self._on_commit()
+
+    def _store(self, arrivals: Sequence[Arrival]) -> list[bool | Exception]:
+        try:
+            with self._engine.begin() as connection:
+                return [*store(connection, arrivals)]
+        except (OperationalError, InterfaceError) as error:  # the database is away: for all of them
+            return [error for _ in arrivals]
+        except Exception as error:
+            if len(arrivals) == 1:
+                return [error]
+            _log.warning("inbox.batch_refused", size=len(arrivals), error=str(error))
+        # One that the database refuses must not take the others with it.
+        return [result for one in arrivals for result in self._store([one])]
+
+
+def _answer(answers: Sequence[tuple[asyncio.Future[bool], bool | Exception]]) -> None:
+    for future, result in answers:
+        if future.done():  # the client is gone
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)

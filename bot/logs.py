@@ -1,0 +1,139 @@
+"""Structured logs: one line an event, JSON or for people; those of uvicorn, Celery and SQLAlchemy, too.
+
+`structlog.contextvars.bound_contextvars(delivery=…, job=…, repository=…)` puts these on every line inside it. Values come
+from strangers: each is cut, has no control characters, and loses what looks like a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+_MAX_TEXT = 2_000  # characters
+_MAX_TRACEBACK = 20_000
+_SLACK = 4_000  # looked at for secrets beyond the cut, so that none is cut in half
+_MAX_ITEMS = 50
+_MAX_DEPTH = 4
+
+# The last line of defence: nothing should log a secret. No length of a token is assumed, nor that a token ends before
+# the cut.
+_SECRETS = re.compile(
+    r"""
+    \bgh[a-z]_[\w.-]+ | \bgithub_pat_\w+        # tokens of GitHub, of whatever form
+    | \beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?          # JWT
+    | (?<=://)[^/\s@]+(?=@)                     # user and password in a URL
+    | (?i:\b(?:bearer|basic|token)[ ]+)[\w.~+/=-]{8,}
+    | (?i:\b(?:code|state|token|secret|password)=)[^\s&"']+
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_MARKS = ("_", "eyJ", "://", " ", "=", "-----")  # each secret has one of these
+_SECRET_NAMES = re.compile(r"token|secret|password|authorization|private_key|cookie|signature", re.IGNORECASE)
+# Control characters, line separators, marks that turn the direction of text, and what no encoding can write.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_REDACTED = "[redacted]"
+
+
+def configure(level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002 (named as the setting)
+    """Sets up structlog and `logging` for this process. `format` is "json" or "console"."""
+    out = stream or sys.stderr
+    number = logging.getLevelNamesMapping()[level] if sys.version_info >= (3, 11) else getattr(logging, level)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        clean,
+    ]
+    renderer = _render_json if format == "json" else _render_console
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(out),
+        cache_logger_on_first_use=False,  # loggers of modules outlive a second `configure`
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[
+                structlog.stdlib.add_logger_name,
+                structlog.stdlib.ExtraAdder(),
+                *shared,
+            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(number)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "alembic"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    for name in ("httpx", "httpcore", "urllib3", "github", "kombu", "amqp", "asyncio"):
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+def clean(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Cuts, escapes and redacts every value of a log line."""
+    # Of this process and of structlog, not of strangers: needed as they are.
+    return {
+        key: value if key in ("_record", "_from_structlog") else _clean(value, str(key), _MAX_DEPTH)
+        for key, value in event.items()
+    }
+
+
+def _clean(value: Any, key: str, depth: int) -> Any:
+    if _names_secret(key):
+        return _REDACTED
+    if isinstance(value, str) and key != "exception":
+        return _text(value, _MAX_TEXT)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if depth and isinstance(value, Mapping):
+        items = list(value.items())[:_MAX_ITEMS]
+        return {_text(str(k), 100): _clean(v, str(k), depth - 1) for k, v in items}
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        return [_clean(item, key, depth - 1) for item in list(value)[:_MAX_ITEMS]]
+    if key == "exception":
+        # Redacted as a whole: a private key has many lines. The end says what happened.
+        text = _SECRETS.sub(_REDACTED, str(value)[-_MAX_TRACEBACK - _SLACK :])[-_MAX_TRACEBACK:]
+        return "\n".join(_text(line, _MAX_TEXT) for line in text.split("\n"))
+    return _text(str(value), _MAX_TEXT)
+
+
+@lru_cache(maxsize=1000)
+def _names_secret(key: str) -> bool:
+    return _SECRET_NAMES.search(key) is not None
+
+
+def _text(text: str, limit: int) -> str:
+    if len(text) <= limit and text.isascii() and text.isprintable() and not any(m in text for m in _MARKS):
+        return text  # nearly all are such, and these tests are much cheaper
+    safe = _SECRETS.sub(_REDACTED, text[: limit + _SLACK])
+    return _CONTROL.sub(_escaped, safe[:limit] + "…" if len(text) > limit else safe)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return json.dumps(event, default=str, separators=(",", ":"))
+
+
+def _render_console(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    traceback = event.pop("exception", "")
+    line = f"{event.pop('timestamp', '')} {event.pop('level', ''):<8} {event.pop('event', '')}"
+    line += "".join(f" {key}={value}" for key, value in event.items())
+    # Indented, so that no line of it can pass for one of ours.
+    return line + "".join(f"\n    {row}" for row in traceback.split("\n") if row)

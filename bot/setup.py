@@ -1,0 +1,137 @@
+"""`/setup`: one click makes the GitHub App. Open with the setup token, and only until there is an App.
+
+The page posts a manifest to GitHub; GitHub sends the browser back to `/setup/callback` with a code, which we exchange
+for the App's credentials. They are stored encrypted, or shown once to be copied where no secret key is set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from datetime import datetime, timezone
+
+import structlog
+from fastapi import APIRouter
+from sqlalchemy import Engine
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, Response
+
+from bot import pages
+from bot.credentials import Credentials, exists, store
+from bot.manifest import manifest, new_app_url
+from bot.settings import Settings
+from ptopt.github.app import NewApp, convert_manifest
+from ptopt.github.endpoint import Endpoint
+from ptopt.github.errors import GitHubError
+
+_STATE_SECONDS = 3600  # GitHub's code is good for an hour, too
+_STATE = re.compile(r"([0-9]{1,12})\.([\w-]{22})\.([0-9a-f]{64})", re.ASCII)
+_CODE = re.compile(r"[\w-]{1,100}", re.ASCII)
+_ORGANIZATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_log = structlog.get_logger(__name__)
+
+
+def router(settings: Settings, engine: Engine) -> APIRouter:
+    web = Endpoint.of(settings.github_url).web
+    routes = APIRouter(prefix="/setup")
+
+    @routes.get("")
+    def start(token: str = "", organization: str = "") -> Response:
+        setup_token = _open(settings, engine)
+        if not hmac.compare_digest(token.encode(), setup_token.encode()):
+            _log.warning("setup page asked for with a wrong token")
+            raise HTTPException(404)
+        organization = organization.strip()
+        wrong = bool(organization) and not _ORGANIZATION.fullmatch(organization)
+        action = new_app_url(
+            settings.github_url, new_state(setup_token, time.time()), "" if wrong else organization
+        )
+        body = pages.start(
+            action=action,
+            manifest=manifest(settings.public_url),
+            token=token,
+            organization=organization,
+            wrong=wrong,
+            public_url=settings.public_url,
+            stores=settings.secret_key is not None,
+        )
+        return _page(body, 422 if wrong else 200, form_to=web)
+
+    @routes.get("/callback")
+    def callback(code: str = "", state: str = "") -> Response:
+        setup_token = _open(settings, engine)
+        if not state_is_ours(state, setup_token, time.time()):
+            raise HTTPException(400, "This did not begin on the setup page, or too long ago. Open it again.")
+        if not _CODE.fullmatch(code):
+            raise HTTPException(400, "GitHub sent no code. Open the setup page again.")
+        try:
+            app = convert_manifest(settings.github_url, code)
+        except GitHubError as error:
+            _log.error("the manifest's code was not taken", error=str(error))
+            raise HTTPException(
+                502, "GitHub did not hand out the App's credentials. Open the setup page again."
+            ) from None
+        _log.info("GitHub App made", app_id=app.id, slug=app.slug)
+        install = f"{app.html_url}/installations/new"
+        if not install.startswith(web + "/"):
+            install = f"{web}/apps/{app.slug}/installations/new"
+        return _page(_keep(settings, engine, app, install))
+
+    return routes
+
+
+def _keep(settings: Settings, engine: Engine, app: NewApp, install: str) -> str:
+    """Stores the credentials; the page that says so, or that shows them."""
+    if settings.secret_key is None:
+        return pages.copy(app.id, app.private_key, app.webhook_secret, install)
+    new = Credentials(app.id, app.private_key, app.webhook_secret, app.slug)
+    if not store(engine, settings.secret_key.get_secret_value(), new, datetime.now(timezone.utc)):
+        raise HTTPException(409, "Another App was set up meanwhile. Delete the one that you just made.")
+    return pages.stored(app.slug, install)
+
+
+def new_state(setup_token: str, now: float) -> str:
+    """Goes to GitHub and back: when it expires, something random, and our signature over both."""
+    text = f"{int(now) + _STATE_SECONDS}.{secrets.token_urlsafe(16)}"
+    return f"{text}.{_signed(text, setup_token)}"
+
+
+def state_is_ours(state: str, setup_token: str, now: float) -> bool:
+    match = _STATE.fullmatch(state)
+    if match is None:
+        return False
+    right = hmac.compare_digest(_signed(f"{match[1]}.{match[2]}", setup_token), match[3])
+    return right and now < int(match[1])
+
+
+def _signed(text: str, setup_token: str) -> str:
+    return hmac.new(setup_token.encode(), f"setup state {text}".encode(), hashlib.sha256).hexdigest()
+
+
+def _open(settings: Settings, engine: Engine) -> str:
+    """The setup token. Raises 404 while `/setup` is closed: nobody learns that it is there."""
+    if settings.setup_token is None or exists(engine, settings):
+        raise HTTPException(404)
+    return settings.setup_token.get_secret_value()
+
+
+def _page(body: str, status: int = 200, form_to: str = "'none'") -> Response:
+    style = f"'sha256-{pages.STYLE_SHA256}'"
+    return HTMLResponse(
+        body,
+        status,
+        {
+            "Content-Security-Policy": (
+                f"default-src 'none'; style-src {style}; form-action 'self' {form_to}; "
+                "base-uri 'none'; frame-ancestors 'none'"
+            ).replace("'self' 'none'", "'none'"),
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+            # The address holds the setup token. GitHub wants to see the origin of the post, and gets no more.
+            "Referrer-Policy": "strict-origin",
+            "Cache-Control": "no-store",
+        },
+    )

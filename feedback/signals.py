@@ -1,0 +1,85 @@
+"""What people do about a comment of ours, one row for one thing that one person did. Append-only."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+from collections.abc import Iterable
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from feedback.database import insert
+from feedback.models import CommentRow, Signal
+
+
+class SignalKind(str, enum.Enum):
+    """Kinds, most trusted first; `value` of each is said here."""
+
+    MERGED = "merged"  # "exact" | "similar": as suggested, in the head that was merged
+    APPLIED = "applied"  # "exact" | "similar": as suggested, in a later head
+    VERDICT = "verdict"  # "good" | "bad": `/ptopt feedback`
+    IGNORED = "ignored"  # "rule" | "here": `/ptopt ignore`
+    REPLY = "reply"  # ""
+    THREAD = "thread"  # "resolved" | "unresolved"
+    REACTION = "reaction"  # "+1", "-1", …
+    WITHDRAWN = "withdrawn"  # the reaction that was taken back
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def hashed(text: str, key: bytes) -> str:
+    """A name for a person or a path that tells nothing to whom the key is unknown. 32 hexadecimal digits."""
+    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+
+
+def record(
+    session: Session,
+    comment: CommentRow,
+    kind: SignalKind,
+    value: str,
+    *,
+    actor: str,
+    source: str,
+    now: datetime,
+    actor_writes: bool | None = None,
+) -> None:
+    """Add the signal, unless it is known. `actor` is a hash, "" where nobody can be named."""
+    session.execute(
+        insert(session, Signal)
+        .values(
+            comment_id=comment.id,
+            kind=kind.value,
+            value=value,
+            actor=actor,
+            actor_writes=actor_writes,
+            source=source,
+            created_at=now,
+        )
+        .on_conflict_do_nothing()
+    )
+
+
+def comments_of(session: Session, repository_id: int, pull: int) -> list[CommentRow]:
+    """Our comments on a pull request, oldest first."""
+    found = select(CommentRow).where(CommentRow.repository_id == repository_id, CommentRow.pull == pull)
+    return list(session.scalars(found.order_by(CommentRow.id)))
+
+
+def comment_of(session: Session, repository_id: int, github_ids: Iterable[int]) -> CommentRow | None:
+    """Our comment among these review comments."""
+    found = select(CommentRow).where(
+        CommentRow.repository_id == repository_id, CommentRow.github_id.in_(list(github_ids))
+    )
+    return session.scalars(found.order_by(CommentRow.id).limit(1)).first()
+
+
+def known(session: Session, comment: CommentRow, kinds: Iterable[SignalKind]) -> list[Signal]:
+    """The signals of these kinds about the comment."""
+    wanted = [kind.value for kind in kinds]
+    return list(
+        session.scalars(select(Signal).where(Signal.comment_id == comment.id, Signal.kind.in_(wanted)))
+    )

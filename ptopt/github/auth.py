@@ -1,0 +1,146 @@
+"""Who we are to GitHub: an App's installation, or a plain token. Tokens are opaque; none is shown anywhere."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from github.Auth import AppAuth as AppJWT
+from github.Auth import Auth, Token
+
+from ptopt.github.client import GitHubClient
+from ptopt.github.endpoint import GITHUB, Endpoint
+from ptopt.github.errors import ForbiddenError, RejectedError
+from ptopt.github.graphql import viewer
+from ptopt.github.parsing import moment
+from ptopt.github.transport import Transport
+
+ACTIONS_BOT = "github-actions[bot]"
+_EARLY = timedelta(
+    minutes=2
+)  # a token is not used in the last minutes of its hour: `git fetch` takes a while
+
+
+class AppAuth:
+    """An App: its id, its private key, and the GitHub it is registered at."""
+
+    def __init__(
+        self,
+        base_url: str,
+        app_id: int,
+        private_key: str,
+        *,
+        seconds_between_writes: float = 1.0,
+    ) -> None:
+        """ValueError when `base_url` is not an API's, or `private_key` (PEM) cannot sign."""
+        self.endpoint = Endpoint.of(base_url)
+        self.app_id = app_id
+        self.seconds_between_writes = seconds_between_writes
+        signer = _signer(app_id, private_key)
+        if signer is None:
+            raise ValueError("the App's private key is not an RSA key in PEM format")
+        self.transport = Transport(self.endpoint, signer, seconds_between_writes=0)
+
+    def __repr__(self) -> str:
+        return f"AppAuth({self.endpoint.origin}, {self.app_id})"
+
+    def slug(self) -> str:
+        """The App's name in URLs; its login is `<slug>[bot]`. Asked once in a process."""
+        key = (self.endpoint.origin, self.app_id)
+        if key not in _slugs:
+            _slugs[key] = self.transport.get("/app", lambda data: str(data["slug"]))
+        return _slugs[key]
+
+
+class InstallationAuth(Auth):
+    """Access to one installation. All of a process share one token, minted anew shortly before it expires."""
+
+    def __init__(self, app: AppAuth, installation_id: int) -> None:
+        self._app = app
+        self._installation_id = installation_id
+        self._minted = _tokens[app.endpoint.origin, app.app_id, installation_id]
+
+    @property
+    def token_type(self) -> str:
+        return "token"
+
+    @property
+    def token(self) -> str:
+        minted = self._minted
+        with minted.lock:
+            if minted.token is None or minted.expires_at - _EARLY < datetime.now(timezone.utc):
+                minted.token, minted.expires_at = self._app.transport.post_repeatable(
+                    f"/app/installations/{int(self._installation_id)}/access_tokens", {}, _token
+                )
+            return minted.token
+
+    def renew(self, refused: str) -> None:
+        """Another thread's newer token stays."""
+        with self._minted.lock:
+            if refused == f"{self.token_type} {self._minted.token}":
+                self._minted.token = None
+
+
+def for_installation(auth: AppAuth, installation_id: int) -> GitHubClient:
+    """A client that acts as the App in one installation."""
+    access = InstallationAuth(auth, installation_id)
+    transport = Transport(auth.endpoint, access, seconds_between_writes=auth.seconds_between_writes)
+    return GitHubClient(transport, access, lambda: f"{auth.slug()}[bot]")
+
+
+def for_token(token: str, base_url: str = GITHUB, *, seconds_between_writes: float = 1.0) -> GitHubClient:
+    """A client that acts as the bearer of `token`: a person's, or the GITHUB_TOKEN of a workflow.
+
+    ValueError when `base_url` is not an API's, or the token can be none.
+    """
+    token = token.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError("the GitHub token is empty or has characters that no token has")
+    auth = Token(token)
+    transport = Transport(Endpoint.of(base_url), auth, seconds_between_writes=seconds_between_writes)
+    return GitHubClient(transport, auth, lambda: _bearer(transport))
+
+
+@dataclass(slots=True)
+class _Minted:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    token: str | None = field(default=None, repr=False)
+    expires_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+
+
+_tokens: defaultdict[tuple[str, int, int], _Minted] = defaultdict(_Minted)
+_slugs: dict[tuple[str, int], str] = {}
+
+
+def _signer(app_id: int, private_key: str) -> AppJWT | None:
+    """None when the key cannot sign."""
+    try:
+        signer = AppJWT(app_id, private_key.replace("\\n", "\n"))  # as environment files write it
+        signer.create_jwt()
+    except Exception:  # one of many kinds, and the text may quote the key
+        return None
+    return signer
+
+
+def _token(data: Any) -> tuple[str, datetime]:
+    token = data["token"]
+    if not isinstance(token, str) or not token:
+        raise TypeError("no token")
+    return token, moment(data["expires_at"])
+
+
+def _bearer(transport: Transport) -> str:
+    """The token's login. An App's token may not ask for /user: a workflow's own, or one that a workflow minted."""
+    try:
+        return transport.get("/user", lambda data: str(data["login"]))
+    except ForbiddenError as error:
+        if error.status != 403:
+            raise
+    try:
+        login = viewer(transport)
+    except (ForbiddenError, RejectedError):
+        return ACTIONS_BOT
+    return login if login.endswith("[bot]") else f"{login}[bot]"

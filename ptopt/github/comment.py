@@ -1,0 +1,187 @@
+"""One review comment: where it stands, and what it says.
+
+All texts of a finding may come from the pull request. They are shown as text; only a suggestion is byte for byte what
+the fix makes of the file, because it is committed as it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptopt.change import Change, ChangedFile
+from ptopt.findings import Edit, Finding, Impact, Review, Safety, Span
+from ptopt.github import markers
+from ptopt.github.values import CommentDraft
+from ptopt.report.patch import Positions, fix_diff, hunks
+from ptopt.report.text import (
+    also_line,
+    assumed,
+    code_fence,
+    code_span,
+    gain,
+    lines,
+    markdown_source,
+    markdown_text,
+    place,
+    visible,
+)
+from ptopt.verify import EditError, apply_edits
+
+LIMIT = 60_000  # GitHub takes 65,536 characters, and does not say how it counts those beyond the first plane
+
+_LONGEST = 800  # characters of one text of a finding
+_DIFF_LINES = 60
+_EVIDENCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Head lines `start` to `end` become `lines`, which keep a carriage return and have no line feed."""
+
+    start: int
+    end: int
+    lines: tuple[str, ...]
+
+
+def draft(review: Review, change: Change, finding: Finding) -> CommentDraft | None:
+    """The comment on a finding; None where GitHub takes none: then it is told in the body of the review."""
+    file = next((file for file in change.files if file.path == finding.path), None)
+    if file is None:
+        return None
+    offer = suggestion(review, file, finding)
+    at = Span(offer.start, offer.end) if offer is not None else _stand(file, finding)
+    if at is None:
+        return None
+    body = _body(review, finding, at, offer)
+    if size(body) > LIMIT:
+        body = _body(review, finding, at, None)
+    return CommentDraft(finding.path, at.end, at.start if at.start < at.end else None, body)
+
+
+def told_in_body(review: Review, finding: Finding) -> str:
+    """The finding as a part of a review's body."""
+    where = code_span(place(finding.path, finding.span))
+    title = f"{where} {finding.rule} {markdown_text(finding.name)}: {_text(finding.message)}"
+    return "\n\n".join([title, *_fix(review, finding, None), _notes(finding, finding.span, None)])
+
+
+def size(text: str) -> int:
+    """Characters as JavaScript counts them, which is never fewer than there are."""
+    return len(text) + sum(c > "\uffff" for c in text)
+
+
+# -- where -----------------------------------------------------------------------------------------------------
+
+
+def _stand(file: ChangedFile, finding: Finding) -> Span | None:
+    """On the finding, or else on the line of the change that brought it about."""
+    spans = [finding.span, *(Span(e.line, e.line) for e in finding.evidence if e.line in file.added)]
+    return next((at for at in (file.anchor(s.start, s.end) for s in spans) if at is not None), None)
+
+
+def suggestion(review: Review, file: ChangedFile, finding: Finding) -> Suggestion | None:
+    """The fix as a block that GitHub can commit. None when it is for reading, leaves its hunk, or is not safe to show:
+
+    what is committed must be what is seen, and GitHub commits UTF-8.
+    """
+    text = (review.sources or {}).get(finding.path)
+    if finding.fix is None or finding.fix.safety is Safety.DISPLAY or text is None or file.head is None:
+        return None
+    edits = _with_line_ends_of(text, finding.fix.edits)
+    try:
+        changes = hunks(Positions(text), edits)
+        after = apply_edits(text, edits).split("\n")
+        on_disk = file.head.decode("utf-8").split("\n")
+    except (EditError, UnicodeError):
+        return None
+    if not changes:
+        return None
+    before = text.split("\n")
+    grown = sum(len(change.new) - len(change.old) for change in changes)
+    first, last = changes[0].start, changes[-1].start + len(changes[-1].old) - 1
+    # Lines that are only inserted need a neighbour to replace.
+    ranges = [(first, last)] if first <= last else [(first, first), (last, last)]
+    for start, end in ranges:
+        if start < 1 or file.anchor(start, end) != Span(start, end):
+            continue
+        new = after[start - 1 : end + grown]
+        same_file = [*before[: start - 1], *new, *before[end:]] == after
+        if same_file and on_disk[start - 1 : end] == before[start - 1 : end] and _can_be_shown(new):
+            return Suggestion(start, end, tuple(new))
+    return None
+
+
+def _with_line_ends_of(text: str, edits: Sequence[Edit]) -> list[Edit]:
+    if text.count("\r\n") < text.count("\n") or "\n" not in text:
+        return list(edits)
+    return [dataclasses.replace(e, replacement=re.sub(r"\r?\n", "\r\n", e.replacement)) for e in edits]
+
+
+def _can_be_shown(new: list[str]) -> bool:
+    """No invisible character; and not only blank lines, which GitHub may take for none at all."""
+    bare = [line.removesuffix("\r") for line in new]
+    return all(visible(line, keep="\t") == line for line in bare) and (not new or any(map(str.strip, bare)))
+
+
+# -- what ------------------------------------------------------------------------------------------------------
+
+
+def _body(review: Review, finding: Finding, at: Span, offer: Suggestion | None) -> str:
+    far = at.end < finding.span.start or finding.span.end < at.start
+    several = finding.span.start < finding.span.end
+    where = f"{'Lines' if several else 'Line'} {lines(finding.span)}: " if far else ""
+    answer = "Not useful? Reply `/ptopt ignore here`, or leave a thumbs down."
+    blocks = [
+        str(markers.finding(finding.rule, finding.fingerprint)),
+        f"{where}{_text(finding.message)}",
+        *_fix(review, finding, offer),
+        _notes(finding, at, offer),
+        f"<sub>{finding.rule} {markdown_text(finding.name)}. {answer}</sub>",
+    ]
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _fix(review: Review, finding: Finding, offer: Suggestion | None) -> list[str]:
+    if offer is not None:
+        longest = max((len(run) for line in offer.lines for run in re.findall("`+", line)), default=0)
+        ticks = "`" * max(3, longest + 1)
+        return ["\n".join([f"{ticks}suggestion", *offer.lines, ticks])]
+    diff = fix_diff(review, finding, context=0).replace("\r\n", "\n").rstrip("\n").split("\n")[2:]
+    if not diff or len(diff) > _DIFF_LINES or size("\n".join(diff)) > LIMIT // 6:
+        return []
+    return ["The fix, to be made by hand:", code_fence("\n".join(diff), "diff")]
+
+
+def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
+    notes = []
+    if finding.fix is not None and finding.fix.assumption:
+        subject = "suggestion" if offer is not None else "fix"
+        notes.append(f"The {subject} assumes that {_text(finding.fix.assumption)}")
+    elif offer is not None and finding.fix is not None and finding.fix.safety is Safety.SAFE:
+        notes.append("The suggestion keeps the behaviour")
+    notes += [f"Gain: {_text(gain(i))} ({_source(i)})" for i in finding.impact]
+    if finding.when_wrong:
+        notes.append(f"Wrong if: {_text(finding.when_wrong)}")
+    if finding.assumes:
+        notes.append(f"Assumes: {_text(assumed(finding))}")
+    proof = [e for e in finding.evidence if e.line not in at.lines() and e.line not in finding.span.lines()]
+    if proof:
+        more = f", and {len(proof) - _EVIDENCE} more" if len(proof) > _EVIDENCE else ""
+        notes.append("See " + ", ".join(f"line {e.line} ({_text(e.note)})" for e in proof[:_EVIDENCE]) + more)
+    if finding.also:
+        notes.append(markdown_text(also_line(finding)))
+    return "\n".join(f"- {note}" for note in notes)
+
+
+def _source(impact: Impact) -> str:
+    """Our own measurements name the command that makes them again, the published ones a link."""
+    if impact.provenance == "measured":
+        return f"ptopt: {code_span(impact.source)}"
+    return markdown_source(impact.source)
+
+
+def _text(text: str) -> str:
+    return markdown_text(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …")

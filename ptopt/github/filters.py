@@ -1,0 +1,38 @@
+"""Which pull requests are reviewed at all: the `[pull-requests]` table of the base branch."""
+
+from __future__ import annotations
+
+from ptopt.config import Config
+from ptopt.github.values import PullRequest
+
+
+def why_skipped(pull: PullRequest, config: Config, *, asked: bool = False) -> str | None:
+    """None: it is reviewed; else the reason, in words that hold nothing of the pull request.
+
+    A person who asked for the review gets one of a draft too, and whatever the author and the labels are.
+    """
+    settings = config.pull_requests
+    if not pull.open:
+        return "the pull request is closed"
+    if not settings.enabled:
+        return "reviews are switched off (`pull-requests.enabled`)"
+    if pull.changed_files > settings.max_files:
+        return _above(pull.changed_files, "files", "max-files", settings.max_files)
+    if pull.changed_lines > settings.max_lines:
+        return _above(pull.changed_lines, "lines", "max-lines", settings.max_lines)
+    if asked:
+        return None
+    if pull.draft and not settings.drafts:
+        return "it is a draft (`pull-requests.drafts`)"
+    if pull.author.is_bot and not settings.bots:
+        return "a bot opened it (`pull-requests.bots`)"
+    if pull.author.login.casefold() in {login.casefold() for login in settings.skip_authors}:
+        return "its author is listed in `pull-requests.skip-authors`"
+    unwanted = {label.casefold() for label in settings.skip_labels}
+    if not unwanted.isdisjoint(label.casefold() for label in pull.labels):
+        return "it has a label listed in `pull-requests.skip-labels`"
+    return None
+
+
+def _above(number: int, what: str, key: str, limit: int) -> str:
+    return f"it changes {number:,} {what}, more than the {limit:,} of `pull-requests.{key}`"

@@ -1,0 +1,184 @@
+"""Review a pull request on GitHub, on one page: look at it without a write, then post what there is to say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from ptopt.change import Change
+from ptopt.config import Config, ConfigError
+from ptopt.findings import Finding, Review
+from ptopt.github import config_comment, config_of, post, pullstate, reading
+from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
+from ptopt.github.filters import why_skipped
+from ptopt.github.post import Posted, PostOptions
+from ptopt.github.values import IssueComment, PullRequest
+from ptopt.review import review_change, review_files
+from ptopt.rules import known_names
+from ptopt.source.project import NO_FACTS, ProjectFacts
+
+Status = Literal["posted", "silent", "skipped", "superseded", "paused"]
+
+
+class Source(reading.Source, config_of.Files, pullstate.GitHub, Protocol):
+    """What a look needs: reads only."""
+
+
+class Client(Source, post.PostClient, config_comment.Comments, Protocol):
+    """What a review that is posted needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A pull request as reviewed, nothing written yet."""
+
+    pull: PullRequest
+    config: Config
+    change: Change
+    review: Review
+    elsewhere: tuple[Finding, ...]  # with `full`: findings in the changed files that the change did not touch
+    comments: tuple[IssueComment, ...]  # the conversation
+    base_problems: tuple[str, ...]  # why the settings of the base branch are not in force
+    head_problems: tuple[str, ...]  # what is wrong with the settings that the pull request brings
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a review. `reason` says why nothing was looked at, in our own words."""
+
+    status: Status
+    reason: str = ""
+    pull: PullRequest | None = None
+    change: Change | None = None
+    review: Review | None = None
+    posted: Posted | None = None
+    elsewhere: tuple[Finding, ...] = ()
+
+
+def review_pull(
+    github: Client,
+    repo: str,
+    number: int,
+    *,
+    before_write: Callable[[], None],
+    head_sha: str | None = None,
+    muted: Collection[str] = (),
+    asked: bool = False,
+    full: bool = False,
+) -> Outcome:
+    """Look at a pull request and post the review.
+
+    With `head_sha`, only while that is the head. `muted` are rules and fingerprints not to be heard of, besides those
+    that people ignored in the pull request. `asked`: a person wants it now, so drafts and paused ones are reviewed too.
+    `before_write` is called before each write, and may raise SupersededError.
+    """
+    seen = look(github, repo, number, head_sha=head_sha, muted=muted, asked=asked, full=full)
+    return seen if isinstance(seen, Outcome) else write(github, seen, before_write=before_write)
+
+
+def look(
+    github: Source,
+    repo: str,
+    number: int,
+    *,
+    head_sha: str | None = None,
+    muted: Collection[str] = (),
+    asked: bool = False,
+    full: bool = False,
+) -> Look | Outcome:
+    """The review, without a write; an Outcome where there is none to be. Arguments as of `review_pull`."""
+    pull = github.pull(repo, number)
+    if head_sha not in (None, pull.head_sha):
+        return Outcome("superseded", f"the head is {pull.head_sha} by now", pull)
+    comments = github.issue_comments(repo, number)
+    state = pullstate.fold(github.identity(), [*comments, *github.review_comments(repo, number)])
+    if state.paused and not asked:
+        return Outcome("paused", "reviews of this pull request are paused", pull)
+    config, base_problems = _config(github, pull)
+    reason = why_skipped(pull, config, asked=asked)
+    if reason is not None:
+        return Outcome("skipped", reason, pull)
+    files = reading.list_files(github, pull)
+    head_problems = config_of.head_config_problems(github, pull, files)
+    try:
+        change = reading.read_change(github, pull, config, files)
+    except SupersededError as error:
+        return Outcome("superseded", str(error), pull)
+    facts = reading.facts(github, pull) if change.files else NO_FACTS
+    review, elsewhere = review_without(change, config, facts, {*muted, *state.ignored}, full=full)
+    return Look(pull, config, change, review, elsewhere, tuple(comments), base_problems, head_problems)
+
+
+def write(github: Client, seen: Look, *, before_write: Callable[[], None]) -> Outcome:
+    """Post a review that `look` made, as long as the head is the one that was looked at."""
+    pull, settings = seen.pull, seen.config.pull_requests
+
+    def fence() -> None:
+        before_write()
+        now = github.pull(pull.repo, pull.number)
+        if now.head_sha != pull.head_sha:
+            raise SupersededError(f"the head is {now.head_sha} by now")
+        if not now.open:
+            raise SupersededError("the pull request was closed")
+
+    options = PostOptions(settings.check_run, settings.sarif, f"refs/pull/{pull.number}/head")
+    outcome = Outcome("silent", "", pull, seen.change, seen.review, None, seen.elsewhere)
+    try:
+        posted = post.post(github, pull, seen.change, seen.review, options=options, before_write=fence)
+        note = _tell_problems(github, seen, fence)
+    except SupersededError as error:
+        return dataclasses.replace(outcome, status="superseded", reason=str(error))
+    status: Status = "silent" if posted.review_id is None else "posted"
+    posted = dataclasses.replace(posted, notes=(*posted.notes, *note))
+    return dataclasses.replace(outcome, status=status, posted=posted)
+
+
+def _tell_problems(github: Client, seen: Look, fence: Callable[[], None]) -> tuple[str, ...]:
+    """The comment on the settings; what GitHub refuses (a locked conversation) is noted."""
+    base, head = seen.base_problems, seen.head_problems
+    try:
+        config_comment.tell(github, seen.pull, seen.comments, base=base, head=head, before_write=fence)
+    except (ForbiddenError, NotFoundError, RejectedError) as error:
+        return (f"could not comment on the settings: {error}",)
+    return ()
+
+
+def _config(github: Source, pull: PullRequest) -> tuple[Config, tuple[str, ...]]:
+    """The settings, or the defaults and what is wrong with the settings."""
+    try:
+        return config_of.base_config(github, pull), ()
+    except ConfigError as error:
+        return Config(), error.problems
+
+
+def review_without(
+    change: Change, config: Config, facts: ProjectFacts, silenced: Collection[str], *, full: bool = False
+) -> tuple[Review, tuple[Finding, ...]]:
+    """The review of a change, less the silenced rules (ids, names, families) and findings (fingerprints).
+
+    A silenced finding leaves its place in the budget to the next best. With `full`, also the findings in the changed
+    files that have nothing to do with the change.
+    """
+    rules = tuple(name for name in sorted(silenced) if name in known_names())
+    marks = frozenset(silenced).difference(rules)
+    config = config.model_copy(update={"ignore": (*config.ignore, *rules)})
+    wider = config.model_copy(update={"budget": config.budget + len(marks)})
+    found = review_change(change, config=wider, facts=facts)
+    loud = [f for f in (*found.findings, *found.withheld) if f.fingerprint not in marks]
+    review = dataclasses.replace(
+        found, findings=tuple(loud[: config.budget]), withheld=tuple(loud[config.budget :])
+    )
+    if not full:
+        return review, ()
+    everything = review_files(
+        change.files, config=config, facts=facts, limit_to_change=False, one_per_cause=False
+    )
+    told = {
+        (f.path, span)
+        for f in (*found.findings, *found.withheld, *found.suppressed)
+        for span in (f.span, *f.also)
+    }
+    outside = (f for f in everything.findings if (f.path, f.span) not in told and f.fingerprint not in marks)
+    return review, tuple(outside)

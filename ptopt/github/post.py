@@ -1,0 +1,225 @@
+"""Post a review: once for each head, and of its findings only what has not been said before.
+
+What is on GitHub is the only memory: our reviews and comments are found by their markers. So a run that broke off
+anywhere is simply run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ptopt.change import Change
+from ptopt.findings import Finding, Review
+from ptopt.github import checks, code_scanning, markers, threads
+from ptopt.github.comment import draft
+from ptopt.github.errors import (
+    AmbiguousError,
+    ForbiddenError,
+    NotFoundError,
+    RejectedError,
+    SupersededError,
+)
+from ptopt.github.summary import later, marks, summary
+from ptopt.github.values import PostedComment, PostedReview, PullRequest, ReviewDraft
+
+
+class PostClient(threads.ThreadClient, checks.CheckClient, code_scanning.CodeScanningClient, Protocol):
+    def identity(self) -> str: ...
+    def pull(self, repo: str, number: int) -> PullRequest: ...
+    def reviews(self, repo: str, number: int) -> list[PostedReview]: ...
+    def review_comments(self, repo: str, number: int) -> list[PostedComment]: ...
+    def create_review(self, repo: str, number: int, draft: ReviewDraft) -> PostedReview: ...
+    def edit_review(self, repo: str, number: int, review_id: int, body: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PostOptions:
+    """What is written besides the review. `ref` is the pull request's ref for code scanning."""
+
+    check_run: bool = False
+    sarif: bool = False
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What stands on GitHub after posting."""
+
+    review_id: int | None  # our review of this head; None when there was nothing to say
+    comments: tuple[
+        tuple[Finding, PostedComment], ...
+    ]  # findings of this review with their comments, old and new
+    already: bool  # this head had been reviewed before
+    resolved: int  # threads resolved now
+    notes: tuple[str, ...] = ()  # what could not be done besides, and why: for the log and `/ptopt status`
+
+
+def post(
+    github: PostClient,
+    pull: PullRequest,
+    change: Change,
+    review: Review,
+    *,
+    options: PostOptions,
+    before_write: Callable[[], None],
+) -> Posted:
+    """Bring GitHub to where it should be for this review; doing it twice changes nothing.
+
+    `before_write` runs before each write, and stops the rest by raising. Raises what the client raises for the
+    review itself; what is written besides may fail for lack of a permission, which is noted.
+    """
+    return _Posting(github, pull, change, review, options, before_write).run()
+
+
+class _Posting:
+    def __init__(
+        self,
+        github: PostClient,
+        pull: PullRequest,
+        change: Change,
+        review: Review,
+        options: PostOptions,
+        before_write: Callable[[], None],
+    ) -> None:
+        self._github = github
+        self._pull = pull
+        self._change = change
+        self._review = review
+        # Two findings with one fingerprint would be two comments with one marker.
+        self._findings = tuple({f.fingerprint: f for f in reversed(review.findings)}.values())[::-1]
+        self._before_write = before_write
+        self._options = options
+        self._notes: list[str] = []
+        self._resolved = 0
+        self._me = github.identity()
+        self._reviews = self._our_reviews()
+        self._comments = github.review_comments(pull.repo, pull.number)
+
+    def run(self) -> Posted:
+        here = self._of_this_head(self._reviews)
+        already = here is not None
+        if here is None:
+            here = self._create()
+            if here is not None:
+                self._comments = self._github.review_comments(self._pull.repo, self._pull.number)
+        if self._reviews:  # as they were before
+            self._attempt("edit the summary", self._edit_summary)
+        self._attempt("resolve threads", self._resolve_threads)
+        if self._options.check_run:
+            self._attempt("create the check run", self._check_run)
+        if self._options.sarif:
+            self._attempt("upload to code scanning", self._upload)
+        told = self._told()
+        pairs = [(f, told[f.fingerprint]) for f in self._findings if f.fingerprint in told]
+        return Posted(
+            None if here is None else here.id, tuple(pairs), already, self._resolved, tuple(self._notes)
+        )
+
+    # -- the review ------------------------------------------------------------------------------------------------
+
+    def _create(self) -> PostedReview | None:
+        """The review of this head; None when there is nothing new to say."""
+        known = {*self._told(), *_refused(self._reviews)}
+        drafts = {
+            f.fingerprint: comment
+            for f in self._findings
+            if f.fingerprint not in known and (comment := draft(self._review, self._change, f)) is not None
+        }
+        if not drafts and (self._reviews or not self._findings):
+            return None
+        new = [f for f in self._findings if f.fingerprint in drafts]
+        try:
+            return self._submit(ReviewDraft(self._pull.head_sha, self._body(new, ()), tuple(drafts.values())))
+        except RejectedError:
+            if not drafts:
+                raise
+            now = self._github.pull(self._pull.repo, self._pull.number).head_sha
+            if now != self._pull.head_sha:
+                raise SupersededError(f"the head is {now} by now") from None
+        # GitHub does not say which comment it refuses, so all of them move to the body: nothing is lost.
+        return self._submit(ReviewDraft(self._pull.head_sha, self._body(new, new), ()))
+
+    def _body(self, new: Sequence[Finding], refused: Sequence[Finding]) -> str:
+        head = self._pull.head_sha
+        if self._reviews:
+            return later(self._review, head, new, refused)
+        told = {*self._told(), *(f.fingerprint for f in new if f not in refused)}
+        untold = [f for f in self._findings if f.fingerprint not in told]
+        return summary(self._review, untold, marks(head, refused))
+
+    def _submit(self, review: ReviewDraft) -> PostedReview:
+        self._before_write()
+        try:
+            return self._github.create_review(self._pull.repo, self._pull.number, review)
+        except AmbiguousError:
+            found = self._of_this_head(self._our_reviews())
+            if found is None:
+                raise
+            return found
+
+    # -- what stands there already ---------------------------------------------------------------------------------
+
+    def _our_reviews(self) -> list[PostedReview]:
+        reviews = self._github.reviews(self._pull.repo, self._pull.number)
+        return [r for r in reviews if r.author.login == self._me and markers.first(r.body, "review")]
+
+    def _of_this_head(self, reviews: Iterable[PostedReview]) -> PostedReview | None:
+        mark = markers.review(self._pull.head_sha)
+        return next((r for r in reviews if markers.first(r.body, "review") == mark), None)
+
+    def _told(self) -> dict[str, PostedComment]:
+        """Our comments by the fingerprint of their finding."""
+        found: dict[str, PostedComment] = {}
+        for comment in self._comments:
+            mark = markers.first(comment.body, "finding")
+            ours = comment.author.login == self._me and comment.in_reply_to is None
+            if ours and mark is not None and len(mark.words) == 2:
+                found.setdefault(mark.words[1], comment)
+        return found
+
+    # -- besides the review ----------------------------------------------------------------------------------------
+
+    def _edit_summary(self) -> None:
+        first = self._reviews[0]
+        told = self._told()
+        untold = [f for f in self._findings if f.fingerprint not in told]
+        body = summary(self._review, untold, markers.read(first.body))
+        if body.strip() != first.body.replace("\r\n", "\n").strip():
+            self._before_write()
+            self._github.edit_review(self._pull.repo, self._pull.number, first.id, body)
+
+    def _resolve_threads(self) -> None:
+        gone = threads.gone(self._told().values(), self._change, self._review)
+        if not gone:
+            return
+        known = {comment.id: comment for comment in self._comments}
+        all_threads = self._github.threads(self._pull.repo, self._pull.number)
+        for thread in threads.to_resolve(all_threads, gone, known, self._me):
+            self._before_write()
+            self._github.resolve_thread(thread.id)
+            self._resolved += 1
+
+    def _check_run(self) -> None:
+        checks.ensure_check_run(
+            self._github, self._pull.repo, self._pull.head_sha, self._review, self._before_write
+        )
+
+    def _upload(self) -> None:
+        self._before_write()
+        ref = self._options.ref
+        code_scanning.upload(self._github, self._pull.repo, self._pull.head_sha, ref, self._review)
+
+    def _attempt(self, what: str, action: Callable[[], None]) -> None:
+        """Do what is not worth losing the review for."""
+        try:
+            action()
+        except (ForbiddenError, NotFoundError, RejectedError) as error:
+            self._notes.append(f"could not {what}: {error}")
+
+
+def _refused(reviews: Iterable[PostedReview]) -> Iterator[str]:
+    """Fingerprints of findings that a body tells because GitHub refused their comments."""
+    for review in reviews:
+        yield from (mark.words[-1] for mark in markers.read(review.body)[1:] if mark.kind == "finding")

@@ -1,0 +1,200 @@
+"""What a pull request changes, with the head files under review, and the library versions of its project.
+
+The ladder: the diff and the blobs of the API; git itself where the API leaves something out; else a change that
+says what was not looked at. A pull request is never too large to be read, only too large to be read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ptopt.change import Change, ChangedFile, ChangeError, parse_diff
+from ptopt.checkout import MAX_FILE, MAX_PROJECT_FILE, together_too_large
+from ptopt.config import Config
+from ptopt.findings import NotReviewed
+from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, TooLargeError
+from ptopt.github.gitfetch import MAX_HEADS, FetchError, fetch_change
+from ptopt.github.values import PullFile, PullRequest, TreeEntry
+from ptopt.source.project import FACT_FILES, NO_FACTS, ProjectFacts, read_facts
+
+_SUFFIXES = (".py", ".ipynb")
+_REST = "*.py"  # stands for the files that nobody listed
+_MOST_FACT_FILES = 12
+
+
+class Source(Protocol):
+    def pull(self, repo: str, number: int) -> PullRequest: ...
+    def pull_files(self, repo: str, number: int) -> list[PullFile]: ...
+    def merge_base(self, repo: str, base_sha: str, head_sha: str) -> str: ...
+    def blob(self, repo: str, sha: str, limit: int) -> bytes: ...
+    def tree(self, repo: str, sha: str) -> list[TreeEntry]: ...
+    def clone_url(self, repo: str) -> str: ...
+    def token(self) -> str: ...
+
+
+def list_files(github: Source, pull: PullRequest) -> list[PullFile]:
+    """The files of the diff, as far as GitHub lists them."""
+    try:
+        return github.pull_files(pull.repo, pull.number)
+    except TooLargeError:
+        return []
+
+
+def read_change(
+    github: Source, pull: PullRequest, config: Config, files: Sequence[PullFile] | None = None
+) -> Change:
+    """The Python files and notebooks that the pull request changes; `files` are those of `list_files`.
+
+    Heads are read only of those that `config` has reviewed. Raises SupersededError when the head moves meanwhile.
+    """
+
+    def why_not(path: str) -> str | None:
+        return config.why_skipped(path) if path.endswith(_SUFFIXES) else "not a Python file or a notebook"
+
+    listed = list_files(github, pull) if files is None else files
+    unlisted = pull.changed_files - len(listed)
+    told: list[NotReviewed] = []
+    if unlisted:
+        try:
+            return fetch_change(github, pull, why_not=why_not)
+        except FetchError as error:
+            if unlisted > 0:
+                many = f"{unlisted:,} of the {pull.changed_files:,} changed files"
+                told.append(NotReviewed(_REST, f"GitHub does not list {many}, and {error}"))
+    return _from_api(github, pull, listed, why_not, told)
+
+
+def _from_api(
+    github: Source,
+    pull: PullRequest,
+    listed: Sequence[PullFile],
+    why_not: Callable[[str], str | None],
+    told: list[NotReviewed],
+) -> Change:
+    heads = _Heads(github, pull)
+    found: list[ChangedFile] = []
+    missing: set[str] = set()
+    for file in listed:
+        path = file.path.encode("utf-8", "backslashreplace").decode()
+        if file.status == "removed" or not path.endswith(_SUFFIXES):
+            continue
+        if not file.additions + file.deletions:  # renamed, empty, or binary
+            if file.status in ("modified", "changed"):
+                told.append(NotReviewed(path, "GitHub shows no diff of it: binary, or only its mode changed"))
+        elif (reason := why_not(path)) is not None:
+            told.append(NotReviewed(path, reason))
+        elif (change := _read(file, heads)) is None:
+            missing.add(path)
+        else:
+            found += change.files
+            told += change.not_reviewed
+    if missing:
+        try:
+            change = fetch_change(
+                github, pull, why_not=lambda path: None if path in missing else "read already"
+            )
+            found += change.files
+            told += (item for item in change.not_reviewed if item.path in missing)
+            reason = "GitHub shows no diff of it, nor does git"
+        except FetchError as error:
+            reason = f"GitHub leaves its diff out, and {error}"
+        missing -= {file.path for file in found} | {item.path for item in told}
+        told += (NotReviewed(path, reason) for path in missing)
+    return Change(tuple(sorted(found, key=lambda file: file.path)), tuple(sorted(told)))
+
+
+def _read(file: PullFile, heads: _Heads) -> Change | None:
+    """The one file as a change; None when the API does not give its diff, whole and as it is."""
+    # U+FFFD stands for bytes that are not UTF-8: the lines of the diff are then not those of the file.
+    if file.patch is None or "\N{REPLACEMENT CHARACTER}" in file.patch:
+        return None
+    try:
+        change = parse_diff(unified_diff(file), lambda _: heads.of(file))
+    except ChangeError:
+        return None
+    told = (replace(item, reason=heads.reason or item.reason) for item in change.not_reviewed)
+    return replace(change, not_reviewed=tuple(told))
+
+
+class _Heads:
+    """Head files by blob; `reason` says why the last one was not given."""
+
+    def __init__(self, github: Source, pull: PullRequest) -> None:
+        self._github, self._pull = github, pull
+        self._left = MAX_HEADS
+        self.reason = ""
+
+    def of(self, file: PullFile) -> bytes | None:
+        self.reason = ""
+        if file.blob_sha is None:
+            return None
+        if self._left <= 0:
+            self.reason = together_too_large(MAX_HEADS)
+            return None
+        try:
+            head = self._github.blob(self._pull.repo, file.blob_sha, MAX_FILE)
+        except TooLargeError:
+            self.reason = f"too large: the limit is {MAX_FILE / 1e6:g} MB"
+            return None
+        except (NotFoundError, RejectedError):  # gone, or no blob
+            self._same_head()
+            return None
+        self._left -= len(head)
+        return head
+
+    def _same_head(self) -> None:
+        pull = self._pull
+        if self._github.pull(pull.repo, pull.number).head_sha != pull.head_sha:
+            raise SupersededError(f"the head of {pull.repo}#{pull.number} moved while it was read")
+
+
+def unified_diff(file: PullFile) -> bytes:
+    """The file's part of the diff as git would write it, with every name in git's quotes."""
+    old, new = _quoted("a/", file.previous_path or file.path), _quoted("b/", file.path)
+    header = [f"diff --git {old} {new}"]
+    if file.status in ("renamed", "copied") and file.previous_path:
+        verb = "rename" if file.status == "renamed" else "copy"
+        header += [f"{verb} from {_quoted('', file.previous_path)}", f"{verb} to {_quoted('', file.path)}"]
+    if file.status == "added":
+        header.append("new file mode 100644")
+    header += [f"--- {'/dev/null' if file.status == 'added' else old}", f"+++ {new}", file.patch or "", ""]
+    return "\n".join(header).encode("utf-8", "surrogatepass")
+
+
+def _quoted(prefix: str, path: str) -> str:
+    octal = (
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}"
+        for byte in path.encode("utf-8", "surrogatepass")
+    )
+    return f'"{prefix}{"".join(octal)}"'
+
+
+# --- library versions
+
+
+def facts(github: Source, pull: PullRequest) -> ProjectFacts:
+    """The library versions of the project at the head: what the code under review will run with.
+
+    Unlike the settings, they decide nothing but which advice applies, so that the pull request may bring them.
+    """
+    try:
+        entries = {entry.path: entry for entry in github.tree(pull.repo, pull.head_sha)}
+        for folder in sorted({name.rpartition("/")[0] for name in FACT_FILES} & entries.keys()):
+            if entries[folder].type == "tree":
+                inside = github.tree(pull.repo, entries[folder].sha)
+                entries.update({f"{folder}/{entry.path}": entry for entry in inside})
+    except NotFoundError:
+        return NO_FACTS
+    present = [
+        (name, entries[name])
+        for name in FACT_FILES
+        if name in entries and entries[name].type == "blob" and entries[name].size <= MAX_PROJECT_FILE
+    ]
+    return read_facts(
+        {
+            name: github.blob(pull.repo, entry.sha, MAX_PROJECT_FILE)
+            for name, entry in present[:_MOST_FACT_FILES]
+        }
+    )

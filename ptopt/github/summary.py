@@ -1,0 +1,99 @@
+"""The bodies of our reviews: the first one sums up and is edited on later pushes, the others are one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ptopt.findings import Finding, Review
+from ptopt.github import markers
+from ptopt.github.comment import LIMIT, size, told_in_body
+from ptopt.github.markers import Marker
+from ptopt.report.text import code_span, count, headline, markdown_text, place
+
+_LISTED = 20  # entries of a list
+_LONGEST_PATH = 300
+_LIST_ROOM = 5_000  # characters; a list beyond holds no honest paths, and is only counted
+
+
+def summary(review: Review, untold: Sequence[Finding], marks: Iterable[Marker]) -> str:
+    """The body of the first review, as it stands after the latest look.
+
+    `untold` are the findings without a comment of their own. `marks` begin the body.
+    """
+    return "\n\n".join(["\n".join(map(str, marks)), *overview(review, untold)]) + "\n"
+
+
+def later(review: Review, head_sha: str, new: Sequence[Finding], refused: Sequence[Finding]) -> str:
+    """The body of a review after the first: how much is new, and what GitHub takes no comment on."""
+    blocks = ["\n".join(map(str, marks(head_sha, refused)))]
+    blocks.append(f"ptopt: {count(len(new), 'new performance finding')}.")
+    return "\n\n".join([*blocks, *_told(review, refused)]) + "\n"
+
+
+def marks(head_sha: str, refused: Iterable[Finding]) -> tuple[Marker, ...]:
+    """What begins the body of a review: its head, and the findings that it tells in place of a comment."""
+    return (markers.review(head_sha), *(markers.finding(f.rule, f.fingerprint) for f in refused))
+
+
+def overview(review: Review, untold: Sequence[Finding]) -> list[str]:
+    """The state of the pull request, as blocks of Markdown."""
+    opening = markdown_text(headline(review))
+    if review.files_reviewed and not review.findings and not review.withheld:
+        opening = f"nothing left: {opening[:1].lower()}{opening[1:]}"
+    blocks = [f"ptopt: {opening}.", *_told(review, untold)]
+    blocks += _details(
+        f"{count(len(review.withheld), 'finding')} withheld over the budget of comments",
+        [f"{_where(f)} {f.rule} {markdown_text(f.name)}" for f in review.withheld],
+    )
+    blocks += _details(
+        f"{count(len(review.unused_suppressions), 'suppression')} without effect",
+        [
+            f"{_path(f'{u.path}:{u.line}')} {code_span(', '.join(u.codes)) if u.codes else 'any rule'}"
+            for u in review.unused_suppressions
+        ],
+    )
+    blocks += _details(
+        f"{count(len(review.not_reviewed), 'file')} not looked at",
+        [f"{_path(n.path)}: {markdown_text(n.reason)}" for n in review.not_reviewed],
+    )
+    config = _path(review.config_path) if review.config_path else "the defaults"
+    return [*blocks, f"<sub>Configuration: {config}. Commands: `/ptopt help`.</sub>"]
+
+
+def _told(review: Review, findings: Sequence[Finding]) -> list[str]:
+    """Findings without a comment of their own, as long as there is room; the rest by their places."""
+    if not findings:
+        return []
+    blocks = ["Without a comment on their lines:"]
+    left: list[str] = []
+    room = LIMIT // 2
+    for finding in findings:
+        text = told_in_body(review, finding)
+        room -= size(text)
+        if room > 0:
+            blocks.append(text)
+        else:
+            left.append(f"{finding.rule} at {_where(finding)}")
+    return [*blocks, *([_bullets(left)] if left else [])]
+
+
+def _where(finding: Finding) -> str:
+    return _path(place(finding.path, finding.span))
+
+
+def _path(path: str) -> str:
+    return code_span(path if len(path) <= _LONGEST_PATH else f"…{path[-_LONGEST_PATH:]}")
+
+
+def _details(title: str, entries: list[str]) -> list[str]:
+    if not entries:
+        return []
+    more = [f"and {len(entries) - _LISTED:,} more"] if len(entries) > _LISTED else []
+    body = _bullets([*entries[:_LISTED], *more])
+    if size(body) > _LIST_ROOM:
+        return [f"{title}."]
+    return [f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"]
+
+
+def _bullets(entries: list[str]) -> str:
+    return "\n".join(f"- {entry}" for entry in entries)

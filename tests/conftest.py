@@ -1,0 +1,16 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+from tests.services import (  # noqa: F401 (pytest finds fixtures by name)
+    database_url,
+    empty_database_url,
+    empty_postgres_url,
+    engine,
+    postgres_server,
+    postgres_url,
+    redis_server,
+    redis_url,
+    sqlite_template,
+    sqlite_url,
+)

@@ -1,0 +1,64 @@
+"""The Action and the example workflows, as two linters of workflows see them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / "docs/workflows").glob("*.yml"))
+BIN = Path(sys.executable).parent
+PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # \S")
+
+
+def _run(tool: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([BIN / tool, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_zizmor() -> None:
+    done = _run("zizmor", "--offline", "--pedantic", "--no-progress", *WORKFLOWS, "action.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_actionlint() -> None:
+    assert len(WORKFLOWS) == 4
+    done = _run("actionlint", *WORKFLOWS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("tool", "fault"),
+    [
+        (
+            "zizmor",
+            (
+                "      - id: ptopt\n",
+                "      - run: echo ${{ github.event.pull_request.title }}\n      - id: ptopt\n",
+            ),
+        ),
+        ("actionlint", ("steps.ptopt.outputs.report", "steps.nobody.outputs.report")),
+    ],
+)
+def test_a_planted_fault_is_found(tool: str, fault: tuple[str, str], tmp_path: Path) -> None:
+    text = (ROOT / "docs/workflows/ptopt-fork-report.yml").read_text()
+    assert fault[0] in text
+    broken = tmp_path / "workflow.yml"
+    broken.write_text(text.replace(*fault))
+    options = ["--offline"] if tool == "zizmor" else []
+    assert _run(tool, *options, broken).returncode != 0
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda path: path.name)
+def test_every_action_is_pinned(path: Path) -> None:
+    for line in path.read_text().splitlines():
+        assert "uses:" not in line or PINNED.search(line), line
+
+
+def test_no_expression_in_a_script_and_nothing_checked_out() -> None:
+    action = (ROOT / "action.yml").read_text()
+    assert "${{" not in action[action.index("run: |") :]
+    assert not any("actions/checkout" in path.read_text() for path in [*WORKFLOWS, ROOT / "action.yml"])

@@ -1,0 +1,62 @@
+"""`python -m worker jobs` lists jobs; `python -m worker retry ID` runs a dead one again."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timezone
+
+import click
+from sqlalchemy import select
+
+from bot.__main__ import read_settings
+from feedback.database import reading
+from feedback.models import Job, JobState
+from ptopt.report.text import one_line
+from worker import leases
+from worker.work import Resources
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    pass
+
+
+@main.command()
+@click.option("--dead", is_flag=True, help="Only those that failed for good.")
+@click.option("--id", "job_id", type=int, help="One job, with the whole of its error.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
+def jobs(dead: bool, job_id: int | None, limit: int) -> None:
+    """List jobs, newest first."""
+    wanted = select(Job).order_by(Job.id.desc()).limit(limit)
+    if dead:
+        wanted = wanted.where(Job.state == JobState.DEAD.value)
+    if job_id is not None:
+        wanted = wanted.where(Job.id == job_id)
+    with reading(Resources(read_settings()).engine) as session:
+        found = list(session.scalars(wanted))
+    for job in found:
+        where = f"{job.repository}#{job.pull}" if job.pull else job.repository
+        head = job.head_sha[:7]
+        words = (job.id, job.state, job.kind, where, head, f"attempts={job.attempts}", f"{job.due_at:%FT%TZ}")
+        click.echo(" ".join(str(word) for word in words if word != ""))
+        if job.error and job_id is None:
+            click.echo("    " + one_line(job.error.strip().rsplit("\n", 1)[-1])[:300])
+        elif job.error:
+            click.echo("".join(f"    {one_line(line)}\n" for line in job.error.split("\n")), nl=False)
+    if not found:
+        click.echo("No dead job." if dead else "No job.")
+
+
+@main.command()
+@click.argument("job_id", metavar="ID", type=int)
+def retry(job_id: int) -> None:
+    """Run a dead job again, with all its attempts."""
+    if not leases.retry(Resources(read_settings()).engine, job_id, datetime.now(timezone.utc)):
+        raise click.ClickException(
+            f"job {job_id} is not dead: `python -m worker jobs --dead` lists those that are"
+        )
+    click.echo(f"Job {job_id} is queued.")
+
+
+if __name__ == "__main__":
+    sys.exit(main(prog_name="python -m worker"))

@@ -1,0 +1,65 @@
+"""The Celery application: one task, which carries out a job by its id.
+
+Messages only say "look at this job". They may come twice, late, or never: the job row decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+from celery.signals import setup_logging
+
+from bot import logs
+from bot.broker import KEY_PREFIX
+from bot.relay import TASK
+from bot.settings import Settings
+from worker.run import execute
+from worker.work import Resources
+
+_SOFT_LIMIT = 600  # seconds; the job may still say what went wrong
+_HARD_LIMIT = 660
+QUEUE_NAMES = ("review", "command", "feedback", "training")
+
+
+def make_app(settings: Settings, *, resources: Resources | None = None, broker: str | None = None) -> Celery:
+    """An application for these settings, with the task registered. `broker` replaces that of the settings."""
+    app = Celery("ptopt", broker=broker or settings.broker_url, set_as_current=False)
+    app.conf.update(
+        task_default_queue="review",
+        task_queues={name: {"exchange": name, "routing_key": name} for name in QUEUE_NAMES},
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        result_backend=None,
+        task_soft_time_limit=_SOFT_LIMIT,
+        task_time_limit=_HARD_LIMIT,
+        worker_prefetch_multiplier=1,
+        worker_proc_alive_timeout=600,  # a child that loads a model takes its time
+        worker_soft_shutdown_timeout=30,
+        worker_send_task_events=False,
+        broker_connection_retry_on_startup=True,
+        # Shorter than the hard limit, a long task would be started a second time while it runs. The short sweep
+        # of unacknowledged messages makes a restart after a crash quick.
+        broker_transport_options={
+            "global_keyprefix": KEY_PREFIX,
+            "visibility_timeout": 900,
+            "unacked_restore_interval": 5,
+            "unacked_restore_throttle": 1,
+            "socket_timeout": 30,
+            "socket_connect_timeout": 10,
+        },
+    )
+    means = resources or Resources(settings)
+
+    def run(job_id: int) -> None:
+        execute(means, job_id)
+
+    app.task(name=TASK)(run)
+
+    def configure(**_: Any) -> None:
+        logs.configure(settings.log_level, settings.log_format)
+
+    # A receiver keeps Celery from setting up logging itself.
+    setup_logging.connect(configure, weak=False, dispatch_uid="ptopt")
+    return app

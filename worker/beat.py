@@ -1,0 +1,73 @@
+"""The beat: `python -m worker.beat` does the chores, each in a thread of its own. Run one; two do no harm.
+
+The chores run here and not as Celery tasks: what finds lost messages must not depend on messages.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+import structlog
+
+from bot import logs
+from bot.__main__ import read_settings
+from worker.app import make_app
+from worker.chores import Chore, all_chores
+from worker.work import Resources
+
+_log = structlog.get_logger(__name__)
+
+
+class Beat:
+    """Threads that do chores until `stop`. A chore that fails is logged and done again at its next time."""
+
+    def __init__(self, chores: Sequence[Chore]) -> None:
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(chore,), name=f"beat-{chore.name}", daemon=True)
+            for chore in chores
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """Let each finish what it is doing, for so long."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def alive(self) -> bool:
+        return all(thread.is_alive() for thread in self._threads)
+
+    def wait(self) -> None:
+        self._stop.wait()
+
+    def _repeat(self, chore: Chore) -> None:
+        while True:
+            try:
+                chore.do(datetime.now(timezone.utc))
+            except Exception:
+                _log.exception("chore.failed", chore=chore.name)
+            if self._stop.wait(chore.every):
+                return
+
+
+def main() -> None:
+    settings = read_settings()
+    logs.configure(settings.log_level, settings.log_format)
+    resources = Resources(settings)
+    beat = Beat(all_chores(resources, make_app(settings, resources=resources)))
+    beat.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: beat.stop(0))
+    beat.wait()
+    beat.stop()
+
+
+if __name__ == "__main__":
+    main()

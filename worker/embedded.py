@@ -1,0 +1,128 @@
+"""`python -m worker.embedded`: web application, worker and beat in one process, on SQLite, without a broker.
+
+Messages are in memory only. That is enough: the jobs are in the database, and after a restart all of them that are
+not finished are published again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+import click
+import structlog
+from celery import Celery
+from fastapi import FastAPI
+
+from bot import logs
+from bot.__main__ import read_settings
+from bot.app import create_app
+from bot.health import Check
+from bot.server import server
+from bot.settings import Settings
+from feedback import database
+from worker import leases
+from worker.app import QUEUE_NAMES, make_app
+from worker.beat import Beat
+from worker.chores import all_chores
+from worker.work import Resources
+
+_log = structlog.get_logger(__name__)
+_POLLING = 0.02  # seconds between two looks into memory; the default of a second would be felt
+
+
+class Embedded:
+    """The worker and the beat of a process that has no others. `start` brings the database up to date first."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.resources = Resources(settings)
+        self.celery: Celery = make_app(settings, resources=self.resources, broker="memory://")
+        self.celery.conf.update(
+            broker_transport_options={"polling_interval": _POLLING}, worker_enable_remote_control=False
+        )
+        self._beat = Beat(all_chores(self.resources, self.celery))
+        self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
+        self._ready = threading.Event()
+        self._stopping = False
+
+    def start(self, seconds: float = 30.0) -> None:
+        """Returns when the worker takes jobs. Raises RuntimeError when it does not within `seconds`."""
+        database.upgrade(self.settings.database_url)
+        again = leases.recover(self.resources.engine, datetime.now(timezone.utc))
+        _log.info("embedded.started", jobs_begun_again=again)
+        # Without a default application the worker's thread would not find the task, and end without a word.
+        self.celery.finalize()
+        self.celery.set_current()
+        self.celery.set_default()
+        self._thread.start()
+        if not self._ready.wait(seconds) or not self.alive():
+            raise RuntimeError("the worker did not start; the log says why")
+        self._beat.start()
+
+    def stop(self) -> None:
+        """Finish the job that is being worked on, and take no other."""
+        self._stopping = True
+        self._beat.stop()
+        controller = getattr(self, "_controller", None)
+        if controller is not None:
+            controller.stop()
+        self._thread.join(30)
+        self.resources.engine.dispose()
+
+    def alive(self) -> bool:
+        """Whether the worker's thread and the beat's threads live."""
+        return self._thread.is_alive()
+
+    def check(self) -> None:
+        """For `/readyz`: raise RuntimeError unless jobs are worked on."""
+        if not self._thread.is_alive():
+            raise RuntimeError("the thread of the worker has ended")
+        if not self._beat.alive():
+            raise RuntimeError("a thread of the beat has ended")
+
+    def app(self) -> FastAPI:
+        """The web application that fills this worker's inbox."""
+        checks: Mapping[str, Check] = {"worker": self.check}
+        return create_app(self.settings, engine=self.resources.engine, celery=self.celery, checks=checks)
+
+    def _work(self) -> None:
+        try:
+            self._controller = self.celery.WorkController(
+                pool="solo",
+                concurrency=1,
+                queues=list(QUEUE_NAMES),
+                without_heartbeat=True,
+                without_mingle=True,
+                without_gossip=True,
+                ready_callback=lambda _consumer: self._ready.set(),
+            )
+            self._controller.start()
+        except Exception:
+            _log.exception("embedded.worker_failed")
+        finally:
+            self._ready.set()
+            if not self._stopping:
+                _log.critical("embedded.worker_ended")
+
+
+@click.command(help=__doc__)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
+def main(host: str, port: int) -> None:
+    settings = read_settings()
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        embedded = Embedded(settings)
+        embedded.start()
+    except database.DatabaseError as error:
+        raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
+    try:
+        server(embedded.app(), host, port).run()
+    finally:
+        embedded.stop()
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m worker.embedded")

@@ -1,0 +1,119 @@
+"""Carries out the slash commands of a comment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Literal
+
+from sqlalchemy import func, select
+
+from bot import commands, inbox
+from bot.commands.base import CommandRequest
+from bot.jobs import Kind, NewJob
+from feedback import signals
+from feedback.database import reading, writing
+from feedback.models import Job, JobState, ReviewRow
+from ptopt.github.values import Actor
+from ptopt.report.text import code_span
+from worker import records
+from worker.work import Work
+
+_STATES = {
+    JobState.QUEUED.value: "is queued",
+    JobState.RUNNING.value: "is under way",
+    JobState.DEAD.value: "failed for good; the operator of this service finds out why in its job list",
+}
+
+
+def handle(work: Work) -> str:
+    payload, job = work.job.payload, work.job
+    actor = payload["actor"]
+    request = CommandRequest(
+        repo=job.repository,
+        number=job.pull,
+        comment_id=payload["comment_id"],
+        where=payload["where"],
+        in_reply_to=payload["in_reply_to"],
+        body=payload["body"],
+        previous_body=payload["previous_body"],
+        actor=Actor(id=actor["id"], login=actor["login"], is_bot=actor["is_bot"]),
+    )
+    commands.handle(request, work.github, ServiceHost(work, request))
+    return ""
+
+
+class ServiceHost:
+    """Where the commands run: `bot.commands.Host` for the service."""
+
+    def __init__(self, work: Work, request: CommandRequest) -> None:
+        self._work = work
+        self._request = request
+        self._now = datetime.now(timezone.utc)
+
+    @property
+    def budget(self) -> int:
+        return self._work.settings.commands_per_hour
+
+    def commands_in_last_hour(self, login: str) -> int:
+        given = select(func.count()).select_from(Job)
+        given = given.where(Job.kind == Kind.COMMAND.value, Job.actor == login)
+        given = given.where(Job.created_at > self._now - timedelta(hours=1))
+        with reading(self._work.engine) as session:
+            return session.scalar(given) or 0
+
+    def review(self, full: bool) -> str:
+        job = self._work.job
+        head = self._work.github.pull(job.repository, job.pull).head_sha
+        shown = code_span(head[:7])
+        if not full and self._is_reviewed(head):
+            return f"The head {shown} was reviewed already. `/ptopt review --full` looks at it once more."
+        wanted = NewJob(
+            kind=Kind.REVIEW,
+            installation_id=job.installation_id,
+            repository_id=job.repository_id,
+            repository=job.repository,
+            pull=job.pull,
+            head_sha=head,
+            subject=f"asked-{self._request.comment_id}",
+            payload={"asked": True, "full": full},
+            actor=self._request.actor.login,
+        )
+        with self._work.engine.begin() as connection:
+            inbox.add(connection, [wanted], self._now)
+        return f"A{' full' if full else ''} review of the head {shown} is queued."
+
+    def status(self) -> Sequence[str]:
+        job = self._work.job
+        reviews = select(Job.state, Job.head_sha, Job.created_at)
+        reviews = reviews.where(Job.repository_id == job.repository_id, Job.pull == job.pull)
+        reviews = reviews.where(Job.kind == Kind.REVIEW.value, Job.state.in_(_STATES))
+        with reading(self._work.engine) as session:
+            found = session.execute(reviews.order_by(Job.id.desc()).limit(3)).all()
+        return [
+            f"Queue: the review of {code_span(head[:7])}, asked for at {at:%H:%M} UTC, {_STATES[state]}."
+            for state, head, at in found
+        ] or ["Queue: no review waits."]
+
+    def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
+        """The verdict is kept, the reason is not: nothing that people write is stored."""
+        self._record([comment_id], signals.SignalKind.VERDICT, "good" if good else "bad", actor)
+
+    def note_ignored(self, comment_ids: Sequence[int], scope: Literal["rule", "here"], actor: Actor) -> None:
+        self._record(comment_ids, signals.SignalKind.IGNORED, scope, actor)
+
+    def _record(self, comment_ids: Sequence[int], kind: signals.SignalKind, value: str, actor: Actor) -> None:
+        who = signals.hashed(str(actor.id), records.hash_key(self._work.settings))
+        source = f"{self._request.where}-{self._request.comment_id}"
+        with writing(self._work.engine) as session:
+            for comment_id in comment_ids:
+                comment = signals.comment_of(session, self._work.job.repository_id, [comment_id])
+                if comment is not None:  # one of before this database knows nothing of it
+                    signals.record(session, comment, kind, value, actor=who, source=source, now=self._now)
+
+    def _is_reviewed(self, head: str) -> bool:
+        job = self._work.job
+        row = select(ReviewRow.id).where(ReviewRow.repository_id == job.repository_id)
+        with reading(self._work.engine) as session:
+            found = session.scalar(row.where(ReviewRow.pull == job.pull, ReviewRow.head_sha == head))
+        return found is not None

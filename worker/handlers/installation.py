@@ -1,0 +1,52 @@
+"""The App was installed, removed or suspended somewhere, or sees other repositories. Removed: its data goes, too."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from feedback.database import insert, writing
+from feedback.models import DeliveryRow, Installation, Job, Repository
+from worker.records import add_repository
+from worker.work import Work
+
+
+def handle(work: Work) -> str:
+    payload, job = work.job.payload, work.job
+    installation, action = payload["installation"], payload["action"]
+    with writing(work.engine) as session:
+        if action == "deleted":
+            _forget(session, installation["id"], but=job.id)
+            return ""
+        row = insert(session, Installation).values(
+            id=installation["id"],
+            account=installation["account"],
+            suspended=action == "suspend",
+            created_at=datetime.now(timezone.utc),
+        )
+        changed: dict[str, object] = {"account": installation["account"]}
+        if action in ("suspend", "unsuspend"):
+            changed["suspended"] = action == "suspend"
+        session.execute(row.on_conflict_do_update(index_elements=["id"], set_=changed))
+        for repository in payload["repositories"]:
+            add_repository(
+                session,
+                installation["id"],
+                repository["id"],
+                repository["full_name"],
+                private=repository["private"],
+            )
+        removed = delete(Repository).where(Repository.installation_id == installation["id"])
+        session.execute(removed.where(Repository.id.in_(payload["removed"])))
+        jobs = delete(Job).where(Job.installation_id == installation["id"], Job.id != job.id)
+        session.execute(jobs.where(Job.repository_id.in_(payload["removed"])))
+    return ""
+
+
+def _forget(session: Session, installation_id: int, *, but: int) -> None:
+    """All but the job that is at it, which says no more than that there was an installation."""
+    session.execute(delete(Installation).where(Installation.id == installation_id))
+    session.execute(delete(Job).where(Job.installation_id == installation_id, Job.id != but))
+    session.execute(delete(DeliveryRow).where(DeliveryRow.installation_id == installation_id))

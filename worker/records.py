@@ -1,0 +1,134 @@
+"""Writes down what was said: the review, its comments, and where to ask for reactions."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+import ptopt
+from bot.settings import Settings
+from feedback.accepted import remember
+from feedback.database import insert, writing
+from feedback.models import CommentRow, Installation, PolledPull, Repository, ReviewRow
+from feedback.signals import hashed
+from ptopt.change import Change
+from ptopt.findings import Finding, Review
+from ptopt.github.comment import suggestion
+from ptopt.github.pipeline import Outcome
+from ptopt.github.post import Posted
+from worker.leases import Claim
+from worker.work import Work
+
+
+def hash_key(settings: Settings) -> bytes:
+    """The key of the hashes of people, paths and code. Raises ValueError without a secret to derive it from."""
+    secret = settings.secret_key or settings.webhook_secret
+    if secret is None:
+        raise ValueError("PTOPT_SECRET_KEY is needed: it keys the hashes of people and code")
+    return hashlib.sha256(b"ptopt hashes\0" + secret.get_secret_value().encode()).digest()
+
+
+def store(work: Work, outcome: Outcome, now: datetime) -> None:
+    """Store the review of `work.job`; doing it twice changes nothing. `outcome` is posted or silent."""
+    job, settings = work.job, work.settings
+    if outcome.review is None or outcome.change is None:
+        raise ValueError(f"there is no review in an outcome that is {outcome.status}")
+    posted = outcome.posted
+    with writing(work.engine) as session:
+        know_repository(session, job, now)
+        review_id = _review(session, job, outcome.review, posted.review_id if posted else None, now)
+        if posted is None or not posted.comments:
+            return
+        _comments(session, job, review_id, outcome.change, outcome.review, posted, hash_key(settings), now)
+        polled = insert(session, PolledPull).values(
+            repository_id=job.repository_id,
+            pull=job.pull,
+            next_poll_at=now + timedelta(seconds=settings.poll_every),
+            etag="",
+        )
+        session.execute(
+            polled.on_conflict_do_update(index_elements=["repository_id", "pull"], set_={"closed_at": None})
+        )
+
+
+def know_repository(session: Session, job: Claim, now: datetime) -> None:
+    """See to it that the repository of the job has a row, under the name it has now."""
+    owner = job.repository.partition("/")[0]
+    installation = insert(session, Installation).values(
+        id=job.installation_id, account=owner, suspended=False, created_at=now
+    )
+    session.execute(installation.on_conflict_do_nothing())
+    add_repository(session, job.installation_id, job.repository_id, job.repository)
+
+
+def add_repository(
+    session: Session, installation_id: int, repository_id: int, full_name: str, *, private: bool | None = None
+) -> None:
+    """`private` is None where nobody said; a new row is then taken for private."""
+    row = insert(session, Repository).values(
+        id=repository_id,
+        installation_id=installation_id,
+        full_name=full_name,
+        private=True if private is None else private,
+    )
+    changed = {"installation_id": installation_id, "full_name": full_name}
+    known = {} if private is None else {"private": private}
+    session.execute(row.on_conflict_do_update(index_elements=["id"], set_=changed | known))
+
+
+def _review(session: Session, job: Claim, review: Review, github_id: int | None, now: datetime) -> int:
+    values = {
+        "github_id": github_id,
+        "ptopt_version": ptopt.__version__,
+        "files_reviewed": review.files_reviewed,
+        "findings": len(review.findings) + len(review.withheld),
+    }
+    key = {"repository_id": job.repository_id, "pull": job.pull, "head_sha": job.head_sha}
+    row = insert(session, ReviewRow).values(**key, **values, received_at=job.created_at, posted_at=now)
+    # When it was posted is told by the run that posted it, not by one that looked again.
+    row = row.on_conflict_do_update(index_elements=list(key), set_=values)
+    session.execute(row)
+    return session.scalars(select(ReviewRow.id).filter_by(**key)).one()
+
+
+def _comments(
+    session: Session,
+    job: Claim,
+    review_id: int,
+    change: Change,
+    review: Review,
+    posted: Posted,
+    key: bytes,
+    now: datetime,
+) -> None:
+    rows = [
+        {
+            "review_id": review_id,
+            "repository_id": job.repository_id,
+            "pull": job.pull,
+            "github_id": comment.id,
+            "rule": finding.rule,
+            "fingerprint": finding.fingerprint,
+            "origin": finding.origin,
+            "confidence": finding.confidence,
+            "safety": str(finding.fix.safety) if finding.fix else "",
+            "path_hash": hashed(finding.path, key),
+            "suggestion": _suggestion(change, review, finding, key),
+            "posted_at": now,
+        }
+        for finding, comment in posted.comments
+    ]
+    # A comment that was found again keeps the row of the review that made it.
+    session.execute(insert(session, CommentRow).on_conflict_do_nothing(), rows)
+
+
+def _suggestion(change: Change, review: Review, finding: Finding, key: bytes) -> dict[str, object]:
+    file = next((file for file in change.files if file.path == finding.path), None)
+    offer = suggestion(review, file, finding) if file is not None else None
+    text = (review.sources or {}).get(finding.path)
+    if offer is None or text is None:
+        return {}
+    return remember(text, offer.start, offer.end, offer.lines, key)
