@@ -198,7 +198,7 @@ class Inbox:
         except Exception as error:
             if len(arrivals) == 1:
                 return [error]
-            _log.warning("inbox.batch_refused", size=len(arrivals), error=str(error))
+            _log.warning("batch refused, storing one by one", size=len(arrivals), error=str(error))
         # One that the database refuses must not take the others with it.
         return [result for one in arrivals for result in self._store([one])]
 

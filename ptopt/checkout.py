@@ -55,14 +55,20 @@ def change_between(root: Path, base: str, head: str | None = None) -> Change:
 
 
 def change_of_commit(
-    root: Path, diff: bytes, head: str, *, why_not: Callable[[str], str | None], most: int
+    root: Path,
+    diff: bytes,
+    head: str,
+    *,
+    why_not: Callable[[str], str | None],
+    most: int,
+    environment: Mapping[str, str],
 ) -> Change:
     """The change that `diff` tells of; its head files are those of the commit `head` of the repository `root`.
 
     `why_not` says why the head of a path shall not be read, or None; `most` bounds the bytes of all of them
-    together. Raises as `change_between`.
+    together; git runs in `environment`. Raises as `change_between`.
     """
-    with _Blobs(root, head, most) as blobs:
+    with _Blobs(root, head, most, environment) as blobs:
 
         def wanted(path: str) -> bytes | None:
             reason = why_not(path)
@@ -175,14 +181,20 @@ class _Tree(_Heads):
 class _Blobs(_Heads):
     """Files of a commit, through one `git cat-file` for all."""
 
-    def __init__(self, root: Path, commit: str, most: int = sys.maxsize) -> None:
+    def __init__(
+        self,
+        root: Path,
+        commit: str,
+        most: int = sys.maxsize,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self._left = self._most = most  # bytes of all of them together
         self._commit = commit.encode()
         self._process = subprocess.Popen(
             [*_GIT, "cat-file", "--batch"],
             cwd=root,
-            env=_environment(),
+            env=_environment() if environment is None else environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

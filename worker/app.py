@@ -5,6 +5,7 @@ Messages only say "look at this job". They may come twice, late, or never: the j
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery import Celery
@@ -60,6 +61,8 @@ def make_app(settings: Settings, *, resources: Resources | None = None, broker: 
     def configure(**_: Any) -> None:
         logs.configure(settings.log_level, settings.log_format)
 
+    for name in ("celery.worker.strategy", "celery.app.trace"):  # we log each job ourselves
+        logging.getLogger(name).setLevel(logging.WARNING)
     # A receiver keeps Celery from setting up logging itself.
     setup_logging.connect(configure, weak=False, dispatch_uid="ptopt")
     return app

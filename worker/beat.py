@@ -52,7 +52,7 @@ class Beat:
             try:
                 chore.do(datetime.now(timezone.utc))
             except Exception:
-                _log.exception("chore.failed", chore=chore.name)
+                _log.exception("chore failed", chore=chore.name)
             if self._stop.wait(chore.every):
                 return
 

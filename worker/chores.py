@@ -65,7 +65,7 @@ def sweep(resources: Resources, now: datetime) -> None:
         resources.engine, now, lease=settings.lease, max_attempts=settings.max_attempts
     )
     if silent or lost:
-        _log.warning("jobs.recovered", silent_workers=silent, lost_messages=lost)
+        _log.warning("jobs recovered", silent_workers=silent, lost_messages=lost)
 
 
 class MissedDeliveries:
@@ -91,7 +91,7 @@ class MissedDeliveries:
                 failure = error
                 continue
             asked += 1
-            _log.warning("delivery.asked_again", delivery=delivery.guid, event_name=delivery.event)
+            _log.warning("delivery asked for again", delivery=delivery.guid, event_name=delivery.event)
         if failure is not None:
             raise failure
         self._since = now - _OVERLAP

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 import click
 import structlog
@@ -38,20 +39,21 @@ class Embedded:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.resources = Resources(settings)
-        self.celery: Celery = make_app(settings, resources=self.resources, broker="memory://")
+        self.celery: Celery = make_app(settings, resources=self.resources, broker="memory://localhost/")
         self.celery.conf.update(
             broker_transport_options={"polling_interval": _POLLING}, worker_enable_remote_control=False
         )
         self._beat = Beat(all_chores(self.resources, self.celery))
         self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
         self._ready = threading.Event()
+        self._controller: Any = None
         self._stopping = False
 
     def start(self, seconds: float = 30.0) -> None:
         """Returns when the worker takes jobs. Raises RuntimeError when it does not within `seconds`."""
         database.upgrade(self.settings.database_url)
         again = leases.recover(self.resources.engine, datetime.now(timezone.utc))
-        _log.info("embedded.started", jobs_begun_again=again)
+        _log.info("embedded service starts", jobs_begun_again=again)
         # Without a default application the worker's thread would not find the task, and end without a word.
         self.celery.finalize()
         self.celery.set_current()
@@ -65,19 +67,18 @@ class Embedded:
         """Finish the job that is being worked on, and take no other."""
         self._stopping = True
         self._beat.stop()
-        controller = getattr(self, "_controller", None)
-        if controller is not None:
-            controller.stop()
+        if self._controller is not None:
+            self._controller.stop()
         self._thread.join(30)
         self.resources.engine.dispose()
 
     def alive(self) -> bool:
-        """Whether the worker's thread and the beat's threads live."""
+        """Whether the worker's thread lives."""
         return self._thread.is_alive()
 
     def check(self) -> None:
         """For `/readyz`: raise RuntimeError unless jobs are worked on."""
-        if not self._thread.is_alive():
+        if not self.alive():
             raise RuntimeError("the thread of the worker has ended")
         if not self._beat.alive():
             raise RuntimeError("a thread of the beat has ended")
@@ -100,11 +101,11 @@ class Embedded:
             )
             self._controller.start()
         except Exception:
-            _log.exception("embedded.worker_failed")
+            _log.exception("the worker failed")
         finally:
             self._ready.set()
             if not self._stopping:
-                _log.critical("embedded.worker_ended")
+                _log.critical("the worker ended")
 
 
 @click.command(help=__doc__)

@@ -49,4 +49,4 @@ class Hold:
                 if not leases.renew(self._engine, self._job, datetime.now(timezone.utc), lease=self._lease):
                     return  # `check` and the last update will see it, too
             except Exception:
-                _log.warning("lease.not_renewed", job=self._job.id, exc_info=True)
+                _log.warning("lease not renewed", job=self._job.id, exc_info=True)

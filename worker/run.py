@@ -40,7 +40,7 @@ def execute(resources: Resources, job_id: int) -> None:
         max_attempts=settings.max_attempts,
     )
     if job is None:
-        _log.debug("job.not_to_be_run", job=job_id)
+        _log.debug("job not to be run", job=job_id)
         return
     words = {
         "job": job.id,
@@ -50,14 +50,14 @@ def execute(resources: Resources, job_id: int) -> None:
         "pull": job.pull,
     }
     with structlog.contextvars.bound_contextvars(**words):
-        _log.info("job.started", head=job.head_sha, attempt=job.attempts, deferrals=job.deferrals)
+        _log.info("job started", head=job.head_sha, attempt=job.attempts, deferrals=job.deferrals)
         started = time.monotonic()
         with Hold(resources.engine, job, settings.lease) as hold:
             became, ours = _attempt(resources, job, hold)
         if ours:
-            _log.info("job." + became, seconds=round(time.monotonic() - started, 3))
+            _log.info("job " + became, seconds=round(time.monotonic() - started, 3))
         else:
-            _log.warning("job.lease_lost", would_have_been=became)
+            _log.warning("lease lost", would_have_been=became)
 
 
 def _attempt(resources: Resources, job: Claim, hold: Hold) -> tuple[str, bool]:
@@ -66,22 +66,22 @@ def _attempt(resources: Resources, job: Claim, hold: Hold) -> tuple[str, bool]:
     try:
         note = handler_of(job.kind)(Work(job, resources, hold.check))
     except SupersededError as error:
-        _log.info("job.not_wanted", reason=str(error))
+        _log.info("job not wanted", reason=str(error))
         return "superseded", leases.supersede(engine, job, _now(), note=str(error))
     except Later as wish:
         return "deferred", leases.defer(engine, job, _now(), seconds=wish.seconds, error=str(wish))
     except RateLimitedError as error:
-        _log.warning("job.rate_limited", retry_after=error.retry_after)
+        _log.warning("rate limited", retry_after=error.retry_after)
         return "deferred", leases.defer(engine, job, _now(), seconds=error.retry_after, error=str(error))
     except (UnavailableError, AmbiguousError) as error:
-        _log.warning("job.github_unavailable", error=str(error))
+        _log.warning("GitHub is unavailable", error=str(error))
         return "deferred", leases.defer(engine, job, _now(), seconds=None, error=str(error))
     except (ForbiddenError, NotFoundError) as error:
         # Repeating does not help: the repository is gone, or the permission is missing.
-        _log.warning("job.impossible", error=str(error))
+        _log.warning("job impossible", error=str(error))
         return "finished", leases.finish(engine, job, _now(), note=str(error))
     except Exception:
-        _log.exception("job.error")
+        _log.exception("job failed")
         return "failed", leases.fail(engine, job, _now(), max_attempts=most, error=_traceback())
     except BaseException:
         leases.release(engine, job, _now())

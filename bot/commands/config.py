@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bot.commands.base import Answer, Call, Command, Who, nothing
-from bot.commands.settings_of import settings_of
+from bot.commands.settings_of import listed, settings_of
 from ptopt.config import Config
 from ptopt.github.config_of import Files
 from ptopt.report.text import code_fence, code_span
@@ -16,8 +16,10 @@ _MOST = 6_000  # characters of the listing
 
 
 def run(call: Call[Files], _: None) -> Answer:
-    config = settings_of(call.github, call.pull)
-    if not config.origin:
+    config, problems = settings_of(call.github, call.pull)
+    if problems:
+        source = f"The configuration of the base branch has errors:\n\n{listed(problems)}\n\nThe defaults are in force."
+    elif not config.origin:
         source = "No configuration: the defaults are in force."
     elif "/" in config.origin:
         source = f"From {code_span(config.origin)}."

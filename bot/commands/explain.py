@@ -96,9 +96,10 @@ def _look(call: Call[GitHub], told: Told) -> Finding | None:
     data = github.file(pull.repo, told.path, pull.head_sha)
     if data is None:
         return None
+    config, _ = settings_of(github, pull)
     review = review_files(
         [whole_file(told.path, data)],
-        config=settings_of(github, pull),
+        config=config,
         facts=facts(github, pull),
         limit_to_change=False,
         one_per_cause=False,

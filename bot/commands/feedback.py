@@ -32,7 +32,9 @@ def run(call: Call[object], verdict: Verdict) -> Answer:
     if verdict.good:
         return Answer("Noted as good. Thank you.")
     more = "" if verdict.reason else " With a reason it would teach more: `/ptopt feedback bad REASON`."
-    return Answer(f"Noted as bad. Thank you.{more} To silence it here: `/ptopt ignore here`.")
+    known = {call.thread.rule, call.thread.fingerprint}
+    silence = " To silence it here: `/ptopt ignore here`." if call.state.ignored.isdisjoint(known) else ""
+    return Answer(f"Noted as bad. Thank you.{more}{silence}")
 
 
 COMMAND: Command[Verdict, object] = Command(

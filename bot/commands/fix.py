@@ -23,6 +23,7 @@ from ptopt.rules import find_rule
 
 _BY_HAND = "Use *Commit suggestion* in the comments, or run `ptopt fix` on the files."
 _LISTED = 30
+_LONGEST_PATH = 200
 
 
 class GitHub(Source, Files, Protocol):
@@ -53,7 +54,7 @@ def run(call: Call[GitHub], _: None) -> Answer:
     except RejectedError as error:
         reasons = markdown_text("; ".join(error.errors)[:300]) or "the branch moved, or is protected"
         raise UserError(f"GitHub refused the commit: {reasons}. Try again, or: {_BY_HAND}") from None
-    done = _bullets(f"{code_span(place(f.path, f.span))} {_title(f.rule)}" for f in fixed)
+    done = _bullets(f"{code_span(_cut(place(f.path, f.span)))} {_title(f.rule)}" for f in fixed)
     return Answer("\n\n".join(filter(None, (f"Fixed in {commit}:", done, left))))
 
 
@@ -77,7 +78,7 @@ def _wanted(call: Call[GitHub]) -> list[Told]:
 
 
 def _mend(call: Call[GitHub], wanted: Sequence[Told]) -> list[Mended]:
-    config = settings_of(call.github, call.pull)
+    config, _ = settings_of(call.github, call.pull)
     try:
         change = read_change(call.github, call.pull, config)
     except SupersededError:
@@ -98,7 +99,7 @@ def _left(wanted: Iterable[Told], mended: Iterable[Mended]) -> str:
     reasons = {mark: reason for item in mended for mark, reason in item.left.items()}
     fixed = {finding.fingerprint for item in mended for finding in item.file.fixed}
     lines = [
-        f"{code_span(told.path)} {_title(told.rule)}: {reasons.get(told.fingerprint, 'its file is not looked at')}"
+        f"{code_span(_cut(told.path))} {_title(told.rule)}: {reasons.get(told.fingerprint, 'its file is not looked at')}"
         for told in wanted
         if told.fingerprint not in fixed
     ]
@@ -109,6 +110,10 @@ def _bullets(lines: Iterable[str]) -> str:
     lines = list(lines)
     more = [f"and {len(lines) - _LISTED:,} more"] if len(lines) > _LISTED else []
     return "\n".join(f"- {line}" for line in [*lines[:_LISTED], *more])
+
+
+def _cut(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else f"…{path[1 - _LONGEST_PATH :]}"
 
 
 def _title(rule_id: str) -> str:

@@ -15,5 +15,5 @@ def rule_named(word: str) -> type[Rule]:
     if known_names().get(word.lower()) == "family":
         members = ", ".join(f"`{rule.id}`" for rule in all_rules() if rule.family == word.lower())
         raise UsageError(f"`{word.lower()}` is a family of rules. Name one of them: {members}.")
-    names = [key for key, kind in known_names().items() if kind != "family"]
+    names = [key for key, kind in known_names().items() if kind == "name"]  # any id is near to another
     raise UsageError(f"There is no rule {shown(word)}.{nearest(word, names)}")

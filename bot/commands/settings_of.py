@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from bot.commands.base import UserError
+from collections.abc import Sequence
+
 from ptopt.config import Config, ConfigError
 from ptopt.github.config_of import Files, base_config
 from ptopt.github.values import PullRequest
 from ptopt.report.text import markdown_text
 
+_LISTED = 20
 
-def settings_of(github: Files, pull: PullRequest) -> Config:
-    """What is in force. A configuration with errors is the person's matter: `UserError` lists them."""
+
+def settings_of(github: Files, pull: PullRequest) -> tuple[Config, tuple[str, ...]]:
+    """What is in force, as in a review: the defaults where the configuration has the errors that come with them."""
     try:
-        return base_config(github, pull)
+        return base_config(github, pull), ()
     except ConfigError as error:
-        problems = "\n".join(f"- {markdown_text(problem)}" for problem in error.problems[:20])
-        raise UserError(
-            f"The configuration of the base branch has errors, so nothing is reviewed:\n\n{problems}"
-        ) from None
+        return Config(), error.problems
+
+
+def listed(problems: Sequence[str], indent: str = "") -> str:
+    """Problems as a list in Markdown."""
+    more = [f"and {len(problems) - _LISTED:,} more"] if len(problems) > _LISTED else []
+    shown = [*map(markdown_text, problems[:_LISTED]), *more]
+    return "\n".join(f"{indent}- {problem}" for problem in shown)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from bot.commands.base import Answer, Call, Command, UserError, Who, nothing
-from bot.commands.settings_of import settings_of
+from bot.commands.base import Answer, Call, Command, Who, nothing
+from bot.commands.settings_of import listed, settings_of
 from ptopt.github import markers
 from ptopt.github.config_of import Files
 from ptopt.github.filters import why_skipped
@@ -64,12 +64,11 @@ def _in_force(call: Call[GitHub]) -> Iterator[str]:
         others = len(call.state.ignored) - len(rules)
         parts += [count(others, "finding")] if others else []
         yield f"Ignored here: {' and '.join(parts)}."
-    try:
-        config = settings_of(call.github, call.pull)
-    except UserError as error:
-        yield str(error).replace("\n\n- ", "\n  - ").replace("\n- ", "\n  - ")
-        return
-    yield f"Configuration: {code_span(config.origin) if config.origin else 'the defaults'}."
+    config, problems = settings_of(call.github, call.pull)
+    if problems:
+        yield f"Configuration: the defaults, for that of the base branch has errors:\n{listed(problems, '  ')}"
+    else:
+        yield f"Configuration: {code_span(config.origin) if config.origin else 'the defaults'}."
     reason = why_skipped(call.pull, config)
     if reason is not None:
         yield f"Pushes are not reviewed: {reason}."

@@ -70,7 +70,9 @@ def fetch_change(github: Source, pull: PullRequest, *, why_not: Callable[[str], 
             raise SupersededError(f"the head of {pull.repo}#{pull.number} moved while it was fetched")
         diff = git.run(*DIFF, base, head, "--", *_PYTHON_FILES)
         try:
-            return change_of_commit(git.root, diff, head, why_not=why_not, most=MAX_HEADS)
+            return change_of_commit(
+                git.root, diff, head, why_not=why_not, most=MAX_HEADS, environment=git.environment
+            )
         except (CheckoutError, ChangeError):
             raise FetchError("what git gave could not be read") from None
 
@@ -81,7 +83,7 @@ class _Git:
     def __init__(self, root: Path, url: str, token: str) -> None:
         self.root = root
         self._deadline = time.monotonic() + SECONDS
-        self._environment = _environment(root, url, token)
+        self.environment = _environment(root, url, token)
 
     def run(self, *arguments: str) -> bytes:
         """What git prints, at most MAX_DIFF bytes. Raises FetchError."""
@@ -91,7 +93,7 @@ class _Git:
                 process = subprocess.Popen(
                     [*_GIT, *arguments],
                     cwd=self.root,
-                    env=self._environment,
+                    env=self.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.DEVNULL,

@@ -35,10 +35,10 @@ class Source(Protocol):
 
 
 def list_files(github: Source, pull: PullRequest) -> list[PullFile]:
-    """The files of the diff, as far as GitHub lists them."""
+    """The files of the diff, as far as GitHub lists them: none where it refuses to make the diff."""
     try:
         return github.pull_files(pull.repo, pull.number)
-    except TooLargeError:
+    except (TooLargeError, RejectedError):
         return []
 
 

@@ -6,6 +6,7 @@ import base64
 import http.server
 import os
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -143,12 +144,14 @@ def test_no_configuration_of_anybody_counts(
 
 
 def test_no_redirect_is_followed() -> None:
-    with server(404, {}) as (there, seen_there):
-        with server(302, {"Location": f"{there}/octo/models.git/info/refs"}) as (here, seen):
-            with pytest.raises(FetchError, match=r"^git fetch failed$"):
-                fetch_change(Source(f"{here}/octo/models.git"), PULL, why_not=everything)
-        assert seen and seen[0][1].startswith("Basic ")
-        assert not seen_there
+    with (
+        server(404, {}) as (there, seen_there),
+        server(302, {"Location": f"{there}/octo/models.git/info/refs"}) as (here, seen),
+        pytest.raises(FetchError, match=r"^git fetch failed$"),
+    ):
+        fetch_change(Source(f"{here}/octo/models.git"), PULL, why_not=everything)
+    assert seen and seen[0][1].startswith("Basic ")
+    assert not seen_there
 
 
 @pytest.mark.parametrize(
@@ -178,8 +181,6 @@ def test_no_error_tells_the_token_or_the_words_of_the_server() -> None:
 
 
 def test_a_server_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
     monkeypatch.setattr(gitfetch, "SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/octo/models.git"

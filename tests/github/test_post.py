@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,13 +13,14 @@ from ptopt.findings import Review, Span
 from ptopt.github import markers
 from ptopt.github.auth import AppAuth, for_installation, for_token
 from ptopt.github.client import GitHubClient
-from ptopt.github.errors import AmbiguousError, RateLimitedError, SupersededError
+from ptopt.github.errors import AmbiguousError, GitHubError, RateLimitedError, RejectedError, SupersededError
 from ptopt.github.post import Posted, PostOptions, post
 from ptopt.github.reading import read_change
 from ptopt.review import review_change
 from ptopt.source.project import NO_FACTS
 from tests.github.reviews import changed
 from tests.standin import Pull, StandIn
+from tests.standin.reviews import Review as PendingReview
 
 BOT = "ptopt[bot]"
 BASE = """\
@@ -38,6 +41,7 @@ BOTH = ITEM.replace(
     "        loss = model(x, y)\n",
     "        y = y + torch.zeros(y.shape).to(device)\n        loss = model(x, y)\n",
 )
+EXTRAS = PostOptions(check_run=True, sarif=True, ref="refs/pull/1/head")
 CLEAN = BASE.replace("def train", "def fit")
 
 
@@ -166,19 +170,21 @@ def test_what_is_gone_is_resolved_and_the_summary_says_so_once(desk: Desk) -> No
     assert desk.writes == writes == 3
 
 
-def test_a_suggestion_that_is_accepted_is_gone(github: StandIn) -> None:
-    desk = Desk(github, BOTH)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_suggestion_that_is_accepted_is_gone(github: StandIn, end: str) -> None:
+    base, head = (text.replace("    ", "\t").replace("\n", end) for text in (BASE, BOTH))
+    desk = Desk(github, head, base)
     desk.post()
     comment = next(c for c in desk.pull.review_comments if "```suggestion" in c.body)
     desk.pull.accept(comment.id, "dev")
-    assert (
-        desk.pull.repo.file("train.py", "change")
-        == BOTH.replace("torch.zeros(y.shape).to(device)", "torch.zeros(y.shape, device=device)").encode()
-    )
+    wanted = head.replace("torch.zeros(y.shape).to(device)", "torch.zeros(y.shape, device=device)")
+    assert desk.pull.repo.file("train.py", desk.pull.head_sha) == wanted.encode()
+    writes = desk.writes
     desk.post()
     assert [t.resolved for t in desk.pull.threads] == [
         t.comments[0].id == comment.id for t in desk.pull.threads
     ]
+    assert desk.writes == writes + 1  # the summary; GitHub itself resolves the thread
 
 
 def test_a_thread_in_which_a_person_spoke_stays_open(desk: Desk) -> None:
@@ -191,7 +197,7 @@ def test_a_thread_in_which_a_person_spoke_stays_open(desk: Desk) -> None:
 
 def test_what_was_not_looked_at_is_not_gone(desk: Desk) -> None:
     desk.post()
-    desk.push("def broken(:\n")
+    desk.push(ITEM + "def broken(:\n")
     assert desk.post().resolved == 0
     assert "1 file not looked at" in desk.pull.reviews[0].body
 
@@ -208,7 +214,7 @@ def test_markers_of_strangers_count_for_nothing(desk: Desk) -> None:
     assert [c.author.login for _, c in posted.comments] == [BOT]
     desk.push(CLEAN)
     assert desk.post().resolved == 1
-    assert [t.resolved for t in desk.pull.threads] == [False, False, True]
+    assert [t.resolved for t in desk.pull.threads] == [False, True]
 
 
 def test_two_findings_with_one_fingerprint_are_one_comment(desk: Desk) -> None:
@@ -260,6 +266,31 @@ def test_broken_off_after_the_review(desk: Desk) -> None:
     assert len(desk.pull.reviews) == 2
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_fails_each_thing_is_said_once(desk: Desk, seed: int) -> None:
+    chance = random.Random(seed)
+    options = dataclasses.replace(EXTRAS, check_run=chance.random() < 0.5)
+    for text in chance.sample([ITEM, BOTH, CLEAN, "# changed\n" + ITEM, "# changed\n" + BOTH], 4):
+        desk.push(text)
+        for _ in range(2):
+            method, path = chance.choice([("POST", "."), ("POST", r"/reviews$"), ("PUT", "."), ("GET", ".")])
+            fault = chance.choice(["502", "502-after", "drop", "drop-after", "secondary-limit", "abuse"])
+            desk.github.faults.add(method, path, fault, after=chance.randrange(3))
+        for _ in range(10):
+            with contextlib.suppress(GitHubError):
+                desk.post(options=options)
+                break
+        desk.github.faults.clear()
+        posted = desk.post(options=options)
+        assert {f.rule for f, _ in posted.comments} == {f.rule for f in desk.look()[1].findings}
+    heads = [mark for r in desk.pull.reviews if (mark := markers.first(r.body, "review"))]
+    said = [mark for c in desk.pull.review_comments if (mark := markers.first(c.body, "finding"))]
+    assert len(heads) == len(set(heads)) > 0
+    assert len(said) == len(set(said)) == 2
+    ids = [run.external_id for run in desk.pull.check_runs if run.head_sha == desk.pull.head_sha]
+    assert len(ids) == len(set(ids)) == options.check_run
+
+
 def far(desk: Desk) -> tuple[Change, Review]:
     """A look that takes the whole file for changed, so that its comment is off the pull request's diff."""
     data = desk.pull.repo.file("train.py", desk.pull.head_sha)
@@ -293,17 +324,17 @@ def test_comments_that_github_refuses_move_to_the_body(refused: Desk) -> None:
 
 def test_refused_on_a_later_push(desk: Desk) -> None:
     desk.post()
-    desk.push(ITEM + "\n" * 30 + BOTH.replace("def fit", "def again"))
+    desk.push(BOTH)
     change, review = desk.look()
-    off = dataclasses.replace(changed(BOTH), head=change.files[0].head)
-    new = [f for f in review.findings if f.rule == "PTO201"]
-    assert new
-    moved = dataclasses.replace(new[0], span=Span(200, 200), evidence=())
-    wide = dataclasses.replace(off, hunks=(Hunk(1, 300),))
-    desk.post(Change((wide,), ()), dataclasses.replace(review, findings=(moved,)))
+    (new,) = (f for f in review.findings if f.rule == "PTO201")
+    moved = dataclasses.replace(new, span=Span(200, 200), evidence=(), fix=None)
+    long = dataclasses.replace(change.files[0], hunks=(Hunk(1, 300),))
+    desk.post(Change((long,), ()), dataclasses.replace(review, findings=(moved,)))
     first, second = desk.pull.reviews
     assert "ptopt: 1 new performance finding.\n\nWithout a comment on their lines:\n" in second.body
+    assert "`train.py:200` PTO201" in second.body
     assert "`train.py:200` PTO201" in first.body
+    assert desk.rules() == ["PTO101"]
 
 
 def test_refused_because_the_head_moved(refused: Desk) -> None:
@@ -318,11 +349,19 @@ def test_refused_because_the_head_moved(refused: Desk) -> None:
     assert refused.pull.reviews == []
 
 
-def test_refused_for_another_reason(desk: Desk) -> None:
+def test_a_commit_that_is_no_longer_in_the_pull_request(desk: Desk) -> None:
     pull = dataclasses.replace(desk.client.pull("octo/repo", desk.pull.number), head_sha="0" * 40)
     with pytest.raises(SupersededError):
         post(desk.client, pull, *desk.look(), options=PostOptions(), before_write=lambda: None)
     assert desk.pull.reviews == []
+
+
+def test_refused_for_another_reason(desk: Desk) -> None:
+    account = desk.github.account(BOT)
+    PendingReview.create(desk.pull, account, "", "PENDING", desk.pull.head_sha, [])
+    with pytest.raises(RejectedError, match="one pending review"):
+        desk.post()
+    assert desk.writes == 2
 
 
 def test_nothing_is_written_once_superseded(desk: Desk) -> None:
@@ -335,9 +374,6 @@ def test_nothing_is_written_once_superseded(desk: Desk) -> None:
 
 
 # -- besides the review ------------------------------------------------------------------------------------------
-
-
-EXTRAS = PostOptions(check_run=True, sarif=True, ref="refs/pull/1/head")
 
 
 def test_check_run_and_code_scanning(desk: Desk) -> None:

@@ -15,8 +15,9 @@ from ptopt.findings import NotReviewed
 from ptopt.github import gitfetch, reading
 from ptopt.github.auth import for_token
 from ptopt.github.client import GitHubClient
-from ptopt.github.errors import RateLimitedError, SupersededError
+from ptopt.github.errors import RateLimitedError, RejectedError, SupersededError, TooLargeError
 from ptopt.github.reading import facts, list_files, read_change
+from ptopt.github.values import PullFile
 from tests.standin import StandIn
 from tests.standin.http import Request, Response
 from tests.standin.pulls import Pull
@@ -238,6 +239,19 @@ def test_more_files_than_github_lists(github: StandIn, repo: Repo) -> None:
     change = read(pull)
     assert [file.path for file in change.files] == [f"m{number:02}.py" for number in range(25)]
     assert asked(github, "/git/blobs/") == 0
+
+
+@pytest.mark.parametrize("error", [TooLargeError("", status=406), RejectedError("", status=422)])
+def test_a_diff_that_github_refuses_to_make(
+    repo: Repo, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: GitHubClient, repo: str, number: int) -> list[PullFile]:
+        raise error
+
+    pull = repo.pull(files={"train.py": NEW})
+    monkeypatch.setattr(GitHubClient, "pull_files", refuse)
+    (file,) = read(pull).files
+    assert (file.head, file.added) == (NEW, {3})
 
 
 def test_a_submodule_and_a_link_are_told(github: StandIn, repo: Repo) -> None:

@@ -223,9 +223,9 @@ def test_reasons_of_a_refusal_are_kept_on_one_line() -> None:
         {"resource": "Review", "field": "line", "code": "invalid"},
         {"message": "x" * 900},
     ]
-    with Scripted(lambda _got: Say(422, {"message": "Validation\nFailed", "errors": errors})) as server:
-        with pytest.raises(RejectedError) as caught:
-            client(server).write("POST", "/x", {}, same)
+    answer = Say(422, {"message": "Validation\nFailed", "errors": errors})
+    with Scripted(lambda _got: answer) as server, pytest.raises(RejectedError) as caught:
+        client(server).write("POST", "/x", {}, same)
     assert caught.value.errors == ("first line", "Review.line: invalid", "x" * 300)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("POST /x: 422 Validation Failed; first line;")
@@ -274,9 +274,9 @@ def test_nothing_is_sent_to_where_a_redirect_leaves_the_api(location: str, statu
 
 
 def test_a_redirect_is_held_to_the_limit_too() -> None:
-    with Scripted(lambda _got: Say(301, b"x" * 500_000, {"Location": "/api/v3/x"})) as server:
-        with pytest.raises(TooLargeError):
-            client(server).get("/x", same, limit=1000)
+    answer = Say(301, b"x" * 500_000, {"Location": "/api/v3/x"})
+    with Scripted(lambda _got: answer) as server, pytest.raises(TooLargeError):
+        client(server).get("/x", same, limit=1000)
 
 
 def test_redirects_in_a_circle_end() -> None:
@@ -404,7 +404,7 @@ def test_writes_pause_between_each_other_and_reads_do_not(naps: list[float]) -> 
 
 
 def test_no_token_in_logs_errors_or_reprs(caplog: pytest.LogCaptureFixture) -> None:
-    answers = [
+    answers: list[Say | str] = [
         Say(200, {"token": SECRET}, {"Set-Cookie": SECRET}),
         Say(403, {"message": "no"}),
         DROP,

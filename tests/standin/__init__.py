@@ -41,13 +41,13 @@ first) see every request and its answer; what they find is in `github.violations
 
 from __future__ import annotations
 
-from .faults import FAULTS
-from .http import Request, Response
-from .pulls import Pull
-from .repos import Repo
-from .standin import Check, StandIn, default_checks
-from .suggestions import SuggestionRefusedError, suggestion_of
-from .webhooks import Delivery
+from tests.standin.faults import FAULTS
+from tests.standin.http import Request, Response
+from tests.standin.pulls import Pull
+from tests.standin.repos import Repo
+from tests.standin.standin import Check, StandIn, default_checks
+from tests.standin.suggestions import SuggestionRefusedError, suggestion_of
+from tests.standin.webhooks import Delivery
 
 __all__ = [
     "FAULTS",

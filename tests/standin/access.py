@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import jwt
 
-from .accounts import ROLES, Token, public_key
-from .http import ApiError, Call, Request, Route, forbidden, not_found
+from tests.standin.accounts import ROLES, Token, public_key
+from tests.standin.http import ApiError, Call, Request, Route, forbidden, not_found
 
 if TYPE_CHECKING:
-    from .repos import Repo
-    from .standin import StandIn
+    from tests.standin.repos import Repo
+    from tests.standin.standin import StandIn
 
 _LEVELS = ("none", "read", "write", "admin")
 _BAD = "Bad credentials"
@@ -64,13 +64,18 @@ def _check_jwt(github: StandIn, value: str | None) -> None:
             options={"require": ["exp", "iat", "iss"], "verify_iat": False},
         )
     except jwt.ExpiredSignatureError:
-        raise ApiError(401, "'Expiration time' claim ('exp') must be a numeric value representing the future time")
+        raise ApiError(
+            401, "'Expiration time' claim ('exp') must be a numeric value representing the future time"
+        ) from None
     except jwt.PyJWTError:
         raise ApiError(401, "A JSON web token could not be decoded") from None
     if claims["exp"] > time.time() + 600 + 5:
         raise ApiError(401, "'Expiration time' claim ('exp') is too far in the future")
     if claims["iat"] > time.time() + 60:
-        raise ApiError(401, "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued")
+        raise ApiError(
+            401,
+            "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
+        )
     if str(claims["iss"]) not in (str(github.app.id), f"Iv23li{github.app.id:014d}"):
         raise ApiError(404, "Integration not found")
 

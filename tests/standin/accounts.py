@@ -24,7 +24,6 @@ PERMISSIONS = {
 EVENTS = [
     "issue_comment",
     "pull_request",
-    "pull_request_review",
     "pull_request_review_comment",
     "pull_request_review_thread",
 ]

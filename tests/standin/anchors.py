@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .diffs import FileDiff
-    from .pulls import Pull
+    from tests.standin.diffs import FileDiff
+    from tests.standin.pulls import Pull
 
 Json = dict[str, Any]
 _OFF_DIFF = "Pull request review thread line must be part of the diff"

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import shapes
-from .http import ApiError
+from tests.standin import shapes
+from tests.standin.http import ApiError
 
 if TYPE_CHECKING:
-    from .accounts import App
-    from .repos import Repo
+    from tests.standin.accounts import App
+    from tests.standin.repos import Repo
 
 Json = dict[str, Any]
 ANNOTATIONS = 50  # in one request

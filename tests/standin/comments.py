@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import shapes
-from .http import ApiError, invalid
+from tests.standin import shapes
+from tests.standin.http import ApiError, invalid
 
 if TYPE_CHECKING:
-    from .accounts import Account
-    from .pulls import Pull
-    from .standin import StandIn
-    from .webhooks import Send
+    from tests.standin.accounts import Account
+    from tests.standin.pulls import Pull
+    from tests.standin.standin import StandIn
+    from tests.standin.webhooks import Send
 
 Json = dict[str, Any]
 MAXIMUM = 65_536
@@ -25,7 +25,9 @@ def check_body(body: str, resource: str = "IssueComment") -> None:
     if len(body) > MAXIMUM:
         text = f"body is too long (maximum is {MAXIMUM} characters)"
         raise ApiError(
-            422, "Validation Failed", [{"resource": resource, "code": "custom", "field": "body", "message": text}]
+            422,
+            "Validation Failed",
+            [{"resource": resource, "code": "custom", "field": "body", "message": text}],
         )
 
 

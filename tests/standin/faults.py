@@ -8,16 +8,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from .http import Answer, ApiError
+from tests.standin.http import Answer, ApiError
 
 _SECONDARY = (
     "You have exceeded a secondary rate limit. Please wait a few minutes before you try again. "
     "If you reach out to GitHub Support for help, please include the request ID DEAD:BEEF:1:2:3."
 )
-_SECONDARY_DOCS = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits"
-_PRIMARY_DOCS = (
-    "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#primary-rate-limit-for-authenticated-users"
+_SECONDARY_DOCS = (
+    "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits"
 )
+_PRIMARY_DOCS = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#primary-rate-limit-for-authenticated-users"
 FAULTS = (
     "500",
     "502",
@@ -68,7 +68,10 @@ class Fault:
             return Answer(data, int(self.kind))
         wait = {"Retry-After": str(max(1, round(self.seconds)))}
         if self.kind == "primary-limit":
-            headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(round(time.time() + self.seconds))}
+            headers = {
+                "X-RateLimit-Remaining": "0",
+                "X-RateLimit-Reset": str(round(time.time() + self.seconds)),
+            }
             text = "API rate limit exceeded for installation ID 1."
             return ApiError(403, text, docs=_PRIMARY_DOCS, headers=headers).answer
         if self.kind.startswith("secondary-limit"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .diffs import FileDiff, parse_diff
+from tests.standin.diffs import FileDiff, parse_diff
 
 _ENVIRONMENT = {
     "PATH": os.environ.get("PATH", ""),

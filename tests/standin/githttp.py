@@ -7,11 +7,11 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-from . import access
-from .http import Answer, ApiError, Request, not_found
+from tests.standin import access
+from tests.standin.http import Answer, ApiError, Request, not_found
 
 if TYPE_CHECKING:
-    from .standin import StandIn
+    from tests.standin.standin import StandIn
 
 _PATH = re.compile(r"/([^/]+/[^/]+?)(?:\.git)?/(info/refs|git-upload-pack)")
 

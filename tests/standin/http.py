@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 if TYPE_CHECKING:
-    from .accounts import Token
-    from .pulls import Pull
-    from .repos import Repo
-    from .standin import StandIn
+    from tests.standin.accounts import Token
+    from tests.standin.pulls import Pull
+    from tests.standin.repos import Repo
+    from tests.standin.standin import StandIn
 
 DOCS = "https://docs.github.com/rest"
 T = TypeVar("T")
@@ -151,7 +151,14 @@ class Call:
 
     @cached_property
     def repo(self) -> Repo:
-        return self.github.find_repo(f"{self.params['owner']}/{self.params['repo']}")
+        """The repository that the path names. ApiError 404, or 301 to its id when it was renamed."""
+        name = f"{self.params['owner']}/{self.params['repo']}"
+        moved = self.github.renamed.get(name.lower())
+        if moved and name.lower() not in self.github.repos:
+            rest = self.request.path.removeprefix("/repos/").split("/", 2)[2:]
+            url = "/".join([f"{self.github.url}/repositories/{moved.id}", *rest])
+            raise ApiError(301, "Moved Permanently", headers={"Location": url}, url=url)
+        return self.github.find_repo(name)
 
     @property
     def pull(self) -> Pull:

@@ -6,17 +6,17 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import shapes
-from .comments import IssueComment, Reaction
-from .diffs import FileDiff
-from .reviews import Review, ReviewComment, Thread
-from .suggestions import apply_suggestion
+from tests.standin import shapes
+from tests.standin.comments import IssueComment, Reaction
+from tests.standin.diffs import FileDiff
+from tests.standin.reviews import Review, ReviewComment, Thread
+from tests.standin.suggestions import apply_suggestion
 
 if TYPE_CHECKING:
-    from .accounts import Account
-    from .checks import CheckRun
-    from .repos import Repo
-    from .webhooks import Send
+    from tests.standin.accounts import Account
+    from tests.standin.checks import CheckRun
+    from tests.standin.repos import Repo
+    from tests.standin.webhooks import Send
 
 Json = dict[str, Any]
 
@@ -112,10 +112,19 @@ class Pull:
         payload = {"number": self.number, "pull_request": shape(self), **more}
         return self.github.webhooks.prepare("pull_request", action, self.repo, login, payload)
 
-    def push(self, files: Mapping[str, bytes | None], message: str = "Change", login: str | None = None) -> str:
+    def push(
+        self, files: Mapping[str, bytes | None], message: str = "Change", login: str | None = None
+    ) -> str:
         """A commit on the head branch."""
         assert self.head_repo, "the fork is gone"
         return self.head_repo.commit(self.head_ref, files, message, login=login or self.author.login)
+
+    def force_push(self, files: Mapping[str, bytes | None], message: str = "Again") -> str:
+        """Replaces all commits of the head branch by one."""
+        assert self.head_repo, "the fork is gone"
+        with self.github.lock:
+            self.head_repo.git.set_ref(f"refs/heads/{self.head_ref}", self.merge_base)
+        return self.push(files, message)
 
     def close(self, merged: bool = False, login: str | None = None) -> None:
         """Closes it, or merges it with a merge commit."""
@@ -135,13 +144,19 @@ class Pull:
         mine = {file.path for file in self.files} | {f.previous_path for f in self.files if f.previous_path}
         head = git.files(self.head_sha)
         entries = [
-            (*(head.get(path) or files.get(path) or ("", ""))[:1], path, head[path][1] if path in head else None)
+            (
+                *(head.get(path) or files.get(path) or ("", ""))[:1],
+                path,
+                head[path][1] if path in head else None,
+            )
             for path in sorted(mine)
         ]
         base = git.refs[f"refs/heads/{self.base_ref}"]
         tree = git.add_tree(base, entries)
         person = self.repo.person(login)
-        message = f"Merge pull request #{self.number} from {self.head_label.replace(':', '/')}\n\n{self.title}"
+        message = (
+            f"Merge pull request #{self.number} from {self.head_label.replace(':', '/')}\n\n{self.title}"
+        )
         sha = git.add_commit(tree, [base, self.head_sha], message, person, self.repo.person("web-flow"))
         git.set_ref(f"refs/heads/{self.base_ref}", sha)
         return sha

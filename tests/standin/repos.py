@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .accounts import ROLES, Account, Installation
-from .git import Git, Person
-from .pulls import Pull
+from tests.standin.accounts import ROLES, Account, Installation
+from tests.standin.git import Git, Person
+from tests.standin.pulls import Pull
 
 if TYPE_CHECKING:
-    from .checks import CheckRun, Sarif
-    from .standin import StandIn
+    from tests.standin.checks import CheckRun, Sarif
+    from tests.standin.standin import StandIn
+    from tests.standin.webhooks import Send
 
 
 class Repo:
@@ -77,7 +78,7 @@ class Repo:
                 send()
         return sha
 
-    def pushed(self, branch: str, sha: str, login: str) -> list:
+    def pushed(self, branch: str, sha: str, login: str) -> list[Send]:
         """Moves the open pull requests from `branch` to `sha`; returns what delivers the webhooks."""
         found = []
         for repo in self.github.repos.values():
@@ -97,7 +98,7 @@ class Repo:
 
     def pull(
         self,
-        head: str = "change",
+        head: str | None = None,
         base: str = "main",
         title: str = "A change",
         author: str = "dev",
@@ -110,16 +111,17 @@ class Repo:
     ) -> Pull:
         """Opens a pull request, after committing `files` to the head branch if given.
 
-        `head` is a branch, or "mallory:branch" for one in mallory's fork (made when missing).
+        `head` is a branch (a new one for every pull request unless told), or "mallory:branch" for one in mallory's
+        fork (made when missing).
         """
         with self.github.lock:
-            login, _, branch = head.rpartition(":")
+            number = 1 + max(self.pulls, default=0)
+            login, _, branch = (head or f"change-{number}").rpartition(":")
             source = self.fork(login) if login and login != self.owner.login else self
             if files is not None:
                 source.commit(branch, files, title, login=author, deliver=False)
             for label in labels:
                 self.label(label)
-            number = 1 + max(self.pulls, default=0)
             pull = Pull(self, number, source, branch, base, title, self.github.account(author))
             pull.draft, pull.labels, pull.body = draft, list(labels), body
             self.pulls[number] = pull

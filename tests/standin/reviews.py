@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import shapes
-from .anchors import Anchor, anchor, place
-from .comments import MAXIMUM, Reactions, check_body
-from .http import ApiError
+from tests.standin import shapes
+from tests.standin.anchors import Anchor, anchor, place
+from tests.standin.comments import MAXIMUM, Reactions, check_body
+from tests.standin.http import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .accounts import Account
-    from .pulls import Pull
-    from .webhooks import Send
+    from tests.standin.accounts import Account
+    from tests.standin.pulls import Pull
+    from tests.standin.webhooks import Send
 
 Json = dict[str, Any]
 REVIEW_DOCS = "https://docs.github.com/rest/pulls/reviews#create-a-review-for-a-pull-request"
@@ -72,19 +72,20 @@ class Review:
 
     def submit(self, state: str) -> list[Send]:
         self.state, self.submitted = state, time.time()
-        if not self.body and state != "COMMENTED":
-            self.body = ""
         for comment in self.comments:
             if comment.thread not in self.pull.threads:
                 self.pull.threads.append(comment.thread)
         self.pull.updated = time.time()
         login = self.author.login
-        hooks, payload = self.pull.github.webhooks, {"review": self.shape(hook=True), "pull_request": self._pull()}
+        hooks, payload = (
+            self.pull.github.webhooks,
+            {"review": self.shape(hook=True), "pull_request": self._pull()},
+        )
         sends = [hooks.prepare("pull_request_review", "submitted", self.pull.repo, login, payload)]
         return sends + [comment.delivery("created", login) for comment in self.comments]
 
     def _pull(self) -> Json:
-        from .pulls import shape
+        from tests.standin.pulls import shape
 
         return shape(self.pull, full=False)
 
@@ -139,13 +140,16 @@ class Thread:
         return comment, review.submit("COMMENTED")
 
     def resolve(self, account: Account, resolved: bool) -> Send:
-        from .pulls import shape
+        from tests.standin.pulls import shape
 
         changed = self.resolved != resolved
         self.resolved, self.resolved_by = resolved, account if resolved else None
         payload = {
             "pull_request": shape(self.pull, full=False),
-            "thread": {"node_id": self.id, "comments": [comment.shape() for comment in self.comments]},
+            "thread": {
+                "node_id": self.id,
+                "comments": [comment.shape() for comment in self.comments],
+            },
             "updated_at": shapes.stamp(time.time()),
         }
         action = "resolved" if resolved else "unresolved"
@@ -224,13 +228,14 @@ class ReviewComment:
         return send
 
     def delivery(self, action: str, login: str, **more: Any) -> Send:
-        from .pulls import shape
+        from tests.standin.pulls import shape
 
         payload = {"comment": self.shape(), "pull_request": shape(self.pull, full=False), **more}
         hooks = self.pull.github.webhooks
         return hooks.prepare("pull_request_review_comment", action, self.pull.repo, login, payload)
 
     def shape(self) -> Json:
+        """`pull-request-review-comment`. Line and position of an outdated one are null."""
         pull, where = self.pull, self.anchor
         start, line, position = self.place
         url = f"{pull.github.url}/repos/{pull.repo.full_name}/pulls/comments/{self.id}"

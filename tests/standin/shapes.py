@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .accounts import Account, App, Installation
-    from .repos import Repo
-    from .standin import StandIn
+    from tests.standin.accounts import Account, App, Installation
+    from tests.standin.repos import Repo
+    from tests.standin.standin import StandIn
 
 Json = dict[str, Any]
 REACTIONS = ("+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes")
@@ -251,7 +251,8 @@ def commit(repo: Repo, sha: str) -> Json:
         "comments_url": f"{url}/comments",
         **people,
         "parents": [
-            {**parent, "url": parent["url"].replace("/git/commits/", "/commits/")} for parent in data["parents"]
+            {**parent, "url": parent["url"].replace("/git/commits/", "/commits/")}
+            for parent in data["parents"]
         ],
     }
 

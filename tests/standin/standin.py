@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from . import server, shapes
-from .accounts import Account, App, Installation, Token, new_token_value, private_key
-from .faults import Faults
-from .http import ApiError, Request, Response, not_found
-from .pulls import Pull
-from .repos import Repo
-from .webhooks import Delivery, Send, Webhooks
+from tests.standin import server, shapes
+from tests.standin.accounts import Account, App, Installation, Token, new_token_value, private_key
+from tests.standin.faults import Faults
+from tests.standin.http import Request, Response, not_found
+from tests.standin.pulls import Pull
+from tests.standin.repos import Repo
+from tests.standin.webhooks import Delivery, Send, Webhooks
 
 Json = dict[str, Any]
 Check = Callable[[Request, Response], Iterable[str] | None]
@@ -194,7 +194,9 @@ class StandIn:
     def uninstall(self, installation: Installation) -> None:
         """Its tokens stop working."""
         with self.lock:
-            send = self._installation_event("deleted", installation, repositories=self._repositories(installation))
+            send = self._installation_event(
+                "deleted", installation, repositories=self._repositories(installation)
+            )
             del self.installations[installation.id]
             self.tokens = {v: t for v, t in self.tokens.items() if t.installation is not installation}
         send()
@@ -224,7 +226,9 @@ class StandIn:
             }
             action = "added" if added else "removed"
             login = installation.account.login
-            send = self.webhooks.prepare("installation_repositories", action, None, login, payload)
+            send = self.webhooks.prepare(
+                "installation_repositories", action, None, login, payload, installation
+            )
         if deliver:
             send()
 
@@ -233,7 +237,8 @@ class StandIn:
 
     def _installation_event(self, action: str, installation: Installation, **more: Any) -> Send:
         payload = {"installation": shapes.installation(self, installation), "requester": None, **more}
-        return self.webhooks.prepare("installation", action, None, installation.account.login, payload)
+        login = installation.account.login
+        return self.webhooks.prepare("installation", action, None, login, payload, installation)
 
     def manifest(self, slug: str = "ptopt-made", webhook_secret: str = "a secret that GitHub made") -> str:
         """What GitHub does when somebody submits an App manifest: the `code` to convert, once, in an hour."""
@@ -267,14 +272,10 @@ class StandIn:
         return repo
 
     def find_repo(self, full_name: str) -> Repo:
-        """The repository; an ApiError, as GitHub answers, when it is not there or was renamed."""
-        found = self.repos.get(full_name.lower())
+        """The repository, also by a name that it once had; ApiError 404 when there is none."""
+        found = self.repos.get(full_name.lower()) or self.renamed.get(full_name.lower())
         if found is None:
-            moved = self.renamed.get(full_name.lower())
-            if moved is None:
-                raise not_found()
-            url = f"{self.url}/repositories/{moved.id}"
-            raise ApiError(301, "Moved Permanently", headers={"Location": url}, url=url)
+            raise not_found()
         return found
 
     def repo_of(self, repo_id: int) -> Repo:
@@ -310,7 +311,7 @@ class StandIn:
         if repo is None or isinstance(payload, bytes):
             body = payload if isinstance(payload, bytes) else json.dumps(payload or {}).encode()
             return self.webhooks.send(event, body, action=action, guid=guid)
-        if pull:
+        if pull and event == "pull_request":
             return pull.delivery(action or "opened", login or pull.author.login, **(payload or {}))()
         return self.webhooks.prepare(event, action, repo, login or repo.owner.login, dict(payload or {}))()
 

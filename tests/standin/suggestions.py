@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 if TYPE_CHECKING:
-    from .pulls import Pull
+    from tests.standin.pulls import Pull
 
 
 class SuggestionRefusedError(Exception):

@@ -160,7 +160,6 @@ def threads(node: Any) -> Any:
 
 def graphql(sent: Any, answered: Any) -> list[str]:
     request = ask("POST", "/graphql", sent)
-    request.route = "/graphql"
     return GraphQLCheck()(request, answer(answered))
 
 

@@ -24,12 +24,19 @@ def description(name: str) -> dict[str, Any]:
     errors = ("validation-error", "validation-error-simple")
     for error in errors:  # which GitHub sends, but forgot here
         value["components"]["schemas"][error]["properties"]["status"] = {"type": "string"}
+    for comment in ("pull-request-review-comment", "review-comment"):  # outdated ones have no place
+        properties = value["components"]["schemas"][comment]["properties"]
+        for place in ("line", "position"):
+            properties[place]["nullable"] = True
     for refusal in (
         "validation_failed",
         "validation_failed_simple",
     ):  # texts or objects: any operation may give either
         schema = {"anyOf": [{"$ref": f"#/components/schemas/{error}"} for error in errors]}
         value["components"]["responses"][refusal]["content"]["application/json"]["schema"] = schema
+    outdated = value["components"]["schemas"]["pull-request-review-comment"]["properties"]
+    for place in ("position", "line"):  # gone once a comment is outdated, as GitHub's webhooks show
+        outdated[place]["nullable"] = True
 
     review = _body_of(paths, "post", f"{_REPO}/pulls/{{pull_number}}/reviews")
     review["required"] = ["commit_id", "event"]

@@ -16,12 +16,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import shapes
+from tests.standin import shapes
 
 if TYPE_CHECKING:
-    from .accounts import Installation
-    from .repos import Repo
-    from .standin import StandIn
+    from tests.standin.accounts import Installation
+    from tests.standin.repos import Repo
+    from tests.standin.standin import StandIn
 
 Json = dict[str, Any]
 MAXIMUM = 25 * 1024 * 1024  # larger ones are never delivered
@@ -92,13 +92,24 @@ class Webhooks:
 
     def nothing(self) -> None:
         """Sends nothing."""
-        return None
 
-    def prepare(self, event: str, action: str | None, repo: Repo | None, login: str, payload: Json) -> Send:
+    def prepare(
+        self,
+        event: str,
+        action: str | None,
+        repo: Repo | None,
+        login: str,
+        payload: Json,
+        installation: Installation | None = None,
+    ) -> Send:
         """Builds a payload from today's state; calling what is returned delivers it."""
-        installation = repo.installation if repo else None
+        installation = repo.installation if repo else installation
         asked = event in self.github.app.events or event in ALWAYS
-        if self.github.webhook_url is None or not asked or (repo and (not installation or installation.suspended)):
+        if (
+            self.github.webhook_url is None
+            or not asked
+            or (repo and (not installation or installation.suspended))
+        ):
             return self.nothing
         whole: Json = {"action": action} if action else {}
         whole |= payload
@@ -106,7 +117,7 @@ class Webhooks:
             whole["repository"] = shapes.repository(repo)
             if repo.owner.type == "Organization":
                 whole["organization"] = self.organization(repo.owner.login)
-        if installation:
+        if installation and "installation" not in whole:
             whole["installation"] = {"id": installation.id, "node_id": f"MDIz{installation.id}"}
         whole["sender"] = shapes.user(self.github, self.github.account(login))
         # The state moves on: what is sent is what it was now.

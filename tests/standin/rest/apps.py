@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from .. import shapes
-from ..accounts import Installation
-from ..http import Answer, ApiError, Call, forbidden, not_found, page, route
-from ..webhooks import Delivery
+from tests.standin import shapes
+from tests.standin.accounts import Installation
+from tests.standin.http import Answer, ApiError, Call, forbidden, not_found, page, route
+from tests.standin.webhooks import Delivery
 
 _MANIFEST_SECONDS = 3600
 _LEVELS = ("none", "read", "write", "admin")
@@ -101,7 +101,7 @@ def convert_manifest(call: Call) -> Answer:
 
 @route("GET", "/app/hook/deliveries", "app")
 def list_deliveries(call: Call) -> Answer:
-    found = call.github.deliveries[::-1]
+    found = sorted(call.github.deliveries, key=lambda each: -each.id)
     status = call.query.get("status")
     if status:
         found = [each for each in found if (200 <= each.status_code < 400) == (status == "success")]

@@ -9,9 +9,9 @@ import re
 import uuid
 import zlib
 
-from ..accounts import App
-from ..checks import CheckRun, Sarif
-from ..http import Answer, ApiError, Call, invalid, not_found, page, route
+from tests.standin.accounts import App
+from tests.standin.checks import CheckRun, Sarif
+from tests.standin.http import Answer, ApiError, Call, invalid, not_found, page, route
 
 _REPO = "/repos/{owner}/{repo}"
 
@@ -51,7 +51,9 @@ def get_check_run(call: Call) -> Answer:
 def update_check_run(call: Call) -> Answer:
     run = _run(call)
     if run.app.id != _app(call).id:
-        raise ApiError(403, "Invalid app_id `" + str(_app(call).id) + "` - check run can only be modified by its App")
+        raise ApiError(
+            403, "Invalid app_id `" + str(_app(call).id) + "` - check run can only be modified by its App"
+        )
     run.update(call.data)
     return Answer(run.shape())
 
@@ -89,7 +91,9 @@ def upload_sarif(call: Call) -> Answer:
     try:
         log = json.loads(gzip.decompress(base64.b64decode(call.text("sarif"), validate=True)))
     except (ValueError, OSError, EOFError, zlib.error):
-        raise ApiError(400, "Invalid SARIF. The file is not gzip-compressed and Base64-encoded JSON.") from None
+        raise ApiError(
+            400, "Invalid SARIF. The file is not gzip-compressed and Base64-encoded JSON."
+        ) from None
     if log.get("version") != "2.1.0" or not isinstance(log.get("runs"), list):
         raise ApiError(400, "Invalid SARIF. Missing 'runs' or unsupported version.")
     upload = Sarif(str(uuid.uuid4()), commit, ref, log, call.login)

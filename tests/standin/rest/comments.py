@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..comments import IssueComment, issue_shape
-from ..http import Answer, ApiError, Call, not_found, page, route
+from tests.standin.comments import IssueComment, issue_shape
+from tests.standin.http import Answer, ApiError, Call, not_found, page, route
 
 _LIST = "/repos/{owner}/{repo}/issues/{issue_number}/comments"
 _ONE = "/repos/{owner}/{repo}/issues/comments/{comment_id}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from urllib.parse import quote
 
-from ..http import Answer, ApiError, Call, Json, not_found, route
+from tests.standin.http import Answer, ApiError, Call, Json, not_found, route
 
 _RAW = "application/vnd.github.raw"
 _LINK, _MODULE = "120000", "160000"
@@ -82,7 +82,9 @@ def _file(call: Call, ref: str, path: str, mode: str, sha: str) -> Answer:
     if len(data) > call.github.limits.blob:
         raise ApiError(403, "This API returns blobs up to 100 MB in size.")
     small = len(data) <= call.github.limits.contents
-    content = {"content": _base64(data), "encoding": "base64"} if small else {"content": "", "encoding": "none"}
+    content = (
+        {"content": _base64(data), "encoding": "base64"} if small else {"content": "", "encoding": "none"}
+    )
     return Answer({**_entry(call, ref, path, "file", sha, len(data)), **content})
 
 
@@ -111,5 +113,3 @@ def _base64(data: bytes) -> str:
     """As GitHub writes it: lines of 60 characters."""
     text = base64.b64encode(data).decode()
     return "".join(f"{text[at : at + 60]}\n" for at in range(0, len(text), 60))
-
-

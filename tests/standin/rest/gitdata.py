@@ -9,9 +9,9 @@ import time
 from datetime import datetime
 from typing import Any
 
-from .. import shapes
-from ..git import GitError, Person
-from ..http import Answer, ApiError, Call, Json, not_found, route
+from tests.standin import shapes
+from tests.standin.git import GitError, Person
+from tests.standin.http import Answer, ApiError, Call, Json, not_found, route
 
 _SHA = re.compile(r"[0-9a-f]{40}")
 
@@ -100,7 +100,9 @@ def create_commit(call: Call) -> Answer:
     if not _SHA.fullmatch(tree):
         raise ApiError(422, "The tree parameter must be exactly 40 characters and contain only [0-9a-f].")
     try:
-        sha = git.add_commit(tree, parents, call.text("message"), author, _person(data.get("committer"), author))
+        sha = git.add_commit(
+            tree, parents, call.text("message"), author, _person(data.get("committer"), author)
+        )
     except GitError:
         raise ApiError(422, "Tree SHA does not exist") from None
     return Answer(shapes.git_commit(call.repo, sha), 201)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from .. import shapes
-from ..diffs import FileDiff
-from ..http import Answer, ApiError, Call, Json, page, route
-from ..pulls import Pull, shape
+from tests.standin import shapes
+from tests.standin.diffs import FileDiff
+from tests.standin.http import Answer, ApiError, Call, Json, page, route
+from tests.standin.pulls import Pull, shape
 
 
 def wanted_type(call: Call) -> str:

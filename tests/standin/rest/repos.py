@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from .. import shapes
-from ..accounts import ROLES
-from ..http import Answer, ApiError, Call, forbidden, invalid, not_found, page, route
-from .pulls import file_shape, wanted_type
+from tests.standin import shapes
+from tests.standin.accounts import ROLES
+from tests.standin.http import Answer, ApiError, Call, forbidden, invalid, not_found, page, route
+from tests.standin.rest.pulls import file_shape, wanted_type
 
 # What `permission` says for a role; `role_name` is exact.
 _COARSE = {"maintain": "write", "triage": "read"}

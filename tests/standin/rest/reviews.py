@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..comments import Reaction, check_body
-from ..http import Answer, ApiError, Call, Json, invalid, not_found, page, route
-from ..reviews import STATES, Review, ReviewComment, unprocessable
+from tests.standin.comments import Reaction, check_body
+from tests.standin.http import Answer, ApiError, Call, invalid, not_found, page, route
+from tests.standin.reviews import STATES, Review, ReviewComment, unprocessable
 
 _PULL = "/repos/{owner}/{repo}/pulls/{pull_number}"
 _ONE = "/repos/{owner}/{repo}/pulls/comments/{comment_id}"
@@ -13,9 +13,9 @@ _READ, _WRITE = "pull_requests:read", "pull_requests:write"
 
 def _review(call: Call) -> Review:
     for review in call.pull.all_reviews:
-        if review.id == call.number("review_id"):
-            if review.state != "PENDING" or (call.token and review.author.login == call.login):
-                return review
+        mine = call.token is not None and review.author.login == call.login
+        if review.id == call.number("review_id") and (mine or review.state != "PENDING"):
+            return review
     raise not_found()
 
 
@@ -40,7 +40,7 @@ def create_review(call: Call) -> Answer:
     pull, data = call.pull, call.data
     event, body = data.get("event"), call.text("body", required=False)
     if event is not None and event not in STATES:
-        raise ApiError(422, "Invalid request.\n\nNo subschema in \"anyOf\" matched.")
+        raise ApiError(422, 'Invalid request.\n\nNo subschema in "anyOf" matched.')
     state = STATES[event] if event else "PENDING"
     if event in ("COMMENT", "REQUEST_CHANGES") and not body.strip():
         raise unprocessable("Body can't be blank")
@@ -93,13 +93,7 @@ def submit_review(call: Call) -> Answer:
 
 @route("GET", f"{_PULL}/reviews/{{review_id}}/comments", _READ)
 def list_comments_of_review(call: Call) -> Answer:
-    return page(call, _review(call).comments, _legacy)
-
-
-def _legacy(comment: ReviewComment) -> Json:
-    """`review-comment`, which knows no null in some places."""
-    data = comment.shape()
-    return {key: value for key, value in data.items() if key != "subject_type"}
+    return page(call, _review(call).comments, ReviewComment.shape)
 
 
 @route("GET", f"{_PULL}/comments", _READ)
@@ -114,7 +108,11 @@ def list_all_comments(call: Call) -> Answer:
 
 
 def _ordered(call: Call, comments: list[ReviewComment]) -> list[ReviewComment]:
-    key = (lambda c: (c.updated, c.id)) if call.query.get("sort") == "updated" else (lambda c: (c.created, c.id))
+    key = (
+        (lambda c: (c.updated, c.id))
+        if call.query.get("sort") == "updated"
+        else (lambda c: (c.created, c.id))
+    )
     return sorted(comments, key=key, reverse=call.query.get("direction") == "desc")
 
 

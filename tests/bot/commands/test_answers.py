@@ -1,0 +1,356 @@
+"""What each command says and does: against the stand-in, with the real client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bot.commands.explain import run as explain
+from bot.commands.parse import MOST_COMMANDS
+from ptopt.github.pipeline import review_pull
+from ptopt.rules import all_rules
+from tests.bot.commands.world import CODE, REPO, World
+from tests.standin import StandIn
+from tests.standin.http import Request, Response
+
+LIMIT = 65_536  # characters that GitHub takes in a comment
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with StandIn() as github:
+        found = World(github)
+        found.review()
+        yield found
+
+
+# -- help, and what is not understood --------------------------------------------------------------------------
+
+
+def test_help_lists_all(world: World) -> None:
+    answer = world.give("dev", "/ptopt help")
+    for name in ("review", "explain", "fix", "ignore", "pause", "resume", "status", "feedback", "config"):
+        assert f"| `/ptopt {name}" in answer
+    assert world.give("dev", "/ptopt").partition("\n")[2] == answer.partition("\n")[2]
+
+
+def test_help_tells_about_one(world: World) -> None:
+    answer = world.give("dev", "/ptopt help IGNORE")
+    assert "`/ptopt ignore RULE|here`: silence" in answer
+    assert "- `/ptopt ignore here`: no more of this finding" in answer
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("/ptopt reveiw", "There is no command `reveiw`. Did you mean `review`? `/ptopt help` lists them."),
+        ("/ptopt xyzzy", "There is no command `xyzzy`. `/ptopt help` lists them."),
+        ("/ptopt help explian", "There is no command `explian`. Did you mean `explain`? Usage: `/ptopt help [COMMAND]`"),
+        ("/ptopt review --ful", "`--ful` is not an option. Did you mean `--full`? Usage: `/ptopt review [--full]`"),
+        ("/ptopt pause budget=50", "It takes no arguments, but got `budget=50`. Usage: `/ptopt pause`"),
+        ("/ptopt ignore pto10l", "There is no rule `pto10l`. Did you mean `PTO101`? Usage: `/ptopt ignore RULE|here`"),
+        ("/ptopt feedback god", "Say `good` or `bad`, not `god`. Did you mean `good`?"
+         " Usage: `/ptopt feedback good|bad [REASON]`"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_answered_with_the_nearest(
+    world: World, command: str, expected: str
+) -> None:
+    assert world.give("writer", command) == f"> writer: `{command}`\n\n{expected}\n"
+
+
+# -- review, pause, resume, status, config ---------------------------------------------------------------------
+
+
+def test_review_asks_the_host(world: World) -> None:
+    assert "A review is on its way." in world.give("dev", "/ptopt review")
+    world.give("dev", "/ptopt review --FULL")
+    assert world.host.asked == [("review", False), ("review", True)]
+
+
+def test_a_closed_pull_request_is_not_reviewed(world: World) -> None:
+    world.pull.close()
+    assert "is closed" in world.give("dev", "/ptopt review")
+    assert world.host.asked == []
+
+
+def test_pause_and_resume(world: World) -> None:
+    assert "Paused: this pull request is not reviewed" in world.give("dev", "/ptopt pause")
+    assert world.state().paused
+    world.pull.push({"new.py": CODE})
+    outcome = review_pull(world.client, REPO, world.pull.number, before_write=lambda: None)
+    assert outcome.status == "paused"
+    assert "paused already" in world.give("dev", "/ptopt pause", thread=world.told("PTO101"))
+    assert "Resumed" in world.give("triager", "/ptopt resume")
+    assert not world.state().paused
+    assert "not paused" in world.give("triager", "/ptopt resume")
+    outcome = review_pull(world.client, REPO, world.pull.number, before_write=lambda: None)
+    assert outcome.status == "posted"
+
+
+def test_to_delete_the_answer_is_to_undo_it(world: World) -> None:
+    world.give("dev", "/ptopt pause")
+    world.pull.issue_comments.pop()
+    assert not world.state().paused
+
+
+def test_status(world: World) -> None:
+    head = world.pull.head_sha[:7]
+    assert world.give("dev", "/ptopt status") == (
+        "> dev: `/ptopt status`\n\n"
+        f"- Review: the head `{head}` was reviewed.\n"
+        "- Findings: 2 open, 0 resolved.\n"
+        "- Configuration: the defaults.\n"
+        "- Queue: nothing waits.\n"
+    )
+    world.pull.push({"other.txt": b"x"})
+    world.pull.resolve("dev", world.told("PTO101"))
+    world.give("dev", "/ptopt ignore PTO702\n/ptopt pause")
+    answer = world.give("dev", "/ptopt status")
+    new = world.pull.head_sha[:7]
+    assert f"- Review: the last one that said something was of `{head}`; the head is `{new}`.\n" in answer
+    assert "- Findings: 1 open, 1 resolved.\n" in answer
+    assert "- Paused: `/ptopt resume` ends it.\n" in answer
+    assert "- Ignored here: PTO702.\n" in answer
+
+
+def test_status_of_what_is_not_reviewed() -> None:
+    with StandIn() as github:
+        world = World(github, files={".ptopt.toml": b"[pull-requests]\nskip-authors = ['dev']\n"})
+        answer = world.give("dev", "/ptopt status")
+        assert "- Review: none was posted; the head is " in answer
+        assert "- Configuration: `.ptopt.toml`.\n" in answer
+        assert "- Pushes are not reviewed: its author is listed in `pull-requests.skip-authors`.\n" in answer
+
+
+def test_config_shows_the_base_branch() -> None:
+    with StandIn() as github:
+        toml = (
+            b'budget = 3\nselect = ["full-precision-training"]\n[per-path-ignores]\n"scripts/" = ["sync"]\n'
+        )
+        world = World(github, files={".ptopt.toml": toml})
+        world.pull.push({".ptopt.toml": b"budget = 50\n"})
+        answer = world.give("dev", "/ptopt config")
+        assert "From `.ptopt.toml` of `main`, the base branch." in answer
+        assert "\nbudget = 3\n" in answer
+        assert "\nmin-confidence = 0.6  # default\n" in answer
+        assert '\n[per-path-ignores]\n"scripts/" = ["sync"]\n' in answer
+
+
+def test_config_tells_what_is_wrong() -> None:
+    with StandIn() as github:
+        world = World(github, files={".ptopt.toml": b'budgte = 3\n"@octo/all" = 1\n'})
+        answer = world.give("dev", "/ptopt config")
+        assert "has errors:\n\n- .ptopt.toml: unknown key 'budgte', did you mean 'budget'?" in answer
+        assert "@octo" not in answer
+        assert "The defaults are in force." in answer
+        assert "the defaults, for that of the base branch has errors:\n  - " in world.give(
+            "dev", "/ptopt status"
+        )
+
+
+# -- explain ---------------------------------------------------------------------------------------------------
+
+
+def test_explain_a_rule(world: World) -> None:
+    answer = world.give("dev", "/ptopt explain Item-Every-Step")
+    assert "**PTO101 item-every-step**: A tensor is read back" in answer
+    assert "**What the fix is worth.**" in answer
+    assert answer.index("**When this is wrong.**") < answer.index("<details>") < answer.index("```python")
+    assert "every queued kernel has finished" in answer, "paragraphs stand on one line"
+
+
+@pytest.mark.parametrize("how", ["/ptopt explain", "/ptopt explain here"])
+def test_explain_the_finding_of_the_thread(world: World, how: str) -> None:
+    answer = world.give("dev", how, thread=world.told("PTO101"))
+    head = world.pull.head_sha[:7]
+    assert answer.startswith(f"**In this code:** `train.py:10` at `{head}`. `loss.item()` makes Python wait")
+    assert "- line 8: the training step: `loss.backward()`\n" in answer
+    assert "**PTO101 item-every-step**" in answer
+
+
+@pytest.mark.parametrize("form", ["{url}#discussion_r{id}", "#discussion_r{id}", "r{id}", "{id}"])
+def test_explain_a_comment_by_its_link(world: World, form: str) -> None:
+    link = form.format(url=world.pull.html_url, id=world.told("PTO201")).replace("http:", "https:")
+    assert "**In this code:** `train.py:6`" in world.give("dev", f"/ptopt explain {link}")
+
+
+def test_explain_looks_at_the_head_as_it_is(world: World) -> None:
+    thread = world.told("PTO101")
+    world.pull.push({"train.py": b"\n\n" + CODE})
+    assert "`train.py:12`" in world.give("dev", "/ptopt explain", thread=thread)
+    world.pull.push({"train.py": CODE.replace(b".item()", b".detach()")})
+    assert "no longer finds it in `train.py`" in world.give("dev", "/ptopt explain", thread=thread)
+    world.pull.push({"train.py": None})
+    assert "no longer finds it in `train.py`" in world.give("dev", "/ptopt explain", thread=thread)
+
+
+def test_a_comment_of_somebody_else_is_not_explained(world: World) -> None:
+    comment = world.pull.review_comment("stranger", "train.py", 3, "<!-- ptopt:finding PTO101 abc -->\nhello")
+    assert "none of those that ptopt made" in world.give("dev", f"/ptopt explain {comment}")
+
+
+def test_every_rule_can_be_explained_in_a_comment(world: World) -> None:
+    pages = sorted(
+        (len(world.give("dev", f"/ptopt explain {rule.id}")) for rule in all_rules()[:12]), reverse=True
+    )
+    assert sum(pages[:MOST_COMMANDS]) < LIMIT
+    assert explain is not None
+
+
+# -- ignore, feedback ------------------------------------------------------------------------------------------
+
+
+def test_ignore_a_rule(world: World) -> None:
+    answer = world.give("dev", "/ptopt ignore pto101")
+    assert "PTO101 item-every-step is ignored in this pull request; its threads are resolved." in answer
+    assert '`ignore = ["item-every-step"]` in `.ptopt.toml`' in answer
+    assert "`# ptopt: ignore[PTO101] reason`" in answer
+    assert world.state().ignored == {"PTO101"}
+    assert [thread.resolved for thread in world.pull.threads] == [False, True]
+    assert world.host.asked == [("ignored", (world.told("PTO101"),), "rule", "dev")]
+    world.pull.push({"more.py": CODE})
+    review_pull(world.client, REPO, world.pull.number, before_write=lambda: None)
+    assert [c.body.split()[2] for c in world.pull.review_comments if c.path == "more.py"] == ["PTO201"]
+
+
+def test_ignore_here(world: World) -> None:
+    thread = world.told("PTO201")
+    assert "This finding is ignored" in world.give("triager", "/ptopt ignore HERE", thread=thread)
+    (mark,) = world.state().ignored
+    assert mark in world.pull.comment_of(thread).body
+    assert world.pull.thread_of(thread).resolved
+    assert world.host.asked == [("ignored", (thread,), "here", "triager")]
+
+
+def test_here_is_a_thread_of_ours(world: World) -> None:
+    assert "reply in the thread" in world.give("dev", "/ptopt ignore here")
+    other = world.pull.review_comment("stranger", "train.py", 3, "hello")
+    assert "reply in the thread" in world.give("dev", "/ptopt ignore here", thread=other)
+    assert world.state().ignored == frozenset()
+
+
+def test_feedback(world: World) -> None:
+    thread = world.told("PTO201")
+    assert "Noted as good" in world.give("dev", "/ptopt feedback Good", thread=thread)
+    assert "With a reason" in world.give("dev", "/ptopt feedback bad", thread=thread)
+    assert "With a reason" not in world.give("dev", "/ptopt feedback bad runs  once", thread=thread)
+    assert [asked[1:] for asked in world.host.asked] == [
+        (thread, True, "", "dev"),
+        (thread, False, "", "dev"),
+        (thread, False, "runs once", "dev"),
+    ]
+
+
+def test_feedback_outside_of_a_thread(world: World) -> None:
+    assert "reply in the thread" in world.give("dev", "/ptopt feedback good")
+    assert world.host.asked == []
+
+
+# -- fix -------------------------------------------------------------------------------------------------------
+
+FIXED = CODE.replace(b"torch.zeros(8).to(batch.device)", b"torch.zeros(8, device=batch.device)")
+
+
+def test_fix_commits_what_is_safe(world: World) -> None:
+    before = world.pull.head_sha
+    answer = world.give("writer", "/ptopt fix")
+    commit = world.pull.head_sha
+    assert commit != before
+    assert world.repo.file("train.py", "change") == FIXED
+    assert answer == (
+        "> writer: `/ptopt fix`\n\n"
+        f"Fixed in {commit}:\n\n"
+        "- `train.py:6` PTO201 factory-then-move\n\n"
+        "Not fixed:\n\n"
+        "- `train.py` PTO101 item-every-step: its fix assumes that `total` becomes a tensor: read it with `.item()` "
+        "where it is reported\n"
+    )
+    assert world.pull.log()[-1].splitlines()[0] == "Apply the safe fixes of ptopt"
+
+
+def test_fix_in_a_thread_is_for_that_finding(world: World) -> None:
+    answer = world.give("writer", "/ptopt fix", thread=world.told("PTO101"))
+    assert answer.startswith("Nothing was committed.\n\nNot fixed:\n\n- `train.py` PTO101")
+    assert world.repo.file("train.py", "change") == CODE
+    assert "Fixed in" in world.give("writer", "/ptopt fix", thread=world.told("PTO201"))
+
+
+@pytest.mark.parametrize("how", ["/ptopt ignore PTO201", "resolve"])
+def test_fix_leaves_alone_what_is_settled(world: World, how: str) -> None:
+    if how == "resolve":
+        world.pull.resolve("dev", world.told("PTO201"))
+    else:
+        world.give("dev", how)
+    answer = world.give("writer", "/ptopt fix")
+    assert "Nothing was committed" in answer
+    assert "PTO201" not in answer
+    assert world.repo.file("train.py", "change") == CODE
+
+
+def test_fix_twice(world: World) -> None:
+    world.give("writer", "/ptopt fix")
+    answer = world.give("writer", "/ptopt fix")
+    assert "Nothing was committed" in answer
+    assert "PTO201 factory-then-move: it is no longer found" in answer
+
+
+def test_fix_when_the_branch_moves(world: World) -> None:
+    """Somebody pushes after the pull request was read."""
+
+    def push(request: Request, response: Response) -> None:
+        if request.path.endswith("/files"):
+            world.github.checks.remove(push)
+            world.pull.push({"other.txt": b"x"})
+
+    world.github.checks.append(push)
+    answer = world.give("writer", "/ptopt fix")
+    assert "GitHub refused the commit: the branch moved, or is protected." in answer
+    assert world.repo.file("train.py", "change") == CODE
+
+
+def test_fix_of_a_closed_pull_request(world: World) -> None:
+    world.pull.close()
+    assert "is closed" in world.give("writer", "/ptopt fix")
+
+
+def test_fix_of_a_fork_tells_how() -> None:
+    with StandIn() as github:
+        world = World(github, head="mallory:change")
+        world.review()
+        assert "in another repository, where ptopt cannot write. Use *Commit suggestion*" in world.give(
+            "writer", "/ptopt fix"
+        )
+
+
+def test_fix_without_the_permission_tells_so() -> None:
+    with StandIn() as github:
+        world = World(github)
+        assert world.repo.installation is not None
+        world.repo.installation.permissions["contents"] = "read"
+        world.review()
+        assert "ptopt may not write to this repository (`contents: write`)" in world.give(
+            "writer", "/ptopt fix"
+        )
+
+
+def test_fix_that_is_repeated_after_a_failure(world: World) -> None:
+    """The commit was made and the answer was not: the second run commits nothing again."""
+    from bot.commands import handle
+    from ptopt.github.errors import AmbiguousError
+
+    request = world.request("writer", "/ptopt fix")
+    world.github.faults.add("POST", r"/issues/\d+/comments$", "502")
+    with pytest.raises(AmbiguousError):
+        handle(request, world.client, world.host)
+    commit = world.pull.head_sha
+    handle(request, world.client, world.host)
+    assert world.pull.head_sha == commit
+    assert len(world.answers()) == 1
+
+
+def test_nothing_to_fix() -> None:
+    with StandIn() as github:
+        world = World(github)
+        assert "no open finding here" in world.give("writer", "/ptopt fix")

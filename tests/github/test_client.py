@@ -1,0 +1,619 @@
+"""The client against the stand-in, which checks each request and answer against GitHub's own description."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ptopt.github import transport
+from ptopt.github.auth import AppAuth, for_installation, for_token
+from ptopt.github.client import MAX_FILE, GitHubClient
+from ptopt.github.errors import (
+    AmbiguousError,
+    ForbiddenError,
+    GitHubError,
+    NotFoundError,
+    RateLimitedError,
+    RejectedError,
+    TooLargeError,
+    UnavailableError,
+)
+from ptopt.github.values import Annotation, CheckRun, CommentDraft, ReviewDraft
+from tests.github.scripted import Got, Say, Scripted
+from tests.standin import Pull, StandIn
+
+REPO = "octo/models"
+OLD = b"".join(b"line %d\n" % number for number in range(1, 41))
+NEW = OLD.replace(b"line 7\n", b"line seven\n").replace(b"line 30\n", b"line thirty\n")
+
+
+@pytest.fixture
+def github() -> Iterator[StandIn]:
+    with StandIn() as standin:
+        yield standin
+
+
+@pytest.fixture
+def pull(github: StandIn) -> Pull:
+    repo = github.repository(REPO, {"train.py": OLD, "tools/run.sh": b"echo\n", "folder/deep/x.py": b"1\n"})
+    return repo.pull(files={"train.py": NEW}, title="Faster", author="dev", labels=["speed"])
+
+
+@pytest.fixture
+def client(github: StandIn, pull: Pull) -> GitHubClient:
+    auth = AppAuth(github.url, github.app.id, github.app.private_key, seconds_between_writes=0)
+    assert pull.repo.installation
+    return for_installation(auth, pull.repo.installation.id)
+
+
+def draft(pull: Pull, *comments: CommentDraft, body: str = "Words") -> ReviewDraft:
+    return ReviewDraft(pull.head_sha, body, comments)
+
+
+def writes(github: StandIn) -> list[str]:
+    return [
+        request.path
+        for request in github.requests
+        if request.method != "GET" and not request.path.endswith("/access_tokens")
+    ]
+
+
+# Reading
+
+
+def test_a_pull_request(client: GitHubClient, pull: Pull) -> None:
+    found = client.pull(REPO, pull.number)
+    assert (found.repo, found.repo_id, found.number) == (REPO, pull.repo.id, 1)
+    assert (found.title, found.author.login, found.author.is_bot) == ("Faster", "dev", False)
+    assert (found.open, found.merged, found.draft, found.labels) == (True, False, False, ("speed",))
+    assert (found.head_sha, found.head_ref, found.head_repo) == (pull.head_sha, "change", REPO)
+    assert (found.base_sha, found.base_ref) == (pull.base_sha, "main")
+    assert (found.changed_files, found.changed_lines) == (1, 4)
+    pull.close(merged=True)
+    found = client.pull(REPO, pull.number)
+    assert (found.open, found.merged) == (False, True)
+
+
+def test_a_pull_request_whose_fork_is_gone(client: GitHubClient, pull: Pull) -> None:
+    fork = pull.repo.pull("mallory:fix", files={"train.py": NEW}, author="mallory")
+    assert client.pull(REPO, fork.number).head_repo == "mallory/models"
+    fork.head_repo = None
+    assert client.pull(REPO, fork.number).head_repo is None
+
+
+def test_files(client: GitHubClient, pull: Pull) -> None:
+    pull.push({"tools/run.sh": None, "new.py": b"x\n", "image.png": b"\x00\x01"})
+    files = {file.path: file for file in client.pull_files(REPO, pull.number)}
+    assert {path: file.status for path, file in files.items()} == {
+        "image.png": "added", "new.py": "added", "tools/run.sh": "removed", "train.py": "modified",
+    }  # fmt: skip
+    assert files["image.png"].patch is None
+    assert files["new.py"].patch == "@@ -0,0 +1 @@\n+x"
+    assert client.blob(REPO, str(files["train.py"].blob_sha), 10_000) == NEW
+
+
+def test_files_of_all_pages(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    pull.push({f"many/{number:03}.py": b"x\n" for number in range(250)})
+    files = client.pull_files(REPO, pull.number)
+    assert len({file.path for file in files}) == 251
+    asked = [request.query for request in github.requests if request.path.endswith("/files")]
+    assert [query.get("per_page") for query in asked] == ["100"] * 3
+
+
+def test_what_did_not_change_is_not_sent_again(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    first = client.pull_files(REPO, pull.number)
+    assert client.pull_files(REPO, pull.number) == first
+    pull.push({"other.py": b"x\n"})
+    assert len(client.pull_files(REPO, pull.number)) == 2
+    assert [request.status for request in github.requests if request.path.endswith("/files")] == [
+        200,
+        304,
+        200,
+    ]
+
+
+def test_the_merge_base(client: GitHubClient, pull: Pull) -> None:
+    fork_point = pull.base_sha
+    main = pull.repo.commit("main", {"else.py": b"x\n"})
+    assert client.merge_base(REPO, main, pull.head_sha) == fork_point
+
+
+def test_blobs_up_to_a_limit(client: GitHubClient, pull: Pull) -> None:
+    content = bytes(range(256)) * 1000
+    pull.push({"data.bin": content})
+    sha = pull.repo.git.files(pull.head_sha)["data.bin"][1]
+    assert client.blob(REPO, sha, len(content)) == content
+    with pytest.raises(TooLargeError):
+        client.blob(REPO, sha, len(content) - 1)
+    with pytest.raises(TooLargeError):
+        client.blob(REPO, sha, 100)
+    pull.github.limits.blob = 1000
+    with pytest.raises(TooLargeError):
+        client.blob(REPO, pull.repo.git.files(pull.head_sha)["data.bin"][1], 500_000)
+    with pytest.raises(NotFoundError):
+        client.blob(REPO, "0" * 40, 100)
+
+
+def test_a_file_at_a_ref(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    assert client.file(REPO, "train.py", pull.base_sha) == OLD
+    assert client.file(REPO, "train.py", pull.head_sha) == NEW
+    assert client.file(REPO, "folder/deep/x.py", "main") == b"1\n"
+    assert client.file(REPO, "folder", "main") is None
+    assert client.file(REPO, "missing.py", "main") is None
+    assert client.file(REPO, "train.py", "no-such-branch") is None
+    assert client.file("octo/none", "train.py", "main") is None
+    odd = "a b/ü#?%2e;x.py"
+    pull.push({odd: b"odd\n", "empty": b""})
+    assert client.file(REPO, odd, pull.head_sha) == b"odd\n"
+    assert client.file(REPO, "empty", pull.head_sha) == b""
+
+
+def test_a_file_that_the_contents_api_leaves_out(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    github.limits.contents = 10
+    assert client.file(REPO, "train.py", pull.head_sha) == NEW
+    pull.push({"huge": b"x" * (MAX_FILE + 1)})
+    with pytest.raises(TooLargeError):
+        client.file(REPO, "huge", pull.head_sha)
+
+
+def test_a_rename_is_followed_for_reads_only(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    pull.repo.rename("octo/networks")
+    assert client.pull(REPO, pull.number).repo == "octo/networks"
+    with pytest.raises(RejectedError, match="moved"):
+        client.create_issue_comment(REPO, pull.number, "hello")
+    assert pull.issue_comments == []
+    assert len(writes(github)) == 1
+
+
+@pytest.mark.parametrize(
+    ("login", "role"),
+    [
+        ("octo", "admin"), ("keeper", "maintain"), ("writer", "write"), ("sorter", "triage"), ("dev", "read"),
+        ("nobody-at-all", "none"), ("helper[bot]", "read"),
+    ],
+)  # fmt: skip
+def test_permissions(client: GitHubClient, pull: Pull, login: str, role: str) -> None:
+    pull.repo.permission("keeper", "maintain")
+    pull.repo.permission("writer", "write")
+    pull.repo.permission("sorter", "triage")
+    pull.github.account("helper[bot]")
+    assert client.permission(REPO, login) == role
+
+
+@pytest.mark.parametrize(
+    ("answer", "role"),
+    [
+        ({"permission": "write", "role_name": "release-managers"}, "write"),
+        ({"permission": "read"}, "read"),
+        ({"permission": "anything", "role_name": None}, "none"),
+    ],
+)
+def test_a_custom_role_counts_as_what_it_is_built_upon(answer: dict[str, Any], role: str) -> None:
+    with Scripted(lambda _got: Say(200, answer)) as server:
+        assert for_token("t", server.url).permission(REPO, "dev") == role
+
+
+# Posting
+
+
+def test_a_review(client: GitHubClient, pull: Pull) -> None:
+    one = CommentDraft("train.py", 7, None, "one line")
+    more = CommentDraft("train.py", 30, 29, "```suggestion\r\n\tline\r\n```")
+    same = CommentDraft("train.py", 31, 31, "start is line")
+    posted = client.create_review(REPO, pull.number, draft(pull, one, more, same))
+    assert (posted.author.login, posted.author.is_bot) == ("ptopt[bot]", True)
+    assert (posted.body, posted.commit_id) == ("Words", pull.head_sha)
+    assert posted.submitted_at is not None and posted.submitted_at.tzinfo is not None
+    assert [review.id for review in pull.reviews] == [posted.id]
+    assert client.reviews(REPO, pull.number) == [posted]
+    comments = client.review_comments(REPO, pull.number)
+    assert [(c.path, c.line, c.body) for c in comments] == [
+        ("train.py", 7, "one line"),
+        ("train.py", 30, "```suggestion\r\n\tline\r\n```"),
+        ("train.py", 31, "start is line"),
+    ]
+    assert {c.review_id for c in comments} == {posted.id}
+    assert {c.original_commit_id for c in comments} == {pull.head_sha}
+    assert {(c.in_reply_to, c.reactions, c.author.login) for c in comments} == {(None, 0, "ptopt[bot]")}
+    client.edit_review(REPO, pull.number, posted.id, "Other words")
+    assert pull.reviews[0].body == "Other words"
+
+
+def test_an_outdated_comment_has_no_line(client: GitHubClient, pull: Pull) -> None:
+    client.create_review(REPO, pull.number, draft(pull, CommentDraft("train.py", 7, None, "x")))
+    pull.push({"train.py": NEW.replace(b"line seven\n", b"line 7 again\n")})
+    comment = client.review_comments(REPO, pull.number)[0]
+    assert (comment.line, comment.original_line) == (None, 7)
+
+
+def test_what_github_refuses_is_told(client: GitHubClient, pull: Pull) -> None:
+    off = CommentDraft("train.py", 18, None, "not in the diff")
+    with pytest.raises(RejectedError) as caught:
+        client.create_review(REPO, pull.number, draft(pull, off))
+    assert caught.value.status == 422
+    assert caught.value.errors
+    assert pull.reviews == []
+
+
+def test_conversation(client: GitHubClient, pull: Pull) -> None:
+    theirs = pull.comment("dev", "please /ptopt help")
+    ours = client.create_issue_comment(REPO, pull.number, "answer")
+    found = client.issue_comments(REPO, pull.number)
+    assert [(c.id, c.author.login, c.body) for c in found] == [
+        (theirs, "dev", "please /ptopt help"),
+        (ours.id, "ptopt[bot]", "answer"),
+    ]
+    client.edit_issue_comment(REPO, ours.id, "better")
+    assert client.issue_comments(REPO, pull.number)[1].body == "better"
+    client.delete_issue_comment(REPO, ours.id)
+    assert [c.id for c in client.issue_comments(REPO, pull.number)] == [theirs]
+    with pytest.raises(NotFoundError):
+        client.delete_issue_comment(REPO, ours.id)
+
+
+def test_comments_of_many_pages_are_oldest_first(client: GitHubClient, pull: Pull) -> None:
+    ids = [pull.comment("dev", str(number)) for number in range(205)]
+    assert [comment.id for comment in client.issue_comments(REPO, pull.number)] == ids
+
+
+def test_threads(client: GitHubClient, pull: Pull) -> None:
+    lines = (7, 29, 30, 31)
+    review = draft(pull, *(CommentDraft("train.py", line, None, str(line)) for line in lines))
+    client.create_review(REPO, pull.number, review)
+    ids = [comment.id for comment in client.review_comments(REPO, pull.number)]
+    reply = pull.reply("dev", ids[1], "no")
+    ours = client.reply(REPO, pull.number, ids[2], "more")
+    assert (ours.in_reply_to, ours.body) == (ids[2], "more")
+    pull.resolve("dev", ids[3])
+    found = client.threads(REPO, pull.number)
+    assert [[comment_id for comment_id, _ in thread.comments] for thread in found] == [
+        [ids[0]], [ids[1], reply], [ids[2], ours.id], [ids[3]],
+    ]  # fmt: skip
+    us = client.review_comments(REPO, pull.number)[0].author
+    assert found[0].comments[0][1] == us  # GraphQL and REST call a bot by different names
+    assert found[1].comments[1][1].login == "dev"
+    assert [thread.resolved for thread in found] == [False, False, False, True]
+    assert found[3].resolved_by == "dev"
+    client.resolve_thread(found[0].id)
+    client.resolve_thread(found[0].id)
+    assert pull.thread_of(ids[0]).resolved
+    with pytest.raises(NotFoundError):
+        client.resolve_thread("PRRT_nothing")
+    with pytest.raises(NotFoundError):
+        client.threads(REPO, 99)
+
+
+def test_threads_of_many_pages(client: GitHubClient, pull: Pull) -> None:
+    drafts = (CommentDraft("train.py", 7, None, str(number)) for number in range(120))
+    client.create_review(REPO, pull.number, draft(pull, *drafts))
+    ids = [comment.id for comment in client.review_comments(REPO, pull.number)]
+    assert [thread.comments[0][0] for thread in client.threads(REPO, pull.number)] == ids
+
+
+@pytest.mark.parametrize("where", ["issue", "review"])
+def test_reactions(client: GitHubClient, pull: Pull, where: str) -> None:
+    comment = pull.comment("dev", "x") if where == "issue" else pull.review_comment("dev", "train.py", 7, "x")
+    pull.react("mallory", comment, "-1")
+    client.react(REPO, where, comment, "eyes")
+    client.react(REPO, where, comment, "eyes")
+    found = client.reactions(REPO, where, comment)
+    assert [(r.actor.login, r.content) for r in found] == [("mallory", "-1"), ("ptopt[bot]", "eyes")]
+    if where == "review":
+        assert client.review_comments(REPO, pull.number)[0].reactions == 2
+
+
+def test_a_check_run_with_many_annotations(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    notes = tuple(Annotation("train.py", 7, 8, "warning", f"note {n}", "why") for n in range(120))
+    run = CheckRun(pull.head_sha, "neutral", "120 findings", "Summary", notes, "ours-1")
+    run_id = client.create_check_run(REPO, run)
+    posted = pull.check_runs[0]
+    assert (posted.id, posted.conclusion, posted.status) == (run_id, "neutral", "completed")
+    assert [note["title"] for note in posted.annotations] == [note.title for note in notes]
+    assert [path.rpartition("/")[2] for path in writes(github)] == ["check-runs", str(run_id), str(run_id)]
+    actions = for_token(github.token(REPO), github.url, seconds_between_writes=0)
+    other = actions.create_check_run(REPO, CheckRun(pull.head_sha, "success", "t", "s", (), "theirs"))
+    assert client.check_runs(REPO, pull.head_sha, "ptopt") == [(run_id, "ours-1")]
+    assert actions.check_runs(REPO, pull.head_sha, "ptopt") == [(other, "theirs")]
+    assert client.check_runs(REPO, pull.head_sha, "other") == []
+
+
+def test_sarif(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    log = {"version": "2.1.0", "runs": []}
+    client.upload_sarif(REPO, pull.head_sha, f"refs/pull/{pull.number}/head", json.dumps(log).encode())
+    assert [sarif.data for sarif in pull.repo.sarifs] == [log]
+    sent = github.requests[-1].json["sarif"]
+    assert json.loads(gzip.decompress(base64.b64decode(sent))) == log
+
+
+# Commits
+
+
+def test_files_are_committed_to_the_branch(client: GitHubClient, pull: Pull) -> None:
+    git, before = pull.repo.git, pull.head_sha
+    run = git.add_blob(b"#!/bin/sh\n")
+    tree = git.add_tree(before, [("100755", "tools/run.sh", run)])
+    start = git.add_commit(tree, [before], "executable", pull.repo.person("dev"), pull.repo.person("dev"))
+    git.set_ref("refs/heads/change", start)
+    content = {"train.py": b"\xff\x00new\r\n", "tools/run.sh": b"#!/bin/bash\n", "new/place.py": b"x\n"}
+    sha = client.commit_files(REPO, "change", start, content, "Faster, by ptopt")
+    assert git.refs["refs/heads/change"] == sha
+    assert git.log(start, sha) == [sha]
+    files = git.files(sha)
+    assert {path: git.blob(files[path][1]) for path in content} == content
+    modes = {path: files[path][0] for path in content}
+    assert modes == {"train.py": "100644", "tools/run.sh": "100755", "new/place.py": "100644"}
+    assert files["folder/deep/x.py"] == git.files(start)["folder/deep/x.py"]
+
+
+def test_a_branch_that_moved_before(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    seen = pull.head_sha
+    pull.push({"train.py": OLD})
+    with pytest.raises(RejectedError, match="no longer"):
+        client.commit_files(REPO, "change", seen, {"train.py": b"x"}, "m")
+    assert writes(github) == []
+
+
+def test_a_branch_that_moves_meanwhile(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+    seen = pull.head_sha
+    moved = []
+
+    def push(request: Any, _response: Any) -> None:
+        if request.method == "POST" and request.path.endswith("/git/commits"):
+            moved.append(pull.push({"train.py": OLD}))
+
+    github.checks.append(push)
+    with pytest.raises(RejectedError, match="fast forward"):
+        client.commit_files(REPO, "change", seen, {"train.py": b"x"}, "m")
+    assert pull.repo.git.refs["refs/heads/change"] == moved[0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "done"), [("502-after", True), ("drop-after", True), ("502", False), ("drop", False)]
+)
+def test_an_ambiguous_move_of_the_branch_is_looked_at(
+    client: GitHubClient, pull: Pull, github: StandIn, fault: str, done: bool
+) -> None:
+    seen = pull.head_sha
+    github.faults.add("PATCH", r"/git/refs/", fault)
+    if done:
+        sha = client.commit_files(REPO, "change", seen, {"train.py": b"x"}, "m")
+        assert pull.head_sha == sha != seen
+    else:
+        with pytest.raises(AmbiguousError):
+            client.commit_files(REPO, "change", seen, {"train.py": b"x"}, "m")
+        assert pull.head_sha == seen
+    assert sum(request.method == "PATCH" for request in github.requests) == 1
+
+
+@pytest.mark.parametrize("place", ["blobs", "trees", "commits"])
+def test_objects_that_nothing_points_to_leave_nothing_ambiguous(
+    client: GitHubClient, pull: Pull, github: StandIn, place: str
+) -> None:
+    seen = pull.head_sha
+    github.faults.add("POST", rf"/git/{place}$", "502-after")
+    with pytest.raises(UnavailableError):
+        client.commit_files(REPO, "change", seen, {"train.py": b"x"}, "m")
+    assert pull.head_sha == seen
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a//b", "folder", "train.py/x", "link", ".", ""])
+def test_only_regular_files_are_committed(
+    client: GitHubClient, pull: Pull, github: StandIn, path: str
+) -> None:
+    git, before = pull.repo.git, pull.head_sha
+    tree = git.add_tree(before, [("120000", "link", git.add_blob(b"/etc/passwd"))])
+    start = git.add_commit(tree, [before], "link", pull.repo.person("dev"), pull.repo.person("dev"))
+    git.set_ref("refs/heads/change", start)
+    with pytest.raises((RejectedError, ValueError)):
+        client.commit_files(REPO, "change", start, {path: b"x"}, "m")
+    assert writes(github) == []
+
+
+def test_a_branch_that_the_app_may_not_write_to(pull: Pull, github: StandIn) -> None:
+    client = for_token(github.token(REPO), github.url, seconds_between_writes=0)
+    with pytest.raises(ForbiddenError):
+        client.commit_files(REPO, "change", pull.head_sha, {"train.py": b"x"}, "m")
+
+
+# Faults
+
+WRITES = {
+    "create_review": lambda c, p: c.create_review(REPO, p.number, draft(p)),
+    "create_issue_comment": lambda c, p: c.create_issue_comment(REPO, p.number, "x"),
+    "create_check_run": lambda c, p: c.create_check_run(
+        REPO, CheckRun(p.head_sha, "success", "t", "s", (), "e")
+    ),
+    "react": lambda c, p: c.react(REPO, "issue", p.issue_comments[0].id, "eyes"),
+    "edit_issue_comment": lambda c, p: c.edit_issue_comment(REPO, p.issue_comments[0].id, "y"),
+    "delete_issue_comment": lambda c, p: c.delete_issue_comment(REPO, p.issue_comments[0].id),
+    "resolve_thread": lambda c, p: c.resolve_thread(p.threads[0].id),
+    "reply": lambda c, p: c.reply(REPO, p.number, p.review_comments[0].id, "x"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("500", AmbiguousError), ("502", AmbiguousError), ("503", AmbiguousError), ("502-after", AmbiguousError),
+        ("drop", AmbiguousError), ("drop-after", AmbiguousError), ("primary-limit", RateLimitedError),
+        ("secondary-limit", RateLimitedError), ("secondary-limit-429", RateLimitedError),
+        ("abuse", RateLimitedError),
+    ],
+)  # fmt: skip
+def test_each_write_is_sent_once(
+    client: GitHubClient, pull: Pull, github: StandIn, write: str, fault: str, error: type[GitHubError]
+) -> None:
+    pull.comment("ptopt[bot]", "x")
+    pull.review_comment("dev", "train.py", 7, "x")
+    client.token()
+    for method in ("POST", "PATCH", "DELETE"):
+        github.faults.add(method, "", fault, times=-1)
+    with pytest.raises(error) as caught:
+        WRITES[write](client, pull)
+    assert type(caught.value) is error
+    assert len(writes(github)) == 1
+    if isinstance(caught.value, RateLimitedError):
+        assert 55 <= caught.value.retry_after <= 65
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [("502", UnavailableError), ("drop", UnavailableError), ("secondary-limit", RateLimitedError)],
+)
+def test_a_graphql_query_is_a_read(
+    client: GitHubClient, pull: Pull, github: StandIn, fault: str, error: type[GitHubError]
+) -> None:
+    client.token()
+    github.faults.add("POST", "/graphql", fault, times=-1)
+    with pytest.raises(error):
+        client.threads(REPO, pull.number)
+    github.faults.clear()
+    github.faults.add("POST", "/graphql", "502", times=2)
+    assert client.threads(REPO, pull.number) == []
+
+
+def graphql(answer: Any) -> Say:
+    return Say(200, answer, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"})
+
+
+@pytest.mark.parametrize(
+    ("errors", "query", "mutation"),
+    [
+        (
+            [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}],
+            RateLimitedError,
+            RateLimitedError,
+        ),
+        ([{"message": "You have exceeded a secondary rate limit."}], RateLimitedError, RateLimitedError),
+        ([{"type": "NOT_FOUND", "message": "Could not resolve"}], NotFoundError, NotFoundError),
+        ([{"type": "FORBIDDEN", "message": "Resource not accessible"}], ForbiddenError, ForbiddenError),
+        ([{"message": "Something went wrong while executing your query."}], UnavailableError, AmbiguousError),
+        ([{"message": "Field 'x' doesn't exist"}], RejectedError, RejectedError),
+        ("nonsense", RejectedError, RejectedError),
+    ],
+)
+def test_errors_of_graphql_come_with_200(
+    errors: Any, query: type[GitHubError], mutation: type[GitHubError]
+) -> None:
+    with Scripted(lambda _got: graphql({"data": None, "errors": errors})) as server:
+        client = for_token("t", server.url, seconds_between_writes=0)
+        for error, call in (
+            (query, lambda: client.threads(REPO, 1)),
+            (mutation, lambda: client.resolve_thread("T")),
+        ):
+            server.got.clear()
+            with pytest.raises(error) as caught:
+                call()
+            assert type(caught.value) is error
+            assert len(server.got) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"", b"null", b"[]", b"not JSON", {}, {"data": None}, {"data": {"repository": None}}, {"data": []},
+        {"data": {"repository": {"pullRequest": {"reviewThreads": {"nodes": [{"id": 1}], "pageInfo": {}}}}}},
+    ],
+)  # fmt: skip
+def test_nonsense_of_graphql(answer: Any) -> None:
+    with Scripted(lambda _got: graphql(answer)) as server, pytest.raises(UnavailableError):
+        for_token("t", server.url).threads(REPO, 1)
+
+
+# Answers that lack what GitHub may leave out
+
+
+def test_ghosts_nulls_and_keys_to_come() -> None:
+    answers: dict[str, Any] = {
+        "/reviews": [{"id": 1, "user": None, "body": None, "commit_id": None, "new": 1}],
+        "/pulls/1/comments": [
+            {"id": 2, "user": None, "path": "a", "created_at": "2024-05-06T07:08:09Z", "new": {}}
+        ],
+        "/issues/1/comments": [{"id": 3, "user": None, "created_at": "2024-05-06T07:08:09+02:00"}],
+        "/files": [{"filename": "a", "status": "unheard-of", "sha": None, "additions": 0, "deletions": 0}],
+    }
+
+    def answer(got: Got) -> Say:
+        return Say(200, next(data for end, data in answers.items() if end in got.target))
+
+    with Scripted(answer) as server:
+        client = for_token("t", server.url)
+        review = client.reviews(REPO, 1)[0]
+        assert (review.author.login, review.author.id) == ("ghost", 0)
+        assert (review.body, review.commit_id, review.submitted_at) == ("", "", None)
+        comment = client.review_comments(REPO, 1)[0]
+        assert (comment.line, comment.review_id, comment.in_reply_to, comment.reactions) == (
+            None,
+            None,
+            None,
+            0,
+        )
+        assert client.issue_comments(REPO, 1)[0].created_at.isoformat() == "2024-05-06T07:08:09+02:00"
+        file = client.pull_files(REPO, 1)[0]
+        assert (file.patch, file.blob_sha, file.previous_path) == (None, None, None)
+
+
+@pytest.mark.parametrize("data", [None, {}, [], [[]], [None], [{"id": "x"}], "text", 3, {"message": "fine"}])
+def test_answers_of_another_shape(data: Any) -> None:
+    with Scripted(lambda _got: Say(200, data)) as server:
+        client = for_token("t", server.url, seconds_between_writes=0)
+        with pytest.raises(UnavailableError):
+            client.pull(REPO, 1)
+        with pytest.raises(UnavailableError):
+            client.blob(REPO, "0" * 40, 10)
+        if data != []:
+            with pytest.raises(UnavailableError):
+                client.reviews(REPO, 1)
+        with pytest.raises(AmbiguousError):
+            client.create_issue_comment(REPO, 1, "x")
+
+
+@pytest.mark.parametrize(
+    "repo", ["octo", "octo/../user", "octo/a?b", "//evil.example/x", "octo/models/../../user"]
+)
+def test_nothing_is_sent_for_what_is_no_repository(client: GitHubClient, github: StandIn, repo: str) -> None:
+    for call in (
+        lambda: client.pull(repo, 1),
+        lambda: client.create_issue_comment(repo, 1, "x"),
+        lambda: client.threads(repo, 1),
+        lambda: client.clone_url(repo),
+        lambda: client.permission(repo, "dev"),
+    ):
+        with pytest.raises(ValueError, match="full name"):
+            call()
+    assert github.requests == []
+
+
+def test_nothing_is_sent_for_other_parts_that_can_be_none(client: GitHubClient, github: StandIn) -> None:
+    for call in (
+        lambda: client.permission(REPO, "../../user"),
+        lambda: client.blob(REPO, "../../../user", 10),
+        lambda: client.merge_base(REPO, "main", "a" * 40),
+        lambda: client.file(REPO, "../../user", "main"),
+        lambda: client.commit_files(REPO, "../main", "a" * 40, {}, "m"),
+        lambda: client.pull(REPO, "1/../../../user"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match="not a|invalid literal"):
+            call()
+    assert github.requests == []
+
+
+def test_where_to_clone_from(client: GitHubClient, github: StandIn) -> None:
+    assert client.clone_url(REPO) == f"{github.html}/{REPO}.git"
+    assert for_token("t").clone_url(REPO) == "https://github.com/octo/models.git"
+    assert for_token("t", "https://git.corp/api/v3").clone_url(REPO) == "https://git.corp/octo/models.git"
+    assert client.token() not in client.clone_url(REPO)
+
+
+def test_comments_without_end(monkeypatch: pytest.MonkeyPatch, client: GitHubClient, pull: Pull) -> None:
+    monkeypatch.setattr(transport, "MAX_PAGES", 1)
+    for number in range(101):
+        pull.comment("dev", str(number))
+    with pytest.raises(TooLargeError):
+        client.issue_comments(REPO, pull.number)

@@ -1,0 +1,272 @@
+"""A review from end to end: what is looked at, what is written, and when nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ptopt.github import markers
+from ptopt.github.auth import AppAuth, for_installation, for_token
+from ptopt.github.client import GitHubClient
+from ptopt.github.errors import SupersededError
+from ptopt.github.pipeline import Look, Outcome, look, review_pull, write
+from ptopt.rules import find_rule
+from tests.standin import Request, Response, StandIn
+from tests.standin.pulls import Pull
+from tests.standin.repos import Repo
+
+SLOW = b"""\
+import torch
+
+
+def train(model, loader, optimizer, device):
+    total = 0.0
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+"""
+FAST = SLOW.replace(b"        total += loss.item()\n", b"        total += loss.detach()\n")
+CLEAN = b"import torch\n\nprint(torch.__version__)\n"
+
+
+@pytest.fixture
+def github() -> Iterator[StandIn]:
+    with StandIn() as standin:
+        yield standin
+
+
+@pytest.fixture
+def repo(github: StandIn) -> Repo:
+    return github.repository("octo/models", {"train.py": FAST, "README.md": b"# Models\n"})
+
+
+@pytest.fixture
+def client(github: StandIn, repo: Repo) -> GitHubClient:
+    auth = AppAuth(github.url, github.app.id, github.app.private_key, seconds_between_writes=0)
+    assert repo.installation is not None
+    return for_installation(auth, repo.installation.id)
+
+
+def nothing() -> None:
+    """A lease that holds."""
+
+
+def review(client: GitHubClient, pull: Pull, **more: object) -> Outcome:
+    return review_pull(client, pull.repo.full_name, pull.number, before_write=nothing, **more)  # type: ignore[arg-type]
+
+
+def writes(github: StandIn) -> list[str]:
+    """What was written about pull requests: no tokens, no GraphQL."""
+    return [
+        f"{request.method} {request.path}"
+        for request in github.requests
+        if request.method not in ("GET", "HEAD") and "/repos/" in request.path
+    ]
+
+
+def test_a_finding_is_posted_once(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull("mallory:slow", author="mallory", files={"train.py": SLOW})
+    outcome = review(client, pull, head_sha=pull.head_sha)
+    assert outcome.status == "posted" and outcome.reason == ""
+    (comment,) = pull.review_comments
+    assert (comment.path, comment.line) == ("train.py", 12)
+    assert outcome.posted is not None and not outcome.posted.already
+    assert outcome.review is not None
+    assert [finding.name for finding in outcome.review.findings] == ["item-every-step"]
+    again = review(client, pull)
+    assert again.posted is not None and again.posted.already
+    assert len(pull.review_comments) == len(pull.reviews) == 1
+
+
+def test_a_typical_review_is_few_requests(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+    repo.commit("main", {"requirements.txt": b"torch==2.6.0\n", "pyproject.toml": b"[project]\nname = 'm'\n"})
+    pull = repo.pull(files={"train.py": SLOW, "more.py": CLEAN, "README.md": b"# Faster\n"})
+    client.identity()
+    client.token()
+    before = len(github.requests)
+    seen = look(client, repo.full_name, pull.number)
+    assert isinstance(seen, Look)
+    assert [r.method for r in github.requests[before:]] == ["GET"] * 12
+    assert write(client, seen, before_write=nothing).status == "posted"
+    assert len(github.requests) - before <= 20
+
+
+def test_no_finding_no_word(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull(files={"clean.py": CLEAN})
+    outcome = review(client, pull)
+    assert (outcome.status, writes(github)) == ("silent", [])
+    assert outcome.change is not None and outcome.change.files
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "reason"),
+    [
+        (b"enabled = false", {}, "switched off"),
+        (b"max-files = 1", {}, "changes 2 files"),
+        (b"max-lines = 3", {}, "more than the 3"),
+        (b"", {"draft": True}, "a draft"),
+        (b"skip-labels = ['wip']", {"labels": ["wip"]}, "has a label"),
+        (b"skip-authors = ['dev']", {}, "its author"),
+        (b"", {"author": "renovate[bot]"}, "a bot"),
+    ],
+)
+def test_what_the_base_branch_leaves_out(
+    github: StandIn,
+    repo: Repo,
+    client: GitHubClient,
+    settings: bytes,
+    options: dict[str, object],
+    reason: str,
+) -> None:
+    repo.commit("main", {".ptopt.toml": b"[pull-requests]\n" + settings})
+    mine = {".ptopt.toml": b"[pull-requests]\ndrafts = true\nbots = true\n"}
+    pull = repo.pull(files={"train.py": SLOW, **mine}, **options)  # type: ignore[arg-type]
+    outcome = review(client, pull)
+    assert (outcome.status, writes(github)) == ("skipped", [])
+    assert reason in outcome.reason
+
+
+def test_a_closed_pull_request(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull(files={"train.py": SLOW})
+    seen = look(client, repo.full_name, pull.number)
+    pull.close()
+    assert isinstance(seen, Look)
+    assert write(client, seen, before_write=nothing).status == "superseded"
+    assert review(client, pull).status == "skipped"
+    assert writes(github) == []
+
+
+def test_another_head(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull(files={"train.py": SLOW})
+    old = pull.head_sha
+    pull.push({"more.py": CLEAN})
+    outcome = review(client, pull, head_sha=old)
+    assert (outcome.status, outcome.reason) == ("superseded", f"the head is {pull.head_sha} by now")
+    assert len(github.requests) <= 3
+
+
+@pytest.mark.parametrize("moment", ["/files", "/git/blobs/", "/git/trees/", "/reviews"])
+def test_a_push_while_it_is_reviewed(github: StandIn, repo: Repo, client: GitHubClient, moment: str) -> None:
+    pull = repo.pull(files={"train.py": SLOW})
+    pushes = [{"train.py": b"# pushed\n" + SLOW}]
+
+    def push(request: Request, response: Response) -> None:
+        if moment in request.path and pushes:
+            pull.push(pushes.pop())
+
+    github.checks.append(push)
+    outcome = review(client, pull)
+    assert (outcome.status, writes(github)) == ("superseded", [])
+    assert review(client, pull).status == "posted"
+
+
+def test_a_lost_lease_stops_before_the_write(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+    def lost() -> None:
+        raise SupersededError("the lease is lost")
+
+    pull = repo.pull(files={"train.py": SLOW})
+    outcome = review_pull(client, repo.full_name, pull.number, before_write=lost)
+    assert (outcome.status, outcome.reason) == ("superseded", "the lease is lost")
+    assert writes(github) == []
+
+
+def answer(pull: Pull, *effects: str, login: str) -> None:
+    pull.comment(login, f"{markers.answer(1, 'x', *effects)}\nDone.")
+
+
+def test_paused_by_a_command_of_ours(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, draft=False)
+    answer(pull, "pause", login=github.app.login)
+    assert review(client, pull).status == "paused"
+    assert review(client, pull, asked=True).status == "posted"
+
+
+def test_ignored_by_a_command_of_ours_and_of_nobody_else(
+    github: StandIn, repo: Repo, client: GitHubClient
+) -> None:
+    rule = find_rule("item-every-step")
+    assert rule is not None
+    stranger, ours = (
+        repo.pull(head, files={"train.py": SLOW}) for head in ("stranger", "ours")
+    )  # fmt: skip
+    answer(stranger, f"ignore={rule.id}", login="mallory")
+    answer(ours, f"ignore={rule.id}", login=github.app.login)
+    assert review(client, ours).status == "silent"
+    assert review(client, stranger).status == "posted"
+    (comment,) = stranger.review_comments
+    mark = markers.first(comment.body, "finding")
+    assert mark is not None
+    muted = repo.pull("muted", files={"train.py": SLOW})
+    assert review(client, muted, muted={mark.words[1]}).status == "silent"
+
+
+def test_a_draft_that_a_person_asks_for_with_all_that_is_in_its_files(
+    repo: Repo, client: GitHubClient
+) -> None:
+    repo.commit("main", {"train.py": SLOW})
+    pull = repo.pull(files={"train.py": SLOW + b"\n\nDONE = True\n"}, draft=True)
+    assert review(client, pull).status == "skipped"
+    outcome = review(client, pull, asked=True, full=True)
+    assert outcome.status == "silent"
+    assert [finding.name for finding in outcome.elsewhere] == ["item-every-step"]
+
+
+# --- settings that cannot be used
+
+
+def settings_comments(pull: Pull) -> list[str]:
+    return [c.body for c in pull.issue_comments if markers.first(c.body, "config")]
+
+
+def test_settings_that_the_pull_request_brings(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull("mallory:conf", files={"train.py": SLOW, ".ptopt.toml": b"buget = 1\n"})
+    assert review(client, pull).status == "posted"
+    (text,) = settings_comments(pull)
+    assert "unknown key 'buget'" in text and "this pull request brings" in text
+    review(client, pull)
+    assert settings_comments(pull) == [text]
+    pull.push({".ptopt.toml": b"budget = -1\n"})
+    review(client, pull)
+    (edited,) = settings_comments(pull)
+    assert "budget: -1 is not allowed" in edited and "buget" not in edited
+    pull.push({".ptopt.toml": b"budget = 1\n"})
+    review(client, pull)
+    (mended,) = settings_comments(pull)
+    assert "can be read again" in mended
+    before = len(writes(github))
+    review(client, pull)
+    assert len(writes(github)) == before
+
+
+def test_broken_settings_of_the_base_branch(repo: Repo, client: GitHubClient) -> None:
+    repo.commit("main", {".ptopt.toml": b"budget = 0\nselct = []\n"})
+    pull = repo.pull(files={"train.py": SLOW})
+    outcome = review(client, pull)
+    assert outcome.status == "posted"  # with the default budget
+    (text,) = settings_comments(pull)
+    assert "unknown key 'selct'" in text and "reviewed with the defaults" in text
+
+
+def test_a_comment_of_somebody_else_is_not_taken_for_ours(repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull(files={"clean.py": CLEAN})
+    pull.comment("mallory", f"{markers.config()}\nFine.")
+    review(client, pull)
+    assert len(settings_comments(pull)) == 1
+
+
+def test_a_token_that_may_not_comment_on_the_conversation(github: StandIn, repo: Repo) -> None:
+    permissions = {"contents": "read", "pull_requests": "write"}
+    pull = repo.pull(files={"train.py": SLOW, ".ptopt.toml": b"buget = 1\n"})
+    api = for_token(github.token(repo, permissions), github.url, seconds_between_writes=0)
+    github.faults.add("POST", r"/issues/\d+/comments$", "expired-token", times=-1)
+    outcome = review(api, pull)
+    assert outcome.status == "posted"
+    assert outcome.posted is not None
+    assert any("could not comment on the settings" in note for note in outcome.posted.notes)
+    assert len(pull.review_comments) == 1
