@@ -31,8 +31,9 @@ format: $(TESTABLE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write what is generated: docs/rules/*.md from the rules, docs/review.svg from the example
+docs: $(READY)  ## write what is generated: docs/rules/*.md from the rules, docs/commands.md, docs/review.svg from the example
 	$(BIN)/ptopt rules --docs docs/rules
+	$(BIN)/python -m bot.commands --docs docs/commands.md
 	$(BIN)/python docs/picture.py
 
 clean:
@@ -50,7 +51,7 @@ $(TESTABLE): $(READY) pyproject.toml
 	$(BIN)/uv pip install -q --python $(BIN)/python -e . --group test --group lint
 	touch $@
 
-$(DESCRIBED): $(BIN)/uv tests/standin/descriptions.py  # what GitHub says of its own API, from npm
+$(DESCRIBED): $(TESTABLE) tests/standin/descriptions.py  # what GitHub says of its own API, from npm
 	$(BIN)/python -m tests.standin.descriptions
 	touch $@
 

@@ -50,6 +50,10 @@ def read_settings() -> Settings:
 
 def serve(host: str, port: int) -> None:
     values = read_settings()
+    if values.app_id is not None and values.webhook_secret is None:
+        raise click.ClickException(
+            "PTOPT_APP_ID is set without PTOPT_WEBHOOK_SECRET: no delivery could be believed"
+        )
     logs.configure(values.log_level, values.log_format)
     # They load the database and Celery, which the other commands do not need.
     from bot.app import create_app

@@ -10,15 +10,17 @@ from typing import Any
 class Kind(str, enum.Enum):
     """What a job does. `subject` and `payload` of each are said here."""
 
-    REVIEW = "review"  # subject ""; payload {}. Debounced; a newer head supersedes it
-    COMMAND = (
-        "command"  # subject "<issue|review>-<comment id>-<n>", n counts the edits; payload: CommandPayload
-    )
-    CLOSED = "closed"  # the pull request was closed: subject ""; payload {"merged": bool}
-    THREAD = "thread"  # somebody resolved or unresolved a thread: subject = GUID; payload: ThreadPayload
+    # subject "", or "reopened" or "ready_for_review": then the same head may have been skipped before; payload {}.
+    # Debounced; a newer head supersedes it.
+    REVIEW = "review"
+    # subject "<issue|review>-<comment id>-<n>", n is 0, or the second of the edit (Unix time); payload: CommandPayload
+    COMMAND = "command"
+    CLOSED = "closed"  # the pull request was closed: subject "" or "merged"; payload {"merged": bool}
+    # somebody resolved or unresolved a thread: subject = digest of the delivery's body; payload: ThreadPayload
+    THREAD = "thread"
     REPLY = "reply"  # somebody replied in a thread: subject = comment id; payload: ReplyPayload
     POLL = "poll"  # ask for reactions: subject = an hour, as "2026-11-20T10"; payload {}; made by the beat
-    INSTALLATION = "installation"  # subject = GUID; payload: InstallationPayload
+    INSTALLATION = "installation"  # subject = digest of the delivery's body; payload: InstallationPayload
 
     def __str__(self) -> str:
         return self.value

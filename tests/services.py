@@ -110,8 +110,11 @@ def engine(database_url: str) -> Iterator[Engine]:
 @pytest.fixture
 def redis_server(tmp_path: Path) -> Iterator[ValkeyServer]:
     """A Redis-compatible server of one test, which may stop, kill and restart it on the same port."""
-    with ValkeyServer(data_dir=tmp_path / "valkey") as server:
-        yield server
+    server = ValkeyServer(data_dir=tmp_path / "valkey")
+    server.start()
+    yield server
+    if server.is_running():
+        server.stop()
 
 
 @pytest.fixture

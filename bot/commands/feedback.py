@@ -18,7 +18,7 @@ class Verdict:
 
 def parse(words: Sequence[str]) -> Verdict:
     if not words:
-        raise UsageError("Say `good` or `bad`, and best why.")
+        raise UsageError("Say `good` or `bad`.")
     verdict = words[0].lower().rstrip(":,.")
     if verdict not in _VERDICTS:
         raise UsageError(f"Say `good` or `bad`, not {shown(words[0])}.{nearest(verdict, _VERDICTS)}")
@@ -31,17 +31,17 @@ def run(call: Call[object], verdict: Verdict) -> Answer:
     call.host.record_feedback(call.thread.comment_id, verdict.good, verdict.reason, call.request.actor)
     if verdict.good:
         return Answer("Noted as good. Thank you.")
-    more = "" if verdict.reason else " With a reason it would teach more: `/ptopt feedback bad REASON`."
     known = {call.thread.rule, call.thread.fingerprint}
     silence = " To silence it here: `/ptopt ignore here`." if call.state.ignored.isdisjoint(known) else ""
-    return Answer(f"Noted as bad. Thank you.{more}{silence}")
+    return Answer(f"Noted as bad. Thank you.{silence}")
 
 
 COMMAND: Command[Verdict, object] = Command(
     name="feedback",
     arguments="good|bad [REASON]",
     summary="judge a comment of ptopt, in its thread",
-    details="Counts as a signal for how sure ptopt is of its rules. A thumb up or down on the comment does too, for less.",
+    details="Counts as a signal for how sure ptopt is of its rules; a thumb up or down on the comment does too, for less. "
+    "The reason is for those who read the thread.",
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(
         ("/ptopt feedback good saved us 8% of the step", "say that the comment helped"),

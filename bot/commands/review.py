@@ -28,14 +28,14 @@ COMMAND: Command[bool, object] = Command(
     arguments=_FULL.join("[]"),
     summary="review the head of the pull request now",
     details=(
-        "A push starts a review by itself; this is for a draft, for a pause, or for when none came. With `--full` the "
-        "answer also lists what ptopt finds in the changed files where the pull request changed nothing. Comments that "
-        "were made are not repeated."
+        "A push starts a review by itself; this is for a draft, for a pause, or for when none came. `--full` looks at "
+        "a head that was reviewed once more, and at all of the changed files, not only at what the pull request "
+        "changed. Comments that were made are not repeated."
     ),
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(
         ("/ptopt review", "review what was pushed last"),
-        ("/ptopt review --full", "and list what else there is in the changed files"),
+        ("/ptopt review --full", "look again, at all of the changed files"),
     ),
     parse=parse,
     run=run,

@@ -83,9 +83,9 @@ def _stand(file: ChangedFile, finding: Finding) -> Span | None:
 
 
 def suggestion(review: Review, file: ChangedFile, finding: Finding) -> Suggestion | None:
-    """The fix as a block that GitHub can commit. None when it is for reading, leaves its hunk, or is not safe to show:
+    """The fix as a block that GitHub can commit; None when it is for reading or leaves its hunk.
 
-    what is committed must be what is seen, and GitHub commits UTF-8.
+    Also None where what is seen is not what is committed: invisible characters, or a file that is not UTF-8.
     """
     text = (review.sources or {}).get(finding.path)
     if finding.fix is None or finding.fix.safety is Safety.DISPLAY or text is None or file.head is None:

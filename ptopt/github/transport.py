@@ -200,9 +200,7 @@ class Transport:
                 failure = error
             except _TooLongError:
                 raise TooLargeError(f"{what}: the answer is above {limit:,} bytes", status=200) from None
-            if (
-                failure is not None
-            ):  # outside the handler: the library's error holds the request and its token
+            if failure is not None:  # raised out here: the library's error holds the request and its token
                 _raise_broken(what, failure, repeatable)
             answer = exchange.answer
             if answer.status == 401 and attempt == 1 and isinstance(self._auth, Renewable):

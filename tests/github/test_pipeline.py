@@ -192,9 +192,8 @@ def test_ignored_by_a_command_of_ours_and_of_nobody_else(
 ) -> None:
     rule = find_rule("item-every-step")
     assert rule is not None
-    stranger, ours = (
-        repo.pull(head, files={"train.py": SLOW}) for head in ("stranger", "ours")
-    )  # fmt: skip
+    stranger = repo.pull("stranger", files={"train.py": SLOW})
+    ours = repo.pull("ours", files={"train.py": SLOW})
     answer(stranger, f"ignore={rule.id}", login="mallory")
     answer(ours, f"ignore={rule.id}", login=github.app.login)
     assert review(client, ours).status == "silent"

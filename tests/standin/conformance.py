@@ -141,7 +141,8 @@ class OpenAPICheck:
             yield f"answered {status} with a body that is no JSON: {error}"
             return
         if content is None:  # GitHub does not list all its errors
-            schema = _pointer("components", "schemas", "basic-error")
+            kind = "validation_failed" if status == 422 else "bad_request"
+            schema = _pointer("components", "responses", kind, "content", "application/json", "schema")
         else:
             form = media if media in content else "application/json"
             schema = f"{where}/content/{_escaped(form)}/schema"

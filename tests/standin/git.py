@@ -59,6 +59,7 @@ class Objects:
     commits: dict[str, Commit]
     diffs: dict[tuple[str, str, bool], tuple[FileDiff, ...]]
     merge_bases: dict[tuple[str, str], str | None]
+    logs: dict[tuple[str, str], list[str]]
 
 
 def blob_sha(data: bytes) -> str:
@@ -71,7 +72,7 @@ class Git:
     def __init__(self, folder: Path, parent: Git | None = None) -> None:
         self.folder = folder
         self.refs: dict[str, str] = {}
-        self.objects = parent.objects if parent else Objects({}, {}, {}, {}, {})
+        self.objects: Objects = parent.objects if parent else Objects({}, {}, {}, {}, {}, {})
         for name in ("refs/heads", "refs/tags", "objects/info", "objects/pack"):
             if not (parent and name.startswith("objects")):
                 (folder / name).mkdir(parents=True)
@@ -260,7 +261,11 @@ class Git:
 
     def log(self, base: str, head: str) -> list[str]:
         """Commits of `head` that `base` lacks, oldest first."""
-        return self.run("rev-list", "--reverse", "--topo-order", f"{base}..{head}").decode().split()
+        key = (base, head)
+        if key not in self.objects.logs:
+            found = self.run("rev-list", "--reverse", "--topo-order", f"{base}..{head}")
+            self.objects.logs[key] = found.decode().split()
+        return self.objects.logs[key]
 
     def is_ancestor(self, old: str, new: str) -> bool:
         return self.merge_base(old, new) == old

@@ -148,7 +148,8 @@ class Root:
                 for thread in pull.threads:
                     if thread.id == node_id:
                         return thread
-                for comment in (*pull.review_comments, *pull.issue_comments):
+                comments: list[ReviewComment | IssueComment] = [*pull.review_comments, *pull.issue_comments]
+                for comment in comments:
                     if comment.node_id == node_id:
                         return comment
         raise failed("NOT_FOUND", f"Could not resolve to a node with the global id of '{node_id}'")

@@ -202,7 +202,7 @@ def page(call: Call, items: Sequence[T], build: Callable[[T], Json], *, wrap: st
     size = min(max(_int(call.query.get("per_page"), 30), 1), 100)
     number = max(_int(call.query.get("page"), 1), 1)
     last = max((len(items) + size - 1) // size, 1)
-    links = {}
+    links: dict[str, int] = {}
     if number < last:
         links |= {"next": number + 1, "last": last}
     if number > 1:

@@ -139,25 +139,6 @@ def _thread(root: Root, thread: Thread) -> Json:
 
 def _comment(root: Root, comment: IssueComment | ReviewComment) -> Json:
     data = comment.shape()
-    groups = [
-        {
-            "content": name,
-            "createdAt": next(
-                (shapes.stamp(r.created) for r in comment.reactions if r.content == content), None
-            ),
-            "viewerHasReacted": any(
-                each.content == content and each.account.login == root.call.login
-                for each in comment.reactions
-            ),
-            "reactors": connection(
-                lambda content=content: [
-                    each.account for each in comment.reactions if each.content == content
-                ],
-                lambda account: actor(root, account),
-            ),
-        }
-        for content, name in _CONTENTS.items()
-    ]
     whole = {
         "id": comment.node_id,
         "databaseId": comment.id,
@@ -170,7 +151,7 @@ def _comment(root: Root, comment: IssueComment | ReviewComment) -> Json:
         "authorAssociation": data["author_association"],
         "isMinimized": comment.minimized,
         "viewerDidAuthor": comment.author.login == root.call.login,
-        "reactionGroups": groups,
+        "reactionGroups": [_reaction_group(root, comment, content) for content in _CONTENTS],
         "reactions": connection(
             lambda: list(comment.reactions),
             lambda each: {
@@ -184,7 +165,7 @@ def _comment(root: Root, comment: IssueComment | ReviewComment) -> Json:
     }
     if isinstance(comment, IssueComment):
         return whole | {"__typename": "IssueComment"}
-    more = {
+    more: Json = {
         "__typename": "PullRequestReviewComment",
         "path": comment.path,
         "line": comment.line,
@@ -196,6 +177,16 @@ def _comment(root: Root, comment: IssueComment | ReviewComment) -> Json:
         parent = comment.thread.comments[0]
         more["replyTo"] = lambda info: _comment(root, parent)
     return whole | more
+
+
+def _reaction_group(root: Root, comment: IssueComment | ReviewComment, content: str) -> Json:
+    found = [each for each in comment.reactions if each.content == content]
+    return {
+        "content": _CONTENTS[content],
+        "createdAt": shapes.stamp(found[0].created) if found else None,
+        "viewerHasReacted": any(each.account.login == root.call.login for each in found),
+        "reactors": connection(lambda: [each.account for each in found], lambda each: actor(root, each)),
+    }
 
 
 def connection(items: Callable[[], Sequence[Any]], build: Callable[[Any], Json]) -> Callable[..., Json]:

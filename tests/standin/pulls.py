@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.standin.accounts import Account
     from tests.standin.checks import CheckRun
     from tests.standin.repos import Repo
+    from tests.standin.standin import StandIn
     from tests.standin.webhooks import Send
 
 Json = dict[str, Any]
@@ -217,7 +218,7 @@ class Pull:
     def react(self, login: str, comment_id: int, content: str) -> Reaction:
         """A reaction to a comment of either kind. GitHub sends no webhook for it."""
         with self.github.lock:
-            both = [*self.issue_comments, *self.review_comments]
+            both: list[IssueComment | ReviewComment] = [*self.issue_comments, *self.review_comments]
             target = next(comment for comment in both if comment.id == comment_id)
             return target.reactions.add(self.github.account(login), content)[0]
 
@@ -290,8 +291,8 @@ def shape(pull: Pull, *, full: bool = True) -> Json:
         "assignees": [],
         "requested_reviewers": [],
         "requested_teams": [],
-        "head": _end(pull.head_label, pull.head_ref, pull.head_sha, pull.head_repo),
-        "base": _end(f"{repo.owner.login}:{pull.base_ref}", pull.base_ref, pull.base_sha, repo),
+        "head": _end(github, pull.head_label, pull.head_ref, pull.head_sha, pull.head_repo),
+        "base": _end(github, f"{repo.owner.login}:{pull.base_ref}", pull.base_ref, pull.base_sha, repo),
         "_links": {name: {"href": to} for name, to in links.items()},
         "author_association": repo.association(pull.author.login),
         "auto_merge": None,
@@ -315,6 +316,6 @@ def shape(pull: Pull, *, full: bool = True) -> Json:
     return data
 
 
-def _end(label: str, ref: str, sha: str, repo: Repo | None) -> Json:
-    found = repo and shapes.repository(repo)
-    return {"label": label, "ref": ref, "sha": sha, "user": found and found["owner"], "repo": found}
+def _end(github: StandIn, label: str, ref: str, sha: str, repo: Repo | None) -> Json:
+    user = shapes.user(github, github.account(label.partition(":")[0]))
+    return {"label": label, "ref": ref, "sha": sha, "user": user, "repo": repo and shapes.repository(repo)}

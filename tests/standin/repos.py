@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.standin.standin import StandIn
     from tests.standin.webhooks import Send
 
+_BRANCH = "change"  # of a pull request that names none
+
 
 class Repo:
     """Made by `StandIn.repository` and `Repo.fork`."""
@@ -30,7 +32,7 @@ class Repo:
         self.parent = parent
         self.default_branch = "main"
         self.created = time.time()
-        self.git = Git(github.folder / f"{self.id}.git", parent.git if parent else None)
+        self.git: Git = Git(github.folder / f"{self.id}.git", parent.git if parent else None)
         self.collaborators: dict[str, str] = {owner.login: "admin"}
         self.labels: dict[str, int] = {}
         self.forks: list[Repo] = []
@@ -116,7 +118,8 @@ class Repo:
         """
         with self.github.lock:
             number = 1 + max(self.pulls, default=0)
-            login, _, branch = (head or f"change-{number}").rpartition(":")
+            taken = f"refs/heads/{_BRANCH}" in self.git.refs
+            login, _, branch = (head or (f"{_BRANCH}-{number}" if taken else _BRANCH)).rpartition(":")
             source = self.fork(login) if login and login != self.owner.login else self
             if files is not None:
                 source.commit(branch, files, title, login=author, deliver=False)

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 import uvicorn
 
@@ -103,7 +103,12 @@ class Server:
             request.status = response.status
         with self.github.lock:
             self.github.requests.append(request)
-        for check in self.github.checks if response else ():
+        if response:
+            self._check(request, response)
+        return response
+
+    def _check(self, request: Request, response: Response) -> None:
+        for check in self.github.checks:
             try:
                 found = list(check(request, response) or ())
             except Exception as error:
@@ -111,7 +116,6 @@ class Server:
             if found:
                 with self.github.lock:
                     self.github.violations += [f"{request.method} {request.path}: {each}" for each in found]
-        return response
 
     def _handle(self, request: Request, path: str) -> Answer:
         try:
@@ -127,7 +131,7 @@ class Server:
             with self.github.lock:
                 return self._rest(request)
         except ApiError as error:
-            return _below(request, error.answer) if error.answer.status == 301 else error.answer
+            return error.answer
         except Exception as error:
             # Our own fault, so the test must see it.
             self.github.violations.append(f"stand-in: {request.method} {request.path}: {error!r}")
@@ -177,13 +181,6 @@ class Server:
             headers["cache-control"] = "private, max-age=60, s-maxage=60"
             if tag.removeprefix("W/") in request.headers.get("if-none-match", ""):
                 status, body = 304, b""
-        if status != 304:
+        if status not in (204, 304):
             headers["content-length"] = str(len(body))
         return Response(status, headers, body)
-
-
-def _below(request: Request, answer: Answer) -> Answer:
-    """Moves a redirect of a repository to what was asked for in it."""
-    url = answer.headers["Location"] + "".join(f"/{part}" for part in request.path.split("/")[4:])
-    url += f"?{urlencode(request.query)}" if request.query else ""
-    return Answer({**answer.data, "url": url}, 301, {**answer.headers, "Location": url})

@@ -267,7 +267,9 @@ class StandIn:
                 if isinstance(installation, bool):
                     found = self.install(owner, deliver=False)
                 else:
-                    found = self.installations[int(getattr(installation, "id", installation))]
+                    found = self.installations[
+                        installation if isinstance(installation, int) else installation.id
+                    ]
                 found.repository_ids.add(repo.id)
         return repo
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,27 +25,24 @@ def description(name: str) -> dict[str, Any]:
     errors = ("validation-error", "validation-error-simple")
     for error in errors:  # which GitHub sends, but forgot here
         value["components"]["schemas"][error]["properties"]["status"] = {"type": "string"}
-    for comment in ("pull-request-review-comment", "review-comment"):  # outdated ones have no place
+    for comment in ("pull-request-review-comment", "review-comment"):  # outdated, it has no place
         properties = value["components"]["schemas"][comment]["properties"]
         for place in ("line", "position"):
             properties[place]["nullable"] = True
-    for refusal in (
-        "validation_failed",
-        "validation_failed_simple",
-    ):  # texts or objects: any operation may give either
+    # As in the 403 of a blob above 100 MB.
+    value["components"]["schemas"]["basic-error"]["properties"]["errors"] = {"type": "array"}
+    # Texts or objects: any operation may give either.
+    for refusal in ("validation_failed", "validation_failed_simple"):
         schema = {"anyOf": [{"$ref": f"#/components/schemas/{error}"} for error in errors]}
         value["components"]["responses"][refusal]["content"]["application/json"]["schema"] = schema
-    outdated = value["components"]["schemas"]["pull-request-review-comment"]["properties"]
-    for place in ("position", "line"):  # gone once a comment is outdated, as GitHub's webhooks show
-        outdated[place]["nullable"] = True
 
     review = _body_of(paths, "post", f"{_REPO}/pulls/{{pull_number}}/reviews")
     review["required"] = ["commit_id", "event"]
     review["additionalProperties"] = False
     review["properties"]["body"]["maxLength"] = _BODY
     draft = review["properties"]["comments"]["items"]
-    comment = _body_of(paths, "post", f"{_REPO}/pulls/{{pull_number}}/comments")
-    for each in (draft, comment):
+    single = _body_of(paths, "post", f"{_REPO}/pulls/{{pull_number}}/comments")
+    for each in (draft, single):
         each["additionalProperties"] = False
         each["properties"]["body"].update(minLength=1, maxLength=_BODY)
         for line in ("line", "start_line"):
@@ -104,12 +102,20 @@ def excerpt(name: str, templates: Iterable[str]) -> dict[str, Any]:
             if key not in kept.setdefault(kind, {}):
                 kept[kind][key] = whole["components"][kind][key]
                 waiting.append(kept[kind][key])
-    return {
-        "openapi": whole["openapi"],
-        "info": {"title": name, "version": "1"},
-        "paths": paths,
-        "components": kept,
-    }
+    found: dict[str, Any] = copy.deepcopy(
+        {
+            "openapi": whole["openapi"],
+            "info": {"title": name, "version": "1"},
+            "paths": paths,
+            "components": kept,
+        }
+    )
+    answers = [found["components"]["responses"]]
+    answers += [operation["responses"] for item in found["paths"].values() for operation in item.values()]
+    for each in answers:
+        for response in each.values():
+            response.setdefault("description", "")  # without one, a response without a body is none to Prism
+    return found
 
 
 _GRAPHQL = {
@@ -145,8 +151,8 @@ def _spelled_out(template: str, item: dict[str, Any]) -> dict[str, Any]:
             {"name": each, "in": "path", "required": True, "schema": {"type": "string"}} for each in more
         ]
         items[template + "".join(f"/{{{each}}}" for each in more)] = {
-            **item,
-            "parameters": [*item.get("parameters", ()), *parameters],
+            method: {**operation, "parameters": [*operation["parameters"], *parameters]}
+            for method, operation in item.items()
         }
     return items
 

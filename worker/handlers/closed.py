@@ -1,4 +1,4 @@
-"""A pull request was closed: what was merged of what we suggested, and an end to asking for reactions."""
+"""A pull request was closed: what was merged of what we suggested, and how long reactions are asked for."""
 
 from __future__ import annotations
 

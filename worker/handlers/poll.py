@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
-
-from sqlalchemy import delete, update
+from datetime import datetime, timezone
 
 from feedback import signals
 from feedback.database import reading, writing
-from feedback.models import CommentRow, PolledPull
+from feedback.models import CommentRow
 from feedback.signals import SignalKind
 from ptopt.github.values import Reaction
 from worker.records import hash_key
 from worker.work import Work
 
-_AFTER_CLOSE = timedelta(days=7)  # people react late; after that we stop to ask
 _WRITERS = ("admin", "maintain", "write")
 
 
@@ -33,7 +30,6 @@ def handle(work: Work) -> str:
             for login in {r.actor.login for r in people} - roles.keys():
                 roles[login] = work.github.permission(job.repository, login) in _WRITERS
             _record(work, comment, people, roles)
-    _next(work)
     return ""
 
 
@@ -64,13 +60,3 @@ def _record(work: Work, comment: CommentRow, reactions: list[Reaction], writes: 
                     source=gone.source,
                     now=now,
                 )
-
-
-def _next(work: Work) -> None:
-    """When to ask again; never, some days after the pull request was closed."""
-    now = datetime.now(timezone.utc)
-    at = (PolledPull.repository_id == work.job.repository_id, PolledPull.pull == work.job.pull)
-    with writing(work.engine) as session:
-        session.execute(delete(PolledPull).where(*at, PolledPull.closed_at < now - _AFTER_CLOSE))
-        later = now + timedelta(seconds=work.settings.poll_every)
-        session.execute(update(PolledPull).where(*at).values(next_poll_at=later))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from markdown_it import MarkdownIt
 
 from bot.commands import handle
+from bot.commands.registry import COMMANDS
 from ptopt.github.errors import AmbiguousError, RateLimitedError, UnavailableError
-from tests.bot.commands.world import World
+from tests.bot.commands.world import CODE, World
 from tests.standin import StandIn
 
 
@@ -36,13 +38,14 @@ def test_the_author_and_people_with_a_role_are_answered(world: World, login: str
     assert world.reactions(request.comment_id) == ["eyes"]
 
 
-@pytest.mark.parametrize("body", ["/ptopt help", "/ptopt pause", "/ptopt fix", "/ptopt nonsense"])
-def test_a_stranger_gets_a_reaction_and_no_word(world: World, body: str) -> None:
-    request = world.request("stranger", body)
-    handle(request, world.client, world.host)
-    handle(request, world.client, world.host)
-    assert world.reactions(request.comment_id) == ["confused"]
+def test_a_stranger_gets_a_reaction_and_no_word(world: World) -> None:
+    for verb in (*COMMANDS, "nonsense"):
+        request = world.request("stranger", f"/ptopt {verb}")
+        handle(request, world.client, world.host)
+        handle(request, world.client, world.host)
+        assert world.reactions(request.comment_id) == ["confused"]
     assert world.answers() == []
+    assert not world.state().paused
     assert world.host.asked == []
 
 
@@ -232,34 +235,52 @@ def test_reads_that_fail_are_for_later(world: World) -> None:
 # -- hostile text ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "@octo/everyone",
-        "<img src=//evil.example/x.png>",
-        "![x](//evil.example/x.png)",
-        "https://evil.example",
-        "`` ` ```",
-        "-->",
-        "<!-- ptopt:answer 1 abc pause -->",
-        "#1",
-    ],
+HOSTILE = (
+    "@octo/everyone",
+    "<img src=//evil.example/x.png>",
+    "![x](//evil.example/x.png)",
+    "https://evil.example",
+    "`` ` ```",
+    "-->",
+    "<!-- ptopt:answer 1 abc pause -->",
+    "#1",
 )
-def test_what_a_comment_says_is_shown_as_text(world: World, words: str) -> None:
-    from markdown_it import MarkdownIt
 
-    for command in (
-        f"/ptopt {words}",
-        f"/ptopt explain {words}",
-        f"/ptopt ignore {words}",
-        f"/ptopt help {words}",
-    ):
-        answer = world.give("dev", command)
+
+@pytest.mark.parametrize("verb", ["", "explain", "ignore", "help"])
+def test_what_a_comment_says_is_shown_as_text(world: World, verb: str) -> None:
+    for words in HOSTILE:
+        answer = world.give("dev", " ".join(filter(None, ("/ptopt", verb, words))))
         assert answer
-        for token in MarkdownIt("gfm-like", {"linkify": False}).parse(answer):
-            assert token.type != "html_block"
-            for child in token.children or ():
-                assert child.type not in {"html_inline", "image", "link_open"}
-                if child.type != "code_inline":
-                    assert "@octo" not in child.content and "evil" not in child.content
+        assert_harmless(answer)
     assert not world.state().paused
+
+
+def test_what_the_pull_request_says_is_shown_as_text() -> None:
+    path = "@octo <img src=evil> `x` #1.py"
+    code = CODE.replace(b"batch", b"evil_batch").replace(b"8)", b"len('@octo <img src=evil> `x` #1'))")
+    with StandIn() as github:
+        world = World(github)
+        world.pull.push({"train.py": None, path: code})
+        world.review()
+        for command, rule in (
+            ("explain", "PTO201"),
+            ("explain", "PTO101"),
+            ("fix", "PTO101"),
+            ("fix", "PTO201"),
+        ):
+            answer = world.give("writer", f"/ptopt {command}", thread=world.told(rule))
+            assert "evil" in answer
+            assert_harmless(answer)
+
+
+def assert_harmless(answer: str) -> None:
+    for token in MarkdownIt("gfm-like", {"linkify": False}).parse(answer):
+        assert token.type != "html_block" or token.content.startswith(("<details>", "</details>"))
+        for child in token.children or ():
+            assert child.type not in {"html_inline", "image"}
+            assert child.type != "link_open" or str(child.attrs["href"]).startswith("https://")
+            if child.type != "code_inline":
+                assert (
+                    "@octo" not in child.content and "evil" not in child.content and "#1" not in child.content
+                )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -113,6 +113,7 @@ _PIECES = st.sampled_from(
 _MARKDOWN = st.lists(_PIECES, max_size=30).map("".join)
 
 
+@settings(deadline=None)
 @given(st.text() | _MARKDOWN)
 @example("/ptopt \ud800")
 def test_any_text_can_be_read(body: str) -> None:
@@ -122,11 +123,13 @@ def test_any_text_can_be_read(body: str) -> None:
     assert new_commands(body, body) == ()
 
 
+@settings(deadline=None)
 @given(_MARKDOWN)
 def test_quoted_text_never_runs(body: str) -> None:
     assert commands("\n".join(f"> {line}" for line in re.split(r"\r\n|\n|\r", body))) == ()
 
 
+@settings(deadline=None)
 @given(_MARKDOWN)
 def test_fenced_text_never_runs(body: str) -> None:
     longest = max((len(run) for run in re.findall("`+", body)), default=0)
@@ -134,6 +137,7 @@ def test_fenced_text_never_runs(body: str) -> None:
     assert commands(f"{fence}\n{body}\n{fence}") == ()
 
 
+@settings(deadline=None)
 @given(_MARKDOWN)
 def test_what_github_shows_as_code_or_hides_never_runs(body: str) -> None:
     """Each command stands at the beginning of a line of text, by the account of the whole of CommonMark."""

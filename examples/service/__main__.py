@@ -1,0 +1,212 @@
+"""The service, start to end, on this machine: `python -m examples.service`.
+
+The embedded service (one process, SQLite) beside a stand-in for GitHub on loopback. A recorded `pull_request` payload is
+delivered and signed; the review, the answer to a command and what became of a suggestion are shown as they stand there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.text import Text
+
+from tests.standin import Pull, Repo, StandIn
+from tests.standin.descriptions import webhooks
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples/pull-request"
+SECONDS = 60.0  # to wait for anything
+T = TypeVar("T")
+
+console = Console(width=110, highlight=False)
+
+
+def main() -> int:
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ptopt-demo-") as name, StandIn() as github:
+        folder = Path(name)
+        repo, pull = pull_request(github, folder)
+        step(f"A pull request on the stand-in for GitHub at {github.html}: “{pull.title}”")
+        with service(github, folder) as url:
+            step(f"The embedded service at {url}: webhooks, worker and beat in one process, SQLite")
+            github.webhook_url = f"{url}/webhooks/github"
+            deliver(github, repo, pull)
+            show_review(pull)
+            explain(pull)
+            accept(pull, folder)
+    console.print(
+        f"\n[bold]Done[/bold] in {time.monotonic() - started:.0f} s. No account, no GPU, nothing left behind."
+    )
+    return 0
+
+
+def step(text: str) -> None:
+    console.print()
+    console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
+
+
+def pull_request(github: StandIn, folder: Path) -> tuple[Repo, Pull]:
+    """The pull request of examples/pull-request: its head, and its base by the patch taken back."""
+    base = folder / "base"
+    shutil.copytree(EXAMPLE / "head", base)
+    patch = EXAMPLE / "change.patch"
+    subprocess.run(["git", "apply", "-R", str(patch)], cwd=base, check=True)
+    head_files, base_files = files(EXAMPLE / "head"), files(base)
+    gone = dict.fromkeys(base_files.keys() - head_files.keys())
+    repo = github.repository("Codertocat/Hello-World", base_files)
+    repo.permission("Codertocat", "write")
+    pull = repo.pull(files=head_files | gone, title="Mixup and a larger patch net", author="Codertocat")
+    return repo, pull
+
+
+def files(folder: Path) -> dict[str, bytes | None]:
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
+
+
+@contextmanager
+def service(github: StandIn, folder: Path) -> Iterator[str]:
+    """`python -m worker.embedded`, ready. Its log goes to a file, whose end is shown when it does not start."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {
+        "PTOPT_GITHUB_URL": github.url,
+        "PTOPT_APP_ID": str(github.app.id),
+        "PTOPT_PRIVATE_KEY": github.app.private_key,
+        "PTOPT_WEBHOOK_SECRET": github.app.webhook_secret,
+        "PTOPT_SECRET_KEY": "the demo has nothing to hide",
+        "PTOPT_DATABASE_URL": f"sqlite:///{folder / 'ptopt.db'}",
+        "PTOPT_DEBOUNCE": "0.5",
+        "PTOPT_SECONDS_BETWEEN_WRITES": "0",
+    }
+    log = folder / "service.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "worker.embedded", "--port", str(port)],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), **settings},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_for("the service to be ready", lambda: ready(process, url, log))
+        yield url
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+
+
+def ready(process: subprocess.Popen[bytes], url: str, log: Path) -> bool:
+    if process.poll() is not None:
+        sys.exit(f"The service ended:\n{log.read_text()[-4000:]}")
+    try:
+        return httpx.get(f"{url}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def deliver(github: StandIn, repo: Repo, pull: Pull) -> None:
+    """GitHub's own recording of an opened pull request, about this repository and this head."""
+    payload = next(p for p in webhooks()["pull_request"] if p["action"] == "opened" and "installation" in p)
+    installation = repo.installation
+    assert installation is not None
+    payload |= {"number": pull.number, "installation": payload["installation"] | {"id": installation.id}}
+    payload["repository"] |= {"id": repo.id, "full_name": repo.full_name}
+    payload["pull_request"] |= {"number": pull.number}
+    payload["pull_request"]["head"] |= {"sha": pull.head_sha}
+    body = json.dumps(payload).encode()
+    headers = {
+        "Content-Type": "application/json",
+        "X-GitHub-Event": "pull_request",
+        "X-GitHub-Delivery": str(uuid.uuid4()),
+        "X-Hub-Signature-256": "sha256="
+        + hmac.new(github.app.webhook_secret.encode(), body, hashlib.sha256).hexdigest(),
+    }
+    assert github.webhook_url
+    answer = httpx.post(github.webhook_url, content=body, headers=headers)
+    step(
+        f"POST /webhooks/github: a recorded payload of {len(body):,} bytes, signed → {answer.status_code} {answer.text}"
+    )
+
+
+def show_review(pull: Pull) -> None:
+    (review,) = wait_for("the review", lambda: pull.reviews)
+    step(f"{review.author.login} reviewed {review.commit_id[:7]}: {len(review.comments)} comments")
+    show(review.body)
+    for comment in review.comments:
+        start, line, _ = comment.place
+        console.print(f"\n[bold cyan]{comment.path}:{start or line}{f'-{line}' if start else ''}[/bold cyan]")
+        show(comment.body)
+
+
+def explain(pull: Pull) -> None:
+    """A slash command in the thread of the first comment."""
+    first = pull.review_comments[0]
+    before = len(pull.review_comments)
+    text = "/ptopt explain"
+    pull.reply("Codertocat", first.id, text)
+    step(f"Codertocat replies to the first comment: {text}")
+    answer = wait_for("the answer", lambda: pull.review_comments[before + 1 :])[0]
+    console.print(f"\n[bold cyan]{answer.author.login}[/bold cyan]")
+    show(answer.body)
+
+
+def accept(pull: Pull, folder: Path) -> None:
+    """The button “Commit suggestion”, and what the service makes of it."""
+    comment = next(c for c in pull.review_comments if "```suggestion" in c.body)
+    sha = pull.accept(comment.id, "Codertocat")
+    step(f"Codertocat commits the suggestion on {comment.path}: {sha[:7]}")
+    question = (
+        "SELECT c.rule, s.kind, s.value, s.source, s.created_at FROM signals s JOIN comments c ON c.id = s.comment_id "
+        "WHERE s.kind = 'applied'"
+    )
+
+    def recorded() -> list[Any]:
+        with sqlite3.connect(f"file:{folder / 'ptopt.db'}?mode=ro", uri=True) as database:
+            return database.execute(question).fetchall()
+
+    for rule, kind, value, source, at in wait_for("the signal", recorded):
+        console.print(f"\nsignal: {rule} was [bold]{kind}[/bold], {value}, in {source[:7]} ({at[:19]} UTC)")
+
+
+def show(body: str) -> None:
+    """A comment as a person sees it: without the markers, which are HTML comments."""
+    text = "\n".join(line for line in body.split("\n") if not line.startswith("<!-- ptopt:"))
+    console.print(Padding(Markdown(text.strip()), (0, 0, 0, 2)))
+
+
+def wait_for(what: str, look: Callable[[], T]) -> T:
+    """The first true answer."""
+    end = time.monotonic() + SECONDS
+    while not (found := look()):
+        if time.monotonic() > end:
+            sys.exit(f"Waited {SECONDS:.0f} s for {what}.")
+        time.sleep(0.05)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

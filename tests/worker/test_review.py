@@ -1,0 +1,289 @@
+"""A review job, from the row to the posted review and the rows about it, against the stand-in."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import select
+
+from bot.jobs import Kind
+from feedback.accepted import Taken, taken
+from feedback.database import reading
+from feedback.models import CommentRow, Installation, Job, PolledPull, Repository, ReviewRow
+from ptopt.github import markers
+from tests.standin import Request, Response, StandIn
+from tests.standin.repos import Repo
+from tests.worker.pulls import FAST, SLOW, job_for, run
+from tests.worker.rows import change, row
+from worker.records import hash_key
+from worker.run import execute
+from worker.work import Resources
+
+
+def jobs(resources: Resources) -> list[Job]:
+    with reading(resources.engine) as session:
+        return list(session.scalars(select(Job).order_by(Job.id)))
+
+
+def test_a_review_is_posted_and_written_down(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job = run(resources, job_for(resources, pull))
+    assert (job.state, job.error, job.attempts) == ("done", "", 1)
+    (review,) = pull.reviews
+    (comment,) = pull.review_comments
+    with reading(resources.engine) as session:
+        stored = session.scalars(select(ReviewRow)).one()
+        told = session.scalars(select(CommentRow)).one()
+        polled = session.scalars(select(PolledPull)).one()
+        assert session.scalars(select(Repository.full_name)).one() == "octo/models"
+        assert session.scalars(select(Installation.account)).one() == "octo"
+    assert (stored.github_id, stored.pull, stored.head_sha) == (review.id, pull.number, pull.head_sha)
+    assert (stored.files_reviewed, stored.findings, stored.received_at) == (1, 1, job.created_at)
+    assert (told.github_id, told.review_id, told.repository_id) == (comment.id, stored.id, repo.id)
+    assert markers.first(comment.body, "finding") == markers.finding(told.rule, told.fingerprint)
+    assert "train" not in told.path_hash and len(told.path_hash) == 32
+    assert (polled.pull, polled.closed_at) == (pull.number, None)
+
+
+def test_the_suggestion_is_known_again(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    run(resources, job_for(resources, pull))
+    pull.accept(pull.review_comments[0].id, "dev")
+    with reading(resources.engine) as session:
+        suggestion = session.scalars(select(CommentRow.suggestion)).one()
+    text = repo.file("train.py", pull.head_sha)
+    assert text is not None
+    key = hash_key(resources.settings)
+    assert taken(text.decode(), suggestion, key) is Taken.EXACT
+    assert taken(SLOW.decode(), suggestion, key) is Taken.NO
+    assert "loss" not in str(suggestion)
+
+
+def test_silence_is_written_down_too(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"other.py": FAST}, author="dev")
+    assert run(resources, job_for(resources, pull)).state == "done"
+    assert pull.reviews == []
+    with reading(resources.engine) as session:
+        stored = session.scalars(select(ReviewRow)).one()
+        assert (stored.github_id, stored.findings) == (None, 0)
+        assert session.scalars(select(PolledPull)).first() is None
+
+
+def test_run_again_after_a_crash_it_posts_nothing_twice(resources: Resources, repo: Repo) -> None:
+    """The worker died after it posted, before it wrote that down."""
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    run(resources, job_id)
+    with resources.engine.begin() as connection:
+        connection.execute(CommentRow.__table__.delete())
+        connection.execute(ReviewRow.__table__.delete())
+    change(resources.engine, job_id, state="queued", attempts=1)
+    assert run(resources, job_id).state == "done"
+    change(resources.engine, job_id, state="queued", attempts=1)
+    assert run(resources, job_id).state == "done"
+    assert len(pull.reviews) == len(pull.review_comments) == 1
+    with reading(resources.engine) as session:
+        assert session.scalars(select(ReviewRow.github_id)).one() == pull.reviews[0].id
+        assert session.scalars(select(CommentRow.github_id)).one() == pull.review_comments[0].id
+
+
+def test_a_comment_that_is_found_again_keeps_its_row(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    run(resources, job_for(resources, pull))
+    pull.push({"train.py": SLOW, "new.py": SLOW.replace(b"def train", b"def fit")})
+    run(resources, job_for(resources, pull))
+    with reading(resources.engine) as session:
+        reviews = session.scalars(select(ReviewRow).order_by(ReviewRow.id)).all()
+        told = session.scalars(select(CommentRow).order_by(CommentRow.id)).all()
+    assert [review.findings for review in reviews] == [1, 2]
+    assert [comment.review_id for comment in told] == [review.id for review in reviews]
+
+
+def test_a_head_that_moved_is_followed(resources: Resources, repo: Repo) -> None:
+    """The delivery of the push is late, or lost."""
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    first = job_for(resources, pull)
+    head = pull.push({"new.py": FAST})
+    assert run(resources, first).state == "superseded"
+    assert pull.reviews == []
+    (_, follower) = jobs(resources)
+    assert (follower.head_sha, follower.state, follower.kind) == (head, "queued", "review")
+    assert run(resources, follower.id).state == "done"
+    assert [review.commit_id for review in pull.reviews] == [head]
+
+
+def test_a_push_during_the_review_stops_it(resources: Resources, github: StandIn, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    pushed: list[str] = []
+
+    def push(request: Request, response: Response) -> None:
+        if request.route == "/repos/{owner}/{repo}/pulls/{pull_number}/files" and not pushed:
+            pushed.append(pull.push({"new.py": FAST}))
+
+    github.checks.append(push)
+    assert run(resources, job_id).state == "superseded"
+    assert pull.reviews == []
+    assert [(job.head_sha, job.state) for job in jobs(resources)[1:]] == [(pushed[0], "queued")]
+
+
+def test_a_newer_job_stops_the_older_before_it_writes(
+    resources: Resources, github: StandIn, repo: Repo
+) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    newer: list[int] = []
+
+    def deliver(request: Request, response: Response) -> None:
+        if request.route == "/repos/{owner}/{repo}/pulls/{pull_number}/files" and not newer:
+            newer.append(job_for(resources, pull, head="b" * 40))
+
+    github.checks.append(deliver)
+    assert run(resources, job_id).state == "superseded"
+    assert pull.reviews == []
+
+
+def test_who_lost_the_lease_writes_nothing(resources: Resources, github: StandIn, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+
+    def steal(request: Request, response: Response) -> None:
+        if request.route == "/repos/{owner}/{repo}/pulls/{pull_number}/files":
+            change(resources.engine, job_id, owner="another")
+
+    github.checks.append(steal)
+    job = run(resources, job_id)
+    assert (job.state, job.owner) == ("running", "another")
+    assert pull.reviews == []
+
+
+def test_an_older_head_is_given_time_to_go_away(resources: Resources, github: StandIn, repo: Repo) -> None:
+    """GitHub's API may not know the push yet of which its webhook told. Or the older head was pushed again."""
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    older = pull.head_sha
+    run(resources, job_for(resources, pull))
+    job_id = job_for(resources, pull, head="b" * 40)
+    for deferrals in (1, 2, 3):
+        job = run(resources, job_id)
+        assert (job.state, job.deferrals, job.attempts) == ("queued", deferrals, 0)
+        change(resources.engine, job_id, due_at=job.created_at)
+    assert run(resources, job_id).state == "superseded"
+    assert [job.head_sha for job in jobs(resources)] == [older, "b" * 40]
+
+
+def test_a_push_back_is_reviewed(resources: Resources, repo: Repo) -> None:
+    """Pushed a, b, and a again, while nobody worked: a is reviewed in the end."""
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    first, second = job_for(resources, pull), job_for(resources, pull, head="b" * 40)
+    assert run(resources, first).state == "superseded"
+    job_for(resources, pull)  # the third delivery
+    assert run(resources, first).state == "superseded"
+    change(resources.engine, second, deferrals=3)
+    assert run(resources, second).state == "superseded"
+    assert run(resources, first).state == "done"
+    assert len(pull.reviews) == 1
+
+
+def test_a_draft_is_reviewed_once_it_is_ready(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev", draft=True)
+    job = run(resources, job_for(resources, pull))
+    assert (job.state, pull.reviews) == ("superseded", [])
+    assert "draft" in job.error
+    pull.ready()
+    assert job_for(resources, pull) == job.id
+    assert run(resources, job.id).state == "done"
+    assert len(pull.reviews) == 1
+
+
+def test_who_asks_gets_a_draft_reviewed(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev", draft=True)
+    job = run(resources, job_for(resources, pull, subject="asked-1", payload={"asked": True, "full": False}))
+    assert job.state == "done"
+    assert len(pull.reviews) == 1
+
+
+def test_a_closed_pull_request_is_left_alone(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    pull.close()
+    assert run(resources, job_id).state == "superseded"
+    assert pull.reviews == []
+
+
+@pytest.mark.parametrize("fault", ["502", "502-after", "drop", "drop-after"])
+def test_a_write_that_may_have_happened_is_not_repeated(
+    resources: Resources, github: StandIn, repo: Repo, fault: str
+) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    github.faults.add("POST", r"/reviews$", fault, times=1)
+    for _ in range(5):
+        job = run(resources, job_id)
+        if job.state == "done":
+            break
+        assert (job.state, job.attempts) == ("queued", 0)
+        change(resources.engine, job_id, due_at=job.created_at)
+    assert job.state == "done"
+    assert len(pull.reviews) == len(pull.review_comments) == 1
+
+
+@pytest.mark.parametrize("fault", ["primary-limit", "secondary-limit", "secondary-limit-429", "abuse"])
+def test_a_limit_is_waited_for_outside_of_the_worker(
+    resources: Resources, github: StandIn, repo: Repo, fault: str
+) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    github.faults.add("POST", r"/reviews$", fault, times=1, seconds=40)
+    job = run(resources, job_id)
+    assert (job.state, job.deferrals, job.attempts) == ("queued", 1, 0)
+    assert (job.due_at - job.created_at).total_seconds() > 30
+    change(resources.engine, job_id, due_at=job.created_at)
+    assert run(resources, job_id).state == "done"
+    assert len(pull.reviews) == 1
+
+
+def test_github_is_down(resources: Resources, github: StandIn, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    github.faults.add("GET", r"/pulls/1$", "503", times=99)
+    job = run(resources, job_id)
+    assert (job.state, job.deferrals, job.attempts) == ("queued", 1, 0)
+    assert "503" in job.error
+
+
+def test_what_is_gone_is_not_tried_again(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    change(resources.engine, job_id, repository="octo/gone")
+    job = run(resources, job_id)
+    assert (job.state, job.attempts) == ("done", 1)
+    assert "404" in job.error
+
+
+def test_without_an_installation_nothing_is_tried_again(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    change(resources.engine, job_id, installation_id=987_654)
+    assert run(resources, job_id).state == "done"
+    assert pull.reviews == []
+
+
+def test_before_the_app_is_set_up_jobs_wait(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    early = Resources(resources.settings.model_copy(update={"app_id": None, "private_key": None}))
+    job = run(early, job_id)
+    early.engine.dispose()
+    assert (job.state, job.deferrals, job.attempts) == ("queued", 1, 0)
+    assert "/setup" in job.error
+
+
+def test_an_error_of_ours_is_kept_with_its_traceback(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull, Kind.COMMAND, payload={"actor": {"token": "x"}})
+    job = run(resources, job_id)
+    assert (job.state, job.attempts) == ("queued", 1)
+    assert "Traceback" in job.error and "KeyError" in job.error
+    for _ in range(2):
+        change(resources.engine, job_id, due_at=job.created_at)
+        execute(resources, job_id)
+    assert row(resources.engine, job_id).state == "dead"
