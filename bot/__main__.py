@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 import click
+import structlog
 from pydantic import ValidationError
 
 from bot import logs, settings_table
 from bot.settings import Settings
-from feedback.database import DatabaseError
+from feedback import database
 
 
 @click.group(invoke_without_command=True, help=__doc__)
@@ -56,14 +57,19 @@ def serve(host: str, port: int) -> None:
         )
     logs.configure(values.log_level, values.log_format)
     # They load the database and Celery, which the other commands do not need.
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
     from bot.app import create_app
     from bot.server import server
 
     try:
-        app = create_app(values)
-    except DatabaseError as error:
+        engine = database.engine(values.database_url)
+        database.check(engine)
+    except (database.DatabaseError, ArgumentError) as error:
         raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
-    server(app, host, port).run()
+    except SQLAlchemyError as error:  # it may come up later; until then we are not ready
+        structlog.get_logger(__name__).warning("the database cannot be reached", error=str(error))
+    server(create_app(values, engine=engine), host, port).run()
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ _REDACTED = "[redacted]"
 def configure(level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002 (named as the setting)
     """Sets up structlog and `logging` for this process. `format` is "json" or "console"."""
     out = stream or sys.stderr
-    number = logging.getLevelNamesMapping()[level] if sys.version_info >= (3, 11) else getattr(logging, level)
+    number: int = getattr(logging, level)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

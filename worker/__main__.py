@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 import click
-from sqlalchemy import select
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from bot.__main__ import read_settings
+from feedback import database
 from feedback.database import reading
 from feedback.models import Job, JobState
 from ptopt.report.text import one_line
 from worker import leases
-from worker.work import Resources
+
+
+@contextmanager
+def _database() -> Iterator[Engine]:
+    try:
+        engine = database.engine(read_settings().database_url)
+    except database.DatabaseError as error:
+        raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
+    try:
+        yield engine
+    except SQLAlchemyError as error:
+        raise click.ClickException(f"the database cannot be used: {error}") from None
+    finally:
+        engine.dispose()
 
 
 @click.group(help=__doc__)
@@ -32,7 +49,7 @@ def jobs(dead: bool, job_id: int | None, limit: int) -> None:
         wanted = wanted.where(Job.state == JobState.DEAD.value)
     if job_id is not None:
         wanted = wanted.where(Job.id == job_id)
-    with reading(Resources(read_settings()).engine) as session:
+    with _database() as engine, reading(engine) as session:
         found = list(session.scalars(wanted))
     for job in found:
         where = f"{job.repository}#{job.pull}" if job.pull else job.repository
@@ -51,7 +68,9 @@ def jobs(dead: bool, job_id: int | None, limit: int) -> None:
 @click.argument("job_id", metavar="ID", type=int)
 def retry(job_id: int) -> None:
     """Run a dead job again, with all its attempts."""
-    if not leases.retry(Resources(read_settings()).engine, job_id, datetime.now(timezone.utc)):
+    with _database() as engine:
+        queued = leases.retry(engine, job_id, datetime.now(timezone.utc))
+    if not queued:
         raise click.ClickException(
             f"job {job_id} is not dead: `python -m worker jobs --dead` lists those that are"
         )

@@ -56,7 +56,7 @@ def make_app(settings: Settings, *, resources: Resources | None = None, broker: 
     def run(job_id: int) -> None:
         execute(means, job_id)
 
-    app.task(name=TASK)(run)
+    app.task(name=TASK, shared=False)(run)  # another application of this process has its own
 
     def configure(**_: Any) -> None:
         logs.configure(settings.log_level, settings.log_format)

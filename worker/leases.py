@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Update, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Update, and_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from bot import inbox
@@ -192,17 +192,27 @@ def sweep(engine: Engine, now: datetime, *, lease: float, max_attempts: int) -> 
                 _over(JobState.DEAD, now, error="the worker died each time, the last time without a trace")
             )
         )
-        again = connection.execute(update(Job).where(silent).values(_again(now, "the worker went silent")))
+        again = _begin_again(connection, silent, now, "the worker went silent")
         unpublished = connection.execute(update(Job).where(lost).values(published_at=None))
-    return dead.rowcount + again.rowcount, unpublished.rowcount
+    return dead.rowcount + again, unpublished.rowcount
 
 
 def recover(engine: Engine, now: datetime) -> int:
     """At the start of the only process on this database: nothing runs, and no message is on its way."""
     with engine.begin() as connection:
-        again = connection.execute(update(Job).where(_RUNNING).values(_again(now, "the service was stopped")))
+        again = _begin_again(connection, _RUNNING, now, "the service was stopped")
         connection.execute(update(Job).where(_QUEUED).values(published_at=None))
-    return again.rowcount
+    return again
+
+
+def _begin_again(connection: Connection, broken_off: ColumnElement[bool], now: datetime, error: str) -> int:
+    """Queue what was broken off, later each time: else the first in the line is the one that is always hit."""
+    found = select(Job.id, Job.attempts).where(broken_off).with_for_update(skip_locked=True)
+    jobs = connection.execute(found).all()
+    for job in jobs:
+        wait = timedelta(seconds=backoff(job.attempts - 1, 2, 60))
+        connection.execute(update(Job).where(Job.id == job.id, broken_off).values(_again(now + wait, error)))
+    return len(jobs)
 
 
 def retry(engine: Engine, job_id: int, now: datetime) -> bool:

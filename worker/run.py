@@ -25,6 +25,9 @@ from worker.leases import Claim
 from worker.work import Later, Resources, Work
 
 _log = structlog.get_logger(__name__)
+_UNKNOWN_TOKEN = (
+    401  # also of a fresh token: GitHub lags behind itself, or our key is being replaced; both pass
+)
 _TRACEBACK = 6_000  # characters kept, the last ones
 
 
@@ -77,6 +80,9 @@ def _attempt(resources: Resources, job: Claim, hold: Hold) -> tuple[str, bool]:
         _log.warning("GitHub is unavailable", error=str(error))
         return "deferred", leases.defer(engine, job, _now(), seconds=None, error=str(error))
     except (ForbiddenError, NotFoundError) as error:
+        if error.status == _UNKNOWN_TOKEN:
+            _log.error("GitHub refuses our token", error=str(error))
+            return "deferred", leases.defer(engine, job, _now(), seconds=None, error=str(error))
         # Repeating does not help: the repository is gone, or the permission is missing.
         _log.warning("job impossible", error=str(error))
         return "finished", leases.finish(engine, job, _now(), note=str(error))

@@ -68,9 +68,7 @@ def test_chunks_above_the_limit(served: Served) -> None:
     before = served.metric(counter)
     chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
     answer = talk(served, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 40)
-    assert (
-        answer.startswith(b"HTTP/1.1 413 ") or answer == b""
-    )  # the answer is lost where the sender did not stop
+    assert answer.startswith(b"HTTP/1.1 413 ") or answer == b""  # lost where the sender did not stop in time
     assert served.deliveries() == 0
     assert served.metric(counter) == before + 1
 

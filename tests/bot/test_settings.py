@@ -70,6 +70,12 @@ def test_the_service_does_not_start_with(environment: dict[str, str], says: str)
     assert "Traceback" not in result.stderr
 
 
+def test_the_service_does_not_start_without_the_schema(tmp_path: Path) -> None:
+    result = bot(PTOPT_DATABASE_URL=f"sqlite:///{tmp_path}/new.db")
+    assert result.returncode == 1
+    assert "python -m feedback upgrade" in result.stderr
+
+
 def test_good_settings() -> None:
     result = bot("settings", PTOPT_DEBOUNCE="5")
     assert (result.returncode, result.stdout) == (0, "The settings are good.\n")

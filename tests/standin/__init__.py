@@ -11,15 +11,20 @@ installed on the owner of every repository unless `installation=False`.
 
 Tokens: `github.token(repo, {"pull_requests": "read"})` is a GITHUB_TOKEN of Actions, `github.user_token("maintainer")`
 a personal one, `github.installation_token(repo.installation)` one of the App without its JWT. `token_seconds=` of
-`StandIn` says how long installation tokens live. `github.manifest()` gives a `code` of the App manifest flow.
+`StandIn` says how long installation tokens live. `github.manifest()` gives a `code` of the App manifest flow. `github.install(login, repos)`, `uninstall`, `suspend`, `add_repository` and
+`remove_repository` change installations; `github.organization(login)` makes the account an organisation.
 
 Repo: `commit(branch, files, message) -> sha`, `pull(...) -> Pull`, `fork(login)`, `permission(login, role)`,
 `rename(full_name)` (301 from then on), `file(path, ref) -> bytes | None`, `installation`, `sarifs`, `check_runs`.
-Pull: `number`, `head_sha`, `push(files) -> sha`, `close(merged=False)`, `reopen()`, `ready()`, `edit(title)`,
+Pull: `number`, `head_sha`, `push(files) -> sha`, `force_push(files) -> sha`, `close(merged=False)`, `reopen()`, `ready()`, `edit(title)`,
 `label(name)`, `comment(login, body) -> id`, `edit_comment(login, id, body)`, `review_comment(login, path, line, body)
 -> id`, `reply(login, comment_id, body) -> id`, `react(login, comment_id, content)`, `resolve(login, thread)`,
 `accept(comment_id, login) -> sha` (applies the suggestion; SuggestionRefusedError where GitHub's page refuses),
 and what is there: `reviews`, `review_comments`, `issue_comments`, `threads`, `check_runs`.
+
+As on GitHub: a bot is `ptopt[bot]` in REST and `ptopt` as an Actor of GraphQL; resolving a thread takes contents:write
+beside pull_requests:write, and GITHUB_TOKEN never may; a reply is a review of its own without a body; a comment whose
+lines changed has no line any more; applying a suggestion resolves its thread.
 
 Faults: `github.faults.add("POST", r"/reviews$", "502-after", times=1, after=0, seconds=60)`; names in `faults.FAULTS`:
 500, 502, 503 (before the write; `-after`: the write happened), drop, drop-after (the connection), primary-limit,

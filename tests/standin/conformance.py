@@ -63,6 +63,15 @@ class OpenAPICheck:
             *self._answer(pointer, request, response),
         ]
 
+    def delivery(self, event: str, payload: Mapping[str, Any]) -> list[str]:
+        """What is wrong with the payload of a webhook."""
+        name = "-".join(("webhook", event, *([payload["action"]] if "action" in payload else ()))).replace(
+            "_", "-"
+        )
+        if name not in self._description["components"]["schemas"]:
+            return [f"GitHub has no {name}"]
+        return list(self._strictly(_pointer("components", "schemas", name), payload, name))
+
     def operation(self, method: str, path: str) -> tuple[str, dict[str, str]] | None:
         """The template of the operation that `path` names, and its parameters."""
         for template, pattern in self._routes:

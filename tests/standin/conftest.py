@@ -9,6 +9,7 @@ import pytest
 
 from tests.standin import Pull, Repo, StandIn
 from tests.standin.conformance import check
+from tests.standin.http import Json
 
 LINES = b"".join(b"line %d\n" % number for number in range(1, 61))
 Ask = Callable[..., httpx.Response]
@@ -51,11 +52,12 @@ def ask(github: StandIn, repo: Repo) -> Iterator[Ask]:
 
 
 @pytest.fixture
-def graphql(github: StandIn, ask: Ask) -> Callable[..., dict]:
-    def query(text: str, **more: object) -> dict:
+def graphql(github: StandIn, ask: Ask) -> Callable[..., Json]:
+    def query(text: str, **more: object) -> Json:
         token = {"token": more.pop("token")} if "token" in more else {}
         answer = ask("POST", f"{github.html}/api/graphql", {"query": text, "variables": more}, **token)
         assert answer.status_code == 200, answer.text
-        return answer.json()
+        data: Json = answer.json()
+        return data
 
     return query

@@ -21,6 +21,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -145,8 +146,11 @@ def _download(package: Package) -> bytes:
             with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
                 content: bytes = answer.read()
             break
+        except urllib.error.HTTPError as error:
+            reason = str(error)
+            error.close()
         except OSError as error:
-            reason = error
+            reason = str(error)
     else:
         raise OSError(f"cannot get {url}: {reason}")
     digest = base64.b64encode(hashlib.sha512(content).digest()).decode()

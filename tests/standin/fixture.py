@@ -1,4 +1,4 @@
-"""Fixtures for tests that speak to GitHub's stand-in."""
+"""A fixture for tests that speak to the stand-in for GitHub."""
 
 from __future__ import annotations
 

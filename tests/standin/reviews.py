@@ -262,12 +262,13 @@ class ReviewComment:
             "original_start_line": where.start_line,
             "start_side": where.start_side,
             "line": line,
-            "original_line": where.line,
             "side": where.side,
             "original_position": where.position,
             "position": position,
             "subject_type": "line" if where.line else "file",
         }
+        if where.line is not None:
+            data["original_line"] = where.line
         if self.in_reply_to:
             data["in_reply_to_id"] = self.in_reply_to
         return data

@@ -51,7 +51,7 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.should_exit = self._server.force_exit = True
         if self._thread.is_alive():
             self._thread.join(5)
         self._socket.close()

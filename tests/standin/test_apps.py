@@ -12,6 +12,7 @@ import pytest
 
 from tests.standin import Pull, Repo, StandIn
 from tests.standin.conftest import Ask
+from tests.standin.http import Json
 
 
 def app_jwt(github: StandIn, **change: object) -> str:
@@ -92,7 +93,7 @@ def test_a_manifest_is_converted_once(github: StandIn, repo: Repo, ask: Ask) -> 
     assert ask("POST", path, token=None).status_code == 404
 
 
-def annotation(line: int) -> dict:
+def annotation(line: int) -> Json:
     place = {"path": "train.py", "start_line": line, "end_line": line}
     return {**place, "annotation_level": "warning", "message": "slow"}
 
@@ -100,7 +101,7 @@ def annotation(line: int) -> dict:
 def test_check_runs_take_fifty_annotations_a_request(
     github: StandIn, repo: Repo, pull: Pull, ask: Ask
 ) -> None:
-    output = {"title": "t", "summary": "s", "annotations": [annotation(line) for line in range(1, 51)]}
+    output: Json = {"title": "t", "summary": "s", "annotations": [annotation(line) for line in range(1, 51)]}
     data = {"name": "ptopt", "head_sha": pull.head_sha, "conclusion": "neutral", "output": output}
     run = ask("POST", "/repos/octo/models/check-runs", data).json()
     assert run["status"] == "completed"
@@ -123,10 +124,14 @@ def test_a_user_makes_no_check_run(github: StandIn, repo: Repo, pull: Pull, ask:
 
 
 @pytest.mark.parametrize("good", [True, False])
-def test_sarif(repo: Repo, pull: Pull, ask: Ask, good: bool) -> None:
+def test_sarif(github: StandIn, repo: Repo, pull: Pull, ask: Ask, good: bool) -> None:
     log = json.dumps({"version": "2.1.0", "runs": []}).encode()
     text = base64.b64encode(gzip.compress(log) if good else log).decode()
     data = {"commit_sha": pull.head_sha, "ref": "refs/pull/1/head", "sarif": text}
     answer = ask("POST", "/repos/octo/models/code-scanning/sarifs", data)
     assert answer.status_code == (202 if good else 400)
     assert len(repo.sarifs) == good
+    if not good:
+        assert github.violations.pop().endswith(
+            "answered 400 with a body"
+        )  # GitHub describes none, and sends one

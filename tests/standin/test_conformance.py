@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.standin import StandIn
 from tests.standin.conformance import OpenAPICheck
 from tests.standin.graphqlcheck import GraphQLCheck
 from tests.standin.http import Request, Response
@@ -196,3 +197,44 @@ def test_good_graphql() -> None:
 def test_bad_graphql(sent: Any, answered: Any, words: str) -> None:
     found = graphql(sent, answered)
     assert found and words in " ".join(found)
+
+
+def test_deliveries_of_the_stand_in(check: OpenAPICheck) -> None:
+    with StandIn(
+        checks=[], webhook_url="http://127.0.0.1:9/"
+    ) as github:  # nobody listens; all are remembered
+        repo = github.repository("octo/models", {"a.py": b"x\n"})
+        pull = repo.pull("mallory:fix", files={"a.py": b"x\ny\nz\n"}, labels=["perf"], draft=True)
+        pull.ready()
+        pull.push({"a.py": b"x\ny\nzz\n"})
+        pull.edit("Faster")
+        pull.label("fast")
+        pull.edit_comment("dev", pull.comment("dev", "hi"), "/ptopt help")
+        first = pull.review_comment("dev", "a.py", 2, "slow")
+        pull.reply("octo", first, "no")
+        pull.resolve("octo", first)
+        pull.resolve("octo", first, False)
+        pull.push({"a.py": b"x\n# y\n"})  # the comment is outdated
+        pull.resolve("octo", first)
+        pull.close()
+        pull.reopen()
+        pull.close(merged=True)
+        other = github.repository("dev/other", installation=False)
+        installation = github.install("dev", [other])
+        github.suspend(installation)
+        github.suspend(installation, False)
+        github.remove_repository(installation, other)
+        github.add_repository(installation, other)
+        github.uninstall(installation)
+        github.drain()
+    payloads = [(each.event, json.loads(each.body)) for each in github.deliveries]
+    assert [
+        (event, problem) for event, payload in payloads for problem in check.delivery(event, payload)
+    ] == []
+    actions = {(event, payload["action"]) for event, payload in payloads}
+    assert len(actions) >= 17
+    event, payload = payloads[0]
+    assert event == "pull_request"
+    assert check.delivery(event, {**payload, "x": 1}) == ["webhook-pull-request-opened: unknown $.x"]
+    assert "is a required property" in check.delivery(event, {**payload, "repository": {}})[0]
+    assert check.delivery(event, {**payload, "action": "sold"}) == ["GitHub has no webhook-pull-request-sold"]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.standin import Pull, Repo, StandIn, SuggestionRefusedError
 from tests.standin.conftest import LINES, Ask
+from tests.standin.http import Json
 
 OFF = "Pull request review thread line must be part of the diff"
 HUNK = "Pull request review thread start line must be part of the same hunk as the line."
@@ -17,7 +18,7 @@ COMMENTS = "/repos/octo/models/pulls/1/comments"
 RESOLVE = "mutation($id: ID!) { resolveReviewThread(input: {threadId: $id}) { thread { isResolved } } }"
 
 
-def draft(pull: Pull, *comments: dict, body: str = "Read this") -> dict:
+def draft(pull: Pull, *comments: Json, body: str = "Read this") -> Json:
     full = [{"path": "train.py", "side": "RIGHT", "body": "Faster so", **each} for each in comments]
     return {"commit_id": pull.head_sha, "event": "COMMENT", "body": body, "comments": full}
 
@@ -43,7 +44,7 @@ def post(pull: Pull, ask: Ask, **where: object) -> int:
     ],
 )
 def test_a_comment_off_the_diff_fails_the_whole_review(
-    pull: Pull, ask: Ask, where: dict, errors: str
+    pull: Pull, ask: Ask, where: Json, errors: str
 ) -> None:
     answer = ask("POST", REVIEWS, draft(pull, {"line": 10}, where))
     assert answer.status_code == 422
@@ -64,7 +65,7 @@ def test_a_comment_off_the_diff_fails_the_whole_review(
         ({"start_line": 38, "start_side": "RIGHT", "line": 41}, 15),
     ],
 )
-def test_a_comment_on_the_diff(pull: Pull, ask: Ask, where: dict, position: int) -> None:
+def test_a_comment_on_the_diff(pull: Pull, ask: Ask, where: Json, position: int) -> None:
     post(pull, ask, **where)
     comment = ask("GET", COMMENTS).json()[0]
     assert comment["position"] == comment["original_position"] == position
@@ -80,7 +81,7 @@ def test_a_comment_on_the_diff(pull: Pull, ask: Ask, where: dict, position: int)
         ({"commit_id": "0" * 40}, "Commit is not part of the pull request"),
     ],
 )
-def test_a_review_needs(pull: Pull, ask: Ask, change: dict, error: str) -> None:
+def test_a_review_needs(pull: Pull, ask: Ask, change: Json, error: str) -> None:
     answer = ask("POST", REVIEWS, draft(pull) | change)
     assert (answer.status_code, answer.json()["errors"]) == (422, [error])
 
@@ -159,7 +160,7 @@ def test_a_reply_is_a_review_of_its_own_without_a_body(pull: Pull, ask: Ask) -> 
 
 
 def test_threads_by_graphql(
-    github: StandIn, repo: Repo, pull: Pull, ask: Ask, graphql: Callable[..., dict]
+    github: StandIn, repo: Repo, pull: Pull, ask: Ask, graphql: Callable[..., Json]
 ) -> None:
     first = post(pull, ask, line=10)
     pull.reply("dev", first, "Why?")
@@ -193,12 +194,13 @@ def test_who_may_resolve(
     repo: Repo,
     pull: Pull,
     ask: Ask,
-    graphql: Callable[..., dict],
-    permissions: dict,
+    graphql: Callable[..., Json],
+    permissions: Json,
     allowed: bool,
 ) -> None:
     post(pull, ask, line=10)
     thread = pull.threads[0]
+    assert repo.installation
     token = github.installation_token(repo.installation, permissions)
     answer = graphql(RESOLVE, id=thread.id, token=token)
     assert thread.resolved is allowed

@@ -247,10 +247,10 @@ def test_who_lost_the_lease_changes_nothing(
     leases.sweep(engine, after(61), lease=60, max_attempts=3)
     assert not what(engine, lost, after(62))  # queued again
     assert row(engine, lost.id).state == "queued"
-    claimed(engine, lost.id, "second", now=after(62))
-    assert not what(engine, lost, after(63))
+    claimed(engine, lost.id, "second", now=after(70))
+    assert not what(engine, lost, after(71))
     found = row(engine, lost.id)
-    assert (found.state, found.owner, found.lease_until) == ("running", "second", after(122))
+    assert (found.state, found.owner, found.lease_until) == ("running", "second", after(130))
 
 
 def test_stale(engine: Engine) -> None:
@@ -275,7 +275,10 @@ def test_sweep_finds_silent_workers(engine: Engine) -> None:
     claimed(engine, job_id)
     assert leases.sweep(engine, after(60), lease=60, max_attempts=3) == (0, 0)
     assert leases.sweep(engine, after(61), lease=60, max_attempts=3) == (1, 0)
-    assert claimed(engine, job_id, now=after(61)).attempts == 2
+    found = row(engine, job_id)
+    assert (found.state, found.owner, found.published_at, found.lease_until) == ("queued", "", None, None)
+    assert after(61) < found.due_at <= after(63)  # not at once: it may be what kills the workers
+    assert claimed(engine, job_id, now=found.due_at).attempts == 2
 
 
 def test_a_renewed_lease_is_left_alone(engine: Engine) -> None:
@@ -285,13 +288,16 @@ def test_a_renewed_lease_is_left_alone(engine: Engine) -> None:
 
 
 def test_a_job_that_kills_its_worker_three_times_is_dead(engine: Engine) -> None:
-    job_id, now = add(engine), NOW
+    job_id, now, waits = add(engine), NOW, []
     for _ in range(3):
         claimed(engine, job_id, now=now)
-        now += timedelta(seconds=61)
-        leases.sweep(engine, now, lease=60, max_attempts=3)
+        swept = now + timedelta(seconds=61)
+        leases.sweep(engine, swept, lease=60, max_attempts=3)
+        now = row(engine, job_id).due_at
+        waits.append(now - swept)
+    assert timedelta() < waits[0] < waits[1]
     found = row(engine, job_id)
-    assert (found.state, found.attempts, found.finished_at) == ("dead", 3, now)
+    assert (found.state, found.attempts, found.finished_at) == ("dead", 3, swept)
     assert "died" in found.error
 
 

@@ -1,0 +1,165 @@
+"""What the beat does: missed deliveries, polling, pruning, and that no chore stops another."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from celery import Celery
+from sqlalchemy import select
+
+from bot import inbox
+from bot.jobs import Kind
+from feedback.database import reading, writing
+from feedback.models import DeliveryRow, Installation, Job, PolledPull, Repository
+from ptopt.github.errors import GitHubError
+from tests.standin import StandIn
+from tests.standin.repos import Repo
+from tests.worker.processes import free_port, wait_for
+from tests.worker.pulls import FAST, job_for, now, run
+from tests.worker.rows import NOW, add, after, change, claimed, row
+from worker import leases
+from worker.beat import Beat
+from worker.chores import Chore, MissedDeliveries, all_chores, poll, prune, sweep
+from worker.work import Resources
+
+
+def asked(github: StandIn) -> list[str]:
+    return [delivery.guid for delivery in github.deliveries if delivery.redelivery]
+
+
+def test_deliveries_that_failed_are_asked_for_again(
+    resources: Resources, github: StandIn, repo: Repo
+) -> None:
+    github.webhook_url = f"http://127.0.0.1:{free_port()}/"  # nobody listens
+    repo.pull(files={"a.py": FAST}, author="dev")
+    repo.pull(files={"b.py": FAST}, author="dev")
+    first, second = (d.guid for d in github.deliveries if d.event == "pull_request")
+    inbox.accept(
+        resources.engine, first, "pull_request", "opened", 1, [], now()
+    )  # stored, but the answer was lost
+    chore = MissedDeliveries(resources)
+    # It fails again, and is asked for again; but not for ever.
+    for expected in (1, 1, 1, 1, 1, 0, 0):
+        assert chore.look(now()) == expected
+        github.drain()
+    assert asked(github) == [second] * 5
+
+
+def test_deliveries_that_succeeded_at_last_are_left_alone(
+    resources: Resources, github: StandIn, repo: Repo
+) -> None:
+    github.webhook_url = f"http://127.0.0.1:{free_port()}/"
+    repo.pull(files={"a.py": FAST}, author="dev")
+    (delivery,) = (d for d in github.deliveries if d.event == "pull_request")
+    again = github.redeliver(delivery)
+    assert again is not None
+    again.status_code = 202
+    assert MissedDeliveries(resources).look(now()) == 0
+
+
+def test_deliveries_are_looked_for_once_more_after_an_error(
+    resources: Resources, github: StandIn, repo: Repo
+) -> None:
+    github.webhook_url = f"http://127.0.0.1:{free_port()}/"
+    repo.pull(files={"a.py": FAST}, author="dev")
+    github.faults.add("POST", r"/attempts$", "500", times=1)
+    chore = MissedDeliveries(resources)
+    with pytest.raises(GitHubError):
+        chore.look(now())
+    assert chore.look(now()) == 1
+
+
+def test_without_an_app_no_delivery_is_missed(resources: Resources) -> None:
+    early = Resources(resources.settings.model_copy(update={"app_id": None, "private_key": None}))
+    assert MissedDeliveries(early).look(now()) == 0
+    early.engine.dispose()
+
+
+def polled(resources: Resources) -> list[PolledPull]:
+    with reading(resources.engine) as session:
+        return list(session.scalars(select(PolledPull).order_by(PolledPull.pull)))
+
+
+def test_polling_takes_its_turns(resources: Resources) -> None:
+    with writing(resources.engine) as session:
+        session.add(Installation(id=1, account="octo", created_at=NOW))
+        session.flush()
+        session.add(Repository(id=2, installation_id=1, full_name="octo/models"))
+        session.flush()
+        long_ago = NOW - timedelta(days=8)
+        session.add(PolledPull(repository_id=2, pull=3, next_poll_at=NOW))
+        session.add(PolledPull(repository_id=2, pull=4, next_poll_at=after(60)))
+        session.add(PolledPull(repository_id=2, pull=5, next_poll_at=NOW, closed_at=long_ago))
+        session.add(PolledPull(repository_id=2, pull=6, next_poll_at=after(60), closed_at=NOW))
+    assert poll(resources, NOW) == 1
+    assert poll(resources, NOW) == 0
+    assert [(row.pull, row.next_poll_at) for row in polled(resources)] == [
+        (3, after(3600)),
+        (4, after(60)),
+        (6, after(60)),
+    ]
+    with reading(resources.engine) as session:
+        (job,) = session.scalars(select(Job))
+    assert (job.kind, job.pull, job.repository, job.installation_id) == ("poll", 3, "octo/models", 1)
+    assert (job.repository_id, job.subject, job.head_sha) == (2, "2026-11-20T12", "")
+    assert poll(resources, after(3600)) == 3
+
+
+def test_old_rows_are_pruned(resources: Resources) -> None:
+    engine = resources.engine
+    old, fresh = NOW - timedelta(days=31), NOW - timedelta(days=29)
+    inbox.accept(engine, "old", "e", "", 1, [], old)
+    inbox.accept(engine, "fresh", "e", "", 1, [], fresh)
+    ids = [add(engine, kind=Kind.COMMAND, head=str(i), now=old) for i in range(5)]
+    states = [("done", old), ("superseded", old), ("dead", old), ("done", fresh), ("queued", None)]
+    for job_id, (state, finished) in zip(ids, states, strict=True):
+        change(engine, job_id, state=state, finished_at=finished)
+    prune(resources, NOW)
+    with reading(engine) as session:
+        assert session.scalars(select(DeliveryRow.guid)).all() == ["fresh"]
+        assert set(session.scalars(select(Job.id))) == set(ids[3:])
+
+
+def test_the_sweeper_uses_the_settings(resources: Resources) -> None:
+    job = claimed(resources.engine, add(resources.engine))
+    sweep(resources, after(59))
+    assert row(resources.engine, job.id).state == "running"
+    sweep(resources, after(61))
+    assert row(resources.engine, job.id).state == "queued"
+    assert not leases.finish(resources.engine, job, after(62))
+
+
+def test_all_chores_can_be_done(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"a.py": FAST}, author="dev")
+    job_id = job_for(resources, pull)
+    chores = all_chores(resources, Celery(broker="memory://localhost/", set_as_current=False))
+    for chore in chores:
+        chore.do(now())
+    assert row(resources.engine, job_id).published_at is not None
+    assert run(resources, job_id).state == "done"
+    assert [chore.name for chore in chores] == ["relay", "sweep", "redeliver", "poll", "prune"]
+
+
+def test_a_chore_that_fails_or_hangs_does_not_stop_the_others() -> None:
+    done: list[str] = []
+    release = threading.Event()
+
+    def fails(_: object) -> None:
+        done.append("failed")
+        raise RuntimeError("once more")
+
+    beat = Beat(
+        [
+            Chore("fails", 0.01, fails),
+            Chore("hangs", 0.01, lambda _: release.wait()),
+            Chore("works", 0.01, lambda _: done.append("worked")),
+        ]
+    )
+    beat.start()
+    wait_for(lambda: done.count("failed") > 2 and done.count("worked") > 2)
+    assert beat.alive()
+    release.set()
+    beat.stop()
+    assert not beat.alive()
