@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SERVABLE := $(VENV)/.servable
 TESTABLE := $(VENV)/.testable
 DESCRIBED := $(VENV)/.described
 PRISM := $(VENV)/prism/.ready
@@ -13,9 +14,12 @@ PRISM := $(VENV)/prism/.ready
 PIP_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: demo test lint format docs clean
+.PHONY: demo demo-review test lint format docs action-requirements clean
 
-demo: $(READY)  ## review the pull request in examples/
+demo: $(SERVABLE)  ## the service, start to end, beside a stand-in for GitHub
+	$(BIN)/python -m examples.service
+
+demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head
 
 test: $(TESTABLE) $(DESCRIBED) $(PRISM)  ## every test, the slow ones too
@@ -31,10 +35,16 @@ format: $(TESTABLE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write what is generated: docs/rules/*.md from the rules, docs/commands.md, docs/review.svg from the example
+docs: $(SERVABLE)  ## write what is generated from the code
 	$(BIN)/ptopt rules --docs docs/rules
+	$(BIN)/python -m bot settings --docs > docs/settings.md
 	$(BIN)/python -m bot.commands --docs docs/commands.md
 	$(BIN)/python docs/picture.py
+
+action-requirements: $(BIN)/uv  ## pin what the Action installs, with hashes
+	env -u UV_FIND_LINKS $(BIN)/uv pip compile pyproject.toml --extra github --universal --python-version 3.12 \
+		--generate-hashes --no-emit-package ptopt --upgrade --custom-compile-command "make action-requirements" \
+		--quiet --output-file action-requirements.txt
 
 clean:
 	rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
@@ -47,8 +57,13 @@ $(READY): $(BIN)/uv pyproject.toml
 	$(BIN)/uv pip install -q --python $(BIN)/python -e .
 	touch $@
 
+$(SERVABLE): $(READY) pyproject.toml tests/standin/descriptions.py
+	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[service]' --group standin
+	$(BIN)/python -m tests.standin.descriptions webhooks-examples
+	touch $@
+
 $(TESTABLE): $(READY) pyproject.toml
-	$(BIN)/uv pip install -q --python $(BIN)/python -e . --group test --group lint
+	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[service]' --group test --group lint
 	touch $@
 
 $(DESCRIBED): $(TESTABLE) tests/standin/descriptions.py  # what GitHub says of its own API, from npm

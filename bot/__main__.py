@@ -1,4 +1,7 @@
-"""`python -m bot`: the web application. `python -m bot settings`: what may be set."""
+"""The web application: deliveries, `/setup`, health and metrics. Without a command it is served.
+
+It only accepts work: `celery -A worker worker` does it. `python -m worker.embedded` is both in one process.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ def main(context: click.Context, host: str, port: int) -> None:
 
 
 @main.command()
-@click.option("--docs", is_flag=True, help="Print docs/settings.md.")
+@click.option("--docs", is_flag=True, help="Print the table of all settings instead.")
 def settings(docs: bool) -> None:
-    """Check the settings of this environment, or print the table of all."""
+    """Check the settings of this environment."""
     if docs:
         click.echo(settings_table.markdown(), nl=False)
         return
@@ -44,32 +47,40 @@ def read_settings() -> Settings:
     except ValidationError as error:
         lines = []
         for item in error.errors(include_url=False, include_input=False):
-            name = "PTOPT_" + str(item["loc"][0]).upper() if item["loc"] else "The settings"
-            lines.append(f"{name}: {item['msg'].removeprefix('Value error, ')}")
+            name = f"PTOPT_{item['loc'][0]}: ".upper() if item["loc"] else ""
+            lines.append(name + item["msg"].removeprefix("Value error, "))
         raise click.ClickException("\n".join(lines)) from None
 
 
-def serve(host: str, port: int) -> None:
+def read_web_settings() -> Settings:
+    """`read_settings` of a process that takes deliveries."""
     values = read_settings()
     if values.app_id is not None and values.webhook_secret is None:
         raise click.ClickException(
             "PTOPT_APP_ID is set without PTOPT_WEBHOOK_SECRET: no delivery could be believed"
         )
+    return values
+
+
+def serve(host: str, port: int) -> None:
+    values = read_web_settings()
     logs.configure(values.log_level, values.log_format)
     # They load the database and Celery, which the other commands do not need.
-    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+    from sqlalchemy.exc import SQLAlchemyError
 
+    from bot import setup
     from bot.app import create_app
-    from bot.server import server
+    from bot.server import run
 
     try:
         engine = database.engine(values.database_url)
         database.check(engine)
-    except (database.DatabaseError, ArgumentError) as error:
+        setup.announce(values, engine)
+    except database.DatabaseError as error:
         raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
     except SQLAlchemyError as error:  # it may come up later; until then we are not ready
         structlog.get_logger(__name__).warning("the database cannot be reached", error=str(error))
-    server(create_app(values, engine=engine), host, port).run()
+    run(create_app(values, engine=engine), host, port)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,8 @@ from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, GitHubError
 from ptopt.github.pipeline import Look, Outcome, look, write
 from ptopt.github.values import Actor
+from ptopt.report.github import command, plain_line
 
-REVIEWED = ("opened", "reopened", "synchronize", "ready_for_review")
 COMMENTS = {"issue_comment": "issue", "pull_request_review_comment": "review"}
 
 
@@ -53,7 +54,11 @@ def main() -> int:
     try:
         return act(read(os.environ))
     except (ActionError, action_report.ReportError, GitHubError) as error:
-        print(f"::error title=ptopt::{_escaped(str(error))}")
+        print(command("error", str(error)))
+        return 2
+    except Exception:
+        # Not as it is: it may quote the pull request, and the runner takes lines of the log for commands.
+        print(command("error", traceback.format_exc()))
         return 2
 
 
@@ -74,12 +79,22 @@ def read(environment: Mapping[str, str]) -> Run:
         event=environment["GITHUB_EVENT_NAME"],
         payload=json.loads(Path(environment["GITHUB_EVENT_PATH"]).read_bytes()),
         mode=mode,
-        report=workspace / (environment.get("PTOPT_REPORT") or "ptopt-report.json"),
-        sarif=workspace / sarif if sarif else None,
+        report=_within(workspace, "report", environment.get("PTOPT_REPORT") or "ptopt-report.json"),
+        sarif=_within(workspace, "sarif", sarif) if sarif else None,
         fail_on_findings=environment.get("PTOPT_FAIL", "").lower() == "true",
         output=Path(environment["GITHUB_OUTPUT"]),
         summary=Path(environment["GITHUB_STEP_SUMMARY"]),
     )
+
+
+def _within(workspace: Path, name: str, text: str) -> Path:
+    """A relative path does not leave the workspace, also not by a link of a pull request that is checked out there."""
+    path = workspace / text
+    if not Path(text).is_absolute() and not path.resolve().is_relative_to(workspace.resolve()):
+        raise ActionError(
+            f"{name}: {text!r} leads out of the workspace; give an absolute path if you want that"
+        )
+    return path
 
 
 def act(run: Run) -> int:
@@ -124,7 +139,7 @@ def _post(run: Run, seen: Look) -> int:
     if outcome.status == "superseded":
         return _nothing(run, outcome)
     for note in outcome.posted.notes if outcome.posted else ():
-        print(f"::warning title=ptopt::{_escaped(note)}")
+        print(command("warning", note))
     return _done(run, seen.review)
 
 
@@ -134,16 +149,21 @@ def _answer(run: Run) -> int:
     if where == "issue" and "pull_request" not in pull:
         print("The comment is on an issue, not on a pull request.")
         return 0
-    user = comment["user"]
-    changes = run.payload.get("changes") or {}
+    action, previous = run.payload["action"], None
+    if action == "edited":
+        previous = ((run.payload.get("changes") or {}).get("body") or {}).get("from")
+    if action != "created" and previous is None:
+        print("There is no new text in the comment.")
+        return 0
+    user = run.payload["sender"]  # who edits a comment may be another one than its author
     request = CommandRequest(
         repo=run.repo,
         number=int(pull["number"]),
         comment_id=int(comment["id"]),
         where="issue" if where == "issue" else "review",
         in_reply_to=comment.get("in_reply_to_id"),
-        body=comment["body"],
-        previous_body=(changes.get("body") or {}).get("from"),
+        body=comment["body"] or "",
+        previous_body=previous,
         actor=Actor(int(user["id"]), user["login"], user["type"] == "Bot"),
     )
     commands.handle(request, run.github, ActionHost(run.github, request))
@@ -151,7 +171,7 @@ def _answer(run: Run) -> int:
 
 
 def _nothing(run: Run, outcome: Outcome) -> int:
-    print(f"No review: {outcome.reason}.")
+    print(plain_line(f"No review: {outcome.reason}."))
     _set(run, "findings", "0")
     return 0
 
@@ -174,10 +194,6 @@ def _set(run: Run, name: str, value: str) -> None:
         raise ActionError(f"{name}: a path must not hold a line break")
     with run.output.open("a", encoding="utf-8") as output:
         output.write(f"{name}={value}\n")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 if __name__ == "__main__":

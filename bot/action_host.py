@@ -8,12 +8,11 @@ from typing import Literal
 
 from bot.commands.base import CommandRequest, UserError
 from bot.commands.parse import new_commands
+from ptopt.github import elsewhere
 from ptopt.github.client import GitHubClient
 from ptopt.github.pipeline import review_pull
-from ptopt.github.values import Actor
-from ptopt.report.text import code_span, count, markdown_text, place
-
-_LISTED = 20  # findings that an answer lists
+from ptopt.github.values import Actor, IssueComment, PostedComment
+from ptopt.report.text import count, markdown_text
 
 
 class ActionHost:
@@ -28,7 +27,7 @@ class ActionHost:
     def commands_in_last_hour(self, login: str) -> int:
         request = self._request
         since = datetime.now(timezone.utc) - timedelta(hours=1)
-        comments = [
+        comments: list[IssueComment | PostedComment] = [
             *self._github.issue_comments(request.repo, request.number),
             *self._github.review_comments(request.repo, request.number),
         ]
@@ -48,12 +47,10 @@ class ActionHost:
         text = (
             f"Reviewed: {count(len(findings), 'finding')} in {count(outcome.review.files_reviewed, 'file')}."
         )
-        places = [f"- {code_span(place(f.path, f.span))} {f.rule} {f.name}" for f in outcome.elsewhere]
-        if places:
-            more = [f"- and {len(places) - _LISTED} more"] if len(places) > _LISTED else []
-            text += "\n\nIn the same files, outside of the change:\n\n" + "\n".join(
-                [*places[:_LISTED], *more]
-            )
+        if full and outcome.pull is not None:
+            comments = self._github.issue_comments(request.repo, request.number)
+            elsewhere.tell(self._github, outcome.pull, outcome.elsewhere, comments, lambda: None)
+            text += " What else stands in these files is told in a comment of its own."
         return text
 
     def status(self) -> Sequence[str]:

@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from celery import Celery
 from fastapi import FastAPI
 from sqlalchemy import Engine
-from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from bot import broker, events, health, problems, setup
 from bot.credentials import WebhookSecrets
@@ -20,8 +20,18 @@ from bot.metrics import CONTENT_TYPE, Metrics
 from bot.publisher import Publisher
 from bot.relay import publish_due
 from bot.settings import Settings
-from bot.webhook import Webhook
+from bot.webhook import PATH, Webhook
 from feedback import database
+
+
+class _App(FastAPI):
+    """Hands deliveries to the webhook, ahead of all middleware and routing."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == PATH:
+            await self.state.deliver(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -48,7 +58,8 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         inbox = Inbox(engine, on_commit=publisher.wake)
         app.state.inbox = inbox
-        app.state.webhook = Webhook(inbox, secrets, entries, metrics, debounce=settings.debounce)
+        webhook = Webhook(inbox, secrets, entries, metrics, debounce=settings.debounce)
+        app.state.deliver = problems.Unexpected(webhook)
         publisher.start()
         try:
             yield
@@ -58,18 +69,20 @@ def create_app(
             if own_engine:
                 engine.dispose()
 
-    app = FastAPI(title="ptopt", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = _App(
+        title="ptopt",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
     problems.install(app)
-
-    async def deliver(request: Request) -> Response:
-        webhook: Webhook = app.state.webhook
-        return await webhook.receive(request)
 
     def inbox_lives() -> None:
         if not app.state.inbox.alive():
             raise RuntimeError("the thread that stores deliveries has ended")
 
-    app.add_route("/webhooks/github", deliver, methods=["POST"])
     app.include_router(setup.router(settings, engine))
     app.include_router(
         health.router(

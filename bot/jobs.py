@@ -11,6 +11,7 @@ class Kind(str, enum.Enum):
     """What a job does. `subject` and `payload` of each are said here."""
 
     # subject "", or "reopened" or "ready_for_review": then the same head may have been skipped before; payload {}.
+    # Asked for by a command: `worker.asked.subject`, payload {"asked": True, "full": bool}.
     # Debounced; a newer head supersedes it.
     REVIEW = "review"
     # subject "<issue|review>-<comment id>-<n>", n is 0, or the second of the edit (Unix time); payload: CommandPayload

@@ -22,6 +22,8 @@ _MAX_TRACEBACK = 20_000
 _SLACK = 4_000  # looked at for secrets beyond the cut, so that none is cut in half
 _MAX_ITEMS = 50
 _MAX_DEPTH = 4
+_PLAIN = (bool, int, float)
+_SEVERAL = (list, tuple, set, frozenset)
 
 # The last line of defence: nothing should log a secret. No length of a token is assumed, nor that a token ends before
 # the cut.
@@ -69,6 +71,8 @@ def configure(level: str, format: str, stream: TextIO | None = None) -> None:  #
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
+    # It says what it is connected to at each look at the schema, and `/readyz` looks often.
+    logging.getLogger("alembic.runtime.migration").addFilter(_is_a_migration)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(number)
@@ -80,8 +84,13 @@ def configure(level: str, format: str, stream: TextIO | None = None) -> None:  #
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
 
 
+def _is_a_migration(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or record.getMessage().startswith("Running")
+
+
 def clean(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Cuts, escapes and redacts every value of a log line."""
+    event.pop("color_message", None)  # of uvicorn: the same once more
     # Of this process and of structlog, not of strangers: needed as they are.
     return {
         key: value if key in ("_record", "_from_structlog") else _clean(value, str(key), _MAX_DEPTH)
@@ -94,13 +103,13 @@ def _clean(value: Any, key: str, depth: int) -> Any:
         return _REDACTED
     if isinstance(value, str) and key != "exception":
         return _text(value, _MAX_TEXT)
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, _PLAIN):
         return value
+    if depth and isinstance(value, _SEVERAL):
+        return [_clean(item, key, depth - 1) for item in list(value)[:_MAX_ITEMS]]
     if depth and isinstance(value, Mapping):
         items = list(value.items())[:_MAX_ITEMS]
         return {_text(str(k), 100): _clean(v, str(k), depth - 1) for k, v in items}
-    if depth and isinstance(value, list | tuple | set | frozenset):
-        return [_clean(item, key, depth - 1) for item in list(value)[:_MAX_ITEMS]]
     if key == "exception":
         # Redacted as a whole: a private key has many lines. The end says what happened.
         text = _SECRETS.sub(_REDACTED, str(value)[-_MAX_TRACEBACK - _SLACK :])[-_MAX_TRACEBACK:]
@@ -115,9 +124,19 @@ def _names_secret(key: str) -> bool:
 
 def _suspect(text: str) -> bool:
     """Whatever `_SECRETS` matches has one of these; most texts have none, and this is the cheap way to see it."""
-    return (
-        "gh" in text or "github_pat_" in text or "eyJ" in text or "://" in text or " " in text or "=" in text
-    )
+    if (
+        "gh" in text
+        or "github_pat_" in text
+        or "eyJ" in text
+        or "://" in text
+        or "=" in text
+        or "-----" in text
+    ):
+        return True
+    if " " not in text:
+        return False
+    lower = text.lower()
+    return "bearer " in lower or "basic " in lower or "token " in lower
 
 
 def _text(text: str, limit: int) -> str:

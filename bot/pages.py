@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 from html import escape
+from urllib.parse import urlsplit
 
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 1.1rem/1.6 system-ui, sans-serif; max-width: 42rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { line-height: 1.2; }
-button, input { font: inherit; padding: .4rem .8rem; }
+code { overflow-wrap: anywhere; }
+button, input { font: inherit; padding: .4rem .8rem; margin: .2rem 0; }
+input { max-width: 100%; box-sizing: border-box; }
 textarea { font: .9rem/1.4 ui-monospace, monospace; width: 100%; box-sizing: border-box; }
 label { display: block; margin-top: 1rem; }
 [role=alert] { border-left: .3rem solid #c00; padding-left: .8rem; }
@@ -41,13 +44,14 @@ def start(
         if stores
         else "PTOPT_SECRET_KEY is not set: its credentials are shown once, for you to copy, and not stored."
     )
+    alert = ' role="alert"' if (urlsplit(public_url).hostname or "") in ("localhost", "127.0.0.1") else ""
     return _page(
         "Set up ptopt",
         f"""
-<p>This makes a GitHub App for this service under {escape(owner)}. GitHub shows you what it may do before anything
-happens. {after}</p>
-<p>Deliveries will go to <code>{escape(public_url)}/webhooks/github</code>. If GitHub cannot reach that address, set
-<code>PTOPT_PUBLIC_URL</code> first.</p>
+<p>This makes a GitHub App for this service under {escape(owner)}. GitHub asks you for its name, and makes nothing
+before you confirm. {after}</p>
+<p{alert}>GitHub will send its deliveries to <code>{escape(public_url)}/webhooks/github</code>. If it cannot reach that
+address, set <code>PTOPT_PUBLIC_URL</code> and start the service again first.</p>
 <form action="{escape(action)}" method="post">
 <input type="hidden" name="manifest" value="{escape(manifest)}">
 <button type="submit">Make the GitHub App</button>
@@ -62,12 +66,13 @@ happens. {after}</p>
 </form>
 <h2>What it may do</h2>
 <ul>
-<li>Pull requests, write: reviews and answers to slash commands.</li>
-<li>Contents, write: reads the changed files; <code>/ptopt fix</code> commits. Without that command, read is enough:
-change it in the settings of the App.</li>
-<li>Checks, write, and security events, write: check runs and code scanning, where a repository switches them on.</li>
-<li>Issues, read: GitHub wants it for comments in the conversation of a pull request.</li>
-<li>Metadata, read: every App has it.</li>
+<li><strong>Pull requests, write:</strong> reviews and answers to slash commands.</li>
+<li><strong>Contents, write:</strong> reads the changed files; <code>/ptopt fix</code> commits. Without that command,
+read is enough: change it in the settings of the App.</li>
+<li><strong>Checks and security events, write:</strong> check runs and code scanning, where a repository switches them
+on.</li>
+<li><strong>Issues, read:</strong> GitHub wants it for comments in the conversation of a pull request.</li>
+<li><strong>Metadata, read:</strong> every App has it.</li>
 </ul>""",
     )
 
@@ -77,7 +82,8 @@ def stored(slug: str, install: str) -> str:
     return _page(
         "The GitHub App is made",
         f"""
-<p>The credentials of <strong>{escape(slug)}</strong> are stored, encrypted. This page is closed from now on.</p>
+<p>The credentials of <strong>{escape(slug)}</strong> are stored, encrypted, and in force: nothing has to be started
+again. This page is closed from now on.</p>
 <ol>
 <li><a href="{escape(install)}">Install the App</a> on the repositories that it is to review.</li>
 <li>Open a pull request that changes PyTorch code, or write <code>/ptopt review</code> under one.</li>

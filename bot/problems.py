@@ -37,7 +37,7 @@ def install(app: FastAPI) -> None:
     """Makes `app` answer all errors this way."""
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_middleware(_Unexpected)
+    app.add_middleware(Unexpected)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -57,7 +57,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return problem(422, "The request does not have the expected parameters.", errors=errors)
 
 
-class _Unexpected:
+class Unexpected:
     """Turns an exception that nobody expected into a 500. Starlette's own handler would log it a second time."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 
 _IDLE_SECONDS = 0.5
+_GAP_SECONDS = 0.02  # at least between two looks into the database: under load each commit wakes us
 _MAX_PAUSE = 10.0  # after failures, which the sweeper and the beat make good for
 _log = structlog.get_logger(__name__)
 
@@ -48,6 +49,7 @@ class Publisher:
             try:
                 self._publish()
                 self._pause = 0.0
+                self._stop.wait(_GAP_SECONDS)
             except Exception:
                 self._pause = min(_MAX_PAUSE, 2 * self._pause or _IDLE_SECONDS)
                 _log.exception("jobs cannot be published", next_try_seconds=self._pause)

@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     )
     public_url: Annotated[str, AfterValidator(_public_url)] = Field(
         default="http://localhost:8000",
-        description="Where GitHub reaches this service; `/setup` tells it GitHub.",
+        description="Where GitHub reaches this service; `/setup` tells GitHub so.",
     )
     setup_token: Secret = Field(
         default=None, description="Opens `/setup` (`/setup?token=…`). Left out, `/setup` is closed."
@@ -131,7 +131,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _complete(self) -> Settings:
         if (self.app_id is None) != (self.private_key is None):
-            raise ValueError("app_id and private_key belong together: set both, or neither")
+            raise ValueError("PTOPT_APP_ID and PTOPT_PRIVATE_KEY belong together: set both, or neither")
         return self
 
 

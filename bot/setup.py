@@ -83,6 +83,22 @@ def router(settings: Settings, engine: Engine) -> APIRouter:
     return routes
 
 
+def announce(settings: Settings, engine: Engine) -> None:
+    """Say in the log what is still to be done before anything can be reviewed."""
+    if exists(engine, settings):
+        return
+    if settings.setup_token is None:
+        _log.warning(
+            "there is no GitHub App yet: set PTOPT_SETUP_TOKEN and open /setup, or set PTOPT_APP_ID, "
+            "PTOPT_PRIVATE_KEY and PTOPT_WEBHOOK_SECRET"
+        )
+    else:
+        _log.warning(
+            "there is no GitHub App yet: open this page, with the value of PTOPT_SETUP_TOKEN at its end",
+            page=f"{settings.public_url}/setup?token=",
+        )
+
+
 def _keep(settings: Settings, engine: Engine, app: NewApp, install: str) -> str:
     """Stores the credentials; the page that says so, or that shows them."""
     if settings.secret_key is None:

@@ -11,7 +11,7 @@ import structlog
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from bot import signature
 from bot.body import BodyError, BodyReader
@@ -23,8 +23,9 @@ from bot.metrics import Metrics
 from bot.payloads import Event
 from bot.problems import problem
 
-_GUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", re.ASCII)
-_EVENT = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
+PATH = "/webhooks/github"
+_GUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_EVENT = re.compile(rb"[a-z0-9_]{1,64}")
 _log = structlog.get_logger(__name__)
 
 
@@ -42,7 +43,7 @@ class RefusedError(Exception):
 
 
 class Webhook:
-    """The endpoint. A route of Starlette, not of FastAPI: nothing here is for its injection or its validation."""
+    """The endpoint, as plain ASGI: routing, injection and validation of a framework would be a third of its work."""
 
     def __init__(
         self,
@@ -61,27 +62,39 @@ class Webhook:
         self._debounce = debounce
         self._reader = reader or BodyReader()
 
-    async def receive(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        guid = request.headers.get("x-github-delivery", "")
+        headers = dict(reversed(scope["headers"]))  # the first of each name
+        guid = headers.get(b"x-github-delivery", b"")
         # On every line from here on; also on those about deliveries that are not believed.
-        structlog.contextvars.bind_contextvars(delivery=guid.lower() if _GUID.fullmatch(guid) else "")
+        structlog.contextvars.bind_contextvars(
+            delivery=guid.decode().lower() if _GUID.fullmatch(guid) else ""
+        )
         try:
-            return await self._receive(request)
+            if scope["method"] != "POST":
+                raise RefusedError(405, "method", "Deliveries come by POST.", {"Allow": "POST"})
+            outcome = await self._receive(Request(scope, receive), headers)
         except RefusedError as refused:
             self._metrics.rejected.labels(refused.reason).inc()
             _log.warning("delivery refused", reason=refused.reason, status=refused.status)
             # What was not read of the body is not waited for.
-            headers = dict(refused.headers or {}) | ({"Connection": "close"} if refused.status == 413 else {})
-            return problem(refused.status, refused.detail, headers=headers)
+            unread = refused.reason in ("too_large", "slow", "busy")
+            more = dict(refused.headers or {}) | ({"Connection": "close"} if unread else {})
+            await problem(refused.status, refused.detail, headers=more)(scope, receive, send)
+        else:
+            body = b'{"outcome":"%s"}' % outcome.encode()
+            said = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            await send({"type": "http.response.start", "status": 202, "headers": said})
+            await send({"type": "http.response.body", "body": body})
         finally:
             structlog.contextvars.clear_contextvars()
             self._metrics.accept_seconds.observe(time.perf_counter() - started)
 
-    async def _receive(self, request: Request) -> Response:
+    async def _receive(self, request: Request, headers: Mapping[bytes, bytes]) -> str:
+        """What became of the delivery."""
         body = await self._body(request)
         await self._verify(request, body)
-        guid, event = _headers(request)
+        guid, event = _named(headers)
         structlog.contextvars.bind_contextvars(github_event=event)
         action, jobs, outcome = self._handle(event, body)
         if jobs:
@@ -90,7 +103,7 @@ class Webhook:
         else:
             _log.info("delivery ignored", action=action, outcome=outcome)
         self._metrics.delivery(event, outcome)
-        return Response(b'{"outcome":"%s"}' % outcome.encode(), 202, media_type="application/json")
+        return outcome
 
     async def _body(self, request: Request) -> bytes | bytearray:
         try:
@@ -166,20 +179,20 @@ class Webhook:
         return outcome
 
 
-def _headers(request: Request) -> tuple[str, str]:
+def _named(headers: Mapping[bytes, bytes]) -> tuple[str, str]:
     """The delivery's GUID and its event."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json":
         raise RefusedError(
             415,
             "content_type",
             "The webhook sends its payload as a form, or in another way that is not understood. Set its content "
             "type to application/json, in the settings of the GitHub App.",
         )
-    guid = request.headers.get("x-github-delivery", "")
+    guid = headers.get(b"x-github-delivery", b"")
     if not _GUID.fullmatch(guid):
         raise RefusedError(400, "delivery_id", "X-GitHub-Delivery is not a GUID.")
-    event = request.headers.get("x-github-event", "")
+    event = headers.get(b"x-github-event", b"")
     if not _EVENT.fullmatch(event):
         raise RefusedError(400, "event", "X-GitHub-Event is not the name of an event.")
-    return guid.lower(), event
+    return guid.decode().lower(), event.decode()

@@ -8,7 +8,6 @@ text of the file is asked the same questions.
 from __future__ import annotations
 
 import enum
-import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -39,29 +38,74 @@ class _Block:
     count: int  # occurrences without white space, in the text that the suggestion was made for
 
 
-def remember(text: str, start: int, end: int, replacement: Sequence[str], key: bytes) -> dict[str, Any]:
-    """What `taken` needs to know of the suggestion to replace lines `start` to `end` (1-based) of `text`."""
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Lines `start` to `end` (1-based) are to become `lines`."""
+
+    start: int
+    end: int
+    lines: Sequence[str]
+
+
+def remember(text: str, offer: Offer, key: bytes, others: Sequence[Offer] = ()) -> dict[str, Any]:
+    """What `taken` needs to know of a suggestion for `text`; `others` are further ones for the same text."""
     lines = text.split("\n")
-    old, new = lines[start - 1 : end], list(replacement)
-    if max((len(line) for line in _squeezed(new)), default=0) < _TELLING:
-        # Lines to delete, or a lone `else:`, prove nothing by themselves: they do between their neighbours.
-        before, after = lines[max(0, start - 2) : start - 1], lines[end : end + 1]
-        old, new = [*before, *old, *after], [*before, *new, *after]
+    old, new = lines[offer.start - 1 : offer.end], list(offer.lines)
+    if _squeezed(old) == _squeezed(new):  # only the formatting differs, so that nothing could be told
+        return {}
     kept = _is_part(_squeezed(old), _squeezed(new))
-    return {"old": asdict(_block(old, lines, key)), "new": asdict(_block(new, lines, key)), "kept": kept}
+    blocks = [new]
+    if not _is_telling(new):
+        # Lines to delete, or a lone `else:`, prove nothing by themselves: they do between their neighbours. Those
+        # may be what another suggestion makes of them.
+        above, below = _above(lines, offer, others), _below(lines, offer, others)
+        blocks = [[*before, *new, *after] for before in above for after in below]
+        if not _is_telling(old):
+            old = [*above[0], *old, *below[0]]
+    return {
+        "old": asdict(_block(old, lines, key)),
+        "new": [asdict(_block(block, lines, key)) for block in blocks],
+        "kept": kept,
+    }
 
 
 def taken(text: str, suggestion: dict[str, Any], key: bytes) -> Taken:
-    """What became of the suggestion in a later `text` of the same file."""
+    """What became of the suggestion in a later `text` of the same file. Of {}, nothing can be told."""
+    if not suggestion:
+        return Taken.NO
     lines = text.split("\n")
-    old, new = _Block(**suggestion["old"]), _Block(**suggestion["new"])
-    if old.loose == new.loose:  # only the formatting differs, or nothing does
-        return Taken.NO
-    if _count(lines, new, key) <= new.count:
-        return Taken.NO
+    old, news = _Block(**suggestion["old"]), [_Block(**block) for block in suggestion["new"]]
     if not suggestion["kept"] and _count(lines, old, key) >= old.count:
         return Taken.NO
-    return Taken.EXACT if _count(lines, new, key, exact=True) else Taken.SIMILAR
+    found = [new for new in news if _count(lines, new, key) > new.count]
+    if not found:
+        return Taken.NO
+    exact = any(_count(lines, new, key, exact=True) for new in found)
+    return Taken.EXACT if exact else Taken.SIMILAR
+
+
+def _above(lines: list[str], offer: Offer, others: Sequence[Offer]) -> list[list[str]]:
+    """The line before, and what it is when the other suggestions were taken."""
+    changed = lines[: offer.start - 1]
+    for other in sorted((o for o in others if o.end < offer.start), key=lambda o: o.start, reverse=True):
+        changed[other.start - 1 : other.end] = other.lines
+    return _different(lines[: offer.start - 1][-1:], changed[-1:])
+
+
+def _below(lines: list[str], offer: Offer, others: Sequence[Offer]) -> list[list[str]]:
+    """The line after, and what it is when the other suggestions were taken."""
+    changed = lines[offer.end :]
+    for other in sorted((o for o in others if o.start > offer.end), key=lambda o: o.start, reverse=True):
+        changed[other.start - offer.end - 1 : other.end - offer.end] = other.lines
+    return _different(lines[offer.end : offer.end + 1], changed[:1])
+
+
+def _different(one: list[str], other: list[str]) -> list[list[str]]:
+    return [one] if one == other else [one, other]
+
+
+def _is_telling(lines: Sequence[str]) -> bool:
+    return max((len(line) for line in _squeezed(lines)), default=0) >= _TELLING
 
 
 def _is_part(part: Sequence[str], whole: Sequence[str]) -> bool:
@@ -91,4 +135,4 @@ def _squeezed(lines: Sequence[str]) -> list[str]:
 
 
 def _hash(lines: Sequence[str], key: bytes) -> str:
-    return hmac.new(key, "\n".join(lines).encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+    return hmac.digest(key, "\n".join(lines).encode("utf-8", "surrogatepass"), "sha256").hex()[:32]

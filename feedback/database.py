@@ -14,9 +14,11 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_EXPECTED = "it must be sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"
 _UPGRADE_LOCK = 0x70746F7074  # "ptopt": two processes that start together must not both migrate
 
 
@@ -31,16 +33,16 @@ def engine(url: str) -> Engine:
     wrote in between; those of `reading` do not. Error texts leave out what was to be stored.
     Raises DatabaseError for another kind of URL.
     """
-    parsed = make_url(url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise DatabaseError(f"this is no URL of a database: {_EXPECTED}") from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername == "postgresql+psycopg":
         return create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
     if parsed.drivername != "sqlite" or not parsed.database or parsed.database == ":memory:":
-        raise DatabaseError(
-            f"the database must be sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME, "
-            f"not {parsed.render_as_string(hide_password=True)}"
-        )
+        raise DatabaseError(f"{_EXPECTED}, not {parsed.render_as_string(hide_password=True)}")
     made = create_engine(parsed, hide_parameters=True)
     event.listen(made, "connect", _prepare_sqlite)
     event.listen(made, "begin", _begin_sqlite)
@@ -96,6 +98,10 @@ def upgrade(url: str) -> None:
 
 def check(engine: Engine) -> None:
     """Raise DatabaseError unless the schema is the newest."""
+    file = str(engine.url.database)
+    if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).exists():
+        # Asking would make an empty one.
+        raise DatabaseError(f"there is no file {file}: run `python -m feedback upgrade`")
     wanted = ScriptDirectory(str(_MIGRATIONS)).get_current_head()
     with engine.execution_options(ptopt_reads=True).connect() as connection:
         found = MigrationContext.configure(connection).get_current_revision()

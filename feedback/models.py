@@ -206,6 +206,8 @@ class Signal(Base):
     )  # keyed hash of the person's id; "" where nobody can be named
     actor_writes: Mapped[bool | None]  # may the person write to the repository? None: not asked
     source: Mapped[str] = mapped_column(String(64))  # what told us: a reaction id, a head SHA, a comment id
+    # The reason of `/ptopt feedback`, which people give to be kept. Nothing else that they write is.
+    note: Mapped[str] = mapped_column(String(500), default="")
     created_at: Mapped[datetime]
 
 

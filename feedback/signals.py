@@ -13,6 +13,10 @@ from sqlalchemy.orm import Session
 
 from feedback.database import insert
 from feedback.models import CommentRow, Signal
+from ptopt.report.text import one_line
+
+_KEY = ("comment_id", "kind", "actor", "value", "source")
+_LONGEST_NOTE = 500  # characters
 
 
 class SignalKind(str, enum.Enum):
@@ -20,7 +24,7 @@ class SignalKind(str, enum.Enum):
 
     MERGED = "merged"  # "exact" | "similar": as suggested, in the head that was merged
     APPLIED = "applied"  # "exact" | "similar": as suggested, in a later head
-    VERDICT = "verdict"  # "good" | "bad": `/ptopt feedback`
+    VERDICT = "verdict"  # "good" | "bad": `/ptopt feedback`; its note is the reason
     IGNORED = "ignored"  # "rule" | "here": `/ptopt ignore`
     REPLY = "reply"  # ""
     THREAD = "thread"  # "resolved" | "unresolved"
@@ -46,21 +50,27 @@ def record(
     source: str,
     now: datetime,
     actor_writes: bool | None = None,
+    note: str = "",
 ) -> None:
-    """Add the signal, unless it is known. `actor` is a hash, "" where nobody can be named."""
-    session.execute(
-        insert(session, Signal)
-        .values(
-            comment_id=comment.id,
-            kind=kind.value,
-            value=value,
-            actor=actor,
-            actor_writes=actor_writes,
-            source=source,
-            created_at=now,
-        )
-        .on_conflict_do_nothing()
+    """Add the signal, unless it is known: then only its note may be a newer one.
+
+    `actor` is a hash, "" where nobody can be named. Of `note`, 500 characters are kept, the invisible ones escaped.
+    """
+    text = one_line(note)[:_LONGEST_NOTE]
+    row = insert(session, Signal).values(
+        comment_id=comment.id,
+        kind=kind.value,
+        value=value,
+        actor=actor,
+        actor_writes=actor_writes,
+        source=source,
+        note=text,
+        created_at=now,
     )
+    if text:
+        session.execute(row.on_conflict_do_update(index_elements=_KEY, set_={"note": text}))
+    else:
+        session.execute(row.on_conflict_do_nothing())
 
 
 def comments_of(session: Session, repository_id: int, pull: int) -> list[CommentRow]:

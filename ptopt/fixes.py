@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Edit, Finding, Review, Safety
 from ptopt.source.decode import decode_python
-from ptopt.verify import apply_edits
+from ptopt.verify import apply_edits, with_line_ends_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +50,7 @@ def fix_file(file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsa
 
 def _apply(data: bytes, edits: Sequence[Edit]) -> bytes:
     text, encoding = decode_python(data)
-    if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
-        edits = [_with_crlf(edit) for edit in edits]
-    return apply_edits(text, edits).encode(encoding)
-
-
-def _with_crlf(edit: Edit) -> Edit:
-    return dataclasses.replace(edit, replacement=edit.replacement.replace("\r\n", "\n").replace("\n", "\r\n"))
+    return apply_edits(text, with_line_ends_of(text, edits)).encode(encoding)
 
 
 class FileChangedError(RuntimeError):

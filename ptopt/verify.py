@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from ptopt.findings import Edit, Fix
@@ -29,6 +30,16 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
         position = edit.end
     parts.append(data[position:])
     return b"".join(parts).decode("utf-8", "surrogatepass")
+
+
+def with_line_ends_of(text: str, edits: Sequence[Edit]) -> list[Edit]:
+    r"""The edits with `\r\n` line ends where every line end of the text is one."""
+    if "\n" not in text or text.count("\r\n") < text.count("\n"):
+        return list(edits)
+    return [
+        dataclasses.replace(e, replacement=e.replacement.replace("\r\n", "\n").replace("\n", "\r\n"))
+        for e in edits
+    ]
 
 
 def verified(file: SourceFile, rule: Rule, problem: Problem, before: int) -> Fix | None:

@@ -8,6 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / "docs/workflows").glob("*.yml"))
@@ -62,3 +68,14 @@ def test_no_expression_in_a_script_and_nothing_checked_out() -> None:
     action = (ROOT / "action.yml").read_text()
     assert "${{" not in action[action.index("run: |") :]
     assert not any("actions/checkout" in path.read_text() for path in [*WORKFLOWS, ROOT / "action.yml"])
+
+
+def test_what_the_action_installs_is_pinned_and_complete() -> None:
+    """`make action-requirements` writes the file."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = (ROOT / "action-requirements.txt").read_text()
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+) .*\\\n\s+--hash=sha256:[0-9a-f]{64}", text, re.M))
+    for line in [*project["dependencies"], *project["optional-dependencies"]["github"]]:
+        wanted = Requirement(line)
+        if wanted.marker is None or wanted.marker.evaluate({"python_version": "3.12"}):
+            assert wanted.specifier.contains(pinned[wanted.name.lower()]), line

@@ -1,4 +1,4 @@
-"""`python -m worker jobs` lists jobs; `python -m worker retry ID` runs a dead one again."""
+"""A look at the jobs of the service, for its operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bot.__main__ import read_settings
 from feedback import database
 from feedback.database import reading
 from feedback.models import Job, JobState
-from ptopt.report.text import one_line
+from ptopt.report.text import one_line, visible
 from worker import leases
 
 
@@ -23,14 +23,15 @@ from worker import leases
 def _database() -> Iterator[Engine]:
     try:
         engine = database.engine(read_settings().database_url)
+        try:
+            database.check(engine)
+            yield engine
+        finally:
+            engine.dispose()
     except database.DatabaseError as error:
         raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
-    try:
-        yield engine
     except SQLAlchemyError as error:
         raise click.ClickException(f"the database cannot be used: {error}") from None
-    finally:
-        engine.dispose()
 
 
 @click.group(help=__doc__)
@@ -59,7 +60,7 @@ def jobs(dead: bool, job_id: int | None, limit: int) -> None:
         if job.error and job_id is None:
             click.echo("    " + one_line(job.error.strip().rsplit("\n", 1)[-1])[:300])
         elif job.error:
-            click.echo("".join(f"    {one_line(line)}\n" for line in job.error.split("\n")), nl=False)
+            click.echo("".join(f"    {visible(line)}\n" for line in job.error.rstrip().split("\n")), nl=False)
     if not found:
         click.echo("No dead job." if dead else "No job.")
 

@@ -10,10 +10,13 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+import click
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from bot import logs
 from bot.__main__ import read_settings
+from feedback import database
 from worker.app import make_app
 from worker.chores import Chore, all_chores
 from worker.work import Resources
@@ -57,10 +60,17 @@ class Beat:
                 return
 
 
+@click.command(help=__doc__)
 def main() -> None:
     settings = read_settings()
     logs.configure(settings.log_level, settings.log_format)
     resources = Resources(settings)
+    try:
+        database.check(resources.engine)
+    except database.DatabaseError as error:
+        raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
+    except SQLAlchemyError as error:  # it may come up later
+        _log.warning("the database cannot be reached", error=str(error))
     beat = Beat(all_chores(resources, make_app(settings, resources=resources)))
     beat.start()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -70,4 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m worker.beat")

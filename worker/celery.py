@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from bot.settings import settings
+import sys
+
+import click
+
+from bot.__main__ import read_settings
 from worker.app import make_app
 
-app = make_app(settings())
+try:
+    app = make_app(read_settings())
+except click.ClickException as error:  # Celery would show where it was raised, which helps nobody
+    sys.exit(f"Error: {error.message}")

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 from celery import Celery
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
 from bot import inbox
 from bot.jobs import Kind, NewJob
@@ -27,6 +27,7 @@ _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
 _MOST_TRIES = 6  # for one delivery: then it is refused for a reason
 _POLLED = timedelta(days=7)  # after a pull request was closed
 _POLLS_AT_ONCE = 200
+_NAMED = timedelta(hours=2)  # that a job says who asked for it
 _log = structlog.get_logger(__name__)
 
 
@@ -137,9 +138,11 @@ def poll(resources: Resources, now: datetime) -> int:
 
 
 def prune(resources: Resources, now: datetime) -> None:
-    """Delete old deliveries and finished jobs."""
+    """Delete old deliveries and finished jobs, and soon who asked for a job: only the budget of an hour wants it."""
     before = now - timedelta(days=resources.settings.keep_days)
     over = [JobState.DONE.value, JobState.SUPERSEDED.value, JobState.DEAD.value]
     with writing(resources.engine) as session:
         session.execute(delete(DeliveryRow).where(DeliveryRow.received_at < before))
         session.execute(delete(Job).where(Job.state.in_(over), Job.finished_at < before))
+        named = update(Job).where(Job.actor != "", Job.created_at < now - _NAMED)
+        session.execute(named.values(actor=""))

@@ -6,6 +6,7 @@ not finished are published again.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -15,12 +16,13 @@ import click
 import structlog
 from celery import Celery
 from fastapi import FastAPI
+from sqlalchemy.exc import SQLAlchemyError
 
-from bot import logs
-from bot.__main__ import read_settings
+from bot import logs, setup
+from bot.__main__ import read_web_settings
 from bot.app import create_app
 from bot.health import Check
-from bot.server import server
+from bot.server import run
 from bot.settings import Settings
 from feedback import database
 from worker import leases
@@ -112,15 +114,20 @@ class Embedded:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 def main(host: str, port: int) -> None:
-    settings = read_settings()
+    settings = read_web_settings()
     logs.configure(settings.log_level, settings.log_format)
+    # That it is connected to its own memory is no news.
+    logging.getLogger("celery.worker.consumer.connection").setLevel(logging.WARNING)
     try:
         embedded = Embedded(settings)
         embedded.start()
     except database.DatabaseError as error:
         raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
+    except SQLAlchemyError as error:
+        raise click.ClickException(f"the database cannot be used: {error}") from None
     try:
-        server(embedded.app(), host, port).run()
+        setup.announce(settings, embedded.resources.engine)
+        run(embedded.app(), host, port)
     finally:
         embedded.stop()
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 import ptopt
 from bot.settings import Settings
-from feedback.accepted import remember
+from feedback.accepted import Offer, remember
 from feedback.database import insert, writing
 from feedback.models import CommentRow, Installation, PolledPull, Repository, ReviewRow
 from feedback.signals import hashed
-from ptopt.change import Change
+from ptopt.change import Change, ChangedFile
 from ptopt.findings import Finding, Review
 from ptopt.github.comment import suggestion
 from ptopt.github.pipeline import Outcome
@@ -125,10 +126,17 @@ def _comments(
     session.execute(insert(session, CommentRow).on_conflict_do_nothing(), rows)
 
 
-def _suggestion(change: Change, review: Review, finding: Finding, key: bytes) -> dict[str, object]:
+def _suggestion(change: Change, review: Review, finding: Finding, key: bytes) -> dict[str, Any]:
     file = next((file for file in change.files if file.path == finding.path), None)
-    offer = suggestion(review, file, finding) if file is not None else None
+    offer = _offer(review, file, finding)
     text = (review.sources or {}).get(finding.path)
     if offer is None or text is None:
         return {}
-    return remember(text, offer.start, offer.end, offer.lines, key)
+    here = (each for each in review.findings if each.path == finding.path and each is not finding)
+    others = [other for each in here if (other := _offer(review, file, each)) is not None]
+    return remember(text, offer, key, others)
+
+
+def _offer(review: Review, file: ChangedFile | None, finding: Finding) -> Offer | None:
+    made = suggestion(review, file, finding) if file is not None else None
+    return None if made is None else Offer(made.start, made.end, made.lines)

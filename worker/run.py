@@ -88,7 +88,8 @@ def _attempt(resources: Resources, job: Claim, hold: Hold) -> tuple[str, bool]:
         return "finished", leases.finish(engine, job, _now(), note=str(error))
     except Exception:
         _log.exception("job failed")
-        return "failed", leases.fail(engine, job, _now(), max_attempts=most, error=_traceback())
+        became = "dead" if job.attempts >= most else "failed"
+        return became, leases.fail(engine, job, _now(), max_attempts=most, error=_traceback())
     except BaseException:
         leases.release(engine, job, _now())
         raise

@@ -25,7 +25,9 @@ def run(call: Call[Files], _: None) -> Answer:
         source = f"From {code_span(config.origin)}."
     else:
         source = f"From {code_span(config.origin)} of {code_span(call.pull.base_ref)}, the base branch."
-    listing = "\n".join(_toml(config.model_dump(mode="json", by_alias=True), _defaults()))
+    # Where all are defaults, none needs to say so.
+    defaults = _defaults() if config.origin else {}
+    listing = "\n".join(_toml(config.model_dump(mode="json", by_alias=True), defaults))
     if len(listing) > _MOST:
         listing = f"{listing[:_MOST].rpartition(chr(10))[0]}\n# and more"
     return Answer(f"{source}\n\n{code_fence(listing, 'toml')}")

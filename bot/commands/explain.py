@@ -16,7 +16,7 @@ from ptopt.findings import Finding
 from ptopt.github.config_of import Files
 from ptopt.github.errors import TooLargeError
 from ptopt.github.reading import Source, facts
-from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place
+from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain
 from ptopt.review import review_files
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
@@ -110,14 +110,19 @@ def _look(call: Call[GitHub], told: Told) -> Finding | None:
 def _rule(rule: type[Rule]) -> str:
     """The rule's page, the part that convinces first and the rest folded."""
     sections = {title: _unwrapped(text) for title, text in rule.sections().items()}
-    worth = [f"{markdown_text(gain(i))} ({markdown_source(i.source)})" for i in impact.of_rule(rule.name)]
+    gains = impact.of_rule(rule.name)
+    ours = [i for i in gains if i.provenance == "measured"]
+    worth = [markdown_text(short_gain(i)) for i in ours]
+    worth += [f"{markdown_text(gain(i))} ({markdown_source(i.source)})" for i in gains if i not in ours]
+    measured = [f"- {markdown_text(gain(i))}. Again: {code_span(i.source)}" for i in ours]
     parts = [
         f"**{rule.id} {rule.name}**: {rule.summary()}",
         f"**Why it is slow.** {sections['Why it is slow']}",
         *(["**What the fix is worth.**\n" + "\n".join(f"- {line}" for line in worth)] if worth else []),
         f"**When this is wrong.** {sections['When this is wrong']}",
-        "<details><summary>What is found, example, fix, sources</summary>",
+        "<details><summary>What is found, example, fix, measurements, sources</summary>",
         *(f"**{title}**\n\n{sections[title]}" for title in _FOLDED if title in sections),
+        *(["**How the gain was measured**", "\n".join(measured)] if measured else []),
         "</details>",
     ]
     return "\n\n".join(parts)

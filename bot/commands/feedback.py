@@ -29,11 +29,12 @@ def run(call: Call[object], verdict: Verdict) -> Answer:
     if call.thread is None:
         raise UserError("Feedback is about one comment: reply in the thread of a comment that ptopt made.")
     call.host.record_feedback(call.thread.comment_id, verdict.good, verdict.reason, call.request.actor)
+    noted = f"Noted as {'good' if verdict.good else 'bad'}{', with your reason' if verdict.reason else ''}. Thank you."
     if verdict.good:
-        return Answer("Noted as good. Thank you.")
+        return Answer(noted)
     known = {call.thread.rule, call.thread.fingerprint}
     silence = " To silence it here: `/ptopt ignore here`." if call.state.ignored.isdisjoint(known) else ""
-    return Answer(f"Noted as bad. Thank you.{silence}")
+    return Answer(noted + silence)
 
 
 COMMAND: Command[Verdict, object] = Command(
@@ -41,7 +42,8 @@ COMMAND: Command[Verdict, object] = Command(
     arguments="good|bad [REASON]",
     summary="judge a comment of ptopt, in its thread",
     details="Counts as a signal for how sure ptopt is of its rules; a thumb up or down on the comment does too, for less. "
-    "The reason is for those who read the thread.",
+    "The reason, up to 500 characters of it, is kept with the verdict, for those who improve the rules: the one text "
+    "of people that ptopt stores. It goes when the App is uninstalled.",
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(
         ("/ptopt feedback good saved us 8% of the step", "say that the comment helped"),

@@ -167,6 +167,10 @@ class GitHubClient:
         path = _comment(repo, "issue", comment_id)
         self._transport.write("PATCH", path, {"body": body}, parsing.nothing)
 
+    def edit_review_comment(self, repo: str, comment_id: int, body: str) -> None:
+        path = _comment(repo, "review", comment_id)
+        self._transport.write("PATCH", path, {"body": body}, parsing.nothing)
+
     def delete_issue_comment(self, repo: str, comment_id: int) -> None:
         self._transport.write("DELETE", _comment(repo, "issue", comment_id), None, parsing.nothing)
 

@@ -6,13 +6,11 @@ the fix makes of the file, because it is committed as it stands.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptopt.change import Change, ChangedFile
-from ptopt.findings import Edit, Finding, Impact, Review, Safety, Span
+from ptopt.findings import Finding, Impact, Review, Safety, Span
 from ptopt.github import markers
 from ptopt.github.values import CommentDraft
 from ptopt.report.patch import Positions, fix_diff, hunks
@@ -26,9 +24,10 @@ from ptopt.report.text import (
     markdown_source,
     markdown_text,
     place,
+    short_gain,
     visible,
 )
-from ptopt.verify import EditError, apply_edits
+from ptopt.verify import EditError, apply_edits, with_line_ends_of
 
 LIMIT = 60_000  # GitHub takes 65,536 characters, and does not say how it counts those beyond the first plane
 
@@ -65,7 +64,8 @@ def told_in_body(review: Review, finding: Finding) -> str:
     """The finding as a part of a review's body."""
     where = code_span(place(finding.path, finding.span))
     title = f"{where} {finding.rule} {markdown_text(finding.name)}: {_text(finding.message)}"
-    return "\n\n".join([title, *_fix(review, finding, None), _notes(finding, finding.span, None)])
+    blocks = [title, *_fix(review, finding, None), _notes(finding, finding.span, None), _measured(finding)]
+    return "\n\n".join(filter(None, blocks))
 
 
 def size(text: str) -> int:
@@ -90,7 +90,7 @@ def suggestion(review: Review, file: ChangedFile, finding: Finding) -> Suggestio
     text = (review.sources or {}).get(finding.path)
     if finding.fix is None or finding.fix.safety is Safety.DISPLAY or text is None or file.head is None:
         return None
-    edits = _with_line_ends_of(text, finding.fix.edits)
+    edits = with_line_ends_of(text, finding.fix.edits)
     try:
         changes = hunks(Positions(text), edits)
         after = apply_edits(text, edits).split("\n")
@@ -114,12 +114,6 @@ def suggestion(review: Review, file: ChangedFile, finding: Finding) -> Suggestio
     return None
 
 
-def _with_line_ends_of(text: str, edits: Sequence[Edit]) -> list[Edit]:
-    if text.count("\r\n") < text.count("\n") or "\n" not in text:
-        return list(edits)
-    return [dataclasses.replace(e, replacement=re.sub(r"\r?\n", "\r\n", e.replacement)) for e in edits]
-
-
 def _can_be_shown(new: list[str]) -> bool:
     """No invisible character; and not only blank lines, which GitHub may take for none at all."""
     bare = [line.removesuffix("\r") for line in new]
@@ -139,6 +133,7 @@ def _body(review: Review, finding: Finding, at: Span, offer: Suggestion | None) 
         f"{where}{_text(finding.message)}",
         *_fix(review, finding, offer),
         _notes(finding, at, offer),
+        _measured(finding),
         f"<sub>{finding.rule} {markdown_text(finding.name)}. {answer}</sub>",
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
@@ -162,7 +157,12 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
         notes.append(f"The {subject} assumes that {_text(finding.fix.assumption)}")
     elif offer is not None and finding.fix is not None and finding.fix.safety is Safety.SAFE:
         notes.append("The suggestion keeps the behaviour")
-    notes += [f"Gain: {_text(gain(i))} ({_source(i)})" for i in finding.impact]
+    notes += [
+        f"Gain: {_text(short_gain(i))}"
+        if _is_ours(i)
+        else f"Gain: {_text(gain(i))} ({markdown_source(i.source)})"
+        for i in finding.impact
+    ]
     if finding.when_wrong:
         notes.append(f"Wrong if: {_text(finding.when_wrong)}")
     if finding.assumes:
@@ -176,11 +176,17 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
     return "\n".join(f"- {note}" for note in notes)
 
 
-def _source(impact: Impact) -> str:
-    """Our own measurements name the command that makes them again, the published ones a link."""
-    if impact.provenance == "measured":
-        return f"ptopt: {code_span(impact.source)}"
-    return markdown_source(impact.source)
+def _measured(finding: Finding) -> str:
+    """What our own measurements rest on, folded: it is long, and the command says it all."""
+    ours = [f"{_text(gain(i))}. Again: {code_span(i.source)}" for i in finding.impact if _is_ours(i)]
+    if not ours:
+        return ""
+    text = "\n".join(f"- {line}" for line in ours)
+    return f"<details><summary>How ptopt measured the gain</summary>\n\n{text}\n\n</details>"
+
+
+def _is_ours(impact: Impact) -> bool:
+    return impact.provenance == "measured"
 
 
 def _text(text: str) -> str:

@@ -44,6 +44,11 @@ def answer(comment_id: int, commands: str, *effects: str) -> Marker:
     return Marker("answer", (str(comment_id), commands, *effects))
 
 
+def full(head_sha: str) -> Marker:
+    """Begins the comment on what stands in the files of a head beside the change."""
+    return Marker("full", (head_sha,))
+
+
 def config() -> Marker:
     """Begins the comment on the configuration that the pull request brings."""
     return Marker("config")

@@ -18,11 +18,23 @@ def render(review: Review) -> str:
         level = "notice" if is_minor(finding.severity) else "warning"
         values = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
         out.append(f"::{level} {values}::{_data(plain_message(finding))}")
-    out += [f"Withheld over the budget: {f.rule} at {place(f.path, f.span)}" for f in review.withheld]
+    out += [
+        plain_line(f"Withheld over the budget: {f.rule} at {place(f.path, f.span)}") for f in review.withheld
+    ]
     if review.not_reviewed:
         out.append(f"Not looked at: {count(len(review.not_reviewed), 'file')}")
     out.append(f"{headline(review)}.")
     return "\n".join(out) + "\n"
+
+
+def plain_line(text: str) -> str:
+    """Text to stand within a line of the log: the runner takes `##[` for a command wherever it stands."""
+    return one_line(text).replace("##[", "##\\[")
+
+
+def command(level: str, text: str) -> str:
+    """An annotation without a place, whatever `text` holds."""
+    return f"::{level} title=ptopt::{_data(text)}"
 
 
 def _data(text: str) -> str:

@@ -8,22 +8,32 @@ from ptopt.findings import Finding, Impact, Review, Safety, Severity, Span
 
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 _BACKTICKS = re.compile(r"`+")
-_MARKUP = re.compile(r"[\\`*_\[\]<>|~&$#@]|:(?=//|\w)")
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~&$#@]|:(?=//|[\w+-])")
 _AT_START = re.compile(r"^(?:(\d+)([.)])(?=\s|$)|([-+=]))")
-_AUTOLINK = re.compile(r"\b(www|gh-)(?=[.\d])", re.I)
+# GitHub links these also right after an underscore, and where the number is that of a commit.
+_AUTOLINK = re.compile(
+    r"(?<![a-z0-9])(www(?=\.)|gh-(?=\d)|[0-9a-f]{6}(?=[0-9a-f]{1,34}(?![a-z0-9])))", re.I | re.A
+)
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
+# Characters that Python calls printable and nobody sees: fillers, joiners, and all but the two variation selectors
+# that emoji use.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 def visible(text: str, *, keep: str = "") -> str:
     r"""Control, direction and invisible characters as escapes such as `\x1b`, but for those in `keep`."""
+    text = _UNSEEN.sub(lambda m: _as_escape(m[0]), text)
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() or c in keep or c in _SPACES else c.encode("unicode_escape").decode("ascii")
-        for c in text
-    )
+    return "".join(c if c.isprintable() or c in keep or c in _SPACES else _as_escape(c) for c in text)
+
+
+def _as_escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
 
 
 def one_line(text: str) -> str:
@@ -72,7 +82,8 @@ def _escape(match: re.Match[str]) -> str:
     char = match[0]
     if char in "@#:":  # GitHub looks for these in the rendered text, where a backslash no longer helps
         return f"{char}{_ZERO_WIDTH}"
-    return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(char, f"\\{char}")
+    # Around a dollar sign a backslash does not keep GitHub from reading mathematics.
+    return {"<": "&lt;", ">": "&gt;", "&": "&amp;", "$": "<span>$</span>"}.get(char, f"\\{char}")
 
 
 def markdown_source(source: str) -> str:
@@ -127,10 +138,20 @@ def headline(review: Review) -> str:
 
 def gain(impact: Impact) -> str:
     """The gain and its conditions, and who says so: a factor never stands alone."""
+    return one_line(f"{_factor(impact)} — {impact.provenance}: {impact.conditions}")
+
+
+def short_gain(impact: Impact) -> str:
+    """A measured gain with no more of its conditions than the machine: where the rest stands close by."""
+    machine = ", ".join(impact.conditions.partition(";")[0].split(", ")[:2])
+    return one_line(f"{_factor(impact)} — {impact.provenance}: {machine}")
+
+
+def _factor(impact: Impact) -> str:
     low, high = f"{impact.low:.3g}", f"{impact.high:.3g}"
     factor = high if low == high else f"up to {high}" if impact.low == 1 else f"{low}–{high}"
     of = "less memory for" if impact.gain == "memory" else "on"
-    return one_line(f"{factor}× {of} {impact.scope} — {impact.provenance}: {impact.conditions}")
+    return f"{factor}× {of} {impact.scope}"
 
 
 def impact_line(impact: Impact) -> str:

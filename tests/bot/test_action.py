@@ -107,6 +107,7 @@ def _comment(pull: Pull, login: str, body: str) -> dict[str, Any]:
         "action": "created",
         "issue": {"number": pull.number, "pull_request": {}},
         "comment": {"id": comment_id, "body": body, "user": user},
+        "sender": user,
     }
 
 

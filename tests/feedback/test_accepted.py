@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.accepted import Taken, remember, taken
+from feedback.accepted import Offer, Taken, remember, taken
 
 KEY = b"key"
 CODE = "import torch\n\nfor x in loader:\n    x = x.cuda()\n    y = model(x)\n    total += y.item()\n"
@@ -11,7 +11,7 @@ NEW = ["    total += y.detach()"]
 
 
 def _suggestion(text: str = CODE, line: int = 6, new: list[str] = NEW) -> dict[str, object]:
-    return remember(text, line, line, new, KEY)
+    return remember(text, Offer(line, line, new), KEY)
 
 
 def test_the_suggested_lines_in_place_of_the_old_ones() -> None:
@@ -51,13 +51,13 @@ def test_lines_to_delete() -> None:
 
 def test_what_stood_there_before_is_no_proof() -> None:
     twice = CODE + CODE.replace(".item()", ".detach()")
-    suggestion = remember(twice, 6, 6, NEW, KEY)
+    suggestion = remember(twice, Offer(6, 6, NEW), KEY)
     assert taken(twice, suggestion, KEY) is Taken.NO
 
 
 def test_windows_line_ends() -> None:
     text = CODE.replace("\n", "\r\n")
-    suggestion = remember(text, 6, 6, NEW, KEY)
+    suggestion = remember(text, Offer(6, 6, NEW), KEY)
     assert taken(text.replace(".item()", ".detach()"), suggestion, KEY) is Taken.EXACT
 
 
@@ -65,8 +65,41 @@ def test_no_code_is_kept() -> None:
     assert "detach" not in str(_suggestion()) and "total" not in str(_suggestion())
 
 
-@given(st.text(), st.integers(1, 50), st.integers(0, 5), st.lists(st.text(), max_size=4), st.text())
-def test_never_raises(text: str, start: int, more: int, new: list[str], later: str) -> None:
-    suggestion = remember(text, start, start + more, new, KEY)
+def test_what_another_suggestion_makes_of_the_neighbour() -> None:
+    text = "for x in loader:\n    total += x.item()\n    torch.cuda.empty_cache()\n    gc.collect()\n    step(x)\n"
+    item = Offer(2, 2, ["    total += x.detach()"])
+    empty, collect = Offer(3, 3, []), Offer(4, 4, [])
+    first = remember(text, empty, KEY, [item, collect])
+    second = remember(text, collect, KEY, [item, empty])
+    without_item = text.replace(".item()", ".detach()")
+    without_empty = text.replace("    torch.cuda.empty_cache()\n", "")
+    all_three = without_item.replace("    torch.cuda.empty_cache()\n    gc.collect()\n", "")
+    assert [taken(without_item, made, KEY) for made in (first, second)] == [Taken.NO, Taken.NO]
+    assert [taken(without_empty, made, KEY) for made in (first, second)] == [Taken.EXACT, Taken.NO]
+    assert [taken(all_three, made, KEY) for made in (first, second)] == [Taken.EXACT, Taken.EXACT]
+    guarded = text.replace("    torch.cuda", "    if full: torch.cuda")
+    assert taken(guarded, first, KEY) is Taken.NO
+
+
+_OFFER = st.tuples(st.integers(1, 50), st.integers(0, 50), st.lists(st.text(), max_size=4))
+
+
+@given(
+    st.text(),
+    st.integers(1, 50),
+    st.integers(0, 5),
+    st.lists(st.text(), max_size=4),
+    st.lists(_OFFER, max_size=3),
+    st.text(),
+)
+def test_never_raises(
+    text: str,
+    start: int,
+    more: int,
+    new: list[str],
+    others: list[tuple[int, int, list[str]]],
+    later: str,
+) -> None:
+    suggestion = remember(text, Offer(start, start + more, new), KEY, [Offer(*other) for other in others])
     assert taken(text, suggestion, KEY) is Taken.NO
     taken(later, suggestion, KEY)

@@ -41,7 +41,7 @@ def assert_inert(text: str) -> None:
     found = tokens(text)
     assert not {t.type for t in found} & {"link_open", "image", "table_open", "s_open", "heading_open", "hr"}
     html = {t.content.strip() for t in found if t.type in ("html_block", "html_inline")}
-    ours = r"<!-- ptopt:[a-z]+( \w+)+ -->|</?sub>|</?details>(<summary>[\w ]+</summary>)?"
+    ours = r"<!-- ptopt:[a-z]+( \w+)+ -->|</?sub>|</?span>|</?details>(<summary>[\w ]+</summary>)?"
     assert all(re.fullmatch(ours, part) for part in html)
     said = "\n".join(
         "".join("\0" if c.type == "code_inline" else c.content for c in t.children)
@@ -57,7 +57,8 @@ def assert_inert(text: str) -> None:
 
 def test_a_comment_in_full() -> None:
     gain = Impact("time", 1.0, 1.2, "the step", "an A100", "published", "https://example.org/a_b")
-    ours = Impact("time", 2.0, 3.0, "this operation", "CPU", "measured", "python -m benchmarks.impact")
+    conditions = "a Xeon, 1 thread, torch 2.13, 2026-11-20; batch 32"
+    ours = Impact("time", 2.0, 3.0, "this operation", conditions, "measured", "python -m benchmarks.impact")
     found = dataclasses.replace(ITEM, impact=(ours, gain), also=(Span(11, 11),), assumes="torch >= 2.4")
     comment = draft(reviewed(found), change_of(changed(SOURCE)), found)
     assert comment is not None
@@ -74,12 +75,18 @@ def test_a_comment_in_full() -> None:
 ```
 
 - The suggestion keeps the behaviour
-- Gain: 2–3× on this operation — measured: CPU (ptopt: `python -m benchmarks.impact`)
+- Gain: 2–3× on this operation — measured: a Xeon, 1 thread
 - Gain: up to 1.2× on the step — published: an A100 ([source](<https://example.org/a_b>))
 - Wrong if: the value is needed on every step
 - Assumes: torch &gt;= 2.4
 - See line 8 (the training step: `loss.backward()`)
 - Also at line 11
+
+<details><summary>How ptopt measured the gain</summary>
+
+- 2–3× on this operation — measured: a Xeon, 1 thread, torch 2.13, 2026-11-20; batch 32. Again: `python -m benchmarks.impact`
+
+</details>
 
 <sub>PTO101 item-every-step. Not useful? Reply `/ptopt ignore here`, or leave a thumbs down.</sub>
 """

@@ -10,6 +10,7 @@ from bot.settings import Settings
 from tests.standin import StandIn
 from tests.standin.repos import Repo
 from tests.worker.pulls import FAST, settings_for
+from tests.worker.service import Service
 from worker.work import Resources
 
 
@@ -36,3 +37,8 @@ def resources(settings: Settings) -> Iterator[Resources]:
     resources = Resources(settings)
     yield resources
     resources.engine.dispose()
+
+
+@pytest.fixture
+def service(resources: Resources, github: StandIn) -> Service:
+    return Service(resources, github)

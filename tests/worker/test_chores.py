@@ -122,6 +122,13 @@ def test_old_rows_are_pruned(resources: Resources) -> None:
         assert set(session.scalars(select(Job.id))) == set(ids[3:])
 
 
+def test_who_asked_is_forgotten(resources: Resources) -> None:
+    old = add(resources.engine, kind=Kind.COMMAND, head="a", now=after(-7300), actor="dev")
+    fresh = add(resources.engine, kind=Kind.COMMAND, head="b", now=after(-7100), actor="dev")
+    prune(resources, NOW)
+    assert [row(resources.engine, job_id).actor for job_id in (old, fresh)] == ["", "dev"]
+
+
 def test_the_sweeper_uses_the_settings(resources: Resources) -> None:
     job = claimed(resources.engine, add(resources.engine))
     sweep(resources, after(59))

@@ -51,7 +51,7 @@ def test_review_queues_a_review(resources: Resources, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev", draft=True)
     say(resources, pull, "/ptopt review")
     (job,) = reviews(resources)
-    assert (job.head_sha, job.payload, job.actor) == (pull.head_sha, {"asked": True, "full": False}, "dev")
+    assert (job.head_sha, job.payload, job.actor) == (pull.head_sha, {"asked": True, "full": False}, "")
     assert "is queued" in pull.issue_comments[-1].body
     assert run(resources, job.id).state == "done"
     assert len(pull.reviews) == 1

@@ -9,19 +9,30 @@ from sqlalchemy import update
 from feedback.database import writing
 from feedback.models import PolledPull
 from feedback.signals import SignalKind
+from ptopt.github.values import PullRequest
 from worker import uptake
-from worker.work import Work
+from worker.work import Later, Work
+
+_LAG = 10.0  # seconds that GitHub's API may be behind its webhooks
+_LAG_TRIES = 3
 
 
 def handle(work: Work) -> str:
     job = work.job
     pull = work.github.pull(job.repository, job.pull)
-    uptake.note(work, pull.head_sha, SignalKind.APPLIED)
-    if pull.merged:
-        uptake.note(work, pull.head_sha, SignalKind.MERGED)
     if not pull.open:
-        now = datetime.now(timezone.utc)
-        polled = update(PolledPull).where(PolledPull.repository_id == job.repository_id)
-        with writing(work.engine) as session:
-            session.execute(polled.where(PolledPull.pull == job.pull).values(closed_at=now, next_poll_at=now))
+        settle(work, pull)
+    elif job.deferrals < _LAG_TRIES:
+        raise Later(_LAG, "GitHub shows it open, or somebody opened it again")
     return ""
+
+
+def settle(work: Work, pull: PullRequest) -> None:
+    """Draw the balance of a closed pull request; doing it twice changes nothing."""
+    merged = [SignalKind.MERGED] if pull.merged else []
+    uptake.note(work, pull.head_sha, [SignalKind.APPLIED, *merged])
+    now = datetime.now(timezone.utc)
+    polled = update(PolledPull).where(PolledPull.repository_id == work.job.repository_id)
+    polled = polled.where(PolledPull.pull == work.job.pull, PolledPull.closed_at.is_(None))
+    with writing(work.engine) as session:
+        session.execute(polled.values(closed_at=now, next_poll_at=now))

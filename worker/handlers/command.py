@@ -11,12 +11,13 @@ from sqlalchemy import func, select
 from bot import commands, inbox
 from bot.commands.base import CommandRequest
 from bot.jobs import Kind, NewJob
-from feedback import signals
-from feedback.database import reading, writing
+from feedback.database import reading
 from feedback.models import Job, JobState, ReviewRow
+from feedback.signals import SignalKind
+from ptopt.github.errors import RejectedError
 from ptopt.github.values import Actor
 from ptopt.report.text import code_span
-from worker import records
+from worker import asked, people
 from worker.work import Work
 
 _STATES = {
@@ -39,7 +40,10 @@ def handle(work: Work) -> str:
         previous_body=payload["previous_body"],
         actor=Actor(id=actor["id"], login=actor["login"], is_bot=actor["is_bot"]),
     )
-    commands.handle(request, work.github, ServiceHost(work, request))
+    try:
+        commands.handle(request, work.github, ServiceHost(work, request))
+    except RejectedError as error:  # the thread is gone, or the conversation takes no more
+        return f"could not answer: {error}"
     return ""
 
 
@@ -75,9 +79,8 @@ class ServiceHost:
             repository=job.repository,
             pull=job.pull,
             head_sha=head,
-            subject=f"asked-{self._request.comment_id}",
+            subject=asked.subject(self._request.comment_id, full),
             payload={"asked": True, "full": full},
-            actor=self._request.actor.login,
         )
         with self._work.engine.begin() as connection:
             inbox.add(connection, [wanted], self._now)
@@ -96,20 +99,17 @@ class ServiceHost:
         ] or ["Queue: no review waits."]
 
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
-        """The verdict is kept, the reason is not: nothing that people write is stored."""
-        self._record([comment_id], signals.SignalKind.VERDICT, "good" if good else "bad", actor)
+        self._record([comment_id], SignalKind.VERDICT, "good" if good else "bad", actor, note=reason)
 
     def note_ignored(self, comment_ids: Sequence[int], scope: Literal["rule", "here"], actor: Actor) -> None:
-        self._record(comment_ids, signals.SignalKind.IGNORED, scope, actor)
+        self._record(comment_ids, SignalKind.IGNORED, scope, actor)
 
-    def _record(self, comment_ids: Sequence[int], kind: signals.SignalKind, value: str, actor: Actor) -> None:
-        who = signals.hashed(str(actor.id), records.hash_key(self._work.settings))
+    def _record(
+        self, comment_ids: Sequence[int], kind: SignalKind, value: str, actor: Actor, note: str = ""
+    ) -> None:
         source = f"{self._request.where}-{self._request.comment_id}"
-        with writing(self._work.engine) as session:
-            for comment_id in comment_ids:
-                comment = signals.comment_of(session, self._work.job.repository_id, [comment_id])
-                if comment is not None:  # one of before this database knows nothing of it
-                    signals.record(session, comment, kind, value, actor=who, source=source, now=self._now)
+        for comment_id in comment_ids:
+            people.record(self._work, [comment_id], kind, value, actor, source=source, note=note)
 
     def _is_reviewed(self, head: str) -> bool:
         job = self._work.job

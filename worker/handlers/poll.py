@@ -4,49 +4,70 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from sqlalchemy import select
+
 from feedback import signals
 from feedback.database import reading, writing
-from feedback.models import CommentRow
+from feedback.models import CommentRow, PolledPull
 from feedback.signals import SignalKind
-from ptopt.github.values import Reaction
-from worker.records import hash_key
+from ptopt.github.values import Actor, Reaction
+from worker import people
+from worker.handlers import closed
 from worker.work import Work
-
-_WRITERS = ("admin", "maintain", "write")
 
 
 def handle(work: Work) -> str:
     job = work.job
+    _close(work)
     listed = {c.id: c.reactions for c in work.github.review_comments(job.repository, job.pull)}
     with reading(work.engine) as session:
         ours = signals.comments_of(session, job.repository_id, job.pull)
         told = {c.id: signals.known(session, c, [SignalKind.REACTION]) for c in ours}
         session.expunge_all()
-    roles: dict[str, bool] = {}
+    writes: dict[Actor, bool | None] = {}
     for comment in ours:
         if listed.get(comment.github_id) or (told[comment.id] and comment.github_id in listed):
             reactions = work.github.reactions(job.repository, "review", comment.github_id)
-            people = [r for r in reactions if not r.actor.is_bot]
-            for login in {r.actor.login for r in people} - roles.keys():
-                roles[login] = work.github.permission(job.repository, login) in _WRITERS
-            _record(work, comment, people, roles)
+            for actor in {r.actor for r in reactions if _is_a_person(r.actor)} - writes.keys():
+                writes[actor] = people.may_write(work, actor)
+            _record(work, comment, reactions, writes)
     return ""
 
 
-def _record(work: Work, comment: CommentRow, reactions: list[Reaction], writes: dict[str, bool]) -> None:
-    key, now = hash_key(work.settings), datetime.now(timezone.utc)
+def _close(work: Work) -> None:
+    """See to it that asking ends, also when nobody told us that the pull request was closed."""
+    job = work.job
+    row = select(PolledPull.closed_at).where(PolledPull.repository_id == job.repository_id)
+    with reading(work.engine) as session:
+        known = session.scalar(row.where(PolledPull.pull == job.pull))
+    if known is None:
+        pull = work.github.pull(job.repository, job.pull)
+        if not pull.open:
+            closed.settle(work, pull)
+
+
+def _is_a_person(actor: Actor) -> bool:
+    """All deleted accounts are one, to GitHub: nobody's opinion."""
+    return not actor.is_bot and actor.id != 0
+
+
+def _record(
+    work: Work, comment: CommentRow, reactions: list[Reaction], writes: dict[Actor, bool | None]
+) -> None:
+    now = datetime.now(timezone.utc)
     with writing(work.engine) as session:
         for reaction in reactions:
-            signals.record(
-                session,
-                comment,
-                SignalKind.REACTION,
-                reaction.content,
-                actor=signals.hashed(str(reaction.actor.id), key),
-                actor_writes=writes[reaction.actor.login],
-                source=f"reaction-{reaction.id}",
-                now=now,
-            )
+            if _is_a_person(reaction.actor):
+                signals.record(
+                    session,
+                    comment,
+                    SignalKind.REACTION,
+                    reaction.content,
+                    actor=people.hashed(work, reaction.actor),
+                    actor_writes=writes[reaction.actor],
+                    source=f"reaction-{reaction.id}",
+                    now=now,
+                )
         here = {f"reaction-{reaction.id}" for reaction in reactions}
         for gone in signals.known(session, comment, [SignalKind.REACTION]):
             if gone.source not in here:

@@ -12,7 +12,7 @@ from feedback.models import Job
 from feedback.signals import SignalKind
 from ptopt.github.errors import SupersededError
 from ptopt.github.pipeline import Outcome, review_pull
-from worker import leases, records, uptake
+from worker import asked, leases, records, uptake
 from worker.work import Later, Work
 
 _LAG = 10.0  # seconds that GitHub's API may be behind its webhooks
@@ -34,11 +34,13 @@ def handle(work: Work) -> str:
         _follow(work, outcome)
         raise SupersededError(outcome.reason)
     if outcome.status in ("skipped", "paused"):
+        asked.tell(work, outcome)
         # Not reviewed: when the draft is ready, or the pause ends, the same head may be queued again.
         raise SupersededError(outcome.reason)
     records.store(work, outcome, datetime.now(timezone.utc))
-    uptake.note(work, job.head_sha, SignalKind.APPLIED)
-    return "; ".join(outcome.posted.notes) if outcome.posted else ""
+    uptake.note(work, job.head_sha, [SignalKind.APPLIED], outcome.change)
+    notes = outcome.posted.notes if outcome.posted else ()
+    return "; ".join([*notes, *asked.tell(work, outcome)])
 
 
 def _follow(work: Work, outcome: Outcome) -> None:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
-from feedback import signals
-from feedback.database import writing
 from feedback.signals import SignalKind
-from worker.records import hash_key
+from worker import people
 from worker.work import Work
 
 
 def handle(work: Work) -> str:
-    payload, job = work.job.payload, work.job
-    actor = payload["actor"]
-    if actor["is_bot"]:
+    payload, actor = work.job.payload, people.from_payload(work.job.payload["actor"])
+    if actor.is_bot:
         return ""  # we, most likely: a thread whose finding is gone
-    who = signals.hashed(str(actor["id"]), hash_key(work.settings))
     value = "resolved" if payload["resolved"] else "unresolved"
-    with writing(work.engine) as session:
-        comment = signals.comment_of(session, job.repository_id, payload["comment_ids"])
-        if comment is not None:
-            now = datetime.now(timezone.utc)
-            signals.record(session, comment, SignalKind.THREAD, value, actor=who, source=job.subject, now=now)
+    ids, source = payload["comment_ids"], work.job.subject
+    people.record(work, ids, SignalKind.THREAD, value, actor, source=source)
     return ""

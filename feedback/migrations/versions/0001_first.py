@@ -143,6 +143,7 @@ def upgrade() -> None:
         sa.Column("actor", sa.String(length=64), nullable=False),
         sa.Column("actor_writes", sa.Boolean(), nullable=True),
         sa.Column("source", sa.String(length=64), nullable=False),
+        sa.Column("note", sa.String(length=500), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["comment_id"], ["comments.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),

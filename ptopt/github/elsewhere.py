@@ -1,0 +1,64 @@
+"""One comment on what a full review found in the changed files beside the change. A person asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from ptopt.findings import Finding
+from ptopt.github import markers
+from ptopt.github.values import IssueComment, PullRequest
+from ptopt.report.text import code_span, count, markdown_text, place
+
+_MOST = 20  # findings told
+_LONGEST = 200  # characters of a place, and of a message
+
+
+class Comments(Protocol):
+    def identity(self) -> str: ...
+    def create_issue_comment(self, repo: str, number: int, body: str) -> IssueComment: ...
+    def edit_issue_comment(self, repo: str, comment_id: int, body: str) -> None: ...
+
+
+def tell(
+    github: Comments,
+    pull: PullRequest,
+    findings: Sequence[Finding],
+    comments: Iterable[IssueComment],
+    before_write: Callable[[], None],
+) -> None:
+    """Bring the comment of this head to where it should be; `comments` are all of the conversation."""
+    me, mark = github.identity(), markers.full(pull.head_sha)
+    ours = next((c for c in comments if c.author.login == me and markers.first(c.body, "full") == mark), None)
+    text = body(pull.head_sha, findings)
+    if ours is None:
+        before_write()
+        github.create_issue_comment(pull.repo, pull.number, text)
+    elif ours.body.replace("\r\n", "\n").strip() != text.strip():
+        before_write()
+        github.edit_issue_comment(pull.repo, ours.id, text)
+
+
+def body(head_sha: str, findings: Sequence[Finding]) -> str:
+    """The comment. The texts quote the files, so they are hostile."""
+    head = code_span(head_sha[:7])
+    lines = [f"All of the files that the pull request changes, at {head}, as asked.", ""]
+    if findings:
+        found = count(len(findings), "finding")
+        lines += [f"Beside what it changes there {'is' if len(findings) == 1 else 'are'} {found}:", ""]
+    else:
+        lines += ["Nothing else in these files."]
+    lines += [_line(finding) for finding in findings[:_MOST]]
+    if len(findings) > _MOST:
+        lines.append(f"- … and {len(findings) - _MOST} more: `ptopt check` on the files shows all")
+    return f"{markers.full(head_sha)}\n" + "\n".join(lines) + "\n"
+
+
+def _line(finding: Finding) -> str:
+    at = place(finding.path, finding.span)
+    where = code_span(at if len(at) <= _LONGEST else f"…{at[-_LONGEST:]}")
+    return f"- {where} {finding.rule} {markdown_text(finding.name)}: {markdown_text(_cut(finding.message))}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

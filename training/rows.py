@@ -1,0 +1,236 @@
+"""The values that data is made of: samples, and the rows and views that training reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+VIEWS = ("judge", "advise", "explain")
+INSTRUCTIONS = {
+    "instruct": (
+        "Review this PyTorch code for performance. Name the problem and its lines, and give the faster code.",
+        "What in this PyTorch code is needlessly slow? Say where, why, and what to write instead.",
+        "Find the performance problem in this PyTorch code, if there is one, and mend it.",
+    ),
+    "judge": ("For each candidate, answer yes if the code has this performance problem, else no.",),
+    "advise": ("List the performance problems of this PyTorch code as JSON.",),
+    "explain": ("Explain in two sentences why the marked lines are slow and what to do.",),
+}
+NOTHING = "Nothing here is needlessly slow."
+
+
+@dataclass(frozen=True, slots=True)
+class Positive:
+    """A problem that the text has: its rule, its 1-based lines in the text, and what stands there when it is mended.
+
+    `replacement` takes the place of the lines `fix_start` to `fix_end`; None when no replacement is known.
+    """
+
+    rule: str
+    start: int
+    end: int
+    message: str
+    when_wrong: str = ""
+    fix_start: int = 0
+    fix_end: int = 0
+    replacement: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """A factor of time, and how it came about."""
+
+    factor: float
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One piece of code with what is known about it.
+
+    `text` is a whole function or class, dedented. `context` is what stands above it (imports, the class) and makes it a
+    file. `main_rule` is the rule that the sample is about: one of `positives`, or of `negatives` (rules that look
+    present and are not).
+    """
+
+    text: str
+    context: str
+    path: str
+    project: str
+    licence: str  # SPDX
+    source: str  # which source it came from
+    provenance: str  # a link, or package==version:path
+    kind: str  # mutated | guarded | original | near-miss | organic | example | pair | ...
+    main_rule: str
+    positives: tuple[Positive, ...] = ()
+    negatives: tuple[str, ...] = ()
+    before: str | None = None
+    after: str | None = None
+    difficulty: str = "medium"  # easy | medium | hard
+    executed: bool = False
+    speedup: Speedup | None = None
+    group: str = ""  # the piece of original code it was made from
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """Identity of what is learned: the text, and what is said of it."""
+        said = "\0".join([self.text, self.kind, self.main_rule, *(p.rule for p in self.positives)])
+        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, line: str) -> Sample:
+        data: dict[str, Any] = json.loads(line)
+        data["positives"] = tuple(Positive(**p) for p in data["positives"])
+        data["negatives"] = tuple(data["negatives"])
+        data["speedup"] = Speedup(**data["speedup"]) if data["speedup"] else None
+        return cls(**data)
+
+
+def numbered(text: str) -> str:
+    """The text with 1-based line numbers, as the model reads it."""
+    lines = text.rstrip("\n").split("\n")
+    width = len(str(len(lines)))
+    return "\n".join(f"{n:>{width}}| {line}" for n, line in enumerate(lines, 1))
+
+
+def instruct_row(sample: Sample) -> dict[str, Any]:
+    """The row that every sample has: an instruction, the code, and the answer in words."""
+    choices = INSTRUCTIONS["instruct"]
+    instruction = choices[int(sample.hash[:8], 16) % len(choices)]
+    output = "\n\n".join(_finding_in_words(p) for p in sample.positives) or _silence(sample)
+    return _row(sample, "instruct", instruction, numbered(sample.text), output)
+
+
+def view_rows(sample: Sample) -> Iterator[dict[str, Any]]:
+    """The same knowledge in the three forms that the model is asked for."""
+    present = {p.rule for p in sample.positives}
+    candidates = sorted(present | set(sample.negatives))
+    code = numbered(sample.text)
+    if candidates:
+        listed = "\n".join(f"- {rule}: {_summary(rule)}" for rule in candidates)
+        answers = "\n".join(f"{rule}: {'yes' if rule in present else 'no'}" for rule in candidates)
+        yield _row(
+            sample, "judge", INSTRUCTIONS["judge"][0], f"{code}\n\nCandidates:\n{listed}", answers
+        )
+    findings = [
+        {
+            "rule": p.rule,
+            "start_line": p.fix_start or p.start,
+            "end_line": p.fix_end or p.end,
+            "replacement": p.replacement,
+        }
+        for p in sample.positives
+    ]
+    answer = json.dumps({"findings": findings}, ensure_ascii=False)
+    yield _row(sample, "advise", INSTRUCTIONS["advise"][0], code, answer)
+    for p in sample.positives:
+        if p.rule == sample.main_rule:
+            lines = f"line {p.start}" if p.start == p.end else f"lines {p.start} to {p.end}"
+            yield _row(
+                sample,
+                "explain",
+                INSTRUCTIONS["explain"][0],
+                f"{code}\n\nMarked: {lines} ({p.rule})",
+                _two_sentences(p),
+            )
+            break
+
+
+def expected_speedup(sample: Sample) -> str:
+    """What the fix is worth and who says so; "" when nobody measured it."""
+    from ptopt import impact
+
+    if sample.speedup is not None:
+        return f"{sample.speedup.factor:.2f}x ({sample.speedup.how})"
+    if not sample.positives:
+        return ""
+    for gain in impact.of_rule(sample.main_rule):
+        what = "" if gain.gain == "time" else f" {gain.gain}"
+        return f"{gain.low:g}-{gain.high:g}x{what} for {gain.scope} ({gain.provenance}: {gain.conditions})"
+    return ""
+
+
+def _row(sample: Sample, view: str, instruction: str, text: str, output: str) -> dict[str, Any]:
+    return {
+        "instruction": instruction,
+        "input": text,
+        "output": output,
+        "metadata": {
+            "optimization_type": _family(sample.main_rule),
+            "expected_speedup": expected_speedup(sample),
+            "difficulty": sample.difficulty,
+            "rule": sample.main_rule,
+            "label": "yes" if any(p.rule == sample.main_rule for p in sample.positives) else "no",
+            "kind": sample.kind,
+            "project": sample.project,
+            "license": sample.licence,
+            "source": sample.source,
+            "provenance": sample.provenance,
+            "executed": sample.executed,
+            "view": view,
+            "group": sample.group,
+            "hash": sample.hash,
+        },
+    }
+
+
+def _finding_in_words(p: Positive) -> str:
+    lines = f"Line {p.start}" if p.start == p.end else f"Lines {p.start}-{p.end}"
+    words = f"{lines}: {p.rule}. {p.message}"
+    if p.replacement is None:
+        return words
+    where = (
+        f"line {p.fix_start}" if p.fix_start == p.fix_end else f"lines {p.fix_start}-{p.fix_end}"
+    )
+    if not p.replacement.strip():
+        return f"{words}\nDelete {where}."
+    return f"{words}\nReplace {where} by:\n```python\n{p.replacement}\n```"
+
+
+def _silence(sample: Sample) -> str:
+    if not sample.negatives:
+        return NOTHING
+    return f"{NOTHING} It looks like {sample.main_rule}, and is not: {_why_not(sample)}"
+
+
+def _why_not(sample: Sample) -> str:
+    if sample.kind == "guarded":
+        return "the slow call is behind a guard and runs only now and then."
+    condition = _when_wrong(sample.main_rule)
+    if sample.kind == "near-miss" and condition:
+        return f"the advice is wrong {condition}." if condition.startswith("when") else f"{condition}."
+    return "the pattern that makes it slow is not there."
+
+
+def _two_sentences(p: Positive) -> str:
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z`])", p.message.strip())
+    return " ".join(sentences[:2])
+
+
+def _family(rule: str) -> str:
+    from ptopt.rules import find_rule
+
+    found = find_rule(rule)
+    return found.family if found is not None else "other"
+
+
+def _summary(rule: str) -> str:
+    from ptopt.rules import find_rule
+
+    found = find_rule(rule)
+    return found.summary() if found is not None else rule
+
+
+def _when_wrong(rule: str) -> str:
+    from ptopt.rules import find_rule
+
+    found = find_rule(rule)
+    return found.when_wrong if found is not None else ""

@@ -1,0 +1,1 @@
+"""Where training data comes from: one file a source, all behind `base.Source`."""
