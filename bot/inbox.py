@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 from sqlalchemy import (
     JSON,
+    ColumnElement,
     Connection,
     Engine,
     Executable,
@@ -129,15 +130,15 @@ def _row(job: NewJob, guid: str, now: datetime, time: Callable[[datetime], str])
     }
 
 
-# All rows of a statement are one parameter, a JSON text that the database takes apart. Thus the statement is the same
-# for any number of rows, and this process, whose threads share one lock, has a fraction of the work.
+# All rows of a statement are one parameter, a JSON text that the database takes apart. So the statement is the same for
+# any number of rows, and the database's work, unlike SQLAlchemy's for each row, is done without Python's lock.
 
 
 def _source(dialect: str, table: type[Base], names: Sequence[str]) -> Select[Any]:
     """The columns `names` of the rows in the parameter `rows`."""
     rows = bindparam("rows", type_=JSON)
     if dialect == "postgresql":
-        record = literal_column(f"NULL::{table.__tablename__}")
+        record: ColumnElement[Any] = literal_column(f"NULL::{table.__tablename__}")
         found = func.json_populate_recordset(record, cast(rows, JSON)).table_valued(*names)
         return select(*(found.c[name] for name in names))
     each = func.json_each(rows).table_valued("value")
@@ -177,12 +178,6 @@ _INSERT: Mapping[str, Callable[..., sqlite.Insert | postgresql.Insert]] = {
     "sqlite": sqlite.insert,
     "postgresql": postgresql.insert,
 }
-
-
-import os
-
-QUIET = int(os.environ.get("QUIET", "1"))
-_GATHER = float(os.environ.get("GATHER", "0.005"))
 
 
 class Inbox:

@@ -22,6 +22,7 @@ _MAX_TRACEBACK = 20_000
 _SLACK = 4_000  # looked at for secrets beyond the cut, so that none is cut in half
 _MAX_ITEMS = 50
 _MAX_DEPTH = 4
+_encode = json.JSONEncoder(default=str, separators=(",", ":")).encode
 _PLAIN = (bool, int, float)
 _SEVERAL = (list, tuple, set, frozenset)
 
@@ -152,7 +153,7 @@ def _text(text: str, limit: int) -> str:
 
 
 def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    return json.dumps(event, default=str, separators=(",", ":"))
+    return _encode(event)
 
 
 def _render_console(_logger: WrappedLogger, _method: str, event: EventDict) -> str:

@@ -52,7 +52,8 @@ def engine(url: str) -> Engine:
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves
     # FULL: what we answered 202 for survives a power failure, too. The inbox shares the price of its commits.
-    for pragma in ("busy_timeout=10000", "journal_mode=WAL", "foreign_keys=ON", "synchronous=FULL"):
+    connection.execute("PRAGMA busy_timeout=10000")
+    for pragma in ("journal_mode=WAL", "foreign_keys=ON", "synchronous=FULL", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -90,34 +90,34 @@ def _storable(licence: str) -> bool:
 
 def _holds(expression: str, good: Callable[[str], bool]) -> bool:
     """Evaluate the expression; a licence with an exception is not the licence."""
-    tokens = re.findall(r"[()]|[^\s()]+", canonicalize_license_expression(expression))
-    tokens.reverse()
+    parts = re.findall(r"[()]|[^\s()]+", canonicalize_license_expression(expression))
+    parts.reverse()
 
     def either() -> bool:
         value = both()
-        while tokens and tokens[-1] == "OR":
-            tokens.pop()
+        while parts and parts[-1] == "OR":
+            parts.pop()
             value = both() or value
         return value
 
     def both() -> bool:
         value = single()
-        while tokens and tokens[-1] == "AND":
-            tokens.pop()
+        while parts and parts[-1] == "AND":
+            parts.pop()
             value = single() and value
         return value
 
     def single() -> bool:
-        token = tokens.pop()
-        if token == "(":
+        part = parts.pop()
+        if part == "(":
             value = either()
-            tokens.pop()
+            parts.pop()
             return value
-        if tokens and tokens[-1] == "WITH":
-            tokens.pop()
-            tokens.pop()
+        if parts and parts[-1] == "WITH":
+            parts.pop()
+            parts.pop()
             return False
-        return good(token)
+        return good(part)
 
     return either()
 
@@ -166,7 +166,9 @@ _MIT_BODY = (
     "permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated "
     "documentation files"
 )
-_NOTICE = "copyright notice and this permission notice shall be included in all copies or substantial portions"
+_NOTICE = (
+    "copyright notice and this permission notice shall be included in all copies or substantial portions"
+)
 _BSD = "redistribution and use in source and binary forms, with or without modification, are permitted provided that"
 _BSD_1 = "redistributions of source code must retain the above copyright notice"
 _BSD_2 = "redistributions in binary form must reproduce the above copyright notice"

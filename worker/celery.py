@@ -8,8 +8,13 @@ import click
 
 from bot.__main__ import read_settings
 from worker.app import make_app
+from worker.records import hash_key
 
 try:
-    app = make_app(read_settings())
+    _settings = read_settings()
+    hash_key(_settings)  # a worker without it would fail after it has posted
+    app = make_app(_settings)
 except click.ClickException as error:  # Celery would show where it was raised, which helps nobody
     sys.exit(f"Error: {error.message}")
+except ValueError as error:
+    sys.exit(f"Error: {error}")

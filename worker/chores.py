@@ -24,7 +24,8 @@ from worker.work import Resources
 
 _MOST_DAYS = timedelta(days=3)  # GitHub remembers deliveries no longer
 _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
-_MOST_TRIES = 6  # for one delivery: then it is refused for a reason
+_LONGEST_WAIT = timedelta(minutes=30)  # between two tries: shorter than the overlap, else they are not seen again
+_AT_ONCE = 100  # deliveries that one look asks for
 _POLLED = timedelta(days=7)  # after a pull request was closed
 _POLLS_AT_ONCE = 200
 _NAMED = timedelta(hours=2)  # that a job says who asked for it
@@ -85,7 +86,7 @@ class MissedDeliveries:
         since = max(now - _MOST_DAYS, self._since or now - _MOST_DAYS)
         asked = 0
         failure: GitHubError | None = None
-        for delivery in self._missed(client.deliveries(since)):
+        for delivery in self._missed(client.deliveries(since), now)[:_AT_ONCE]:
             try:
                 client.redeliver(delivery.id)
             except GitHubError as error:
@@ -98,13 +99,19 @@ class MissedDeliveries:
         self._since = now - _OVERLAP
         return asked
 
-    def _missed(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """The last try of each delivery that never succeeded, and that we know nothing of. Oldest first."""
+    def _missed(self, deliveries: Iterable[Delivery], now: datetime) -> list[Delivery]:
+        """The last try of each delivery that never succeeded, and that we know nothing of. Oldest first.
+
+        Tries come further and further apart, for as long as GitHub remembers: we may be away for a day.
+        """
+        every = timedelta(seconds=self._resources.settings.redeliver_every)
         ordered = sorted(deliveries, key=lambda one: (one.guid.lower(), one.delivered_at, one.id))
         failed = []
         for _, group in groupby(ordered, key=lambda one: one.guid.lower()):
             tries = list(group)
-            if len(tries) < _MOST_TRIES and not any(200 <= one.status_code < 300 for one in tries):
+            wait = min(every * 2.0 ** min(len(tries) - 2, 16), _LONGEST_WAIT)
+            rested = len(tries) == 1 or now - tries[-1].delivered_at >= wait
+            if rested and not any(200 <= one.status_code < 300 for one in tries):
                 failed.append(tries[-1])
         guids = [one.guid.lower() for one in failed]
         with reading(self._resources.engine) as session:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -193,8 +194,11 @@ def accept(pull: Pull, folder: Path) -> None:
 
 
 def show(body: str) -> None:
-    """A comment as a person sees it: without the markers, which are HTML comments."""
-    text = "\n".join(line for line in body.split("\n") if not line.startswith("<!-- ptopt:"))
+    """A comment as a person sees it: the markers, which are HTML comments, are gone, and details are folded."""
+    text = re.sub(r"<!-- ptopt:.*?-->", "", body)
+    text = re.sub(r"<details><summary>(.*?)</summary>.*?</details>", r"▸ \1", text, flags=re.DOTALL)
+    text = text.replace("```suggestion\n```", "*Suggestion: delete it.*")
+    text = re.sub(r"(`{3,})suggestion\n", r"*Suggestion:*\n\n\1python\n", text)
     console.print(Padding(Markdown(text.strip()), (0, 0, 0, 2)))
 
 

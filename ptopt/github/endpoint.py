@@ -30,7 +30,10 @@ class Endpoint:
         ValueError when it is neither. http:// is for loopback only: a token goes over the line.
         """
         url = urlsplit(base_url.rstrip("/"))
-        port = url.port  # ValueError when it is no number
+        try:
+            port = url.port
+        except ValueError:  # whose text quotes what stands there: half of a password, where an @ is missing
+            raise ValueError("the port of GitHub's API URL is no number") from None
         if (
             url.username is not None
             or url.password is not None

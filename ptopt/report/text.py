@@ -11,9 +11,7 @@ _BACKTICKS = re.compile(r"`+")
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&$#@]|:(?=//|[\w+-])")
 _AT_START = re.compile(r"^(?:(\d+)([.)])(?=\s|$)|([-+=]))")
 # GitHub links these also right after an underscore, and where the number is that of a commit.
-_AUTOLINK = re.compile(
-    r"(?<![a-z0-9])(www(?=\.)|gh-(?=\d)|[0-9a-f]{6}(?=[0-9a-f]{1,34}(?![a-z0-9])))", re.I | re.A
-)
+_AUTOLINK = re.compile(r"(?<![a-z0-9])(www(?=\.)|gh-(?=\d)|[0-9a-f]{7,}(?![a-z0-9]))", re.I | re.A)
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
@@ -75,7 +73,11 @@ def markdown_text(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _AUTOLINK.sub(rf"\1{_ZERO_WIDTH}", _MARKUP.sub(_escape, text))
+    return _AUTOLINK.sub(_unlinked, _MARKUP.sub(_escape, text))
+
+
+def _unlinked(match: re.Match[str]) -> str:
+    return "".join(match[0][at : at + 6] + _ZERO_WIDTH for at in range(0, len(match[0]), 6))
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -161,6 +161,16 @@ def test_a_review_on_demand(runner: Runner, pull: Pull) -> None:
     assert "1 finding in 1 file" in pull.issue_comments[-1].body
 
 
+def test_a_full_review_on_demand(runner: Runner, pull: Pull) -> None:
+    token = runner.github.token(pull.repo, CAN_POST)
+    for _ in range(2):
+        runner.run("issue_comment", _comment(pull, "dev", "/ptopt review --full"), token)
+        assert runner.exit_code == 0, runner.log
+    told = [comment.body for comment in pull.issue_comments if "ptopt:full" in comment.body]
+    assert len(told) == 1 and "Nothing else in these files." in told[0]
+    assert "told in a comment of its own" in pull.issue_comments[-1].body
+
+
 def test_a_comment_on_an_issue(runner: Runner, pull: Pull) -> None:
     payload = _comment(pull, "dev", "/ptopt review")
     del payload["issue"]["pull_request"]

@@ -21,6 +21,7 @@ from bot.jobs import Kind, NewJob
 from feedback.database import reading
 from feedback.models import DeliveryRow, Job, JobState
 
+_EAST = timezone(timedelta(hours=9))
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
 
@@ -120,6 +121,44 @@ def test_the_transaction_is_one(engine: Engine) -> None:
     with pytest.raises(SQLAlchemyError):
         accept(engine, "g1", "e", "", 1, [review("b"), bad], NOW)
     assert count(engine, DeliveryRow) == count(engine, Job) == 0
+
+
+def test_of_a_batch_the_first_of_a_key_is_queued_again(engine: Engine) -> None:
+    accept(engine, "g1", "e", "", 1, [review("a")], NOW)
+    with engine.begin() as connection:
+        connection.execute(update(Job).values(state=JobState.SUPERSEDED.value))
+    arrivals = [
+        Arrival(guid, "e", "", 1, [review("b"), review("a"), review("a")], NOW) for guid in ("z", "y")
+    ]
+    with engine.begin() as connection:
+        assert store(connection, arrivals) == [True, True]
+    assert [(job.head_sha, job.delivery, job.state) for job in jobs(engine)] == [
+        ("a", "z", "queued"),
+        ("b", "z", "queued"),
+    ]
+
+
+def test_values_come_back_as_they_were(engine: Engine) -> None:
+    payload = {
+        "text": "\"'\\ \u2028 \U0001f600 %s :x ?",
+        "null": None,
+        "big": 2**63 - 1,
+        "list": [True, {"a": []}],
+    }
+    new = NewJob(Kind.COMMAND, 2**63 - 1, 2**63 - 1, "o'o/m\"%", 3, "00", "12", payload=payload, actor="null")
+    assert accept(engine, "g1", "e", "", None, [new], NOW.replace(microsecond=1).astimezone(_EAST))
+    (job,) = jobs(engine)
+    assert (job.payload, job.repository, job.actor) == (payload, "o'o/m\"%", "null")
+    assert (job.repository_id, job.head_sha, job.subject) == (2**63 - 1, "00", "12")
+    assert job.created_at == job.due_at == NOW.replace(microsecond=1)
+
+
+def test_times_are_compared_as_sqlalchemy_writes_them(engine: Engine) -> None:
+    accept(engine, "g1", "e", "", None, [review("a")], NOW)
+    with reading(engine) as session:
+        assert session.scalar(select(func.count()).where(Job.due_at <= NOW)) == 1
+        assert session.scalar(select(func.count()).where(Job.due_at == NOW)) == 1
+        assert session.scalar(select(func.count()).where(Job.due_at < NOW)) == 0
 
 
 def test_jobs_without_a_delivery(engine: Engine) -> None:

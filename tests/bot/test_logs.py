@@ -146,3 +146,12 @@ def test_json_lines_are_json() -> None:
     assert read["event"] == "x"
     assert read["level"] == "info"
     assert sorted(read["value"]["1"]) == [2, 3]
+
+
+def test_libraries_say_nothing_twice(stream: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").info("Started", extra={"color_message": "Started \x1b[36m%d"})
+    migrations = logging.getLogger("alembic.runtime.migration")
+    migrations.info("Context impl SQLiteImpl.")
+    migrations.info("Running upgrade 0001 -> 0002")
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2 and "color_message" not in lines[0] and "Running upgrade" in lines[1]

@@ -16,9 +16,13 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nAA==\n-----END RSA PRIVATE KEY-----\n"
 
 
 def bot(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return python("bot", *arguments, **environment)
+
+
+def python(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PTOPT_")}
     return subprocess.run(
-        [sys.executable, "-m", "bot", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env=clean | environment,
         capture_output=True,
@@ -70,10 +74,27 @@ def test_the_service_does_not_start_with(environment: dict[str, str], says: str)
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    "module", [("bot",), ("worker.embedded",), ("worker.beat",), ("worker", "jobs"), ("feedback", "check")]
+)
+def test_a_wrong_url_is_told_in_one_line(module: tuple[str, ...]) -> None:
+    result = python(*module, PTOPT_DATABASE_URL="nonsense")
+    assert result.returncode == 1
+    assert "this is no URL of a database" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_worker_does_not_start_with_wrong_settings() -> None:
+    result = python("celery", "-A", "worker", "worker", PTOPT_APP_ID="x")
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: PTOPT_APP_ID: ") and result.stderr.count("\n") == 1
+
+
 def test_the_service_does_not_start_without_the_schema(tmp_path: Path) -> None:
     result = bot(PTOPT_DATABASE_URL=f"sqlite:///{tmp_path}/new.db")
     assert result.returncode == 1
     assert "python -m feedback upgrade" in result.stderr
+    assert not list(tmp_path.iterdir()), "a look at a database must not make one"
 
 
 def test_good_settings() -> None:

@@ -12,11 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
 from bot import setup
 from bot.credentials import CredentialsError, load
 from bot.manifest import manifest, new_app_url
 from bot.settings import Settings
+from feedback import database
 from feedback.models import AppCredentials
 from tests.bot.conftest import Serve, Served, sign
 from tests.standin import StandIn
@@ -203,3 +205,13 @@ def test_the_manifest_is_one_that_github_takes() -> None:
     # Each event needs a permission; GitHub wants `issues` for issue_comment, also on pull requests.
     assert {"issues", "pull_requests"} <= set(sent["default_permissions"])
     assert not {"ping", "installation", "installation_repositories"} & set(sent["default_events"])
+
+
+@pytest.mark.parametrize(
+    ("more", "says"), [({}, "set PTOPT_SETUP_TOKEN"), ({"setup_token": TOKEN}, "open this page")]
+)
+def test_the_log_says_what_is_left_to_do(sqlite_url: str, more: dict[str, str], says: str) -> None:
+    with capture_logs() as lines:
+        setup.announce(Settings(database_url=sqlite_url, **more), database.engine(sqlite_url))  # type: ignore[arg-type]
+    (line,) = lines
+    assert says in line["event"] and TOKEN not in str(line)

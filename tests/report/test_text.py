@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from ptopt.findings import Impact
-from ptopt.report.text import code_fence, code_span, gain, markdown_text, one_line, split_code, visible
+from ptopt.report.text import (
+    code_fence,
+    code_span,
+    gain,
+    markdown_text,
+    one_line,
+    short_gain,
+    split_code,
+    visible,
+)
 
 NASTY = st.text(alphabet=st.sampled_from("ab1 `*_[]()!<>#@|~&$\\-+=.:/\n\twwgh"), max_size=40) | st.text(
     max_size=40
@@ -86,3 +95,8 @@ def test_a_factor_names_its_source() -> None:
     assert gain(impact) == "up to 1.5× on the step — published: torch 2.13"
     impact = Impact("memory", 2.0, 2.0, "the step", "torch 2.13", "measured", "x")
     assert gain(impact) == "2× less memory for the step — measured: torch 2.13"
+
+
+def test_a_short_gain_names_the_machine() -> None:
+    impact = Impact("time", 1.2, 1.5, "the step", "a Xeon, 1 thread, torch 2.13; batch, 32", "measured", "x")
+    assert short_gain(impact) == "1.2–1.5× on the step — measured: a Xeon, 1 thread"

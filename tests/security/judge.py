@@ -40,7 +40,9 @@ def tokens(text: str) -> list[Token]:
     return found
 
 
-def assert_inert(text: str, *kinds: str, marks: int | None = None, markup: frozenset[str] = frozenset()) -> None:
+def assert_inert(
+    text: str, *kinds: str, marks: int | None = None, markup: frozenset[str] = frozenset()
+) -> None:
     """Nothing of the text acts but our own: markers of `kinds` at its beginning, and `markup`, which is ours."""
     shown = text.replace("\n", "").replace("\r", "").replace("\t", "").replace("\u3000", "")
     assert shown.isprintable(), ascii(text)
@@ -52,7 +54,10 @@ def assert_inert(text: str, *kinds: str, marks: int | None = None, markup: froze
     for token in found:
         assert token.type not in _MARKUP - markup or "evil" not in str(token.attrs) + token.content, text
         if token.type in _MARKUP - markup:
-            assert token.type == "link_open" and str(token.attrs["href"]).startswith("https://"), (token, text)
+            assert token.type == "link_open" and str(token.attrs["href"]).startswith("https://"), (
+                token,
+                text,
+            )
         if token.type == "fence":
             assert token.info in _FENCES, text
         if token.type in ("html_block", "html_inline"):

@@ -16,7 +16,6 @@ from tests.standin import Pull, StandIn
 from tests.worker.pulls import FAST, SLOW
 
 
-
 @pytest.fixture
 def runner(github: StandIn, tmp_path: Path) -> Runner:
     (tmp_path / "workspace").mkdir()
@@ -54,7 +53,10 @@ def test_the_whole_review(runner: Runner, pull: Pull) -> None:
 
 
 def test_what_fails_unexpectedly_is_no_command_either(runner: Runner, pull: Pull) -> None:
-    payload = {"action": "opened", "pull_request": {"number": "##[add-mask]evil\n::set-output name=findings::7"}}
+    payload = {
+        "action": "opened",
+        "pull_request": {"number": "##[add-mask]evil\n::set-output name=findings::7"},
+    }
     outputs = runner.run("pull_request", payload, runner.github.token(pull.repo, READ_ONLY))
     assert runner.exit_code == 2
     assert_harmless_lines(runner.log)

@@ -34,7 +34,9 @@ EVERY = "\n\n".join(
 )
 
 
-@pytest.mark.parametrize("login", ["stranger", "dependabot[bot]", "ptopt[bot]", "github-actions[bot]", "ghost"])
+@pytest.mark.parametrize(
+    "login", ["stranger", "dependabot[bot]", "ptopt[bot]", "github-actions[bot]", "ghost"]
+)
 def test_nobody_of_these_is_obeyed(service: Service, pull: Pull, login: str) -> None:
     pull.comment(login, EVERY)
     service.work()
@@ -181,7 +183,9 @@ def test_a_budget_for_each_person(service: Service, pull: Pull) -> None:
         service.work()
     assert len(answers(service, pull)) == 2
     reactions = [[r.content for r in comment.reactions] for comment in pull.issue_comments]
-    assert [found for found in reactions if found] == [["eyes"]] * 2 + [["confused"]] * 2  # then not even that
+    assert [found for found in reactions if found] == [["eyes"]] * 2 + [
+        ["confused"]
+    ] * 2  # then not even that
     pull.comment("dev", "/ptopt help")  # others are not held up
     service.work()
     assert len(answers(service, pull)) == 3

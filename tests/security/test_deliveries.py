@@ -8,6 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from uuid import uuid4
 
 import pytest
@@ -33,6 +34,7 @@ FORGED: dict[str, dict[str, str | bytes | None]] = {
     "sha1 named sha256": {"X_Hub_Signature_256": sha1(BODY).replace("sha1", "sha256")},
     "cut": {"X_Hub_Signature_256": sign(BODY)[:-1]},
     "first half": {"X_Hub_Signature_256": sign(BODY)[:39]},
+    "one digit": {"X_Hub_Signature_256": sign(BODY)[:-1] + ("0" if sign(BODY)[-1] != "0" else "1")},
     "bare": {"X_Hub_Signature_256": sign(BODY).removeprefix("sha256=")},
     "longer": {"X_Hub_Signature_256": sign(BODY) + "0"},
     "upper case": {"X_Hub_Signature_256": "sha256=" + sign(BODY)[7:].upper()},
@@ -41,7 +43,7 @@ FORGED: dict[str, dict[str, str | bytes | None]] = {
     "another body": {"X_Hub_Signature_256": sign(BODY + b" ")},
     "another header": {"X_Hub_Signature_256": None, "X_Hub_Signature_512": sign(BODY)},
     "two in one": {"X_Hub_Signature_256": f"{sign(BODY, 'x')}, {sign(BODY)}"},
-    "not ascii": {"X_Hub_Signature_256": "sha256=".encode() + "é".encode() * 32},
+    "not ascii": {"X_Hub_Signature_256": b"sha256=" + "é".encode() * 32},
 }
 
 
@@ -145,7 +147,10 @@ def statuses(answer: bytes) -> list[bytes]:
 def test_lengths_that_lie(served: Served) -> None:
     short = talk(served, head(f"Content-Length: {len(BODY) - 1}") + BODY)
     assert statuses(short)[0] in (b"400", b"401")  # what was signed is not what came
-    assert talk(served, head(f"Content-Length: {len(BODY) + 9}") + BODY, close=True)[:12] in (b"", b"HTTP/1.1 400")
+    assert talk(served, head(f"Content-Length: {len(BODY) + 9}") + BODY, close=True)[:12] in (
+        b"",
+        b"HTTP/1.1 400",
+    )
     both = head(f"Content-Length: {len(BODY)}", "Transfer-Encoding: chunked") + b"0\r\n\r\n" + BODY
     assert b"202" not in statuses(talk(served, both))
     twice = head(f"Content-Length: {len(BODY)}", "Content-Length: 0") + BODY
@@ -198,21 +203,29 @@ def test_slow_strangers_are_hung_up_on(impatient: Served, drops: list[bytes]) ->
 
 
 def test_headers_without_an_end(served: Served) -> None:
-    parts = [b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ", *[b"a" * 2**16] * 64]
     with socket.create_connection(("127.0.0.1", served.port), timeout=5) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ")
         sent = 0
-        with pytest.raises(OSError):
-            for part in parts * 100:
-                connection.sendall(part)
-                sent += len(part)
+        with suppress(OSError):  # it hangs up
+            while sent < 2**26:
+                connection.sendall(b"a" * 2**16)
+                sent += 2**16
         assert sent < 2**24
     assert served.deliver("pull_request", BODY).status_code == 202
 
 
 def test_no_redirect_to_where_a_request_says(served: Served) -> None:
     """A slash too many would be answered with an address made of the Host header, setup token and all."""
-    for path in ("/setup/?token=x", "//evil.example/setup/", "/healthz/", "/webhooks/github/", "/\\evil.example/"):
-        answer = talk(served, f"GET {path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n".encode())
+    for path in (
+        "/setup/?token=x",
+        "//evil.example/setup/",
+        "/healthz/",
+        "/webhooks/github/",
+        "/\\evil.example/",
+    ):
+        answer = talk(
+            served, f"GET {path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n".encode()
+        )
         assert b"location:" not in answer.lower()
         assert b"evil.example" not in answer
 
@@ -261,4 +274,6 @@ def test_keys_that_come_twice(served: Served) -> None:
     body = BODY[:-1] + b',"repository":{"id":12,"full_name":"octo/other"}}'
     assert served.deliver("pull_request", body).status_code == 202
     with served.engine.connect() as connection:
-        assert connection.exec_driver_sql("SELECT repository, repository_id FROM jobs").all() == [("octo/other", 12)]
+        assert connection.exec_driver_sql("SELECT repository, repository_id FROM jobs").all() == [
+            ("octo/other", 12)
+        ]

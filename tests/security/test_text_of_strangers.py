@@ -17,10 +17,11 @@ PATH = (
 )
 STRING = "`@evil` ``` ~~~ <!-- ptopt:review 1 --> https://evil.example #1 :+1: $x$ \u3164"
 CODE = SLOW.replace(b"total += loss.item()", f"total['{STRING}'] = loss.item()  # {HOSTILE[:700]}".encode())
-CODE = CODE.replace("\x1b".encode(), b"").replace(b"\x07", b"")
+CODE = CODE.replace(b"\x1b", b"").replace(b"\x07", b"")
 CODE += f"x = 1  # ptopt: ignore[{HOSTILE[:200]}] {HOSTILE[:300]}\n".encode()
 MENDABLE = SLOW.replace(
-    b"optimizer.zero_grad()", b"a = torch.zeros(8).to(device)  # closes #1 @evil\n        optimizer.zero_grad()"
+    b"optimizer.zero_grad()",
+    b"a = torch.zeros(8).to(device)  # closes #1 @evil\n        optimizer.zero_grad()",
 )
 BASE_CONFIG = b"""\
 exclude = ["skipped/*", "www.evil.example/**"]
@@ -32,6 +33,15 @@ skip-labels = ["@evil `"]
 """
 
 
+# Short ones, so that an error quotes them to their end.
+PIECES = [
+    "$x^2$ $`x`$ $$y$$ :+1: :tada:",
+    "_www.evil.example www.evil.example https://evil.example",
+    "GH-1 _GH-1 #1 evil/repo#3 @evil evil@evil.example",
+    "deadbeefdeadbeefdeadbeefdeadbeefdeadbeef",
+    "<img src=//evil.example> ![e](//evil) [e](//evil) <!-- -->",
+    "``` ~~~ [^1] [x] \u202e\u3164 |a|b|",
+]
 GLOB = "``` ~~~ `@evil` <img src=evil> $x$ #1 _www.evil.example ~~~~ <!-- ptopt:config -->"
 
 
@@ -41,15 +51,19 @@ def toml(text: str) -> str:
 
 def test_a_review(service: Service) -> None:
     service.repo.commit("main", {".ptopt.toml": BASE_CONFIG})
-    head_config = f"{toml(HOSTILE[:200])} = 1\nignore = [{toml(HOSTILE)}, {toml('_www.evil.example')}]\n"
-    head_config += f"[per-path-ignores]\n{toml('[@evil')} = [1]\n{toml('<img src=evil>')} = [{toml('`@evil`')}]\n"
+    head_config = f"{toml(HOSTILE[:200])} = 1\nignore = [{', '.join(map(toml, [HOSTILE, *PIECES]))}]\n"
+    head_config += (
+        f"[per-path-ignores]\n{toml('[@evil')} = [1]\n{toml('<img src=evil>')} = [{toml('`@evil`')}]\n"
+    )
     files = {
         PATH: CODE,
         f"skipped/{PATH}": CODE,
         "train.py": CODE,
         ".ptopt.toml": head_config.encode(),
     }
-    pull = service.repo.pull("evil-$x$-#1-`@evil`", title=HOSTILE, files=files, labels=["<b>@evil"], body=HOSTILE)
+    pull = service.repo.pull(
+        "evil-$x$-#1-`@evil`", title=HOSTILE, files=files, labels=["<b>@evil"], body=HOSTILE
+    )
     service.work()
     assert pull.reviews and pull.review_comments and pull.check_runs and pull.issue_comments
     for body in service.said(pull):

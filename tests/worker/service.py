@@ -61,7 +61,7 @@ class Service:
         )
 
     def _work(self) -> list[Job]:
-        done = []
+        done: list[Job] = []
         for _ in range(50):
             with reading(self.resources.engine) as session:
                 found = select(Job.id).where(Job.state == "queued").order_by(Job.id)

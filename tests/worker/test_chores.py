@@ -40,9 +40,9 @@ def test_deliveries_that_failed_are_asked_for_again(
         resources.engine, first, "pull_request", "opened", 1, [], now()
     )  # stored, but the answer was lost
     chore = MissedDeliveries(resources)
-    # It fails again, and is asked for again; but not for ever.
-    for expected in (1, 1, 1, 1, 1, 0, 0):
-        assert chore.look(now()) == expected
+    # It fails again and is asked for again, further and further apart.
+    for minutes, expected in ((0, 1), (9, 0), (11, 1), (19, 0), (21, 1), (29, 0), (31, 1), (31, 1)):
+        assert chore.look(now() + timedelta(minutes=minutes)) == expected, minutes
         github.drain()
     assert asked(github) == [second] * 5
 

@@ -64,22 +64,30 @@ def states(resources: Resources) -> set[str]:
         return set(session.scalars(select(Job.state)))
 
 
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def test_a_signal_stops_it_in_order(settings: Settings) -> None:
+    port = free_port()
+    with process(settings, "-m", "worker.embedded", "--port", str(port)) as service:
+        wait_for(lambda: answers(port))
+        service.terminate()
+        assert service.wait(60) == 0
+
+
 @pytest.mark.slow
 def test_killed_and_started_again(settings: Settings, github: StandIn, repo: Repo) -> None:
     port = free_port()
     command = ("-m", "worker.embedded", "--port", str(port))
     url = f"http://127.0.0.1:{port}"
-
-    def ready() -> bool:
-        try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError):
-            return False
-
     resources = Resources(settings)
     with process(settings, *command) as first:
-        wait_for(ready)
+        wait_for(lambda: answers(port))
         github.webhook_url = f"{url}/webhooks/github"
         pulls = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(8)]
         wait_for(lambda: any(pull.reviews for pull in pulls))
@@ -88,7 +96,7 @@ def test_killed_and_started_again(settings: Settings, github: StandIn, repo: Rep
     with reading(resources.engine) as session:
         assert session.scalar(select(func.count()).select_from(DeliveryRow)) == 8
     with process(settings, *command):
-        wait_for(ready)
+        wait_for(lambda: answers(port))
         wait_for(lambda: all(pull.reviews for pull in pulls))
         for delivery in list(github.deliveries):
             github.redeliver(delivery)

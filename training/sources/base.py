@@ -20,11 +20,11 @@ class SourceError(Exception):
     """A pull cannot go on. The text is for the operator: what is wrong, where, what to do."""
 
 
-class QuotaSpent(SourceError):
+class QuotaError(SourceError):
     """A limit is reached, theirs or ours: what was pulled is kept, and a later pull goes on from there."""
 
 
-class Unusable(SourceError):
+class UnusableError(SourceError):
     """One answer cannot be used (too large, not JSON, refused, gone); others may be."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -51,11 +51,14 @@ class Block:
     role: str
     pair: int = 0
     path: str = ""
-    symbol: str = ""  # qualified name of the function, where the block is one
+    symbol: str = ""  # qualified name of the function or class, where the block is one
+    context: str = ""  # what makes such a block a file when it stands above it: imports, the class line
     url: str = ""
     author: str = ""
     licence: str = ""
-    rules: tuple[str, ...] = ()  # rules that the source saw at work: what left with a commit, what a teacher wrote for
+    rules: tuple[
+        str, ...
+    ] = ()  # rules that the source saw at work: what left with a commit, what a teacher wrote for
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Document:
     `train` says whether the licence gate lets it into training data.
     """
 
+    source: str  # the source's name
     id: str
     url: str
     project: str
@@ -90,17 +94,21 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one step of a pull brought, and where the next one starts: both are stored in one transaction."""
+    """What one step of a pull brought, and where the next one starts: both are stored in one transaction.
+
+    `notes` tell the operator what was left out and why.
+    """
 
     documents: tuple[Document, ...]
     cursor: Cursor
+    notes: tuple[str, ...] = ()
 
 
 class Source(Protocol):
     """A place that training data comes from.
 
     `pull` goes on from `cursor` (None: from the start), and stops after the page that brings the number of documents to
-    `limit`, or at the end. It raises QuotaSpent when a limit is reached, and SourceError when it cannot go on; pages that it
+    `limit`, or at the end. It raises QuotaError when a limit is reached, and SourceError when it cannot go on; pages that it
     yielded before remain good.
     """
 

@@ -7,12 +7,32 @@ from html.parser import HTMLParser
 
 from training.sources.base import clean
 
-_DROPPED = frozenset({"script", "style", "noscript", "template", "iframe", "object", "svg", "nav", "footer", "form"})
+_DROPPED = frozenset(
+    {"script", "style", "noscript", "template", "iframe", "object", "svg", "nav", "footer", "form"}
+)
 _BLOCKS = frozenset(
-    {"p", "div", "li", "ul", "ol", "section", "article", "blockquote", "tr", "table", "dl", "dt", "dd", "br", "hr"}
+    {
+        "p",
+        "div",
+        "li",
+        "ul",
+        "ol",
+        "section",
+        "article",
+        "blockquote",
+        "tr",
+        "table",
+        "dl",
+        "dt",
+        "dd",
+        "br",
+        "hr",
+    }
     | {f"h{n}" for n in range(1, 7)}
 )
-_VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "wbr", "source", "col", "area", "base", "embed"})
+_VOID = frozenset(
+    {"br", "hr", "img", "input", "link", "meta", "wbr", "source", "col", "area", "base", "embed"}
+)
 _MAX_BLOCKS = 200
 
 

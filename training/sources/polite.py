@@ -7,13 +7,12 @@ something changed, and never reads more than it wants to hold.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 import tenacity
@@ -22,41 +21,13 @@ from hishel.httpx import CacheTransport
 from protego import Protego
 
 from ptopt import __version__
-from training.sources.base import QuotaSpent, SourceError, Unusable
+from training.sources.base import QuotaError, SourceError, UnusableError
+from training.sources.pace import Clock, Manners, Paced, SystemClock
 
 AGENT = f"ptopt-training/{__version__}"
 _ROBOTS_BYTES = 500_000
 _NO_ROBOTS = frozenset(range(400, 500)) - {429}  # statuses that say there is none
 _HOPS = 3
-
-
-class Clock(Protocol):
-    """Time, so that tests need not wait. Seconds since the epoch."""
-
-    def now(self) -> float: ...
-
-    def sleep(self, seconds: float) -> None: ...
-
-
-class SystemClock:
-    def now(self) -> float:
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Manners:
-    """How a client behaves. Times in seconds."""
-
-    interval: float = 1.0  # at least so long between two requests to a host
-    max_requests: int = 10_000  # of one client, answers from the cache not counted
-    max_bytes: int = 8_000_000  # of one body, decoded
-    attempts: int = 5
-    max_wait: float = 900.0  # who is told to wait longer stops, and says when to come back
-    timeout: float = 30.0
-    robots: bool = False  # for web pages; an API has terms of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +40,11 @@ class Reply:
     body: bytes
 
     def json(self) -> Any:
-        """Raises Unusable."""
+        """Raises UnusableError."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
-            raise Unusable(f"{self.url}: the answer is not JSON", self.status) from None
+            raise UnusableError(f"{self.url}: the answer is not JSON", self.status) from None
 
     @property
     def text(self) -> str:
@@ -87,47 +58,12 @@ class Reply:
         return None
 
 
-class _Again(Exception):
+class _RetryError(Exception):
     """A passing failure. `wait`: as the server asks."""
 
     def __init__(self, why: str, wait: float = 0.0) -> None:
         super().__init__(why)
         self.wait = wait
-
-
-class _Paced(httpx.BaseTransport):
-    """Below the cache: only what is really sent waits, counts, and carries credentials, which so reach no cache file."""
-
-    def __init__(self, manners: Manners, clock: Clock, secrets: Mapping[str, Mapping[str, str]]) -> None:
-        self._transport = httpx.HTTPTransport()
-        self._manners = manners
-        self._clock = clock
-        self._secrets = secrets
-        self.not_before: dict[str, float] = {}
-        self.delays: dict[str, float] = {}
-        self.sent = 0
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        host = request.url.netloc.decode()
-        if self.sent >= self._manners.max_requests:
-            raise QuotaSpent(f"{self.sent} requests were sent, the limit of this pull; pull again to go on")
-        wait = self.not_before.get(host, 0.0) - self._clock.now()
-        if wait > 0:
-            self._clock.sleep(wait)
-        self.sent += 1
-        for name, value in self._secrets.get(host, {}).items():
-            request.headers[name] = value
-        try:
-            return self._transport.handle_request(request)
-        finally:
-            delay = max(self._manners.interval, self.delays.get(host, 0.0))
-            self.hold(host, delay)
-
-    def hold(self, host: str, seconds: float) -> None:
-        self.not_before[host] = max(self.not_before.get(host, 0.0), self._clock.now() + seconds)
-
-    def close(self) -> None:
-        self._transport.close()
 
 
 class PoliteClient:
@@ -140,16 +76,16 @@ class PoliteClient:
         self,
         hosts: Collection[str],
         *,
-        manners: Manners = Manners(),  # noqa: B008 (frozen)
+        manners: Manners | None = None,
         clock: Clock | None = None,
         cache: Path | None = None,
         secrets: Mapping[str, Mapping[str, str]] | None = None,
         contact: str = "",
     ) -> None:
         self._hosts = frozenset(hosts)
-        self._manners = manners
+        self._manners = manners = manners or Manners()
         self.clock = clock or SystemClock()
-        self._paced = _Paced(manners, self.clock, secrets or {})
+        self._paced = Paced(manners, self.clock, secrets or {})
         transport: httpx.BaseTransport = self._paced
         if cache is not None:
             cache.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +117,7 @@ class PoliteClient:
         return self._paced.sent
 
     def hold(self, url: str, seconds: float) -> None:
-        """Send nothing to this host for so long. Raises QuotaSpent where that is longer than we wait."""
+        """Send nothing to this host for so long. Raises QuotaError where that is longer than we wait."""
         self._patience(seconds, url)
         self._paced.hold(httpx.URL(url).netloc.decode(), seconds)
 
@@ -194,7 +130,7 @@ class PoliteClient:
         accept: Collection[int] = (),
         max_bytes: int | None = None,
     ) -> Reply:
-        """A successful answer, or one whose status is in `accept`. Raises Unusable, QuotaSpent, SourceError."""
+        """A successful answer, or one whose status is in `accept`. Raises UnusableError, QuotaError, SourceError."""
         target = httpx.URL(url)
         request = self._http.build_request(
             "GET", target.copy_merge_params(dict(params)) if params else target, headers=headers
@@ -212,14 +148,16 @@ class PoliteClient:
             sleep=self.clock.sleep,
             stop=tenacity.stop_after_attempt(self._manners.attempts),
             wait=_wait,
-            retry=tenacity.retry_if_exception_type(_Again),
+            retry=tenacity.retry_if_exception_type(_RetryError),
             reraise=True,
         )
         try:
             return retrying(self._follow, request, accept, max_bytes or self._manners.max_bytes)
-        except _Again as error:
-            kind = QuotaSpent if error.wait else SourceError
-            raise kind(f"{_shown(request.url)}: {error}, {self._manners.attempts} times; pull again later") from None
+        except _RetryError as error:
+            kind = QuotaError if error.wait else SourceError
+            raise kind(
+                f"{_shown(request.url)}: {error}, {self._manners.attempts} times; pull again later"
+            ) from None
 
     def _follow(self, request: httpx.Request, accept: Collection[int], max_bytes: int) -> Reply:
         for _ in range(_HOPS + 1):
@@ -230,11 +168,16 @@ class PoliteClient:
             try:
                 target = request.url.join(reply.headers.get("location", ""))
             except (httpx.InvalidURL, ValueError):
-                raise Unusable(f"{_shown(request.url)}: redirects to no address", reply.status) from None
-            if target.netloc != request.url.netloc or (target.scheme, request.url.scheme) == ("http", "https"):
-                raise Unusable(f"{_shown(request.url)}: redirects to another host, {target.host!r:.100}", reply.status)
+                raise UnusableError(f"{_shown(request.url)}: redirects to no address", reply.status) from None
+            if target.netloc != request.url.netloc or (target.scheme, request.url.scheme) == (
+                "http",
+                "https",
+            ):
+                raise UnusableError(
+                    f"{_shown(request.url)}: redirects to another host, {target.host!r:.100}", reply.status
+                )
             request = self._http.build_request("GET", target, headers={"accept": request.headers["accept"]})
-        raise Unusable(f"{_shown(request.url)}: redirects too often")
+        raise UnusableError(f"{_shown(request.url)}: redirects too often")
 
     def _once(self, request: httpx.Request, accept: Collection[int], max_bytes: int) -> Reply:
         try:
@@ -245,9 +188,9 @@ class PoliteClient:
             finally:
                 response.close()
         except httpx.DecodingError as error:
-            raise Unusable(f"{_shown(request.url)}: a body that does not decode ({error})") from None
+            raise UnusableError(f"{_shown(request.url)}: a body that does not decode ({error})") from None
         except (httpx.TransportError, httpx.StreamError) as error:
-            raise _Again(f"no answer ({type(error).__name__})") from None
+            raise _RetryError(f"no answer ({type(error).__name__})") from None
         return Reply(str(request.url), response.status_code, response.headers, body)
 
     def _judge(self, response: httpx.Response, accept: Collection[int]) -> None:
@@ -262,22 +205,22 @@ class PoliteClient:
             if not wait and spent:
                 wait = max(1.0, _number(headers.get("x-ratelimit-reset", "")) - self.clock.now())
             self._patience(wait, where)
-            raise _Again(f"status {status}", wait or (1.0 if status == 429 else 0.0))
+            raise _RetryError(f"status {status}", wait or (1.0 if status == 429 else 0.0))
         if status == 401:
             raise SourceError(f"{where}: the credentials were refused")
-        raise Unusable(f"{where}: status {status}", status)
+        raise UnusableError(f"{where}: status {status}", status)
 
     def _patience(self, seconds: float, where: str) -> None:
         if seconds > self._manners.max_wait:
-            raise QuotaSpent(f"{where}: asks to wait {seconds:.0f} s; pull again after that")
+            raise QuotaError(f"{where}: asks to wait {seconds:.0f} s; pull again after that")
 
     # -- where it may go
 
     def _check(self, url: httpx.URL) -> None:
         if url.scheme not in ("http", "https") or url.netloc.decode() not in self._hosts or url.userinfo:
-            raise Unusable(f"{_shown(url)}: not one of the hosts of this source")
+            raise UnusableError(f"{_shown(url)}: not one of the hosts of this source")
         if self._manners.robots and not self._rules(url).can_fetch(str(url), AGENT):
-            raise Unusable(f"{_shown(url)}: robots.txt says no", 403)
+            raise UnusableError(f"{_shown(url)}: robots.txt says no", 403)
 
     def _rules(self, url: httpx.URL) -> Protego:
         """The host's robots.txt: one that is not there allows all, one that cannot be had forbids all (RFC 9309)."""
@@ -287,8 +230,8 @@ class PoliteClient:
             request = self._http.build_request("GET", address)
             try:
                 reply = self._once(request, _NO_ROBOTS, _ROBOTS_BYTES)
-            except _Again as error:
-                raise _Again(f"its robots.txt: {error}", error.wait) from None
+            except _RetryError as error:
+                raise _RetryError(f"its robots.txt: {error}", error.wait) from None
             if 300 <= reply.status < 400:
                 raise SourceError(f"{address} redirects; without it nothing may be read")
             rules = Protego.parse(reply.text if reply.status < 300 else "")
@@ -301,20 +244,20 @@ def _body(response: httpx.Response, max_bytes: int) -> bytes:
     """The decoded body. A length that is announced too large is not read at all."""
     where = f"{_shown(response.request.url)}: larger than {max_bytes / 1e6:g} MB"
     if _number(response.headers.get("content-length", "")) > max_bytes:
-        raise Unusable(where, response.status_code)
+        raise UnusableError(where, response.status_code)
     parts: list[bytes] = []
     size = 0
     for part in response.iter_bytes():
         size += len(part)
         if size > max_bytes:
-            raise Unusable(where, response.status_code)
+            raise UnusableError(where, response.status_code)
         parts.append(part)
     return b"".join(parts)
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    asked = error.wait if isinstance(error, _Again) else 0.0
+    asked = error.wait if isinstance(error, _RetryError) else 0.0
     return max(asked, float(min(60, 2**state.attempt_number)))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.sources.base import Cursor, Document, Page, QuotaSpent, Source
+from training.sources.base import Cursor, Document, Page, QuotaError, Source
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS documents (
@@ -40,7 +40,8 @@ class Store:
         try:
             self._database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?)", rows)
             self._database.execute(
-                "INSERT OR REPLACE INTO cursors VALUES (?, ?)", (source, json.dumps(page.cursor, sort_keys=True))
+                "INSERT OR REPLACE INTO cursors VALUES (?, ?)",
+                (source, json.dumps(page.cursor, sort_keys=True)),
             )
             self._database.execute("COMMIT")
         except BaseException:
@@ -95,6 +96,6 @@ def pull(source: Source, store: Store, limit: int, on_page: Callable[[Page], Non
             number += len(page.documents)
             if on_page:
                 on_page(page)
-    except QuotaSpent as reason:
+    except QuotaError as reason:
         return Pulled(number, str(reason))
     return Pulled(number)

@@ -233,7 +233,8 @@ def test_feedback(world: World) -> None:
     thread = world.told("PTO201")
     assert "Noted as good" in world.give("dev", "/ptopt feedback Good", thread=thread)
     assert "Noted as bad" in world.give("dev", "/ptopt feedback bad", thread=thread)
-    assert "`/ptopt ignore here`" in world.give("dev", "/ptopt feedback bad runs  once", thread=thread)
+    answer = world.give("dev", "/ptopt feedback bad runs  once", thread=thread)
+    assert "Noted as bad, with your reason. Thank you." in answer and "`/ptopt ignore here`" in answer
     world.give("dev", "/ptopt ignore here", thread=thread)
     assert "ignore here" not in world.give("dev", "/ptopt feedback bad", thread=thread)
     assert [asked[1:] for asked in world.host.asked[:3]] == [

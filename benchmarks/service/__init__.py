@@ -1,0 +1,1 @@
+"""How fast the service takes deliveries, and how soon a review is posted."""

@@ -1,0 +1,92 @@
+"""Command line of the training side: `python -m training --help`."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+
+import click
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "ptopt" / "training"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Data, fine-tuning and evaluation of the model."""
+
+
+@main.group()
+def data() -> None:
+    """Build a dataset, and look at one."""
+
+
+@data.command()
+@click.option("--preset", type=click.Choice(["demo", "full"]), default="demo", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the dataset [default: data/PRESET].")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="the number of CPUs")
+@click.option(
+    "--against", multiple=True, type=click.Path(path_type=Path, exists=True),
+    help="Evaluation cases that must not be learned from: a folder, or JSON lines.",
+)  # fmt: skip
+@click.option(
+    "--samples", "extra", multiple=True, type=click.Path(path_type=Path, exists=True),
+    help="More samples, as JSON lines, from other sources.",
+)  # fmt: skip
+@click.option("--cache", "cache_folder", type=click.Path(path_type=Path, file_okay=False), help="Where stages are kept.")
+def build(
+    preset: str, out: Path | None, seed: int, workers: int, against: tuple[Path, ...], extra: tuple[Path, ...],
+    cache_folder: Path | None,
+) -> None:  # fmt: skip
+    """Build the dataset. A build that was stopped goes on where it was."""
+    from training.build import PRESETS
+    from training.build import build as run
+    from training.dataset import write
+    from training.progress import shown
+
+    chosen = PRESETS[preset]
+    folder = out or Path("data", preset)
+    with shown() as progress:
+        built = run(
+            chosen, cache_folder or _cache(), seed=seed, workers=workers, against=against, extra=extra, progress=progress
+        )
+        options = "".join(f" --against {place.name}" for place in against)
+        command = f"python -m training data build --preset {preset} --seed {seed}{options}"
+        day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        info = write(folder, built, chosen, seed, command, day)
+    for package, why in sorted(built.refused.items()):
+        click.echo(f"left out: {package}: {why}", err=True)
+    click.echo(f"{folder}: {_counts(info['counts']['rows'])} rows, hash {info['hash'][:16]}")
+    short = [s for s, rows in built.splits.items() if len(rows) < chosen.sizes.of(s)]
+    if short:
+        raise click.ClickException(f"too few samples for {', '.join(short)}: more packages are needed")
+
+
+@data.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def show(folder: Path) -> None:
+    """Show what a dataset holds, and one row of each table."""
+    from training.dataset import NAMES, load, read_info
+
+    try:
+        info = read_info(folder)
+    except FileNotFoundError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"{folder}: preset {info['preset']}, seed {info['seed']}, hash {info['hash'][:16]}")
+    for name in NAMES:
+        click.echo(f"{name}: {_counts(info['counts'][name])}")
+    for name in NAMES:
+        row = load(folder, name, "train")[0]
+        click.echo(f"\n--- {name}\n{row['instruction']}\n\n{row['input']}\n\n{row['output']}")
+
+
+def _counts(splits: dict[str, int]) -> str:
+    return " / ".join(f"{splits[s]:,} {s}" for s in ("train", "validation", "test"))
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m training")

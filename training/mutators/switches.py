@@ -1,0 +1,270 @@
+"""Switches for debugging that are left on, and fast paths that are switched off."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.findings import Edit
+from ptopt.rules.base import add_keyword, has_unpacking, keyword_of
+from ptopt.rules.removal import remove_keyword
+from ptopt.source.file import SourceFile
+from training.mutators.base import Mutation, indent_of, insert_before, need_import, pick, reindent, replace, sites
+
+_SETUP = re.compile(r"^_?(main|train|fit|run|launch|worker|setup|seed|prepare|finetune|evaluate|configure|create)(_|$)", re.I)
+_MAIN = """import torch
+
+
+def main(args):
+    model = build(args).cuda()
+    train(model)
+"""
+
+
+def _in_main(line: str, before: str = "") -> tuple[tuple[str, str], ...]:
+    return ((_MAIN, before + _MAIN.replace("    model", f"    {line}\n    model")),)
+
+
+class _Setting:
+    """Puts one of some settings at the start of a function that sets things up."""
+
+    templates: tuple[str, ...]
+    imports: tuple[str, str] = ("torch", "import torch")
+    look_alikes: tuple[str, ...] = ()
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for function in source.index.of_type(ast.FunctionDef):
+            if not _SETUP.search(function.name) or source.index.function_of(function) is not None:
+                continue
+            body = function.body
+            documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+            if documented and len(body) < 2:
+                continue
+            first = body[1] if documented else body[0]
+            place = source.offset(first.lineno, 0)
+            for choices, guarded in ((self.templates, False), (self.look_alikes, True)):
+                edit = insert_before(source, first, pick(choices, source, place)) if choices else None
+                if edit is not None:
+                    yield Mutation((*need_import(source, *self.imports), edit), guarded)
+
+
+class AnomalyDetectionOn(_Setting):
+    rule = "anomaly-detection-on"
+    templates = ("torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly(mode=True)")
+    look_alikes = (
+        "torch.autograd.set_detect_anomaly(False)",
+        "if args.debug:\n    torch.autograd.set_detect_anomaly(True)",
+    )
+    examples = _in_main("torch.autograd.set_detect_anomaly(True)")
+
+
+class CudnnAutotuneOff(_Setting):
+    rule = "cudnn-autotune-off"
+    templates = ("torch.backends.cudnn.benchmark = False",)
+    look_alikes = (
+        "torch.backends.cudnn.benchmark = True",
+        "torch.backends.cudnn.deterministic = True\ntorch.backends.cudnn.benchmark = False",
+    )
+    examples = _in_main("torch.backends.cudnn.benchmark = False")
+
+
+class UnknownCudnnFlag(_Setting):
+    rule = "unknown-cudnn-flag"
+    templates = (
+        "torch.backends.cudnn.benckmark = True",
+        "torch.backends.cudnn.benchmarks = True",
+        "torch.backends.cudnn.determinstic = True",
+    )
+    look_alikes = ("torch.backends.cudnn.benchmark = True", "torch.backends.cudnn.allow_tf32 = True")
+    examples = _in_main("torch.backends.cudnn.benckmark = True")
+
+
+class BlockingLaunches(_Setting):
+    rule = "blocking-launches"
+    templates = (
+        'os.environ["CUDA_LAUNCH_BLOCKING"] = "1"',
+        'os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")',
+    )
+    look_alikes = (
+        'os.environ["CUDA_LAUNCH_BLOCKING"] = "0"',
+        'if args.debug:\n    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"',
+    )
+    imports = ("os", "import os")
+    examples = _in_main('os.environ["CUDA_LAUNCH_BLOCKING"] = "1"', "import os\n")
+
+
+class DetectAnomalyAroundBackward:
+    """The backward pass under anomaly detection."""
+
+    rule = "anomaly-detection-on"
+    examples = (
+        (
+            "import torch\n\n\nfor x in loader:\n    loss = model(x)\n    loss.backward()\n    optimizer.step()\n",
+            "import torch\n\n\nfor x in loader:\n    loss = model(x)\n"
+            "    with torch.autograd.detect_anomaly():\n        loss.backward()\n    optimizer.step()\n",
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for call in source.calls_named("backward"):
+            statement = source.index.statement_of(call)
+            if isinstance(statement, ast.Expr):
+                edit = wrapped(source, statement, "with torch.autograd.detect_anomaly():")
+                if edit is not None:
+                    yield Mutation((*need_import(source, "torch", "import torch"), edit))
+
+
+def wrapped(source: SourceFile, statement: ast.stmt, head: str) -> Edit | None:
+    """Edit that puts the statement under the line `head`."""
+    last = statement.end_lineno or statement.lineno
+    body = reindent(source, statement.lineno, last, 4)
+    if body is None or insert_before(source, statement, "pass") is None:
+        return None
+    start = source.offset(statement.lineno, 0)
+    end = start + sum(len(source.line(n).encode()) + 1 for n in range(statement.lineno, last + 1))
+    return Edit(start, min(end, len(source.data)), f"{indent_of(source, statement)}{head}\n{body}")
+
+
+class ProfilerAroundTraining:
+    """The training loop under a profiler without a schedule."""
+
+    rule = "profiler-around-training"
+    examples = (
+        (
+            "import torch\n\n\nfor x in loader:\n    model(x).backward()\n    optimizer.step()\n",
+            "import torch\n\n\nwith torch.profiler.profile() as prof:\n"
+            "    for x in loader:\n        model(x).backward()\n        optimizer.step()\n",
+        ),
+    )
+    heads = (
+        "with torch.profiler.profile() as prof:",
+        "with torch.profiler.profile(record_shapes=True) as prof:",
+        "with torch.autograd.profiler.profile(use_cuda=True) as prof:",
+        "with torch.autograd.profiler.emit_nvtx():",
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for site in sites(source):
+            if not isinstance(site.container, ast.For):
+                continue
+            place = source.offset(site.container.lineno, 0)
+            edit = wrapped(source, site.container, pick(self.heads, source, place + len(self.heads)))
+            if edit is not None and (edit.end - edit.start) < 3000:
+                yield Mutation((*need_import(source, "torch", "import torch"), edit))
+
+
+class CudnnBenchmarkFlipped:
+    """`cudnn.benchmark = True` turned round."""
+
+    rule = "cudnn-autotune-off"
+    examples = (
+        (
+            "import torch\n\n\ndef main():\n    torch.backends.cudnn.benchmark = True\n    train()\n",
+            "import torch\n\n\ndef main():\n    torch.backends.cudnn.benchmark = False\n    train()\n",
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for node in source.index.of_type(ast.Assign):
+            target = node.targets[0]
+            on = isinstance(node.value, ast.Constant) and node.value.value is True
+            if on and isinstance(target, ast.Attribute) and target.attr == "benchmark":
+                yield Mutation((replace(source, node.value, "False"),))
+
+
+class GraphRetained:
+    """`backward()` that keeps its graph."""
+
+    rule = "graph-retained"
+    examples = (
+        (
+            "import torch\n\n\nfor x in loader:\n    loss = model(x)\n    loss.backward()\n    optimizer.step()\n",
+            "import torch\n\n\nfor x in loader:\n    loss = model(x)\n"
+            "    loss.backward(retain_graph=True)\n    optimizer.step()\n",
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for call in source.calls_named("backward"):
+            if keyword_of(call, "retain_graph") is None and not has_unpacking(call):
+                yield Mutation((add_keyword(source, call, "retain_graph=True"),))
+
+
+class ZeroGradKeepsTensors:
+    """`zero_grad()` that fills with zeros."""
+
+    rule = "zero-grad-keeps-tensors"
+    examples = (
+        (
+            "import torch\n\n\nfor x in loader:\n    optimizer.zero_grad()\n    model(x).backward()\n",
+            "import torch\n\n\nfor x in loader:\n    optimizer.zero_grad(set_to_none=False)\n    model(x).backward()\n",
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for call in source.calls_named("zero_grad"):
+            value = keyword_of(call, "set_to_none")
+            if value is not None:
+                yield Mutation((replace(source, value, "False"),))
+            elif not call.args and not has_unpacking(call):
+                yield Mutation((add_keyword(source, call, "set_to_none=False"),))
+
+
+class FusedOrForeachDisabled:
+    """An optimizer told to go parameter by parameter."""
+
+    rule = "fused-or-foreach-disabled"
+    examples = (
+        (
+            "import torch\n\n\nopt = torch.optim.AdamW(model.to(device).parameters(), lr=lr)\n",
+            "import torch\n\n\nopt = torch.optim.AdamW(model.to(device).parameters(), lr=lr, foreach=False)\n",
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for name in ("Adam", "AdamW", "SGD", "RMSprop", "NAdam", "RAdam", "Adamax"):
+            for call in source.calls_named(name):
+                given = {k.arg for k in call.keywords}
+                if given & {"fused", "foreach"} or has_unpacking(call) or not call.args:
+                    continue
+                word = pick(("foreach=False", "foreach=False", "fused=False"), source, source.bounds(call)[0])
+                yield Mutation((add_keyword(source, call, word),))
+
+
+class OptimizerNotFused:
+    """`fused=True` taken away."""
+
+    rule = "optimizer-not-fused"
+    examples = (
+        (
+            'import torch\n\n\nmodel = Net().to("cuda")\nopt = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)\n'
+            'for x in loader:\n    model(x.to("cuda")).mean().backward()\n    opt.step()\n',
+            'import torch\n\n\nmodel = Net().to("cuda")\nopt = torch.optim.AdamW(model.parameters(), lr=lr)\n'
+            'for x in loader:\n    model(x.to("cuda")).mean().backward()\n    opt.step()\n',
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for name in ("Adam", "AdamW"):
+            for call in source.calls_named(name):
+                edit = remove_keyword(source, call, "fused")
+                if edit is not None:
+                    yield Mutation((edit,))
+
+
+class EagerAttention:
+    """A pretrained model told to spell attention out."""
+
+    rule = "eager-attention"
+    examples = (
+        (
+            "from transformers import AutoModel\n\n\nmodel = AutoModel.from_pretrained(name)\n",
+            'from transformers import AutoModel\n\n\nmodel = AutoModel.from_pretrained(name, attn_implementation="eager")\n',
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for call in source.calls_named("from_pretrained"):
+            if call.args and keyword_of(call, "attn_implementation") is None and not has_unpacking(call):
+                yield Mutation((add_keyword(source, call, 'attn_implementation="eager"'),))
