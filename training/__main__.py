@@ -26,9 +26,15 @@ def data() -> None:
 
 @data.command()
 @click.option("--preset", type=click.Choice(["demo", "full"]), default="demo", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the dataset [default: data/PRESET].")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the dataset [default: data/PRESET].",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="the number of CPUs")
+@click.option(
+    "--workers", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="the number of CPUs"
+)
 @click.option(
     "--against", multiple=True, type=click.Path(path_type=Path, exists=True),
     help="Evaluation cases that must not be learned from: a folder, or JSON lines.",
@@ -37,7 +43,9 @@ def data() -> None:
     "--samples", "extra", multiple=True, type=click.Path(path_type=Path, exists=True),
     help="More samples, as JSON lines, from other sources.",
 )  # fmt: skip
-@click.option("--cache", "cache_folder", type=click.Path(path_type=Path, file_okay=False), help="Where stages are kept.")
+@click.option(
+    "--cache", "cache_folder", type=click.Path(path_type=Path, file_okay=False), help="Where stages are kept."
+)
 def build(
     preset: str, out: Path | None, seed: int, workers: int, against: tuple[Path, ...], extra: tuple[Path, ...],
     cache_folder: Path | None,
@@ -52,7 +60,13 @@ def build(
     folder = out or Path("data", preset)
     with shown() as progress:
         built = run(
-            chosen, cache_folder or _cache(), seed=seed, workers=workers, against=against, extra=extra, progress=progress
+            chosen,
+            cache_folder or _cache(),
+            seed=seed,
+            workers=workers,
+            against=against,
+            extra=extra,
+            progress=progress,
         )
         options = "".join(f" --against {place.name}" for place in against)
         command = f"python -m training data build --preset {preset} --seed {seed}{options}"

@@ -84,7 +84,9 @@ def build(
 # -- packages --------------------------------------------------------------------------------------------------
 
 
-def _fetched(wanted: Sequence[Package], folder: Path, result: Built, progress: Progress) -> dict[Package, Path]:
+def _fetched(
+    wanted: Sequence[Package], folder: Path, result: Built, progress: Progress
+) -> dict[Package, Path]:
     wheels: dict[Package, Path] = {}
     with ThreadPoolExecutor(4) as pool:
         running = {pool.submit(fetch, package, folder): package for package in wanted}
@@ -106,7 +108,10 @@ def _shards(
     shards: list[Path] = []
     jobs = sorted(wheels.items(), key=lambda item: -item[1].stat().st_size)  # the long ones first
     with ProcessPoolExecutor(workers) as pool:
-        running = {pool.submit(make_shard, package, wheel, folder, preset.regions): package for package, wheel in jobs}
+        running = {
+            pool.submit(make_shard, package, wheel, folder, preset.regions): package
+            for package, wheel in jobs
+        }
         for done, future in enumerate(as_completed(running), 1):
             package = running[future]
             try:
@@ -154,7 +159,12 @@ def _limit_of(shard: Path) -> int:
 
 def _line(region: Region, samples: Sequence[Sample]) -> bytes:
     minhash = dedup.pack(dedup.signature(region.text))
-    entry = {"group": region.group, "text": region.text, "minhash": minhash, "samples": [s.to_json() for s in samples]}
+    entry = {
+        "group": region.group,
+        "text": region.text,
+        "minhash": minhash,
+        "samples": [s.to_json() for s in samples],
+    }
     return json.dumps(entry).encode() + b"\n"
 
 
@@ -164,7 +174,15 @@ def fingerprint() -> str:
     digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
     ours = Path(__file__).parent
     library = Path(ptopt.__file__).parent
-    names = ("regions.py", "rows.py", "synthesis.py", "packages.py", "licences.py", "dedup.py", "mutators/*.py")
+    names = (
+        "regions.py",
+        "rows.py",
+        "synthesis.py",
+        "packages.py",
+        "licences.py",
+        "dedup.py",
+        "mutators/*.py",
+    )
     files = [*(f for n in names for f in ours.glob(n)), *library.glob("*.py")]
     files += [*(library / "rules").rglob("*.py"), *(library / "source").rglob("*.py")]
     for file in sorted(files):
@@ -219,7 +237,11 @@ def _extra(places: Iterable[Path]) -> Iterator[Sample]:
 
 
 def _clean(
-    shards: Sequence[Path], others: Sequence[Sample], evaluation: dedup.Evaluation, result: Built, progress: Progress
+    shards: Sequence[Path],
+    others: Sequence[Sample],
+    evaluation: dedup.Evaluation,
+    result: Built,
+    progress: Progress,
 ) -> Iterator[Sample]:
     """The samples of all sources without near-duplicates of code, and without what the evaluation holds."""
     seen = dedup.Seen()

@@ -28,11 +28,11 @@ def card(built: Built, info: dict[str, Any], command: str, day: str) -> str:
         "---\nlicense: other\ntask_categories: [text-generation]\ntags: [pytorch, performance, code-review]\n---\n",
         "# PyTorch performance review: training data\n",
         f"Made on {day} by `{command}`. Content hash `{info['hash']}`; the same seed, pins and measurements give the same bytes.\n",
-        "Each sample is a whole function or small class. `rows/` holds one instruction row a sample; `judge/`, `advise/` and "
-        "`explain/` hold the same knowledge as the model is asked for it; `samples/` holds all that is known.\n",
-        "Labels of mutated code are true by construction and agreed to by the rule. All other labels are those of the rules: "
+        ("Each sample is a whole function or small class. `rows/` holds one instruction row a sample; `judge/`, `advise/` and "
+        "`explain/` hold the same knowledge as the model is asked for it; `samples/` holds all that is known.\n"),
+        ("Labels of mutated code are true by construction and agreed to by the rule. All other labels are those of the rules: "
         "what the rules get wrong, this data gets wrong. A score on its test split says how well the rules are imitated on "
-        "projects that were not seen, not how well real problems are found.\n",
+        "projects that were not seen, not how well real problems are found.\n"),
         _table("Splits (no project is in two)", ("split", "samples", "with a problem", "projects", "pieces of code"), (
             (split, len(s), sum(bool(x.positives) for x in s), len({x.project for x in s}), len({x.group for x in s}))
             for split, s in built.splits.items()

@@ -82,7 +82,9 @@ def read_info(folder: Path) -> dict[str, Any]:
     """What `dataset.json` says. Raises `FileNotFoundError` for a folder without a dataset."""
     place = folder / "dataset.json"
     if not place.exists():
-        raise FileNotFoundError(f"{folder} holds no dataset; make one with: python -m training data build --out {folder}")
+        raise FileNotFoundError(
+            f"{folder} holds no dataset; make one with: python -m training data build --out {folder}"
+        )
     info: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
     return info
 
@@ -92,7 +94,9 @@ def load(folder: Path, name: str, split: str, cache: Path | None = None) -> Data
     from datasets import load_dataset
 
     files = str(folder / name / f"{split}.parquet")
-    data: Dataset = load_dataset("parquet", data_files={split: files}, split=split, cache_dir=str(cache) if cache else None)
+    data: Dataset = load_dataset(
+        "parquet", data_files={split: files}, split=split, cache_dir=str(cache) if cache else None
+    )
     return data
 
 

@@ -40,7 +40,9 @@ def pack(minhash: MinHash) -> list[int]:
 
 
 def unpack(values: Sequence[int]) -> MinHash:
-    return MinHash(num_perm=_PERMUTATIONS, seed=1, scheme=_SCHEME, hashvalues=np.array(values, dtype=np.uint64))
+    return MinHash(
+        num_perm=_PERMUTATIONS, seed=1, scheme=_SCHEME, hashvalues=np.array(values, dtype=np.uint64)
+    )
 
 
 class Seen:

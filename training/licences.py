@@ -214,7 +214,7 @@ _TEXTS: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ),
 )
 _FOREIGN = re.compile(
-    r"non-?commercial|commons clause|gnu (?:affero |lesser |library )?general public|creative commons|"
+    r"non-?commercial (?:use|purpose|research|licen)|commons clause|gnu (?:affero |lesser |library )?general public|creative commons|"
     r"academic (?:use|research) only|research purposes only|not for commercial|ethical|field of use|"
     r"machine learning models? (?:may|shall|must) not|mozilla public|server side public|business source"
 )

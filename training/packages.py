@@ -22,7 +22,9 @@ from training.licences import gate, of_metadata, of_text
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 400_000
 MAX_TOTAL_BYTES = 80_000_000
-_LEFT_OUT = re.compile(r"(^|/)(tests?|testing|vendor|third_?party|_vendor|docs?)/|(^|/)(test_|conftest)|_pb2\.py$")
+_LEFT_OUT = re.compile(
+    r"(^|/)(tests?|testing|vendor|third_?party|_vendor|docs?)/|(^|/)(test_|conftest)|_pb2\.py$"
+)
 _FOREIGN = re.compile(
     r"non-?commercial|GNU (?:Affero |Lesser )?General Public|\bA?GPL\b|all rights reserved\. ?(?:this|no part)"
     r"|proprietary|auto-?generated|do not edit",

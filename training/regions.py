@@ -37,7 +37,9 @@ class Region:
 
     @property
     def group(self) -> str:
-        return hashlib.sha256(f"{self.context}\0{self.text}".encode("utf-8", "surrogatepass")).hexdigest()[:24]
+        return hashlib.sha256(f"{self.context}\0{self.text}".encode("utf-8", "surrogatepass")).hexdigest()[
+            :24
+        ]
 
 
 def cut(file: str, first_line: int, method: bool) -> str | None:
@@ -64,7 +66,7 @@ def regions(path: str, text: str) -> Iterator[Region]:
         elif isinstance(node, ast.ClassDef):
             methods = [m for m in node.body if isinstance(m, _FUNCTIONS)]
             size = (node.end_lineno or node.lineno) - node.lineno
-            if 2 <= len(methods) and size <= MAX_CLASS_LINES and _whole(path, node.name):
+            if len(methods) >= 2 and size <= MAX_CLASS_LINES and _whole(path, node.name):
                 yield from _region(path, lines, node, None, imports)
                 continue
             for method in methods:
@@ -90,7 +92,9 @@ def _region(
         return
     block = lines[first - 1 : last]
     indent = " " * node.col_offset
-    if any(line.strip() and not line.startswith(indent) for line in block) or any("\r" in x or "\t" in x for x in block):
+    if any(line.strip() and not line.startswith(indent) for line in block) or any(
+        "\r" in x or "\t" in x for x in block
+    ):
         return
     text = "\n".join(line[node.col_offset :].rstrip() if line.strip() else "" for line in block) + "\n"
     if not text.isprintable() and any(ord(c) > 0xFFFF or (ord(c) < 32 and c != "\n") for c in text):
@@ -122,7 +126,9 @@ def _imports(tree: ast.Module) -> Iterator[tuple[frozenset[str], ast.Import | as
             stack += reversed(node.body)
 
 
-def _needed(imports: list[tuple[frozenset[str], ast.Import | ast.ImportFrom]], used: set[str]) -> Iterator[str]:
+def _needed(
+    imports: list[tuple[frozenset[str], ast.Import | ast.ImportFrom]], used: set[str]
+) -> Iterator[str]:
     seen = set()
     for names, node in imports:
         if names.isdisjoint(used):

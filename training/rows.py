@@ -117,9 +117,7 @@ def view_rows(sample: Sample) -> Iterator[dict[str, Any]]:
     if candidates:
         listed = "\n".join(f"- {rule}: {_summary(rule)}" for rule in candidates)
         answers = "\n".join(f"{rule}: {'yes' if rule in present else 'no'}" for rule in candidates)
-        yield _row(
-            sample, "judge", INSTRUCTIONS["judge"][0], f"{code}\n\nCandidates:\n{listed}", answers
-        )
+        yield _row(sample, "judge", INSTRUCTIONS["judge"][0], f"{code}\n\nCandidates:\n{listed}", answers)
     findings = [
         {
             "rule": p.rule,
@@ -187,9 +185,7 @@ def _finding_in_words(p: Positive) -> str:
     words = f"{lines}: {p.rule}. {p.message}"
     if p.replacement is None:
         return words
-    where = (
-        f"line {p.fix_start}" if p.fix_start == p.fix_end else f"lines {p.fix_start}-{p.fix_end}"
-    )
+    where = f"line {p.fix_start}" if p.fix_start == p.fix_end else f"lines {p.fix_start}-{p.fix_end}"
     if not p.replacement.strip():
         return f"{words}\nDelete {where}."
     return f"{words}\nReplace {where} by:\n```python\n{p.replacement}\n```"

@@ -26,7 +26,9 @@ def _same(torch: Any, a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if a.shape != b.shape:
             return False
-        return bool(torch.allclose(a.detach().double(), b.detach().double(), rtol=1e-3, atol=1e-4, equal_nan=True))
+        return bool(
+            torch.allclose(a.detach().double(), b.detach().double(), rtol=1e-3, atol=1e-4, equal_nan=True)
+        )
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(_same(torch, x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):

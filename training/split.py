@@ -28,10 +28,14 @@ class Sizes:
         return int(getattr(self, split))
 
 
-def assign(weights: Mapping[str, int], sizes: Sizes, seed: int, train_only: frozenset[str] = frozenset()) -> dict[str, str]:
+def assign(
+    weights: Mapping[str, int], sizes: Sizes, seed: int, train_only: frozenset[str] = frozenset()
+) -> dict[str, str]:
     """Project -> split. The small splits are given twice their share, for choice; very large projects only train."""
     total = sum(weights.values())
-    wanted = {s: 2.0 * sizes.of(s) / (sizes.train + sizes.validation + sizes.test) * total for s in SPLITS[1:]}
+    wanted = {
+        s: 2.0 * sizes.of(s) / (sizes.train + sizes.validation + sizes.test) * total for s in SPLITS[1:]
+    }
     split_of: dict[str, str] = {}
     for project in sorted(weights, key=lambda p: _order(seed, p)):
         split_of[project] = "train"
@@ -46,14 +50,17 @@ def assign(weights: Mapping[str, int], sizes: Sizes, seed: int, train_only: froz
 
 def select(samples: Iterable[Sample], size: int, seed: int) -> list[Sample]:
     """About `size` samples, half of them with a problem; every rule in turn gives one, until there are enough."""
-    positives, negatives = [], []
+    positives: list[Sample] = []
+    negatives: list[Sample] = []
     for sample in samples:
         (positives if sample.positives else negatives).append(sample)
     chosen = _in_turns(positives, (size + 1) // 2, seed)
     chosen += _in_turns(negatives, size - len(chosen), seed)
     if len(chosen) < size:
         taken = {s.hash for s in chosen}
-        chosen += _in_turns([s for s in positives if s.hash not in taken], size - len(chosen), seed, PER_GROUP * 2)
+        chosen += _in_turns(
+            [s for s in positives if s.hash not in taken], size - len(chosen), seed, PER_GROUP * 2
+        )
     return sorted(chosen, key=lambda s: _order(seed, s.hash))
 
 
@@ -71,12 +78,12 @@ def _in_turns(samples: Sequence[Sample], size: int, seed: int, per_group: int = 
     chosen: list[Sample] = []
     while queues and len(chosen) < size:
         for rule in sorted(queues):
-            sample = _next(queues[rule], seen[rule], groups, kinds, per_group)
-            if sample is None or of_rule[rule] >= limit:
+            found = _next(queues[rule], seen[rule], groups, kinds, per_group)
+            if found is None or of_rule[rule] >= limit:
                 del queues[rule]
                 continue
             of_rule[rule] += 1
-            chosen.append(sample)
+            chosen.append(found)
             if len(chosen) == size:
                 break
     return chosen

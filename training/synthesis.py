@@ -29,7 +29,9 @@ from training.rows import Positive, Sample, Speedup
 SURE = 0.6  # what a review shows by default
 PER_RULE = 2  # mutations of one rule in one region, guarded ones apart
 _CONFIG = Config.model_validate({"min-confidence": 0.0, "skip": []})
-_WEAK = frozenset({"for ", "if ", "while ", "assert ", "+=", "eval", "val", "test", "append(", ".data", "compile("})
+_WEAK = frozenset(
+    {"for ", "if ", "while ", "assert ", "+=", "eval", "val", "test", "append(", ".data", "compile("}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,9 @@ def review(path: str, text: str) -> tuple[Finding, ...]:
 
 def look_alikes(text: str, context: str) -> list[str]:
     """Names of the rules whose words stand in the text, by how telling the words are."""
-    return [rule.name for rule in _PREFILTER(f"{context}{text}".encode()) if rule.default and _telling(rule, text)]
+    return [
+        rule.name for rule in _PREFILTER(f"{context}{text}".encode()) if rule.default and _telling(rule, text)
+    ]
 
 
 _PREFILTER = Prefilter(rules())
@@ -106,7 +110,9 @@ def _inside(finding: Finding, region: Region) -> bool:
     return finding.span.start >= region.first_line
 
 
-def _as_it_stands(region: Region, text: str, found: Sequence[Finding], make: functools.partial[Sample]) -> list[Sample]:
+def _as_it_stands(
+    region: Region, text: str, found: Sequence[Finding], make: functools.partial[Sample]
+) -> list[Sample]:
     sure = [f for f in found if f.confidence >= SURE]
     doubtful = sorted({f.name for f in found} - {f.name for f in sure})
     alike = [name for name in look_alikes(region.text, region.context) if name not in {f.name for f in found}]
@@ -114,18 +120,39 @@ def _as_it_stands(region: Region, text: str, found: Sequence[Finding], make: fun
     if sure:
         positives = tuple(_positive(f, region, text, _fixed_by(f)) for f in sure)
         main = min(positives, key=lambda p: (p.replacement is None, p.start))
-        samples.append(make(region.text, kind="organic", main_rule=main.rule, positives=positives, negatives=tuple(alike[:3])))
+        samples.append(
+            make(
+                region.text,
+                kind="organic",
+                main_rule=main.rule,
+                positives=positives,
+                negatives=tuple(alike[:3]),
+            )
+        )
         return samples
     if doubtful:
-        samples.append(make(region.text, kind="near-miss", main_rule=doubtful[0], negatives=tuple(doubtful + alike[:3])))
+        samples.append(
+            make(region.text, kind="near-miss", main_rule=doubtful[0], negatives=tuple(doubtful + alike[:3]))
+        )
     samples += [
-        make(region.text, kind="original", main_rule=name, negatives=(name, *[a for a in alike if a != name][:3])) for name in alike
+        make(
+            region.text,
+            kind="original",
+            main_rule=name,
+            negatives=(name, *[a for a in alike if a != name][:3]),
+        )
+        for name in alike
     ]
     return samples
 
 
 def _mutated(
-    region: Region, source: SourceFile, rule: Rule, mutation: Mutation, before: Sequence[Finding], make: functools.partial[Sample]
+    region: Region,
+    source: SourceFile,
+    rule: Rule,
+    mutation: Mutation,
+    before: Sequence[Finding],
+    make: functools.partial[Sample],
 ) -> Sample | None:
     """The mutation as a sample, or None when it fails one of its tests: parses, leads back, the rule agrees."""
     if any(e.start != 0 and source.line_at(e.start) < region.first_line for e in mutation.edits):
@@ -137,12 +164,18 @@ def _mutated(
         return None
     if slow == source.text or apply(slow, back)[0] != source.text:
         return None
-    first = region.first_line + sum(e.replacement.count("\n") for e in mutation.edits if e.start == 0 and e.end == 0)
+    first = region.first_line + sum(
+        e.replacement.count("\n") for e in mutation.edits if e.start == 0 and e.end == 0
+    )
     text = cut(slow, first, region.method)
     if text is None:
         return None
     context = "\n".join(slow.split("\n")[: first - 1]) + "\n" if first > 1 else ""
-    lines = [range(after.line_at(e.start), after.line_at(max(e.start, e.end - 1)) + 1) for e in back if e.end > first]
+    lines = [
+        range(after.line_at(e.start), after.line_at(max(e.start, e.end - 1)) + 1)
+        for e in back
+        if e.end > first
+    ]
     hits = run(after, [rule])
     if mutation.guarded:
         if hits or before or any(f.confidence >= SURE for f in review(region.path, slow)):
@@ -194,7 +227,16 @@ def _positive(finding: Finding, region: Region, text: str, edits: Sequence[Edit]
             fix_start, fix_end = head - first + 2, max(head + 1, len(old) - tail) - first + 1
             cut_off = 4 if region.method else 0
             replacement = "\n".join(line[cut_off:] if line[:cut_off].isspace() else line for line in lines)
-    return Positive(finding.name, start, end, _relative(finding.message, first), finding.when_wrong, fix_start, fix_end, replacement)
+    return Positive(
+        finding.name,
+        start,
+        end,
+        _relative(finding.message, first),
+        finding.when_wrong,
+        fix_start,
+        fix_end,
+        replacement,
+    )
 
 
 def _relative(message: str, first: int) -> str:

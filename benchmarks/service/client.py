@@ -75,8 +75,12 @@ async def _send(port: int, requests: list[bytes], connections: int) -> Block:
     start = time.perf_counter()
     for connection in made:
         connection.next()
-    await asyncio.gather(*(connection.end for connection in made))
-    return Block(len(seconds) / (time.perf_counter() - start), seconds)
+    ends = await asyncio.gather(*(connection.end for connection in made), return_exceptions=True)
+    took = time.perf_counter() - start
+    await asyncio.sleep(0)  # the last connections close
+    for error in filter(None, ends):
+        raise error
+    return Block(len(seconds) / took, seconds)
 
 
 class _Connection(asyncio.Protocol):
@@ -119,5 +123,6 @@ class _Connection(asyncio.Protocol):
         self._fail("a connection ended before its answer came")
 
     def _fail(self, text: str) -> None:
+        self._transport.abort()
         if not self.end.done():
             self.end.set_exception(RuntimeError(text))

@@ -25,7 +25,7 @@ _OURS = re.compile(
     re.A,
 )
 _ACTED_UPON = re.compile(
-    r"@[\w-]|#\d|\w://|(?<![a-z0-9])(?:www\.|gh-\d|[0-9a-f]{7,40}(?![a-z0-9]))|:[+\w-]+:|mailto:\w|\[\^|\$`|"
+    r"@[\w-]|#\d|\w://|(?<![a-z0-9])(?:www\.|gh-\d|[0-9a-f]{7,40}(?![a-z0-9]))|:[+\w-]+:|mailto:\w|\$`|"
     r"(?<!\\)\$\S",
     re.I | re.A,
 )

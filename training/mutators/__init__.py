@@ -15,9 +15,11 @@ def mutators() -> tuple[Mutator, ...]:
     found: list[Mutator] = []
     for module in pkgutil.iter_modules(__path__):
         loaded = importlib.import_module(f"{__name__}.{module.name}")
-        for value in vars(loaded).values():
-            if isinstance(value, type) and value.__module__ == loaded.__name__ and hasattr(value, "rule"):
-                found.append(value())
+        found += [
+            value()
+            for value in vars(loaded).values()
+            if isinstance(value, type) and value.__module__ == loaded.__name__ and hasattr(value, "rule")
+        ]
     return tuple(sorted(found, key=lambda m: (m.rule, type(m).__name__)))
 
 

@@ -61,6 +61,23 @@ def replace(source: SourceFile, node: ast.AST, text: str) -> Edit:
     return Edit(start, end, text)
 
 
+def remove_keyword(source: SourceFile, call: ast.Call, name: str) -> Edit | None:
+    """Edit that takes the argument `name=...` away; None when it is not there, or more than a comma stands before it."""
+    keyword = next((k for k in call.keywords if k.arg == name), None)
+    if keyword is None:
+        return None
+    arguments = sorted([*call.args, *call.keywords], key=source.bounds)
+    place = arguments.index(keyword)
+    start, end = source.bounds(keyword)
+    if place:
+        before = source.bounds(arguments[place - 1])[1]
+        return Edit(before, end, "") if source.data[before:start].strip() == b"," else None
+    if len(arguments) == 1:
+        return Edit(start, end, "")
+    after = source.bounds(arguments[1])[0]
+    return Edit(start, after, "") if source.data[end:after].strip() == b"," else None
+
+
 def indent_of(source: SourceFile, statement: ast.stmt) -> str:
     line = source.line(statement.lineno)
     return line[: len(line) - len(line.lstrip())]
@@ -146,7 +163,9 @@ def _sites(source: SourceFile) -> list[Site]:
         if step is None or not isinstance(statement, ast.Expr):
             continue
         loss = _loss_in(source, step.node, call)
-        optimizer = source.source(call.func.value) if _is_step(call) and isinstance(call.func, ast.Attribute) else ""
+        optimizer = (
+            source.source(call.func.value) if _is_step(call) and isinstance(call.func, ast.Attribute) else ""
+        )
         counter = _counter(source, step.node)
         method = function is not None and source.index.class_of(function) is not None
         found[step.node] = Site(statement, False, loss, optimizer, counter, method, step.node)
@@ -198,3 +217,17 @@ def _counter(source: SourceFile, container: ast.AST) -> str:
 
 def _is_named(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def unwrapped(source: SourceFile, node: ast.With | ast.If, body: list[ast.stmt]) -> Edit | None:
+    """Edit that leaves the body of a block in the place of the block."""
+    first, last = body[0].lineno, node.end_lineno or node.lineno
+    if first == node.lineno:
+        return None
+    deeper = body[0].col_offset - node.col_offset
+    text = reindent(source, first, last, -deeper)
+    start = source.offset(node.lineno, 0)
+    if text is None or source.data[start : source.bounds(node)[0]].strip():
+        return None
+    end = source.offset(last, 0) + len(source.line(last).encode()) + 1
+    return Edit(start, min(end, len(source.data)), text)

@@ -97,7 +97,7 @@ class HostCopyEveryStep(_Statement):
         "self.losses.append(LOSS.detach().cpu())",
         "self.history.append(LOSS.detach().cpu().numpy())",
     )
-    examples = _with("history.append(loss.detach().cpu().numpy())")
+    examples = _with("losses.append(loss.detach().cpu())")
 
 
 class TensorLoggedEveryStep(_Statement):
@@ -114,14 +114,14 @@ class TensorLoggedEveryStep(_Statement):
         'self.writer.add_scalar("train/loss", LOSS, self.step_count)',
         'self.logger.info(f"loss {LOSS}")',
     )
-    examples = _with('print(f"loss {loss:.4f}")')
+    examples = _with('logger.info("loss %s", loss)')
 
 
 class SynchronizeEveryStep(_Statement):
     rule = "synchronize-every-step"
     needs_loss = False
     templates = ("torch.cuda.synchronize()", "torch.cuda.synchronize(device)", "torch.distributed.barrier()")
-    examples = _with("torch.cuda.synchronize()")
+    examples = _with("torch.distributed.barrier()")
 
 
 class CacheClearedEveryStep(_Statement):
@@ -152,7 +152,7 @@ class SaveEveryStep(_Statement):
         "torch.save(self.model.state_dict(), self.checkpoint_path)",
         'torch.save(self.state_dict(), "last.pt")',
     )
-    examples = _with('torch.save(optimizer.state_dict(), "optimizer.pt")')
+    examples = _with('torch.save(model.state_dict(), "last.pt")')
 
 
 class MetricKeepsGraph(_Statement):
@@ -160,11 +160,15 @@ class MetricKeepsGraph(_Statement):
 
     rule = "metric-keeps-graph"
     templates = ("total_loss += LOSS", "losses.append(LOSS)", "running_loss += LOSS", "epoch_loss += LOSS")
-    method_templates = ("self.losses.append(LOSS)", "self.running_loss += LOSS", "self.epoch_losses.append(LOSS)")
+    method_templates = (
+        "self.losses.append(LOSS)",
+        "self.running_loss += LOSS",
+        "self.epoch_losses.append(LOSS)",
+    )
     examples = (
         (
             _STEP,
-            _STEP.replace("    for", "    losses = []\n    for") + "        losses.append(loss)\n",
+            _STEP.replace("    for", "    total_loss = 0.0\n    for") + "        total_loss += loss\n",
         ),
     )
 
@@ -209,7 +213,9 @@ class BranchOnTensor:
             for site in sites(source):
                 if not site.loss or "." in site.loss or not source.index.within(call, site.container):
                     continue
-                code = pick(self.templates, source, source.offset(statement.lineno, 0)).replace("LOSS", site.loss)
+                code = pick(self.templates, source, source.offset(statement.lineno, 0)).replace(
+                    "LOSS", site.loss
+                )
                 edit = insert_before(source, statement, code)
                 if edit is not None:
                     yield Mutation((edit,))

@@ -1,4 +1,4 @@
-"""Switches for debugging that are left on, and fast paths that are switched off."""
+"""Switches for debugging that are left on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
-from ptopt.rules.base import add_keyword, has_unpacking, keyword_of
-from ptopt.rules.removal import remove_keyword
 from ptopt.source.file import SourceFile
-from training.mutators.base import Mutation, indent_of, insert_before, need_import, pick, reindent, replace, sites
+from training.mutators.base import (
+    Mutation,
+    indent_of,
+    insert_before,
+    need_import,
+    pick,
+    reindent,
+    replace,
+    sites,
+)
 
-_SETUP = re.compile(r"^_?(main|train|fit|run|launch|worker|setup|seed|prepare|finetune|evaluate|configure|create)(_|$)", re.I)
+_SETUP = re.compile(
+    r"^_?(main|train|fit|run|launch|worker|setup|seed|prepare|finetune|evaluate|configure|create)(_|$)", re.I
+)
+
+
 _MAIN = """import torch
 
 
@@ -56,7 +67,7 @@ class AnomalyDetectionOn(_Setting):
         "torch.autograd.set_detect_anomaly(False)",
         "if args.debug:\n    torch.autograd.set_detect_anomaly(True)",
     )
-    examples = _in_main("torch.autograd.set_detect_anomaly(True)")
+    examples = _in_main("torch.autograd.set_detect_anomaly(mode=True)")
 
 
 class CudnnAutotuneOff(_Setting):
@@ -77,7 +88,7 @@ class UnknownCudnnFlag(_Setting):
         "torch.backends.cudnn.determinstic = True",
     )
     look_alikes = ("torch.backends.cudnn.benchmark = True", "torch.backends.cudnn.allow_tf32 = True")
-    examples = _in_main("torch.backends.cudnn.benckmark = True")
+    examples = _in_main("torch.backends.cudnn.benchmarks = True")
 
 
 class BlockingLaunches(_Setting):
@@ -91,7 +102,7 @@ class BlockingLaunches(_Setting):
         'if args.debug:\n    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"',
     )
     imports = ("os", "import os")
-    examples = _in_main('os.environ["CUDA_LAUNCH_BLOCKING"] = "1"', "import os\n")
+    examples = _in_main('os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")', "import os\n")
 
 
 class DetectAnomalyAroundBackward:
@@ -101,8 +112,10 @@ class DetectAnomalyAroundBackward:
     examples = (
         (
             "import torch\n\n\nfor x in loader:\n    loss = model(x)\n    loss.backward()\n    optimizer.step()\n",
-            "import torch\n\n\nfor x in loader:\n    loss = model(x)\n"
-            "    with torch.autograd.detect_anomaly():\n        loss.backward()\n    optimizer.step()\n",
+            (
+                "import torch\n\n\nfor x in loader:\n    loss = model(x)\n"
+                "    with torch.autograd.detect_anomaly():\n        loss.backward()\n    optimizer.step()\n"
+            ),
         ),
     )
 
@@ -133,8 +146,10 @@ class ProfilerAroundTraining:
     examples = (
         (
             "import torch\n\n\nfor x in loader:\n    model(x).backward()\n    optimizer.step()\n",
-            "import torch\n\n\nwith torch.profiler.profile() as prof:\n"
-            "    for x in loader:\n        model(x).backward()\n        optimizer.step()\n",
+            (
+                "import torch\n\n\nwith torch.profiler.profile(record_shapes=True) as prof:\n"
+                "    for x in loader:\n        model(x).backward()\n        optimizer.step()\n"
+            ),
         ),
     )
     heads = (
@@ -171,100 +186,3 @@ class CudnnBenchmarkFlipped:
             on = isinstance(node.value, ast.Constant) and node.value.value is True
             if on and isinstance(target, ast.Attribute) and target.attr == "benchmark":
                 yield Mutation((replace(source, node.value, "False"),))
-
-
-class GraphRetained:
-    """`backward()` that keeps its graph."""
-
-    rule = "graph-retained"
-    examples = (
-        (
-            "import torch\n\n\nfor x in loader:\n    loss = model(x)\n    loss.backward()\n    optimizer.step()\n",
-            "import torch\n\n\nfor x in loader:\n    loss = model(x)\n"
-            "    loss.backward(retain_graph=True)\n    optimizer.step()\n",
-        ),
-    )
-
-    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        for call in source.calls_named("backward"):
-            if keyword_of(call, "retain_graph") is None and not has_unpacking(call):
-                yield Mutation((add_keyword(source, call, "retain_graph=True"),))
-
-
-class ZeroGradKeepsTensors:
-    """`zero_grad()` that fills with zeros."""
-
-    rule = "zero-grad-keeps-tensors"
-    examples = (
-        (
-            "import torch\n\n\nfor x in loader:\n    optimizer.zero_grad()\n    model(x).backward()\n",
-            "import torch\n\n\nfor x in loader:\n    optimizer.zero_grad(set_to_none=False)\n    model(x).backward()\n",
-        ),
-    )
-
-    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        for call in source.calls_named("zero_grad"):
-            value = keyword_of(call, "set_to_none")
-            if value is not None:
-                yield Mutation((replace(source, value, "False"),))
-            elif not call.args and not has_unpacking(call):
-                yield Mutation((add_keyword(source, call, "set_to_none=False"),))
-
-
-class FusedOrForeachDisabled:
-    """An optimizer told to go parameter by parameter."""
-
-    rule = "fused-or-foreach-disabled"
-    examples = (
-        (
-            "import torch\n\n\nopt = torch.optim.AdamW(model.to(device).parameters(), lr=lr)\n",
-            "import torch\n\n\nopt = torch.optim.AdamW(model.to(device).parameters(), lr=lr, foreach=False)\n",
-        ),
-    )
-
-    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        for name in ("Adam", "AdamW", "SGD", "RMSprop", "NAdam", "RAdam", "Adamax"):
-            for call in source.calls_named(name):
-                given = {k.arg for k in call.keywords}
-                if given & {"fused", "foreach"} or has_unpacking(call) or not call.args:
-                    continue
-                word = pick(("foreach=False", "foreach=False", "fused=False"), source, source.bounds(call)[0])
-                yield Mutation((add_keyword(source, call, word),))
-
-
-class OptimizerNotFused:
-    """`fused=True` taken away."""
-
-    rule = "optimizer-not-fused"
-    examples = (
-        (
-            'import torch\n\n\nmodel = Net().to("cuda")\nopt = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)\n'
-            'for x in loader:\n    model(x.to("cuda")).mean().backward()\n    opt.step()\n',
-            'import torch\n\n\nmodel = Net().to("cuda")\nopt = torch.optim.AdamW(model.parameters(), lr=lr)\n'
-            'for x in loader:\n    model(x.to("cuda")).mean().backward()\n    opt.step()\n',
-        ),
-    )
-
-    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        for name in ("Adam", "AdamW"):
-            for call in source.calls_named(name):
-                edit = remove_keyword(source, call, "fused")
-                if edit is not None:
-                    yield Mutation((edit,))
-
-
-class EagerAttention:
-    """A pretrained model told to spell attention out."""
-
-    rule = "eager-attention"
-    examples = (
-        (
-            "from transformers import AutoModel\n\n\nmodel = AutoModel.from_pretrained(name)\n",
-            'from transformers import AutoModel\n\n\nmodel = AutoModel.from_pretrained(name, attn_implementation="eager")\n',
-        ),
-    )
-
-    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        for call in source.calls_named("from_pretrained"):
-            if call.args and keyword_of(call, "attn_implementation") is None and not has_unpacking(call):
-                yield Mutation((add_keyword(source, call, 'attn_implementation="eager"'),))

@@ -61,6 +61,7 @@ class StackExchange:
         self._least_score = least_score
         self._key = key
         self._opted_in = opted_in
+        self._quota: object = None  # calls left today, as the last answer said
 
     def pull(self, cursor: Cursor | None, limit: int) -> Iterator[Page]:
         at = dict(cursor or {"query": 0, "page": 1})
@@ -85,7 +86,7 @@ class StackExchange:
             else:
                 at = {"query": at["query"] + 1, "page": 1}
             yield Page(tuple(documents), dict(at), tuple(notes))
-            if answer.get("quota_remaining") == 0:
+            if self._quota == 0:
                 raise QuotaError("the daily quota of the Stack Exchange API is spent; pull again tomorrow")
 
     def _documents(self, questions: list[dict[str, Any]]) -> tuple[list[Document], list[str]]:
@@ -168,6 +169,7 @@ class StackExchange:
                 raise UnusableError(
                     f"{self._api}{method[:60]}: not the object that the API describes", reply.status
                 )
+            self._quota = answer.get("quota_remaining")
             if isinstance(backoff := answer.get("backoff"), int) and backoff > 0:
                 self._client.hold(url, backoff)
             if reply.status == 200 and isinstance(answer.get("items"), list):

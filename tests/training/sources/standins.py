@@ -354,7 +354,7 @@ class GitHubStandIn(StandIn):
 
 
 def inventory(pages: Sequence[str], bomb: bool = False) -> bytes:
-    lines = [f"{page} std:doc -1 {page}.html A title" for page in pages]
+    lines = [f"{page} std:doc -1 {page.replace(' ', '_')}.html A title" for page in pages]
     lines += ["torch.no_grad py:class 1 generated/torch.no_grad.html#$ -"]
     text = ("\n".join(lines) + "\n").encode() if not bomb else b"\0" * 40_000_000
     head = b"# Sphinx inventory version 2\n# Project: PyTorch\n# Version: 2.9\n# The rest is compressed with zlib.\n"

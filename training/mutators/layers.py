@@ -1,0 +1,239 @@
+"""Modules that make constants, layers or tables again on each call, and a bias that does nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import keyword_of
+from ptopt.source.file import SourceFile
+from training.mutators.base import (
+    Mutation,
+    insert_after,
+    need_import,
+    pick,
+    remove_keyword,
+    replace,
+)
+
+_HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+
+
+def _forward(body: str) -> str:
+    return f"{_HEAD}    def forward(self, x, q, k, v):\n" + "".join(
+        f"        {line}\n" for line in body.split("\n")
+    )
+
+
+class ConstantRebuilt:
+    """A number in an expression becomes a tensor that is copied to the device."""
+
+    rule = "constant-rebuilt-every-step"
+    examples = (
+        (
+            (
+                "import torch\n\n\nfor x in loader:\n    x = x.to(device)\n    loss = model(x) * 0.5\n"
+                "    loss.backward()\n    optimizer.step()\n"
+            ),
+            (
+                "import torch\n\n\nfor x in loader:\n    x = x.to(device)\n    loss = model(x) * torch.tensor(0.5, device=device)\n"
+                "    loss.backward()\n    optimizer.step()\n"
+            ),
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        known = {"device"} & {n.id for n in source.index.of_type(ast.Name)}
+        for node in source.index.of_type(ast.BinOp):
+            left, right = node.left, node.right
+            if not isinstance(right, ast.Constant) or not isinstance(right.value, float):
+                continue
+            place = source.bounds(right)[0]
+            if isinstance(left, (ast.Name, ast.Attribute)):
+                device = f"{source.source(left)}.device"
+            elif known:
+                device = "device"
+            else:
+                continue
+            number = source.source(right)
+            value = pick((number, f"[{number}]", number), source, place)
+            text = f"torch.tensor({value}, device={device})"
+            yield Mutation((*need_import(source, "torch", "import torch"), replace(source, right, text)))
+
+
+class ScalarListRebuilt:
+    """A sum of scaled terms of the forward pass gets its factor from a list each time."""
+
+    rule = "constant-rebuilt-every-step"
+    examples = (
+        (
+            _forward("x = self.linear(x)\nreturn x"),
+            _forward(
+                "x = self.linear(x)\nx = x - torch.tensor([0.485, 0.456, 0.406], device=x.device).view(1, -1, 1, 1)\nreturn x"
+            ),
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for function in source.index.of_type(ast.FunctionDef):
+            if function.name != "forward":
+                continue
+            for statement in function.body:
+                if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
+                    continue
+                target, func = statement.targets[0], statement.value.func
+                layer = (
+                    isinstance(func, ast.Attribute)
+                    and isinstance(func.value, ast.Name)
+                    and func.value.id == "self"
+                )
+                if not isinstance(target, ast.Name) or not layer:
+                    continue
+                name = target.id
+                code = pick(
+                    (
+                        f"{name} = {name} * torch.tensor([0.5, 0.25, 0.25], device={name}.device).sum()",
+                        f"{name} = {name} - torch.tensor([0.485, 0.456, 0.406], device={name}.device).view(1, -1, 1, 1)",
+                        f"{name} = {name} / torch.tensor([0.229, 0.224, 0.225]).to({name}.device).view(1, -1, 1, 1)",
+                        f"{name} = {name} + torch.tensor([1e-6, 0.0]).to({name}.device).max()",
+                    ),
+                    source,
+                    source.offset(statement.lineno, 0),
+                )
+                edit = insert_after(source, statement, code)
+                if edit is not None:
+                    yield Mutation((*need_import(source, "torch", "import torch"), edit))
+                break
+
+
+class ModuleBuiltInForward:
+    """A layer of the module is made anew on each call."""
+
+    rule = "module-built-in-forward"
+    examples = (
+        (
+            _forward("return self.proj(x)"),
+            _forward("return nn.Linear(x.shape[-1], x.shape[-1]).to(x.device)(x)"),
+        ),
+    )
+    layers = (
+        (("norm", "ln"), "nn.LayerNorm({x}.shape[-1])"),
+        (("bn",), "nn.BatchNorm2d({x}.shape[1])"),
+        (("proj", "fc", "linear", "lin", "out", "head", "to_"), "nn.Linear({x}.shape[-1], {x}.shape[-1])"),
+        (("conv",), "nn.Conv2d({x}.shape[1], {x}.shape[1], 3, padding=1)"),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for call in source.index.of_type(ast.Call):
+            func = call.func
+            if not isinstance(func, ast.Attribute) or len(call.args) != 1 or call.keywords:
+                continue
+            if (
+                not isinstance(func.value, ast.Name)
+                or func.value.id != "self"
+                or not isinstance(call.args[0], ast.Name)
+            ):
+                continue
+            x = call.args[0].id
+            made = next(
+                (made for words, made in self.layers if any(w in func.attr.lower() for w in words)), None
+            )
+            if made is not None and source.context.forward_of(call) is not None:
+                text = f"{made.format(x=x)}.to({x}.device)"
+                yield Mutation(
+                    (*need_import(source, "nn", "from torch import nn"), replace(source, func, text))
+                )
+
+
+class CompileInLoop:
+    """A part of the module is compiled on each call."""
+
+    rule = "compile-in-loop"
+    examples = ((_forward("return self.inner(x)"), _forward("return torch.compile(self.inner)(x)")),)
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for call in source.index.of_type(ast.Call):
+            func = call.func
+            hot = (
+                source.context.forward_of(call) is not None or source.context.training_step(call) is not None
+            )
+            if not hot or not call.args:
+                continue
+            own = (
+                isinstance(func, ast.Attribute)
+                and isinstance(func.value, ast.Name)
+                and func.value.id == "self"
+            )
+            model = isinstance(func, ast.Name) and func.id in (
+                "model",
+                "net",
+                "network",
+                "criterion",
+                "loss_fn",
+            )
+            if own or model:
+                text = f"torch.compile({source.source(func)})"
+                yield Mutation((*need_import(source, "torch", "import torch"), replace(source, func, text)))
+
+
+class TableCopied:
+    """A buffer becomes a plain attribute that is copied on each call."""
+
+    rule = "table-copied-every-call"
+    examples = (
+        (
+            (
+                f'{_HEAD}    def __init__(self, n):\n        super().__init__()\n        self.register_buffer("position", torch.arange(n))\n\n'
+                "    def forward(self, x):\n        return x + self.position\n"
+            ),
+            (
+                f"{_HEAD}    def __init__(self, n):\n        super().__init__()\n        self.position = torch.arange(n)\n\n"
+                "    def forward(self, x):\n        return x + self.position.to(x.device)\n"
+            ),
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for call in source.calls_named("register_buffer"):
+            statement = source.index.statement_of(call)
+            if (
+                len(call.args) < 2
+                or not isinstance(statement, ast.Expr)
+                or not isinstance(call.args[0], ast.Constant)
+            ):
+                continue
+            name = str(call.args[0].value)
+            edits = [replace(source, statement, f"self.{name} = {source.source(call.args[1])}")]
+            for use in source.index.of_type(ast.Attribute):
+                function = source.context.forward_of(use)
+                if use.attr != name or function is None or len(function.args.args) < 2:
+                    continue
+                edits.append(replace(source, use, f"self.{name}.to({function.args.args[1].arg}.device)"))
+            if len(edits) > 1:
+                yield Mutation(tuple(edits))
+
+
+class BiasBeforeBatchNorm:
+    """`bias=False` taken from a layer whose output is normalised."""
+
+    rule = "linear-bias-before-batchnorm"
+    examples = (
+        (
+            (
+                "import torch\nfrom torch import nn\n\n\nopt = torch.optim.SGD(net.parameters(), 0.1)\n"
+                "net = nn.Sequential(nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16))\n"
+            ),
+            (
+                "import torch\nfrom torch import nn\n\n\nopt = torch.optim.SGD(net.parameters(), 0.1)\n"
+                "net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16))\n"
+            ),
+        ),
+    )
+
+    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
+        for name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d"):
+            for call in source.calls_named(name):
+                value = keyword_of(call, "bias")
+                edit = remove_keyword(source, call, "bias")
+                if edit is not None and isinstance(value, ast.Constant) and value.value is False:
+                    yield Mutation((edit,))
