@@ -63,7 +63,7 @@ $(SERVABLE): $(READY) pyproject.toml tests/standin/descriptions.py
 	touch $@
 
 $(TESTABLE): $(READY) pyproject.toml
-	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[service]' --group test --group lint
+	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[service,training-data]' --group test --group lint
 	touch $@
 
 $(DESCRIBED): $(TESTABLE) tests/standin/descriptions.py  # what GitHub says of its own API, from npm

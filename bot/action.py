@@ -113,19 +113,19 @@ def act(run: Run) -> int:
 
 def _review(run: Run) -> int:
     pull = run.payload["pull_request"]
-    seen = look(run.github, run.repo, int(pull["number"]), head_sha=str(pull["head"]["sha"]))
+    number, head_sha = int(pull["number"]), str(pull["head"]["sha"])
+    seen = look(run.github, run.repo, number, head_sha=head_sha)
+    if run.mode == "report":  # one without a review, too: the steps after this one count on the file
+        action_report.write(run.report, run.repo, number, head_sha, seen.review)
+        _set(run, "report", str(run.report))
     if isinstance(seen, Outcome):
         return _nothing(run, seen)
-    if run.mode == "report":
-        action_report.write(run.report, seen)
-        _set(run, "report", str(run.report))
-        return _done(run, seen.review)
-    return _post(run, seen)
+    return _done(run, seen.review) if run.mode == "report" else _post(run, seen)
 
 
 def _post_report(run: Run) -> int:
-    """Post what an unprivileged run reported, as far as we find it, too."""
-    seen = action_report.confirmed(run.github, run.repo, run.report, run.payload["workflow_run"])
+    """Review the pull request that an unprivileged run reported on."""
+    seen = action_report.look_again(run.github, run.repo, run.report, run.payload["workflow_run"])
     return _nothing(run, seen) if isinstance(seen, Outcome) else _post(run, seen)
 
 

@@ -41,7 +41,7 @@ class ActionHost:
         outcome = review_pull(
             self._github, request.repo, request.number, before_write=lambda: None, asked=True, full=full
         )
-        if outcome.review is None:
+        if outcome.review is None or outcome.status == "superseded":
             return f"No review: {markdown_text(outcome.reason)}."
         findings = outcome.review.findings
         text = (

@@ -1,12 +1,11 @@
-"""The report of an unprivileged run on a fork's pull request, and what of it may be posted.
+"""The report of an unprivileged run on a fork's pull request, and what is made of it.
 
-Who opened the pull request controls the run that wrote the report: it may hold anything. So it only chooses: what is
-posted are findings that we find ourselves, in our words, on the head that GitHub says the run was for.
+Who opened the pull request controls the run that wrote the report: it may hold anything, and leave out anything. So
+it only says which pull request to look at. The review in it is for people who open the artifact.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,28 +13,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ptopt.findings import Review
 from ptopt.github.client import GitHubClient
 from ptopt.github.pipeline import Look, Outcome, look
 from ptopt.report.json import as_data
 
 _MAX_BYTES = 2_000_000
-_MARK = r"^[0-9a-f]{32}$"
 
 
 class ReportError(Exception):
     """The report is none."""
-
-
-class _Finding(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    fingerprint: str = Field(pattern=_MARK)
-
-
-class _Review(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    findings: list[_Finding] = Field(max_length=1000)
 
 
 class _Report(BaseModel):
@@ -44,23 +31,22 @@ class _Report(BaseModel):
     repository: str = Field(max_length=255)
     pull_request: int = Field(ge=1)
     head_sha: str = Field(pattern=r"^[0-9a-f]{40,64}$")
-    review: _Review
 
 
-def write(path: Path, seen: Look) -> None:
-    """Keep the review of a pull request for the run that may post it."""
+def write(path: Path, repo: str, number: int, head_sha: str, review: Review | None) -> None:
+    """Keep what was found for the run that may post; None where there was nothing to review."""
     data = {
-        "repository": seen.pull.repo,
-        "pull_request": seen.pull.number,
-        "head_sha": seen.pull.head_sha,
-        "review": as_data(seen.review),
+        "repository": repo,
+        "pull_request": number,
+        "head_sha": head_sha,
+        "review": None if review is None else as_data(review),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
-def confirmed(github: GitHubClient, repo: str, path: Path, run: Mapping[str, Any]) -> Look | Outcome:
-    """Our own look at the pull request of the report, less what the report does not name.
+def look_again(github: GitHubClient, repo: str, path: Path, run: Mapping[str, Any]) -> Look | Outcome:
+    """Our own look at the pull request of the report, if the report was written for its head.
 
     `run` is the `workflow_run` of the event, which GitHub wrote. Raises ReportError for what is no report.
     """
@@ -71,15 +57,7 @@ def confirmed(github: GitHubClient, repo: str, path: Path, run: Mapping[str, Any
     pull = github.pull(repo, told.pull_request)
     if pull.head_sha != head_sha or pull.head_repo != head_repo or not pull.open:
         return Outcome("superseded", "the pull request is closed, or its head is another one by now", pull)
-    seen = look(github, repo, told.pull_request, head_sha=head_sha)
-    if isinstance(seen, Outcome):
-        return seen
-    named = {finding.fingerprint for finding in told.review.findings}
-    findings = tuple(f for f in seen.review.findings if f.fingerprint in named)
-    unknown = len(named - {f.fingerprint for f in findings})
-    if unknown:
-        print(f"{unknown} findings of the report were not found again and are dropped.")
-    return dataclasses.replace(seen, review=dataclasses.replace(seen.review, findings=findings))
+    return look(github, repo, told.pull_request, head_sha=head_sha)
 
 
 def _read(path: Path) -> _Report:

@@ -79,3 +79,10 @@ def test_what_the_action_installs_is_pinned_and_complete() -> None:
         wanted = Requirement(line)
         if wanted.marker is None or wanted.marker.evaluate({"python_version": "3.12"}):
             assert wanted.specifier.contains(pinned[wanted.name.lower()]), line
+
+
+def test_no_command_is_dropped_for_another_one() -> None:
+    """GitHub keeps one waiting run of a concurrency group and cancels the others."""
+    text = (ROOT / "docs/workflows/ptopt-commands.yml").read_text()
+    (group,) = re.findall(r"^  group: (.+)$", text, re.M)
+    assert "github.event.comment.id" in group

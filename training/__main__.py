@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from training.sources.cli import sources_commands
+
 
 def _cache() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -44,11 +46,15 @@ def data() -> None:
     help="More samples, as JSON lines, from other sources.",
 )  # fmt: skip
 @click.option(
+    "--execute/--no-execute", default=True, show_default=True, help="Run the rules' benchmarks in a sandbox."
+)
+@click.option(
     "--cache", "cache_folder", type=click.Path(path_type=Path, file_okay=False), help="Where stages are kept."
 )
 def build(
     preset: str, out: Path | None, seed: int, workers: int, against: tuple[Path, ...], extra: tuple[Path, ...],
     cache_folder: Path | None,
+    execute: bool,
 ) -> None:  # fmt: skip
     """Build the dataset. A build that was stopped goes on where it was."""
     from training.build import PRESETS
@@ -66,6 +72,7 @@ def build(
             workers=workers,
             against=against,
             extra=extra,
+            execute=execute,
             progress=progress,
         )
         options = "".join(f" --against {place.name}" for place in against)
@@ -84,6 +91,8 @@ def build(
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def show(folder: Path) -> None:
     """Show what a dataset holds, and one row of each table."""
+    from datasets import disable_progress_bars
+
     from training.dataset import NAMES, load, read_info
 
     try:
@@ -93,6 +102,7 @@ def show(folder: Path) -> None:
     click.echo(f"{folder}: preset {info['preset']}, seed {info['seed']}, hash {info['hash'][:16]}")
     for name in NAMES:
         click.echo(f"{name}: {_counts(info['counts'][name])}")
+    disable_progress_bars()
     for name in NAMES:
         row = load(folder, name, "train")[0]
         click.echo(f"\n--- {name}\n{row['instruction']}\n\n{row['input']}\n\n{row['output']}")
@@ -100,6 +110,9 @@ def show(folder: Path) -> None:
 
 def _counts(splits: dict[str, int]) -> str:
     return " / ".join(f"{splits[s]:,} {s}" for s in ("train", "validation", "test"))
+
+
+main.add_command(sources_commands())
 
 
 if __name__ == "__main__":

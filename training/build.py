@@ -5,23 +5,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
-import sys
+import multiprocessing
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
-import ptopt
 from training import dedup, seeds
 from training.execute import Outcome, run_pair
-from training.packages import Package, PackageError, fetch, packages, sources
-from training.regions import Region, regions
+from training.packages import Package, PackageError, fetch, packages
 from training.rows import Sample
+from training.shards import make_shard
 from training.split import SPLITS, Sizes, assign, select
-from training.synthesis import Origin, samples_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +34,8 @@ class Preset:
 
 
 PRESETS = {
-    "demo": Preset("demo", Sizes(1_600, 250, 150), True, 200),
-    "full": Preset("full", Sizes(16_000, 2_100, 1_100), False, 700),
+    "demo": Preset("demo", Sizes(1_600, 250, 150), True, 150),
+    "full": Preset("full", Sizes(16_000, 2_100, 1_100), False, 900),
 }
 
 
@@ -59,7 +55,7 @@ Progress = Callable[[str, int, int], None]  # stage, done, of how many
 
 def build(
     preset: Preset, cache_folder: Path, *, seed: int = 0, workers: int = 2, against: Sequence[Path] = (),
-    extra: Sequence[Path] = (), progress: Progress = lambda *_: None,
+    extra: Sequence[Path] = (), execute: bool = True, progress: Progress = lambda *_: None,
 ) -> Built:  # fmt: skip
     """Run all stages. Raises `FileNotFoundError` for a missing place in `against` or `extra`."""
     result = Built()
@@ -67,7 +63,8 @@ def build(
     more = list(_extra(extra))
     wheels = _fetched(preset.packages(), cache_folder / "wheels", result, progress)
     shards = _shards(wheels, preset, cache_folder / "shards", workers, result, progress)
-    result.outcomes = _executed(cache_folder / "executed", workers, progress)
+    if execute:
+        result.outcomes = _executed(cache_folder / "executed", workers, progress)
     ours = [*seeds.examples(), *_pairs(result.outcomes)]
     pool = list(_clean(shards, [*ours, *more], evaluation, result, progress))
     weights = Counter(sample.project for sample in pool)
@@ -107,7 +104,7 @@ def _shards(
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[Path] = []
     jobs = sorted(wheels.items(), key=lambda item: -item[1].stat().st_size)  # the long ones first
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         running = {
             pool.submit(make_shard, package, wheel, folder, preset.regions): package
             for package, wheel in jobs
@@ -122,72 +119,6 @@ def _shards(
             progress("mutating", done, len(jobs))
     result.used.sort(key=lambda p: p.name)
     return sorted(shards)
-
-
-def make_shard(package: Package, wheel: Path, folder: Path, most: int) -> Path:
-    """Write the samples of one package, each piece of code with its MinHash. Raises `PackageError`."""
-    key = hashlib.sha256(f"{package.sha256}:{most}:{fingerprint()}".encode()).hexdigest()[:16]
-    place = folder / f"{package.name.lower()}-{key}.jsonl.gz"
-    if place.exists():
-        return place
-    found = [region for path, text in sources(package, wheel) for region in regions(path, text)]
-    found = list({region.group: region for region in found}.values())
-    found = sorted(found, key=lambda r: hashlib.sha256(r.group.encode()).digest())[:most]
-    origin = Origin(package.name, package.licence, "packages", package.provenance)
-    lines = []
-    for region in sorted(found, key=lambda r: (r.path, r.symbol, r.group)):
-        samples = samples_of(region, origin)
-        if samples:
-            lines.append(_line(region, samples))
-    for old in folder.glob(f"{package.name.lower()}-{'?' * 16}.jsonl.gz"):
-        if _limit_of(old) == most:
-            old.unlink()
-    scratch = place.with_suffix(f".{os.getpid()}")
-    with scratch.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as out:
-        out.write(json.dumps({"regions": most}).encode() + b"\n" + b"".join(lines))
-    scratch.replace(place)
-    return place
-
-
-def _limit_of(shard: Path) -> int:
-    try:
-        with gzip.open(shard, "rt", encoding="utf-8") as file:
-            return int(json.loads(file.readline())["regions"])
-    except (OSError, ValueError, KeyError, EOFError):
-        return -1
-
-
-def _line(region: Region, samples: Sequence[Sample]) -> bytes:
-    minhash = dedup.pack(dedup.signature(region.text))
-    entry = {
-        "group": region.group,
-        "text": region.text,
-        "minhash": minhash,
-        "samples": [s.to_json() for s in samples],
-    }
-    return json.dumps(entry).encode() + b"\n"
-
-
-@cache
-def fingerprint() -> str:
-    """Hash of the code that decides what a package gives: rules, analysis, mutators."""
-    digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
-    ours = Path(__file__).parent
-    library = Path(ptopt.__file__).parent
-    names = (
-        "regions.py",
-        "rows.py",
-        "synthesis.py",
-        "packages.py",
-        "licences.py",
-        "dedup.py",
-        "mutators/*.py",
-    )
-    files = [*(f for n in names for f in ours.glob(n)), *library.glob("*.py")]
-    files += [*(library / "rules").rglob("*.py"), *(library / "source").rglob("*.py")]
-    for file in sorted(files):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 # -- our own pairs, and what others found ------------------------------------------------------------------------
@@ -218,7 +149,8 @@ def _executed(folder: Path, workers: int, progress: Progress) -> dict[str, Outco
 
 def _pairs(outcomes: dict[str, Outcome]) -> Iterator[Sample]:
     for rule, pair in seeds.pairs():
-        sample = seeds.measured(rule, pair, outcomes[rule.name])
+        outcome = outcomes.get(rule.name)
+        sample = seeds.measured(rule, pair, outcome) if outcome is not None else None
         if sample is not None:
             yield sample
 

@@ -13,7 +13,7 @@ from training.split import SPLITS
 _WORDS = {
     "mutated": "real code with a slow form put in; the rule sees it there and did not before",
     "organic": "real code in which a rule sees a problem as it stands (the label is the rule's own)",
-    "guarded": "a look-alike: the slow call behind a guard; no rule speaks",
+    "guarded": "a look-alike put in: the slow call behind a guard, or the switch in its good position; no rule speaks",
     "near-miss": "real code that a rule looks at and doubts (confidence below what is shown)",
     "original": "real code with the words of a rule, and no finding",
     "example": "examples of the rules",

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from training.build import Built, Preset, fingerprint
+from training.build import Built, Preset
 from training.card import card
 from training.rows import VIEWS, Sample, instruct_row, view_rows
+from training.shards import fingerprint
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -228,7 +228,7 @@ def of_text(text: str) -> str | None:
     """
     flat = re.sub(r"[\"'`“”‘’*#_<>=]|\(c\)|©", "", text[:60_000].lower())
     flat = " ".join(flat.split())
-    if _FOREIGN.search(flat):
+    if _FOREIGN.search(flat) or len({phrases[0] for _, phrases, _ in _TEXTS if phrases[0] in flat}) > 1:
         return None
     for licence, phrases, longest in _TEXTS:
         if len(flat) > longest or not all(phrase in flat for phrase in phrases):

@@ -89,9 +89,12 @@ def fetch(package: Package, folder: Path) -> Path:
 
 
 def sources(package: Package, wheel: Path) -> Iterator[tuple[str, str]]:
-    """Path and text of the Python files of a wheel, by path. Raises `PackageError` when its licence is not the pinned one."""
+    """Path and text of the Python files of a wheel, in the order of their paths' hashes: as good as drawn.
+
+    Raises `PackageError` when the wheel's licence is not the pinned one.
+    """
     with zipfile.ZipFile(wheel) as archive:
-        members = sorted(archive.infolist(), key=lambda info: info.filename)
+        members = sorted(archive.infolist(), key=lambda info: hashlib.sha256(info.filename.encode()).digest())
         if len(members) > MAX_FILES:
             raise PackageError(f"{package.provenance} has {len(members)} files, more than {MAX_FILES}")
         _check_licence(package, archive, members)

@@ -108,7 +108,7 @@ def _region(
         used |= {n.id for b in owner.bases for n in ast.walk(b) if isinstance(n, ast.Name)}
         header = f"class {owner.name}({', '.join(bases)}):\n" if bases else f"class {owner.name}:\n"
     names = "".join(f"{line}\n" for line in _needed(imports, used))
-    context = names + ("\n\n" if names else "") + header
+    context = names + ("\n\n" if names and header else "\n" if names else "") + header
     symbol = f"{owner.name}.{node.name}" if owner else node.name
     region = Region(path, symbol, context, text, owner is not None)
     if cut(region.as_file(), region.first_line, region.method) == text:

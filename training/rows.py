@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -92,6 +92,14 @@ class Sample:
         data["negatives"] = tuple(data["negatives"])
         data["speedup"] = Speedup(**data["speedup"]) if data["speedup"] else None
         return cls(**data)
+
+
+def difficulty(text: str, kind: str, positives: Sequence[Positive]) -> str:
+    """easy | medium | hard, by how much there is to read and how far the problem is from a pattern on one line."""
+    lines = text.count("\n")
+    score = (lines > 15) + (lines > 45) + (kind in ("guarded", "near-miss", "organic"))
+    score += any(p.end > p.start or p.fix_end > p.fix_start + 1 for p in positives)
+    return ("easy", "medium", "hard", "hard", "hard")[score]
 
 
 def numbered(text: str) -> str:
@@ -199,7 +207,7 @@ def _silence(sample: Sample) -> str:
 
 def _why_not(sample: Sample) -> str:
     if sample.kind == "guarded":
-        return "the slow call is behind a guard and runs only now and then."
+        return "it is switched off, or runs only now and then."
     condition = _when_wrong(sample.main_rule)
     if sample.kind == "near-miss" and condition:
         return f"the advice is wrong {condition}." if condition.startswith("when") else f"{condition}."

@@ -23,7 +23,8 @@ def _limits(seconds: int) -> None:
 
 
 def _same(torch: Any, a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+    if hasattr(a, "__array__") and hasattr(b, "__array__"):  # tensors and NumPy arrays
+        a, b = torch.as_tensor(a), torch.as_tensor(b)
         if a.shape != b.shape:
             return False
         return bool(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from ptopt.rules import rules
@@ -38,19 +39,23 @@ def pairs() -> Iterator[tuple[Rule, Pair]]:
     """The benchmarks of the rules: what runs before and after the advice."""
     for rule in rules():
         if rule.BENCHMARK is not None:
-            yield rule, Pair(rule.BENCHMARK.setup, rule.BENCHMARK.before, rule.BENCHMARK.after)
+            bench = rule.BENCHMARK
+            yield (
+                rule,
+                Pair(*(textwrap.dedent(code).strip() for code in (bench.setup, bench.before, bench.after))),
+            )
 
 
 def measured(rule: Rule, pair: Pair, outcome: Outcome) -> Sample | None:
     """The pair as a sample, if it ran, gave the same, and was faster."""
     if not outcome.keep:
         return None
-    text = f"{pair.setup.strip()}\n\n{pair.before.strip()}\n"
+    text = f"{pair.setup}\n\n{pair.before}\n"
     region = Region(f"benchmarks/{rule.name}.py", "", "", text, method=False)
     found = [f for f in review(region.path, text) if f.confidence >= SURE and f.name == rule.name]
     if not found:
         return None
-    after = f"{pair.setup.strip()}\n\n{pair.after.strip()}\n"
+    after = f"{pair.setup}\n\n{pair.after}\n"
     return finished(
         region, ORIGIN, found, kind="pair", main_rule=rule.name, after=after,
         speedup=Speedup(outcome.factor, f"measured in a sandbox: {outcome.how}"),

@@ -12,8 +12,8 @@ from training.rows import Sample
 
 SPLITS = ("train", "validation", "test")
 LARGEST_SHARE = 0.06  # a project with more of all samples than this only trains
-PER_GROUP = 4  # samples made of one piece of original code, for each label
-PER_RULE = 0.08  # largest share of a label that one rule may have
+PER_GROUP = 8  # samples made of one piece of original code, for each label
+PER_RULE = 0.05  # largest share of a label that one rule may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,10 @@ def select(samples: Iterable[Sample], size: int, seed: int) -> list[Sample]:
         (positives if sample.positives else negatives).append(sample)
     chosen = _in_turns(positives, (size + 1) // 2, seed)
     chosen += _in_turns(negatives, size - len(chosen), seed)
-    if len(chosen) < size:
-        taken = {s.hash for s in chosen}
-        chosen += _in_turns(
-            [s for s in positives if s.hash not in taken], size - len(chosen), seed, PER_GROUP * 2
-        )
     return sorted(chosen, key=lambda s: _order(seed, s.hash))
 
 
-def _in_turns(samples: Sequence[Sample], size: int, seed: int, per_group: int = PER_GROUP) -> list[Sample]:
+def _in_turns(samples: Sequence[Sample], size: int, seed: int) -> list[Sample]:
     queues: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         queues[sample.main_rule].append(sample)
@@ -78,7 +73,7 @@ def _in_turns(samples: Sequence[Sample], size: int, seed: int, per_group: int = 
     chosen: list[Sample] = []
     while queues and len(chosen) < size:
         for rule in sorted(queues):
-            found = _next(queues[rule], seen[rule], groups, kinds, per_group)
+            found = _next(queues[rule], seen[rule], groups, kinds)
             if found is None or of_rule[rule] >= limit:
                 del queues[rule]
                 continue
@@ -90,13 +85,13 @@ def _in_turns(samples: Sequence[Sample], size: int, seed: int, per_group: int = 
 
 
 def _next(
-    queue: list[Sample], seen: Seen, groups: Counter[str], kinds: set[tuple[str, str]], per_group: int
+    queue: list[Sample], seen: Seen, groups: Counter[str], kinds: set[tuple[str, str]]
 ) -> Sample | None:
     """The next sample of a rule whose piece of code was not used too often, and that is not near one that was taken."""
     while queue:
         sample = queue.pop()
         once = (sample.group, sample.text)
-        if groups[sample.group] >= per_group or once in kinds:
+        if groups[sample.group] >= PER_GROUP or once in kinds:
             continue
         if seen.add(sample.hash, signature(sample.text)):
             groups[sample.group] += 1

@@ -25,13 +25,15 @@ from training.mutators import Mutation, Mutator, mutators
 from training.mutators.base import apply
 from training.regions import Region, cut
 from training.rows import Positive, Sample, Speedup
+from training.rows import difficulty as difficulty  # also for those who make samples elsewhere
 
 SURE = 0.6  # what a review shows by default
 PER_RULE = 2  # mutations of one rule in one region, guarded ones apart
 _CONFIG = Config.model_validate({"min-confidence": 0.0, "skip": []})
+# Words that a rule looks for, and that tell nothing of themselves.
 _WEAK = frozenset(
-    {"for ", "if ", "while ", "assert ", "+=", "eval", "val", "test", "append(", ".data", "compile("}
-)
+    "+= eval val test append( .data compile( predict infer generate sampl collect rollout str encode Loss optim".split()
+) | {"for ", "if ", "while ", "assert "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ _PREFILTER = Prefilter(rules())
 
 def _telling(rule: Rule, text: str) -> bool:
     words = [w for w in rule.triggers if w not in _WEAK] or [f"{c}(" for c in rule.calls]
-    return any(word in text for word in words)
+    return any(re.search(rf"(?<!\w){re.escape(w)}" if w[0].isalpha() else re.escape(w), text) for w in words)
 
 
 @functools.cache
@@ -274,14 +276,6 @@ def _sample(
         difficulty=difficulty(text, kind, positives),
         group=region.group,
     )
-
-
-def difficulty(text: str, kind: str, positives: Sequence[Positive]) -> str:
-    """easy | medium | hard, by how much there is to read and how far the problem is from a pattern on one line."""
-    lines = text.count("\n")
-    score = (lines > 15) + (lines > 45) + (kind in ("guarded", "near-miss", "organic"))
-    score += any(p.end > p.start or p.fix_end > p.fix_start + 1 for p in positives)
-    return ("easy", "medium", "hard", "hard", "hard")[score]
 
 
 def finished(

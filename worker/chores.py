@@ -24,7 +24,9 @@ from worker.work import Resources
 
 _MOST_DAYS = timedelta(days=3)  # GitHub remembers deliveries no longer
 _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
-_LONGEST_WAIT = timedelta(minutes=30)  # between two tries: shorter than the overlap, else they are not seen again
+_LONGEST_WAIT = timedelta(
+    minutes=30
+)  # between two tries: shorter than the overlap, else they are not seen again
 _AT_ONCE = 100  # deliveries that one look asks for
 _POLLED = timedelta(days=7)  # after a pull request was closed
 _POLLS_AT_ONCE = 200

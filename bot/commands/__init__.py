@@ -67,7 +67,8 @@ def handle(request: CommandRequest, github: GitHub, host: Host) -> None:
     pull = github.pull(request.repo, request.number)
     who = standing(github, pull, request.actor)
     if given > host.budget or not who.known:
-        _react(github, request, "confused")
+        with suppress(NotFoundError):  # the comment was deleted
+            _react(github, request, "confused")
         return
     issue_comments = github.issue_comments(request.repo, request.number)
     review_comments = github.review_comments(request.repo, request.number)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bot.commands.base import Answer, Call, Command, Who, nothing
-from bot.commands.settings_of import listed, settings_of
 from ptopt.config import Config
-from ptopt.github.config_of import Files
+from ptopt.github.config_comment import listed
+from ptopt.github.config_of import Files, settings_of
 from ptopt.report.text import code_fence, code_span
 
 _MOST = 6_000  # characters of the listing

@@ -9,11 +9,10 @@ from typing import Protocol
 
 from bot.commands.base import Answer, Call, Command, Told, UsageError, UserError, Who
 from bot.commands.rulename import rule_named
-from bot.commands.settings_of import settings_of
 from ptopt import impact
 from ptopt.change import whole_file
 from ptopt.findings import Finding
-from ptopt.github.config_of import Files
+from ptopt.github.config_of import Files, settings_of
 from ptopt.github.errors import TooLargeError
 from ptopt.github.reading import Source, facts
 from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain

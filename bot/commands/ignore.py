@@ -8,7 +8,7 @@ from typing import Protocol
 from bot.commands.base import Answer, Call, Command, Told, UsageError, UserError, Who
 from bot.commands.rulename import rule_named
 from ptopt.github import pullstate
-from ptopt.github.errors import ForbiddenError
+from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError
 from ptopt.github.values import Thread
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
@@ -68,7 +68,7 @@ def _resolve(call: Call[GitHub], silenced: Sequence[Told]) -> str:
         for thread in call.github.threads(request.repo, request.number):
             if not thread.resolved and thread.comments and thread.comments[0][0] in first:
                 call.github.resolve_thread(thread.id)
-    except ForbiddenError:
+    except (ForbiddenError, NotFoundError, RejectedError):  # no reason not to ignore it
         return ""
     return "; its threads are resolved"
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from bot.commands.base import Answer, Call, Command, Who, nothing
-from bot.commands.settings_of import listed, settings_of
 from ptopt.github import markers
-from ptopt.github.config_of import Files
+from ptopt.github.config_comment import listed
+from ptopt.github.config_of import Files, settings_of
 from ptopt.github.filters import why_skipped
 from ptopt.github.values import PostedReview, Thread
 from ptopt.report.text import code_span, count

@@ -17,6 +17,14 @@ class Files(Protocol):
     def file(self, repo: str, path: str, ref: str) -> bytes | None: ...
 
 
+def settings_of(github: Files, pull: PullRequest) -> tuple[Config, tuple[str, ...]]:
+    """What is in force for a pull request: `base_config`, or the defaults and what is wrong with the settings."""
+    try:
+        return base_config(github, pull), ()
+    except ConfigError as error:
+        return Config(), error.problems
+
+
 def base_config(github: Files, pull: PullRequest) -> Config:
     """The settings at the base commit, else those of the owner's `.github` repository, else the defaults.
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from ptopt.findings import Finding
-from ptopt.github import markers
+from ptopt.github import markers, sticky
 from ptopt.github.values import IssueComment, PullRequest
 from ptopt.report.text import code_span, count, markdown_text, place
 
@@ -14,29 +13,16 @@ _MOST = 20  # findings told
 _LONGEST = 200  # characters of a place, and of a message
 
 
-class Comments(Protocol):
-    def identity(self) -> str: ...
-    def create_issue_comment(self, repo: str, number: int, body: str) -> IssueComment: ...
-    def edit_issue_comment(self, repo: str, comment_id: int, body: str) -> None: ...
-
-
 def tell(
-    github: Comments,
+    github: sticky.Comments,
     pull: PullRequest,
     findings: Sequence[Finding],
     comments: Iterable[IssueComment],
     before_write: Callable[[], None],
 ) -> None:
     """Bring the comment of this head to where it should be; `comments` are all of the conversation."""
-    me, mark = github.identity(), markers.full(pull.head_sha)
-    ours = next((c for c in comments if c.author.login == me and markers.first(c.body, "full") == mark), None)
     text = body(pull.head_sha, findings)
-    if ours is None:
-        before_write()
-        github.create_issue_comment(pull.repo, pull.number, text)
-    elif ours.body.replace("\r\n", "\n").strip() != text.strip():
-        before_write()
-        github.edit_issue_comment(pull.repo, ours.id, text)
+    sticky.keep(github, pull, comments, markers.full(pull.head_sha), text, before_write)
 
 
 def body(head_sha: str, findings: Sequence[Finding]) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ptopt.change import Change
-from ptopt.config import Config, ConfigError
+from ptopt.config import Config
 from ptopt.findings import Finding, Review
-from ptopt.github import config_comment, config_of, post, pullstate, reading
+from ptopt.github import config_comment, config_of, post, pullstate, reading, sticky
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
 from ptopt.github.filters import why_skipped
 from ptopt.github.post import Posted, PostOptions
@@ -26,7 +26,7 @@ class Source(reading.Source, config_of.Files, pullstate.GitHub, Protocol):
     """What a look needs: reads only."""
 
 
-class Client(Source, post.PostClient, config_comment.Comments, Protocol):
+class Client(Source, post.PostClient, sticky.Comments, Protocol):
     """What a review that is posted needs."""
 
 
@@ -96,7 +96,7 @@ def look(
     state = pullstate.fold(github.identity(), [*comments, *github.review_comments(repo, number)])
     if state.paused and not asked:
         return Outcome("paused", "reviews of this pull request are paused", pull)
-    config, base_problems = _config(github, pull)
+    config, base_problems = config_of.settings_of(github, pull)
     reason = why_skipped(pull, config, asked=asked)
     if reason is not None:
         return Outcome("skipped", reason, pull)
@@ -143,14 +143,6 @@ def _tell_problems(github: Client, seen: Look, fence: Callable[[], None]) -> tup
     except (ForbiddenError, NotFoundError, RejectedError) as error:
         return (f"could not comment on the settings: {error}",)
     return ()
-
-
-def _config(github: Source, pull: PullRequest) -> tuple[Config, tuple[str, ...]]:
-    """The settings, or the defaults and what is wrong with the settings."""
-    try:
-        return config_of.base_config(github, pull), ()
-    except ConfigError as error:
-        return Config(), error.problems
 
 
 def review_without(

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ptopt.change import Change
 from ptopt.findings import Finding, Review
-from ptopt.github import checks, code_scanning, markers, threads
+from ptopt.github import checks, code_scanning, markers, sticky, threads
 from ptopt.github.comment import draft
 from ptopt.github.errors import (
     AmbiguousError,
@@ -20,6 +20,7 @@ from ptopt.github.errors import (
     NotFoundError,
     RejectedError,
     SupersededError,
+    TooLargeError,
 )
 from ptopt.github.summary import later, marks, summary
 from ptopt.github.values import PostedComment, PostedReview, PullRequest, ReviewDraft
@@ -68,7 +69,7 @@ def post(
     """Bring GitHub to where it should be for this review; doing it twice changes nothing.
 
     `before_write` runs before each write, and stops the rest by raising. Raises what the client raises for the
-    review itself; what is written besides may fail for lack of a permission, which is noted.
+    review itself; what is written besides may be refused, which is noted.
     """
     return _Posting(github, pull, change, review, options, before_write).run()
 
@@ -186,7 +187,7 @@ class _Posting:
         told = self._told()
         untold = [f for f in self._findings if f.fingerprint not in told]
         body = summary(self._review, untold, markers.read(first.body))
-        if body.strip() != first.body.replace("\r\n", "\n").strip():
+        if not sticky.says(first.body, body):
             self._before_write()
             self._github.edit_review(self._pull.repo, self._pull.number, first.id, body)
 
@@ -215,7 +216,7 @@ class _Posting:
         """Do what is not worth losing the review for."""
         try:
             action()
-        except (ForbiddenError, NotFoundError, RejectedError) as error:
+        except (ForbiddenError, NotFoundError, RejectedError, TooLargeError) as error:
             self._notes.append(f"could not {what}: {error}")
 
 

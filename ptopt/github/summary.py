@@ -20,7 +20,8 @@ def summary(review: Review, untold: Sequence[Finding], marks: Iterable[Marker]) 
 
     `untold` are the findings without a comment of their own. `marks` begin the body.
     """
-    return "\n\n".join(["\n".join(map(str, marks)), *overview(review, untold)]) + "\n"
+    blocks = overview(review, untold, left=True)
+    return "\n\n".join(["\n".join(map(str, marks)), *blocks]) + "\n"
 
 
 def later(review: Review, head_sha: str, new: Sequence[Finding], refused: Sequence[Finding]) -> str:
@@ -35,10 +36,10 @@ def marks(head_sha: str, refused: Iterable[Finding]) -> tuple[Marker, ...]:
     return (markers.review(head_sha), *(markers.finding(f.rule, f.fingerprint) for f in refused))
 
 
-def overview(review: Review, untold: Sequence[Finding]) -> list[str]:
-    """The state of the pull request, as blocks of Markdown."""
+def overview(review: Review, untold: Sequence[Finding], *, left: bool = False) -> list[str]:
+    """The state of the pull request, as blocks of Markdown. `left`: there were findings before."""
     opening = markdown_text(headline(review))
-    if review.files_reviewed and not review.findings and not review.withheld:
+    if left and review.files_reviewed and not review.findings and not review.withheld:
         opening = f"nothing left: {opening[:1].lower()}{opening[1:]}"
     blocks = [f"ptopt: {opening}.", *_told(review, untold)]
     blocks += _details(

@@ -103,12 +103,20 @@ class Transport:
     ) -> Iterator[T]:
         """One parsed value for each page of at most 100. TooLargeError after 100 pages."""
         url: str | None = _with(path, {"per_page": PER_PAGE, **(parameters or {})})
+
+        def page(data: Any) -> tuple[T, bool]:
+            return parse(data), isinstance(data, list) and len(data) >= PER_PAGE
+
         for _ in range(MAX_PAGES):
             if url is None:
                 return
-            answer = self._get(url, MAX_ANSWER)
-            yield _parsed(f"GET {path}", answer.body, parse, repeatable=True)
+            here, answer = url, self._get(url, MAX_ANSWER)
+            value, full = _parsed(f"GET {path}", answer.body, page, repeatable=True)
             url = self._next(path, answer)
+            if full and url is None:
+                # A page has the same ETag once another one follows it, and a 304 comes without links.
+                self._cache.forget(here)
+            yield value
         if url is not None:
             raise TooLargeError(f"GET {path}: more than {MAX_PAGES} pages")
 
@@ -306,16 +314,23 @@ class _Cache:
                 self._answers.move_to_end(url)
             return answer
 
+    def forget(self, url: str) -> None:
+        with self._lock:
+            self._drop(url)
+
     def put(self, url: str, answer: Answer) -> None:
         with self._lock:
-            old = self._answers.pop(url, None)
-            self._size -= len(old.body) if old else 0
+            self._drop(url)
             if not answer.headers.get("etag") or len(answer.body) > self.LONGEST:
                 return
             self._answers[url] = answer
             self._size += len(answer.body)
             while self._size > self.SIZE:
                 self._size -= len(self._answers.popitem(last=False)[1].body)
+
+    def _drop(self, url: str) -> None:
+        old = self._answers.pop(url, None)
+        self._size -= len(old.body) if old else 0
 
 
 def _session(retries: Retry) -> requests.Session:

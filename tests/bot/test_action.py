@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.standin import Pull, StandIn
+from tests.standin import Pull, Request, Response, StandIn
 
 ROOT = Path(__file__).parents[2]
 BEFORE = b"""\
@@ -171,6 +171,31 @@ def test_a_full_review_on_demand(runner: Runner, pull: Pull) -> None:
     assert "told in a comment of its own" in pull.issue_comments[-1].body
 
 
+def test_a_review_that_a_push_overtakes_is_not_said_to_be_posted(runner: Runner, pull: Pull) -> None:
+    def push(request: Request, _response: Response) -> None:
+        if request.path.endswith("/reviews") and not pushed:
+            pushed.append(pull.push({"more.py": b"x = 1\n"}))
+
+    pushed: list[str] = []
+    runner.github.checks.append(push)
+    payload = _comment(pull, "dev", "/ptopt review")
+    runner.run("issue_comment", payload, runner.github.token(pull.repo, CAN_POST))
+    assert pushed and not pull.reviews
+    assert "No review: the head is " in pull.issue_comments[-1].body
+
+
+def test_a_command_in_a_thread(runner: Runner, pull: Pull) -> None:
+    token = runner.github.token(pull.repo, CAN_POST)
+    runner.run("pull_request", _opened(pull), token)
+    (told,) = pull.review_comments
+    reply = pull.reply("dev", told.id, "/ptopt ignore here")
+    payload = _comment(pull, "dev", "/ptopt ignore here") | {"pull_request": {"number": pull.number}}
+    payload["comment"] |= {"id": reply, "in_reply_to_id": told.id}
+    runner.run("pull_request_review_comment", payload, token)
+    assert runner.exit_code == 0, runner.log
+    assert "This finding is ignored" in pull.thread_of(told.id).comments[-1].body
+
+
 def test_a_comment_on_an_issue(runner: Runner, pull: Pull) -> None:
     payload = _comment(pull, "dev", "/ptopt review")
     del payload["issue"]["pull_request"]
@@ -204,7 +229,7 @@ class TestFork:
         assert runner.exit_code == 0, runner.log
         assert len(pull.reviews) == len(pull.review_comments) == 1
 
-    def test_a_forged_report_says_nothing(self, runner: Runner, pull: Pull) -> None:
+    def test_a_forged_report_changes_nothing(self, runner: Runner, pull: Pull) -> None:
         path = self._report(runner, pull)
         data = json.loads(path.read_text())
         (finding,) = data["review"]["findings"]
@@ -214,14 +239,35 @@ class TestFork:
         self._post(runner, pull)
         (comment,) = pull.review_comments
         assert "evil" not in comment.body and "everyone" not in comment.body
-        assert "1 findings of the report were not found again" in runner.log
 
-    def test_an_emptied_report_says_nothing(self, runner: Runner, pull: Pull) -> None:
+    def test_an_emptied_report_hides_nothing(self, runner: Runner, pull: Pull) -> None:
         path = self._report(runner, pull)
         data = json.loads(path.read_text())
         data["review"]["findings"] = []
         path.write_text(json.dumps(data))
+        for _ in range(2):
+            self._post(runner, pull)
+            assert len(pull.review_comments) == 1
+            assert not pull.threads[0].resolved
+            assert "1 performance finding" in pull.reviews[0].body
+
+    def test_a_draft_is_reported_too(self, runner: Runner, pull: Pull) -> None:
+        """The second workflow, and the upload in the first, fail without a file."""
+        pull.draft = True
+        path = self._report(runner, pull)
+        assert json.loads(path.read_text())["review"] is None
         self._post(runner, pull)
+        assert runner.exit_code == 0, runner.log
+        assert "it is a draft" in runner.log
+        assert not pull.reviews
+
+    def test_a_push_while_it_is_reported(self, runner: Runner, pull: Pull) -> None:
+        opened, run = _opened(pull), _workflow_run(pull, "mallory/models")
+        pull.push({"train.py": SLOW + b"\n"})
+        outputs = runner.run("pull_request", opened, runner.github.token(pull.repo, READ_ONLY), mode="report")
+        assert Path(outputs["report"]).exists()
+        runner.run("workflow_run", run, runner.github.token(pull.repo, CAN_POST))
+        assert runner.exit_code == 0, runner.log
         assert not pull.reviews
 
     @pytest.mark.parametrize(
@@ -230,8 +276,6 @@ class TestFork:
             {"repository": "octo/other"},
             {"head_sha": "0" * 40},
             {"pull_request": 0},
-            {"review": []},
-            {"review": 1},
         ],
     )
     def test_a_report_of_something_else(self, change: dict[str, Any], runner: Runner, pull: Pull) -> None:

@@ -139,7 +139,8 @@ def test_a_form_is_told_what_to_set(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 5000, gzip.compress(b"{}", mtime=0), b'{"a": 1} {}']
+    "body",
+    [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 5000, gzip.compress(b"{}", mtime=0), b'{"a": 1} {}'],
 )
 @pytest.mark.parametrize("event", ["ping", "pull_request", "star"])
 def test_what_is_no_object(served: Served, event: str, body: bytes) -> None:

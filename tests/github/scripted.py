@@ -13,6 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from github.Auth import Token
+
+from ptopt.github.endpoint import Endpoint
+from ptopt.github.transport import Transport
+
+SECRET = "ghs_a-secret-of-ours"
+
 
 @dataclass
 class Got:
@@ -98,6 +105,20 @@ class Scripted:
                     return
         with contextlib.suppress(OSError):
             os.close(below)
+
+
+def client(server: Scripted, **more: Any) -> Transport:
+    more = {"seconds_between_writes": 0, **more}
+    return Transport(Endpoint.of(server.url), Token(SECRET), **more)
+
+
+def in_turn(*answers: Say | str) -> Script:
+    left = list(answers)
+    return lambda _got: left.pop(0)
+
+
+def same(data: Any) -> Any:
+    return data
 
 
 def _read(stream: Any) -> Got | None:

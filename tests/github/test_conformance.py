@@ -98,6 +98,8 @@ def test_every_method_of_the_client(client: Any, repo: Repo, pull: Pull) -> None
     comments = client.review_comments(name, number)
     assert [(each.line, each.review_id) for each in comments] == [(4, review.id)] * 2
     assert client.reply(name, number, comments[0].id, "An answer").in_reply_to == comments[0].id
+    client.edit_review_comment(name, comments[0].id, "Better words")
+    assert client.review_comments(name, number)[0].body == "Better words"
     said = client.create_issue_comment(name, number, "Hello")
     client.edit_issue_comment(name, said.id, "Hello again")
     assert [each.body for each in client.issue_comments(name, number)] == ["Hello again"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,8 @@ from ptopt.github.auth import for_token
 from ptopt.github.post import Posted
 from tests.github.desk import BASE, BOT, BOTH, CLEAN, EXTRAS, ITEM, Desk
 from tests.standin import StandIn
+from tests.standin.http import Answer, ApiError
+from tests.standin.rest import checks
 
 
 @pytest.fixture
@@ -168,3 +171,18 @@ def test_a_missing_permission_costs_only_the_extras(desk: Desk) -> None:
         "could not create the check run",
         "could not upload to code scanning",
     ]
+
+
+def test_what_is_too_large_for_code_scanning_costs_only_that(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_data: bytes) -> bytes:
+        error = ApiError(413, "")
+        error.answer = Answer(None, 413)
+        raise error
+
+    monkeypatch.setattr(checks, "gzip", SimpleNamespace(decompress=refuse))  # the stand-in's side of it
+    posted = desk.post(options=EXTRAS)
+    assert len(desk.pull.reviews) == 1
+    (note,) = posted.notes
+    assert note.startswith("could not upload to code scanning: ") and "413" in note

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from ptopt.findings import NotReviewed, UnusedSuppression
 from ptopt.github import markers
 from ptopt.github.comment import LIMIT, size
-from ptopt.github.summary import later, marks, summary
+from ptopt.github.summary import later, marks, overview, summary
 from tests.github.reviews import HOSTILE, SOURCE, finding, reviewed
 from tests.github.test_comment import assert_inert
 
@@ -63,6 +63,10 @@ def test_a_finding_without_a_comment_is_told_in_full() -> None:
 def test_nothing_left() -> None:
     text = summary(reviewed(), (), marks(HEAD, ()))
     assert "\nptopt: nothing left: no performance findings in 1 file.\n" in text
+
+
+def test_nothing_is_left_of_nothing() -> None:
+    assert overview(reviewed(), ())[0] == "ptopt: No performance findings in 1 file."
 
 
 @pytest.mark.parametrize("changes", [{"withheld": (ITEM,)}, {"files_reviewed": 0}])

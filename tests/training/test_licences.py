@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training import texts
-from training.licences import ATTRIBUTION, TRAINABLE, UNKNOWN, gate, normalised, of_metadata, of_text, together
+from training.licences import (
+    ATTRIBUTION,
+    TRAINABLE,
+    UNKNOWN,
+    gate,
+    normalised,
+    of_metadata,
+    of_text,
+    together,
+)
 
 
 @pytest.mark.parametrize(

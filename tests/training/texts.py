@@ -53,7 +53,9 @@ copyright notice and this permission notice appear in all copies.
 
 THE SOFTWARE IS PROVIDED "AS IS" AND THE AUTHOR DISCLAIMS ALL WARRANTIES.
 """
-ZERO_BSD = ISC.replace(", provided that the above\ncopyright notice and this permission notice appear in all copies", "")
+ZERO_BSD = ISC.replace(
+    ", provided that the above\ncopyright notice and this permission notice appear in all copies", ""
+)
 UNLICENSE = """This is free and unencumbered software released into the public domain.
 
 Anyone is free to copy, modify, publish, use, compile, sell, or

@@ -133,11 +133,11 @@ class OptimizerNotFused:
     examples = (
         (
             (
-                'import torch\n\n\nmodel = Net().to("cuda")\nopt = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)\n'
+                'import torch\n\n\nmodel = TransformerLM().to("cuda")\nopt = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)\n'
                 'for x in loader:\n    model(x.to("cuda")).mean().backward()\n    opt.step()\n'
             ),
             (
-                'import torch\n\n\nmodel = Net().to("cuda")\nopt = torch.optim.AdamW(model.parameters(), lr=lr)\n'
+                'import torch\n\n\nmodel = TransformerLM().to("cuda")\nopt = torch.optim.AdamW(model.parameters(), lr=lr)\n'
                 'for x in loader:\n    model(x.to("cuda")).mean().backward()\n    opt.step()\n'
             ),
         ),

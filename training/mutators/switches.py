@@ -46,7 +46,10 @@ class _Setting:
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for function in source.index.of_type(ast.FunctionDef):
+            owner = source.index.class_of(function)
             if not _SETUP.search(function.name) or source.index.function_of(function) is not None:
+                continue
+            if owner is not None and source.context.is_module(owner):
                 continue
             body = function.body
             documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 from ptopt.config import Config
 from ptopt.rules import rules
@@ -68,31 +69,37 @@ def says_performance(message: str) -> int:
 def useful(message: str, function: ChangedFunction) -> str:
     """Why the change of the function is taken as one that makes it faster: "rule", "message", "both"; "" if it is not.
 
-    What our rules see gone is one. What only the message says must also touch what performance is made of.
+    What our rules see gone is one. What only the message says must also touch what performance is made of, and bring
+    nothing that our rules call slow.
     """
-    changed = _changed_lines(function)
-    if not changed or len(changed) > MOST_CHANGED:
+    if function.came:
         return ""
-    by_rule = bool(function.gone) and not function.came
-    by_message = says_performance(message) >= 2 and any(_TOUCHES.search(line) for line in changed)
-    if by_rule and by_message:
-        return "both"
-    return "rule" if by_rule else "message" if by_message else ""
+    by_message = says_performance(message) >= 2 and any(
+        _TOUCHES.search(line) for line in _changed_lines(function.before, function.after)
+    )
+    if function.gone:
+        return "both" if by_message else "rule"
+    return "message" if by_message else ""
 
 
 def changed_functions(path: str, before: bytes, after: bytes) -> Iterator[ChangedFunction]:
-    """Functions on both sides of a change of `path` whose code differs by more than comments, docstrings and layout."""
+    """Functions on both sides of a change of `path` whose code differs by more than comments, docstrings and layout.
+
+    Those of which much changed are left out: nobody could tell what of it made a difference.
+    """
+    if b"torch" not in before:
+        return
     try:
         old, new = SourceFile.parse(path, before), SourceFile.parse(path, after)
     except SourceError:
         return
-    if "torch" not in old.text:
-        return
     olds = {region.symbol: region for region in regions(path, old.text)}
     both = [
-        (olds[region.symbol], region)
-        for region in regions(path, new.text)
-        if region.symbol in olds and _meaning(olds[region.symbol]) != _meaning(region)
+        (left, right)
+        for right in regions(path, new.text)
+        if (left := olds.get(right.symbol)) is not None
+        and left.text != right.text
+        and _about_one_thing(left, right)
     ]
     if not both:
         return
@@ -100,6 +107,10 @@ def changed_functions(path: str, before: bytes, after: bytes) -> Iterator[Change
     for left, right in both:
         was, now = told_old.get(left.symbol, set()), told_new.get(right.symbol, set())
         yield ChangedFunction(left, right, tuple(sorted(was - now)), tuple(sorted(now - was)))
+
+
+def _about_one_thing(before: Region, after: Region) -> bool:
+    return 0 < len(_changed_lines(before, after)) <= MOST_CHANGED and _meaning(before) != _meaning(after)
 
 
 def _meaning(region: Region) -> str:
@@ -136,11 +147,11 @@ def _told(source: SourceFile, data: bytes) -> dict[str, set[str]]:
     return found
 
 
-def _changed_lines(function: ChangedFunction) -> list[str]:
+def _changed_lines(before: Region, after: Region) -> list[str]:
     """Lines with code that left or came."""
-    left, right = function.before.text.split("\n"), function.after.text.split("\n")
+    diff = difflib.unified_diff(before.text.split("\n"), after.text.split("\n"), n=0, lineterm="")
     return [
-        line[2:]
-        for line in difflib.ndiff(left, right, charjunk=None)
-        if line[0] in "+-" and line[2:].strip() and not line[2:].lstrip().startswith("#")
+        line[1:]
+        for line in islice(diff, 2, None)
+        if line[0] in "+-" and line[1:].strip() and not line[1:].lstrip().startswith("#")
     ]

@@ -76,7 +76,7 @@ def pull_sources(
 ) -> None:
     """Pull from the named sources, each from where its last pull ended."""
     setting = Setting(cache, contact, frozenset(opt_in), max_requests)
-    with Store(store_path) as store:
+    with setting.open, Store(store_path) as store:
         for name in names:
             try:
                 source = make(name, _options(name, options), setting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class Setting:
     opted_in: frozenset[str] = frozenset()
     max_requests: int = 10_000
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    open: ExitStack = field(default_factory=ExitStack)  # the clients that were made; close it in the end
 
     def client(
         self, *urls: str, interval: float, robots: bool = False, secrets: Mapping[str, str] | None = None
@@ -38,13 +40,14 @@ class Setting:
         hosts = [urlsplit(url).netloc for url in urls]
         if not all(hosts):
             raise SourceError(f"not web addresses: {', '.join(urls)}")
-        return PoliteClient(
+        client = PoliteClient(
             hosts,
             manners=Manners(interval=interval, robots=robots, max_requests=self.max_requests),
             cache=self.cache,
             secrets={hosts[0]: secrets} if secrets else None,
             contact=self.contact,
         )
+        return self.open.enter_context(client)
 
 
 class StackExchangeOptions(Options):

@@ -213,6 +213,16 @@ def test_ignore_a_rule(world: World) -> None:
     assert [c.body.split()[2] for c in world.pull.review_comments if c.path == "more.py"] == ["PTO201"]
 
 
+def test_ignore_when_a_thread_goes_meanwhile(world: World) -> None:
+    def delete(request: Request, _response: Response) -> None:
+        if request.path.endswith("/graphql"):
+            world.pull.threads.clear()
+
+    world.github.checks.append(delete)
+    assert "is ignored in this pull request." in world.give("dev", "/ptopt ignore pto101")
+    assert world.state().ignored == {"PTO101"}
+
+
 def test_ignore_here(world: World) -> None:
     thread = world.told("PTO201")
     assert "This finding is ignored" in world.give("triager", "/ptopt ignore HERE", thread=thread)

@@ -224,6 +224,13 @@ def test_a_comment_that_was_deleted_is_not_answered(world: World) -> None:
     assert world.answers() == []
 
 
+def test_a_stranger_who_deletes_the_comment_is_no_failure(world: World) -> None:
+    request = world.request("stranger", "/ptopt help")
+    world.pull.issue_comments.clear()
+    handle(request, world.client, world.host)
+    assert world.answers() == []
+
+
 def test_reads_that_fail_are_for_later(world: World) -> None:
     request = world.request("dev", "/ptopt help")
     world.github.faults.add("GET", r"/permission$", "502", times=-1)

@@ -45,7 +45,9 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def mined(*clones: Path, **options):
-    return [d for page in Commits([("", c) for c in clones], **options).pull(None, 100) for d in page.documents]
+    return [
+        d for page in Commits([("", c) for c in clones], **options).pull(None, 100) for d in page.documents
+    ]
 
 
 def test_a_commit_that_ends_what_a_rule_sees(repository: Repository, clock):
@@ -56,14 +58,21 @@ def test_a_commit_that_ends_what_a_rule_sees(repository: Repository, clock):
     assert document.url == f"https://github.com/acme/net/commit/{sha}"
     assert (document.licence, document.train, document.text) == ("MIT", True, "Do not wait for the loss")
     before, after = document.blocks
-    assert (before.role, before.rules, before.path, before.symbol) == ("before", ("item-every-step",), "src/train.py", "train")
+    assert (before.role, before.rules, before.path, before.symbol) == (
+        "before",
+        ("item-every-step",),
+        "src/train.py",
+        "train",
+    )
     assert "total += loss.item()" in before.code and "total += loss.detach()" in after.code
     assert document.raw["reasons"] == {"src/train.py:train": "rule"}
     assert document.fetched_at == "2027-01-15T08:00:00+00:00"
 
 
 def test_a_message_counts_only_for_code_that_performance_is_made_of(repository: Repository):
-    pinned = SLOW.replace("x.to(device), y.to(device)", "x.to(device, non_blocking=True), y.to(device, non_blocking=True)")
+    pinned = SLOW.replace(
+        "x.to(device), y.to(device)", "x.to(device, non_blocking=True), y.to(device, non_blocking=True)"
+    )
     repository.commit("Speed up training", src__train_py=pinned)
     repository.commit("Faster still", src__train_py=pinned.replace("total = 0.0", "total = 1.0"))
     (document,) = mined(repository.path)
@@ -75,7 +84,9 @@ def test_what_makes_it_slower_or_rewrites_it_is_no_pair(repository: Repository):
     repository.commit("fast", src__train_py=FAST)
     fast = len(mined(repository.path))
     repository.commit("Revert", src__train_py=SLOW)
-    other = "import torch\n\n\ndef train(model):\n" + "".join(f"    a{n} = torch.zeros({n})\n" for n in range(60))
+    other = "import torch\n\n\ndef train(model):\n" + "".join(
+        f"    a{n} = torch.zeros({n})\n" for n in range(60)
+    )
     repository.commit("Rewrite for performance", src__train_py=other)
     assert len(mined(repository.path)) == fast == 1
 
@@ -83,7 +94,7 @@ def test_what_makes_it_slower_or_rewrites_it_is_no_pair(repository: Repository):
 def test_commits_that_touch_too_much_are_skipped(repository: Repository):
     many = {f"m{n}_py": SLOW for n in range(30)}
     repository.commit("many", **many)
-    repository.commit("faster, everywhere", **{name: FAST for name in many})
+    repository.commit("faster, everywhere", **dict.fromkeys(many, FAST))
     assert mined(repository.path) == []
 
 
@@ -119,7 +130,9 @@ def test_a_history_that_was_rewritten_is_read_anew(repository: Repository):
 def test_a_bare_clone_and_one_with_a_name(repository: Repository, tmp_path: Path):
     repository.commit("faster", src__train_py=FAST)
     bare = tmp_path / "bare.git"
-    subprocess.run(["git", "clone", "-q", "--bare", str(repository.path), str(bare)], check=True, capture_output=True)
+    subprocess.run(
+        ["git", "clone", "-q", "--bare", str(repository.path), str(bare)], check=True, capture_output=True
+    )
     assert mined(bare)[0].project == "bare"
     (page,) = Commits([("acme/named", bare)]).pull(None, 10)
     assert page.documents[0].project == "acme/named"
@@ -141,8 +154,10 @@ def test_nothing_of_a_clone_runs(repository: Repository, tmp_path: Path):
 
 
 def test_odd_file_names_and_messages(repository: Repository):
-    repository.commit("start", **{"odd\n\"ä\x01_py": SLOW})
-    sha = repository.commit("faster \x01\x02\n\n:100644 100644 x y M\tevil.py", **{"odd\n\"ä\x01_py": FAST, "src__train_py": FAST})
+    repository.commit("start", **{'odd\n"ä\x01_py': SLOW})
+    sha = repository.commit(
+        "faster \x01\x02\n\n:100644 100644 x y M\tevil.py", **{'odd\n"ä\x01_py': FAST, "src__train_py": FAST}
+    )
     (document,) = mined(repository.path)
     assert document.id == f"acme/net@{sha}" and [b.path for b in document.blocks] == ["src/train.py"] * 2
 
@@ -163,7 +178,7 @@ def test_a_folder_that_is_no_clone(tmp_path: Path):
         ("Fix slow evaluation", True),
         ("Reduce GPU memory usage", True),
         ("Fix typo in performance docs", False),
-        ("Revert \"Speed up data loading\"", False),
+        ('Revert "Speed up data loading"', False),
         ("Add optimizer step", False),
         ("Improve model performance (accuracy)", False),
         ("Add SimPO\n\nThis makes it faster, and reduces memory usage.", False),
@@ -175,7 +190,9 @@ def test_what_messages_say(message: str, yes: bool):
 
 
 def test_only_meaning_counts():
-    noise = FAST.replace("def train(", "def train(  # fast\n        ").replace("    model.to", '    """Train."""\n    model.to', 1)
+    noise = FAST.replace("def train(", "def train(  # fast\n        ").replace(
+        "    model.to", '    """Train."""\n    model.to', 1
+    )
     assert list(changed_functions("a.py", FAST.encode(), noise.encode())) == []
     assert list(changed_functions("a.py", b"def f(:\n", FAST.encode())) == []
     (change,) = changed_functions("a.py", SLOW.encode(), FAST.encode())

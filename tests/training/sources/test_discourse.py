@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-from tests.training.sources.standins import FAST, SLOW, DiscourseStandIn, forum_post, post
+from tests.training.sources.standins import FAST, SLOW, post
+from tests.training.sources.threads import DiscourseStandIn, forum_post
 from training.sources.base import SourceError
 from training.sources.discourse import Discourse
 from training.sources.store import Store, pull
@@ -25,10 +26,18 @@ def source(client_for):
 
 
 def test_every_page_and_every_liked_answer(serving, source):
-    server = serving(DiscourseStandIn({1: topic(1), 2: topic(2, likes=0), 3: topic(3), 4: topic(4, posts=45), 5: topic(5, 1)}))
+    server = serving(
+        DiscourseStandIn(
+            {1: topic(1), 2: topic(2, likes=0), 3: topic(3), 4: topic(4, posts=45), 5: topic(5, 1)}
+        )
+    )
     pages = list(source(server).pull(None, 100))
     documents = [d for page in pages for d in page.documents]
-    assert [d.url.rpartition("/")[2] for d in documents] == ["1", "3", "4"]  # liked, liked, liked; 2 is not, 5 has no answer
+    assert [d.url.rpartition("/")[2] for d in documents] == [
+        "1",
+        "3",
+        "4",
+    ]  # liked, liked, liked; 2 is not, 5 has no answer
     assert len(documents[2].blocks) == 45
     assert [a.path for a in server.asked if a.path.endswith("posts.json")] == ["/t/4/posts.json"] * 3
     assert [page.cursor for page in pages] == [{"page": 1}, {"page": 2}, {"page": 2}]
@@ -67,7 +76,10 @@ def test_429_is_waited_for(serving, source, clock):
     assert len(page.documents) == 1 and 48 in clock.slept
 
 
-@pytest.mark.parametrize("fault", [Response(b"{", 200), Response(b"[]"), Response(status_code=404), Response(b'{"post_stream": 1}')])
+@pytest.mark.parametrize(
+    "fault",
+    [Response(b"{", 200), Response(b"[]"), Response(status_code=404), Response(b'{"post_stream": 1}')],
+)
 def test_one_bad_topic_does_not_end_the_pull(serving, source, fault):
     server = serving(DiscourseStandIn({1: topic(1), 2: topic(2)}))
     server.faults = [("/t/1", fault)]

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from tests.training.sources.standins import FAST, SLOW, GitHubStandIn
+from tests.training.sources.standins import FAST, SLOW
+from tests.training.sources.threads import GitHubStandIn
 from tests.training.texts import GPL, MIT
 from training.sources.github import TERMS, GitHub
 
@@ -21,18 +22,30 @@ def test_threads_are_under_terms_and_code_under_the_repository_s_licence(serving
     (page,) = source(server).pull(None, 10)
     issue, talk, code = page.documents
     assert (issue.id, issue.licence, issue.train) == ("acme/net#1", TERMS, False)
-    assert [(b.role, b.author) for b in issue.blocks] == [("question", "ada"), ("answer", "user1")]  # the member's, of both
+    assert [(b.role, b.author) for b in issue.blocks] == [
+        ("question", "ada"),
+        ("answer", "user1"),
+    ]  # the member's, of both
     assert (talk.id, talk.train) == ("acme/net#2", False)
     assert (code.id, code.licence, code.train) == ("acme/net#2:code", "MIT", True)
     assert code.provenance == f"acme/net@{'a' * 40}"
     before, after = code.blocks
-    assert (before.role, after.role, before.pair, after.pair, before.symbol) == ("before", "after", 1, 1, "train")
+    assert (before.role, after.role, before.pair, after.pair, before.symbol) == (
+        "before",
+        "after",
+        1,
+        1,
+        "train",
+    )
     assert before.rules == ("item-every-step",)
     assert code.raw["reasons"] == {"src/train.py:train": "both"}
     assert page.cursor == {"query": 1, "since": "", "page": 1}
 
 
-@pytest.mark.parametrize(("licence", "text", "left"), [("GPL-3.0", "", False), ("NOASSERTION", GPL, False), ("NOASSERTION", MIT, True)])
+@pytest.mark.parametrize(
+    ("licence", "text", "left"),
+    [("GPL-3.0", "", False), ("NOASSERTION", GPL, False), ("NOASSERTION", MIT, True)],
+)
 def test_the_code_of_a_repository_without_a_good_licence_is_left_out(serving, source, licence, text, left):
     server = serving(GitHubStandIn(SLOW, FAST, licence))
     server.licence_text = text
@@ -55,7 +68,9 @@ def test_the_secondary_rate_limit_is_waited_for(serving, source, clock):
     assert len(page.documents) == 3 and 60 in clock.slept
 
 
-@pytest.mark.parametrize("path", ["/repos/acme/net/issues", "/repos/acme/net/contents", "/repos/acme/net/pulls/2/files"])
+@pytest.mark.parametrize(
+    "path", ["/repos/acme/net/issues", "/repos/acme/net/contents", "/repos/acme/net/pulls/2/files"]
+)
 def test_one_bad_thread_does_not_end_the_pull(serving, source, path):
     server = serving(GitHubStandIn(SLOW, FAST))
     server.faults = [(path, Response(b"gone", 404))]
@@ -65,7 +80,12 @@ def test_one_bad_thread_does_not_end_the_pull(serving, source, path):
 
 def test_hostile_results(serving, source):
     server = serving(GitHubStandIn(SLOW, FAST))
-    items = [None, {"number": 3}, {"number": "1", "repository_url": "x"}, {"number": 4, "repository_url": "u/repos/../../etc/x"}]
+    items = [
+        None,
+        {"number": 3},
+        {"number": "1", "repository_url": "x"},
+        {"number": 4, "repository_url": "u/repos/../../etc/x"},
+    ]
     server.faults = [("/search", JSONResponse({"items": items}))]
     (page,) = source(server).pull(None, 10)
     assert page.documents == () and len(page.notes) == 3

@@ -54,14 +54,25 @@ def documents(pages):
 
 
 def test_the_python_files_of_the_newest_sdist(index, source):
-    files = {"PKG-INFO": META, "src/net/a.py": CODE, "src/net/no.py": b"x = 1\n", "tests/test_a.py": CODE, "src/net/test_b.py": CODE}
+    files = {
+        "PKG-INFO": META,
+        "src/net/a.py": CODE,
+        "src/net/no.py": b"x = 1\n",
+        "tests/test_a.py": CODE,
+        "src/net/test_b.py": CODE,
+    }
     index.add("net", "net-1.2.tar.gz", sdist("net-1.2", files))
     index.add("net", "net-1.10rc1.tar.gz", sdist("net-1.10rc1", files))
     index.add("net", "net-1.9.tar.gz", sdist("net-1.9", files), yanked="broken")
     index.add("net", "net-1.1.tar.gz", sdist("net-1.1", files))
     index.add("net", "net-2.0-py3-none-any.whl", b"")
     (document,) = documents(source("Net").pull(None, 10))
-    assert (document.provenance, document.project, document.licence, document.train) == ("net==1.2:src/net/a.py", "net", "MIT", True)
+    assert (document.provenance, document.project, document.licence, document.train) == (
+        "net==1.2:src/net/a.py",
+        "net",
+        "MIT",
+        True,
+    )
     assert document.blocks[0].code == CODE.decode() and document.blocks[0].role == "file"
 
 
@@ -78,7 +89,10 @@ def test_a_version_is_read_once(index, source):
     ("files", "licence"),
     [
         ({"PKG-INFO": b"Name: net\n\n", "LICENSE": MIT.encode()}, "MIT"),
-        ({"PKG-INFO": b"Name: net\nClassifier: License :: OSI Approved :: Apache Software License\n\n"}, "Apache-2.0"),
+        (
+            {"PKG-INFO": b"Name: net\nClassifier: License :: OSI Approved :: Apache Software License\n\n"},
+            "Apache-2.0",
+        ),
         ({"PKG-INFO": b"Name: net\nLicense-Expression: GPL-3.0-only\n\n", "LICENSE": MIT.encode()}, None),
         ({"PKG-INFO": b"Name: net\n\n", "LICENSE": GPL.encode()}, None),
         ({"PKG-INFO": b"Name: net\n\n", "LICENSE": MIT.encode(), "COPYING": GPL.encode()}, None),
@@ -108,7 +122,9 @@ def test_links_and_odd_paths_are_left_out(index, source):
 
 def test_archives_that_are_bombs_or_broken_or_swapped(index, source):
     index.add("bomb", "bomb-1.tar.gz", sdist("bomb-1", {"PKG-INFO": META, "a.py": b"\0" * 5_000_000}))
-    index.add("cut", "cut-1.tar.gz", sdist("cut-1", {"PKG-INFO": META, "a.py": bytes(range(256)) * 200})[:300])
+    index.add(
+        "cut", "cut-1.tar.gz", sdist("cut-1", {"PKG-INFO": META, "a.py": bytes(range(256)) * 200})[:300]
+    )
     index.add("odd", "odd-1.tar.gz", b"not an archive")
     index.add("swapped", "swapped-1.tar.gz", sdist("swapped-1", {"a.py": CODE}), hashes={"sha256": "0" * 64})
     index.add("bare", "bare-1.tar.gz", sdist("bare-1", {"a.py": CODE}), hashes={})
@@ -117,12 +133,16 @@ def test_archives_that_are_bombs_or_broken_or_swapped(index, source):
     pages = list(source(*names, max_unpacked=1_000_000, max_archive=1_000_000).pull(None, 10))
     notes = [note for page in pages for note in page.notes]
     assert documents(pages) == [] and len(notes) == len(names)
-    for name, why in zip(names, ("inflates to", "unpack", "unpack", "SHA-256", "no source", "larger", "404"), strict=True):
+    for name, why in zip(
+        names, ("inflates to", "unpack", "unpack", "SHA-256", "no source", "larger", "404"), strict=True
+    ):
         assert any(note.startswith(name) and why in note for note in notes), (name, notes)
 
 
 def test_a_file_on_another_host_is_not_fetched(index, source):
-    index.add("net", "net-1.2.tar.gz", sdist("net-1.2", {"a.py": CODE}), url="http://169.254.169.254/net-1.2.tar.gz")
+    index.add(
+        "net", "net-1.2.tar.gz", sdist("net-1.2", {"a.py": CODE}), url="http://169.254.169.254/net-1.2.tar.gz"
+    )
     (page,) = source("net").pull(None, 10)
     assert "not one of the hosts" in page.notes[0]
 

@@ -38,7 +38,10 @@ def test_retry_after_as_seconds_and_as_a_date(serving, client_for, clock):
     server = serving(FilesStandIn(PAGE))
     server.faults = [
         ("/a", Response(status_code=429, headers={"retry-after": "37"})),
-        ("/a", Response(status_code=503, headers={"retry-after": formatdate(clock.now() + 137, usegmt=True)})),
+        (
+            "/a",
+            Response(status_code=503, headers={"retry-after": formatdate(clock.now() + 137, usegmt=True)}),
+        ),
     ]
     assert client_for(server).get(f"{server.url}/a").body == b"hello"
     assert 37 in clock.slept
@@ -110,7 +113,9 @@ def test_a_redirect_without_end(serving, client_for):
         client_for(server).get(f"{server.url}/x")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9/a", "file:///etc/passwd", "http://user:pw@{host}/a", "ftp://{host}/a"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:9/a", "file:///etc/passwd", "http://user:pw@{host}/a", "ftp://{host}/a"]
+)
 def test_other_hosts_and_schemes_are_never_asked(serving, client_for, url):
     server = serving(FilesStandIn(PAGE))
     with pytest.raises(UnusableError, match="not one of the hosts"):
@@ -193,7 +198,9 @@ def test_no_robots_txt_allows_all_and_one_that_fails_forbids_all(serving, client
 # --- the cache
 
 
-def test_what_did_not_change_is_not_sent_again_and_no_secret_is_stored(serving, tmp_path: Path, clock: FakeClock):
+def test_what_did_not_change_is_not_sent_again_and_no_secret_is_stored(
+    serving, tmp_path: Path, clock: FakeClock
+):
     server = serving(FilesStandIn(PAGE))
     cache = tmp_path / "cache.sqlite"
     for _ in range(2):  # two runs

@@ -13,7 +13,9 @@ PAGES = ("notes/cuda", "recipes/tuning_guide", "nn", "data")
 @pytest.fixture
 def site(serving):
     files = {f"/stable/{page}.html": (PAGE, "text/html") for page in PAGES}
-    return serving(FilesStandIn({"/stable/objects.inv": (inventory(PAGES), "application/octet-stream"), **files}))
+    return serving(
+        FilesStandIn({"/stable/objects.inv": (inventory(PAGES), "application/octet-stream"), **files})
+    )
 
 
 @pytest.fixture
@@ -33,7 +35,15 @@ def test_the_inventory():
 GOOD = inventory(["x"])
 
 
-@pytest.mark.parametrize("data", [b"", b"# Sphinx inventory version 1\n", GOOD.replace(b"version 2", b"version 3"), GOOD[:-20][:110] + b"!" * 9])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"# Sphinx inventory version 1\n",
+        GOOD.replace(b"version 2", b"version 3"),
+        GOOD[:-20][:110] + b"!" * 9,
+    ],
+)
 def test_an_inventory_that_is_none(data):
     with pytest.raises(UnusableError):
         read_inventory(data)
@@ -46,7 +56,11 @@ def test_an_inventory_that_inflates_without_end():
 
 def test_the_pages_on_performance(site, source):
     documents = [d for page in source(site).pull(None, 10) for d in page.documents]
-    assert [d.url.rpartition("stable/")[2] for d in documents] == ["data.html", "notes/cuda.html", "recipes/tuning_guide.html"]
+    assert [d.url.rpartition("stable/")[2] for d in documents] == [
+        "data.html",
+        "notes/cuda.html",
+        "recipes/tuning_guide.html",
+    ]
     first = documents[0]
     assert (first.licence, first.train, first.raw["version"]) == ("BSD-3-Clause", True, "2.9")
     assert first.blocks[0].code == FAST and first.blocks[0].role == "page"
@@ -63,7 +77,9 @@ def test_a_missing_page_is_left_out(site, source):
     del site.files["/stable/notes/cuda.html"]
     pages = list(source(site).pull(None, 10))
     assert sum(len(page.documents) for page in pages) == 2
-    assert [note for page in pages for note in page.notes] == ["http://127.0.0.1/stable/notes/cuda.html: status 404"]
+    assert [note for page in pages for note in page.notes] == [
+        "http://127.0.0.1/stable/notes/cuda.html: status 404"
+    ]
 
 
 def test_the_limit(site, source):

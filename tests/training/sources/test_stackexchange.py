@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-from tests.training.sources.standins import SLOW, StackExchangeStandIn, answer, post, question, throttled
+from tests.training.sources.standins import SLOW, post
+from tests.training.sources.threads import StackExchangeStandIn, answer, question, throttled
 from training.sources.base import QuotaError, SourceError, UnusableError
 from training.sources.stackexchange import StackExchange
 from training.sources.store import Store, pull
@@ -23,12 +24,18 @@ def source(client_for):
 
 
 def test_all_pages_of_questions_and_of_answers(serving, source):
-    low = [answer(200 + n, 1, is_accepted=False, score=3) for n in range(3)] + [answer(300, 1, is_accepted=False)]
+    low = [answer(200 + n, 1, is_accepted=False, score=3) for n in range(3)] + [
+        answer(300, 1, is_accepted=False)
+    ]
     server = serving(StackExchangeStandIn(FIVE, ANSWERS + low))
     pages = list(source(server).pull(None, 100))
     documents = [d for page in pages for d in page.documents]
     assert [d.id for d in documents] == [f"stackoverflow/{n}" for n in range(1, 6)]
-    assert [page.cursor for page in pages] == [{"query": 0, "page": 2}, {"query": 0, "page": 3}, {"query": 1, "page": 1}]
+    assert [page.cursor for page in pages] == [
+        {"query": 0, "page": 2},
+        {"query": 0, "page": 3},
+        {"query": 1, "page": 1},
+    ]
     first = documents[0]
     assert [b.role for b in first.blocks] == ["question", *["answer"] * 4]  # accepted, or three votes
     assert first.blocks[0].code == SLOW
@@ -94,7 +101,9 @@ def test_the_end_of_the_quota_keeps_what_was_pulled_and_goes_on_later(serving, s
 
 def test_a_throttle_violation_waits_as_it_says(serving, source, clock):
     server = serving(StackExchangeStandIn(FIVE[:1], ANSWERS))
-    server.faults = [("/2.3/search", throttled("too many requests from this IP, more requests available in 99 seconds"))]
+    server.faults = [
+        ("/2.3/search", throttled("too many requests from this IP, more requests available in 99 seconds"))
+    ]
     assert len(list(source(server).pull(None, 10))) == 1
     assert 99 in clock.slept
     server.quota = 0  # the stand-in then says: in 81,234 seconds
@@ -136,7 +145,10 @@ def test_hostile_posts_are_only_text(serving, source):
     (document,) = [d for page in pages for d in page.documents]
     assert "alert" not in document.text and "\ud800" not in document.text and "\x1b" not in document.text
     document.to_json().encode("utf-8")
-    assert [b.code for b in document.blocks if b.role == "question"] == ["import torch\nloss.item()\n", "unclosed </s>\n"]
+    assert [b.code for b in document.blocks if b.role == "question"] == [
+        "import torch\nloss.item()\n",
+        "unclosed </s>\n",
+    ]
 
 
 def test_a_kill_in_the_middle_loses_and_repeats_nothing(serving, source, tmp_path: Path):
@@ -152,7 +164,9 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(serving, source, tmp_pat
 
 
 def test_the_answers_of_a_question_without_code(serving, source):
-    server = serving(StackExchangeStandIn([question(1, body="<p>words</p>")], [answer(2, 1, body=post("x = 1"))]))
+    server = serving(
+        StackExchangeStandIn([question(1, body="<p>words</p>")], [answer(2, 1, body=post("x = 1"))])
+    )
     (page,) = source(server).pull(None, 10)
     assert [b.code for b in page.documents[0].blocks] == ["x = 1\n"]
 
