@@ -56,7 +56,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        inbox = Inbox(engine, on_commit=publisher.wake)
+        inbox = Inbox(engine, on_due=publisher.wake)
         app.state.inbox = inbox
         webhook = Webhook(inbox, secrets, entries, metrics, debounce=settings.debounce)
         app.state.deliver = problems.Unexpected(webhook)

@@ -183,12 +183,12 @@ _INSERT: Mapping[str, Callable[..., sqlite.Insert | postgresql.Insert]] = {
 class Inbox:
     """`accept` for an event loop. One thread writes; what arrives during a commit shares the next one.
 
-    `on_commit` is called in that thread after new jobs were stored.
+    `on_due` is called in that thread after new jobs were stored that are due at once.
     """
 
-    def __init__(self, engine: Engine, *, on_commit: Callable[[], object] | None = None) -> None:
+    def __init__(self, engine: Engine, *, on_due: Callable[[], object] | None = None) -> None:
         self._engine = engine
-        self._on_commit = on_commit
+        self._on_due = on_due
         self._waiting: list[tuple[Arrival, asyncio.AbstractEventLoop, asyncio.Future[bool]]] = []
         self._changed = threading.Condition()
         self._gathering: asyncio.AbstractEventLoop | None = None
@@ -251,10 +251,11 @@ class Inbox:
             for loop, answers in loops.items():
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(_answer, answers)
-            if self._on_commit and any(
-                new is True and one.jobs for one, new in zip(arrivals, results, strict=True)
+            if self._on_due and any(
+                new is True and any(job.delay <= 0 for job in one.jobs)
+                for one, new in zip(arrivals, results, strict=True)
             ):
-                self._on_commit()
+                self._on_due()
 
     def _store(self, arrivals: Sequence[Arrival]) -> list[bool | Exception]:
         try:

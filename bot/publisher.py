@@ -1,4 +1,4 @@
-"""The thread that hands due jobs to Celery: as soon as a delivery is accepted, and at least twice a second."""
+"""The thread that hands due jobs to Celery: at once when a delivery brings one, and at least twice a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 _IDLE_SECONDS = 0.5
-_GAP_SECONDS = 0.02  # at least between two looks into the database: under load each commit wakes us
+_GAP_SECONDS = 0.02  # at least between two looks into the database: under load many commits wake us
 _MAX_PAUSE = 10.0  # after failures, which the sweeper and the beat make good for
 _log = structlog.get_logger(__name__)
 

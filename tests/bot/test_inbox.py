@@ -231,7 +231,7 @@ def test_a_database_that_is_away_is_an_error_and_then_forgotten(engine: Engine, 
 
 def test_somebody_is_told_of_new_jobs(engine: Engine) -> None:
     told: list[int] = []
-    inbox = Inbox(engine, on_commit=lambda: told.append(count(engine, Job)))
+    inbox = Inbox(engine, on_due=lambda: told.append(count(engine, Job)))
 
     async def deliver() -> None:
         await inbox.accept("g1", "ping", "", 1, [])
