@@ -61,7 +61,6 @@ class Webhook:
         self._metrics = metrics
         self._debounce = debounce
         self._reader = reader or BodyReader()
-        self._log = _log.bind()  # made once: the lazy one is made anew for each line
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -102,7 +101,7 @@ class Webhook:
             structlog.contextvars.bind_contextvars(repository=jobs[0].repository)
             outcome = await self._store(guid, event, action, jobs)
         else:
-            self._log.info("delivery ignored", action=action, outcome=outcome)
+            _log.info("delivery ignored", action=action, outcome=outcome)
         self._metrics.delivery(event, outcome)
         return outcome
 
@@ -176,7 +175,7 @@ class Webhook:
                 503, "database", "The database cannot be reached.", {"Retry-After": "30"}
             ) from None
         outcome = "accepted" if new else "duplicate"
-        self._log.info("delivery " + outcome, action=action, jobs=[str(job.kind) for job in jobs])
+        _log.info("delivery " + outcome, action=action, jobs=[str(job.kind) for job in jobs])
         return outcome
 
 

@@ -193,7 +193,7 @@ def test_a_database_that_is_away(serve: Serve) -> None:
     assert "deliveries" not in answer.text
 
 
-def test_log_lines_tell_delivery_and_repository(log: io.StringIO, served: Served) -> None:
+def test_log_lines_tell_delivery_and_repository(served: Served, log: io.StringIO) -> None:
     served.deliver("pull_request", pull_request(), guid=GUID)
     served.deliver("pull_request", pull_request(), guid=GUID, X_Hub_Signature_256="sha256=" + "0" * 64)
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -206,7 +206,7 @@ def test_log_lines_tell_delivery_and_repository(log: io.StringIO, served: Served
     assert "repository" not in refused  # one delivery's words do not stick to the next
 
 
-def test_nothing_of_a_stranger_begins_a_log_line(log: io.StringIO, served: Served) -> None:
+def test_nothing_of_a_stranger_begins_a_log_line(served: Served, log: io.StringIO) -> None:
     hostile = 'x"}\n{"event":"forged"}'
     for guid in (b"x\x85forged", str(uuid4()).encode() + b" forged", b'"}{"event":"forged"}'):
         served.deliver("ping", {}, X_GitHub_Delivery=guid)

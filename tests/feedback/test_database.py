@@ -130,10 +130,9 @@ def test_readers_do_not_wait_for_a_writer(engine: Engine) -> None:
 
 
 def test_an_error_rolls_back(engine: Engine) -> None:
+    orphan = Repository(id=2, installation_id=99, full_name="a/b")
     with pytest.raises(IntegrityError), database.writing(engine) as session:
-        session.add(Installation(id=1, account="a", created_at=NOW))
-        session.flush()
-        session.add(Repository(id=2, installation_id=99, full_name="a/b"))
+        session.add_all([Installation(id=1, account="a", created_at=NOW), orphan])
     with database.reading(engine) as session:
         assert session.scalar(select(func.count()).select_from(Installation)) == 0
 
