@@ -80,6 +80,7 @@ def configure(level: str, format: str, stream: TextIO | None = None) -> None:  #
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "alembic"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
+        logger.setLevel(logging.NOTSET)
         logger.propagate = name != "uvicorn.access"  # it would hold the setup token
     for name in ("httpx", "httpcore", "urllib3", "github", "kombu", "amqp", "asyncio"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))

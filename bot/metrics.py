@@ -71,7 +71,7 @@ class _FromDatabase(Collector):
         )
         latency = GaugeMetricFamily(
             "ptopt_review_latency_seconds",
-            "Seconds from a delivery to its posted review, of the reviews of the last hour.",
+            "Seconds from a delivery to its review, posted or silent, of the reviews of the last hour.",
             labels=("quantile",),
         )
         due = (Job.state == JobState.QUEUED.value, Job.due_at <= now)

@@ -94,9 +94,8 @@ class PullRequestEvent(RepositoryEvent):
 
 class Issue(Payload):
     number: Number
-    pull_request: dict[str, Any] | None = (
-        None  # there when the issue is a pull request; only that is looked at
-    )
+    # There when the issue is a pull request; only that is looked at.
+    pull_request: dict[str, Any] | None = None
 
 
 class Comment(Payload):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -133,9 +132,3 @@ class Settings(BaseSettings):
         if (self.app_id is None) != (self.private_key is None):
             raise ValueError("PTOPT_APP_ID and PTOPT_PRIVATE_KEY belong together: set both, or neither")
         return self
-
-
-@cache
-def settings() -> Settings:
-    """The settings of this process, read once."""
-    return Settings()

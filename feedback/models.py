@@ -22,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import DateTime, TypeDecorator
 
 
@@ -36,9 +36,10 @@ class UtcDateTime(TypeDecorator[datetime]):
         return None if value is None else value.astimezone(timezone.utc)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None or value.tzinfo is not None:
-            return value
-        return value.replace(tzinfo=timezone.utc)
+        if value is None:
+            return None
+        # PostgreSQL answers in the time zone of its session.
+        return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
 
 
 # SQLite counts up by itself only for a plain INTEGER key.
@@ -50,7 +51,6 @@ class Base(DeclarativeBase):
         datetime: UtcDateTime(),
         int: BigInteger(),
         dict[str, Any]: JSON(),
-        list[str]: JSON(),
     }
 
 
@@ -63,8 +63,6 @@ class Installation(Base):
     account: Mapped[str] = mapped_column(String(100))
     suspended: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime]
-
-    repositories: Mapped[list[Repository]] = relationship(cascade="all, delete-orphan", passive_deletes=True)
 
 
 class Repository(Base):
@@ -96,7 +94,7 @@ class JobState(str, enum.Enum):
     QUEUED = "queued"  # due at `due_at`; on its way to a worker when `published_at` is set
     RUNNING = "running"  # `owner` works on it until `lease_until`
     DONE = "done"
-    SUPERSEDED = "superseded"  # a newer push made it pointless
+    SUPERSEDED = "superseded"  # not wanted then: a newer push, a draft, a pause; a review may be queued again
     DEAD = "dead"  # failed too often; `error` says how
 
 
@@ -124,13 +122,10 @@ class Job(Base):
     repository: Mapped[str] = mapped_column(String(255))  # the full name
     pull: Mapped[int]
     head_sha: Mapped[str] = mapped_column(String(64))  # "" where the kind has none
-    subject: Mapped[str] = mapped_column(
-        String(128)
-    )  # tells jobs of one kind apart: a comment id, a GUID; or ""
+    subject: Mapped[str] = mapped_column(String(128))  # tells jobs of one kind apart, see bot.jobs.Kind
     payload: Mapped[dict[str, Any]]
-    actor: Mapped[str] = mapped_column(
-        String(100), default=""
-    )  # login of who asked, for the budget of commands
+    # Login of who asked, for the budget of commands; forgotten after some hours.
+    actor: Mapped[str] = mapped_column(String(100), default="")
     delivery: Mapped[str] = mapped_column(String(64), default="")  # GUID, for the log
 
     state: Mapped[str] = mapped_column(String(16), default=JobState.QUEUED.value)
@@ -160,9 +155,7 @@ class ReviewRow(Base):
     files_reviewed: Mapped[int]
     findings: Mapped[int]  # all that are in force on this head, new or told before
     received_at: Mapped[datetime]  # when the job was created
-    posted_at: Mapped[datetime]
-
-    comments: Mapped[list[CommentRow]] = relationship(cascade="all, delete-orphan", passive_deletes=True)
+    posted_at: Mapped[datetime]  # or found to be silent
 
 
 class CommentRow(Base):
@@ -185,8 +178,6 @@ class CommentRow(Base):
     # Hashes that tell whether the suggestion was applied, see feedback.accepted; empty without a suggestion.
     suggestion: Mapped[dict[str, Any]] = mapped_column(default=dict)
     posted_at: Mapped[datetime]
-
-    signals: Mapped[list[Signal]] = relationship(cascade="all, delete-orphan", passive_deletes=True)
 
 
 class Signal(Base):
@@ -233,4 +224,3 @@ class PolledPull(Base):
     pull: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     closed_at: Mapped[datetime | None]
     next_poll_at: Mapped[datetime] = mapped_column(index=True)
-    etag: Mapped[str] = mapped_column(String(128), default="")

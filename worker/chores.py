@@ -10,13 +10,13 @@ from typing import Protocol
 
 import structlog
 from celery import Celery
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, exists, select, update
 
 from bot import inbox
 from bot.jobs import Kind, NewJob
 from bot.relay import publish_due
 from feedback.database import reading, writing
-from feedback.models import DeliveryRow, Job, JobState, PolledPull, Repository
+from feedback.models import DeliveryRow, Installation, Job, JobState, PolledPull, Repository
 from ptopt.github.errors import GitHubError, UnavailableError
 from ptopt.github.values import Delivery
 from worker import leases
@@ -24,13 +24,18 @@ from worker.work import Resources
 
 _MOST_DAYS = timedelta(days=3)  # GitHub remembers deliveries no longer
 _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
-_LONGEST_WAIT = timedelta(
-    minutes=30
-)  # between two tries: shorter than the overlap, else they are not seen again
+_LONGEST_WAIT = timedelta(minutes=30)  # between two tries: less than the overlap, or they are not seen again
 _AT_ONCE = 100  # deliveries that one look asks for
 _POLLED = timedelta(days=7)  # after a pull request was closed
 _POLLS_AT_ONCE = 200
 _NAMED = timedelta(hours=2)  # that a job says who asked for it
+# While GitHub or the workers are away, one look is enough for all those that are missed.
+_WAITS = exists().where(
+    Job.repository_id == PolledPull.repository_id,
+    Job.pull == PolledPull.pull,
+    Job.kind == Kind.POLL.value,
+    Job.state.in_((JobState.QUEUED.value, JobState.RUNNING.value)),
+)
 _log = structlog.get_logger(__name__)
 
 
@@ -80,7 +85,10 @@ class MissedDeliveries:
         self._since: datetime | None = None
 
     def look(self, now: datetime) -> int:
-        """How many were asked for. Raises what GitHub raises; then the next look goes back as far as this one."""
+        """How many were asked for. Raises what GitHub raises.
+
+        The next look goes back as far as this one when it raises, and when it leaves some for the next.
+        """
         try:
             client: Deliveries = self._resources.clients.app()
         except UnavailableError:  # the App is not set up yet
@@ -88,7 +96,8 @@ class MissedDeliveries:
         since = max(now - _MOST_DAYS, self._since or now - _MOST_DAYS)
         asked = 0
         failure: GitHubError | None = None
-        for delivery in self._missed(client.deliveries(since), now)[:_AT_ONCE]:
+        missed = self._missed(client.deliveries(since), now)
+        for delivery in missed[:_AT_ONCE]:
             try:
                 client.redeliver(delivery.id)
             except GitHubError as error:
@@ -98,7 +107,8 @@ class MissedDeliveries:
             _log.warning("delivery asked for again", delivery=delivery.guid, event_name=delivery.event)
         if failure is not None:
             raise failure
-        self._since = now - _OVERLAP
+        if len(missed) <= _AT_ONCE:
+            self._since = now - _OVERLAP
         return asked
 
     def _missed(self, deliveries: Iterable[Delivery], now: datetime) -> list[Delivery]:
@@ -126,7 +136,9 @@ def poll(resources: Resources, now: datetime) -> int:
     """Queue a look at the reactions of each pull request whose turn it is; how many."""
     every = timedelta(seconds=resources.settings.poll_every)
     due = select(PolledPull, Repository).join(Repository, Repository.id == PolledPull.repository_id)
-    due = due.where(PolledPull.next_poll_at <= now).order_by(PolledPull.next_poll_at).limit(_POLLS_AT_ONCE)
+    due = due.join(Installation, Installation.id == Repository.installation_id)
+    due = due.where(PolledPull.next_poll_at <= now, Installation.suspended.is_(False), ~_WAITS)
+    due = due.order_by(PolledPull.next_poll_at).limit(_POLLS_AT_ONCE)
     with writing(resources.engine) as session:
         session.execute(delete(PolledPull).where(PolledPull.closed_at < now - _POLLED))
         jobs = []
@@ -139,7 +151,7 @@ def poll(resources: Resources, now: datetime) -> int:
                     repository_id=repository.id,
                     repository=repository.full_name,
                     pull=polled.pull,
-                    subject=now.astimezone(timezone.utc).strftime("%Y-%m-%dT%H"),
+                    subject=now.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
                 )
             )
         inbox.add(session.connection(), jobs, now)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Update, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Update, and_, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from bot import inbox
@@ -20,7 +20,6 @@ _WAIT = timedelta(seconds=1)  # until the next try, while another job works on t
 _ERROR_LIMIT = 8_000  # characters of an error that are kept
 _GIVE_UP = timedelta(hours=24)  # of deferrals
 _QUEUED, _RUNNING = Job.state == JobState.QUEUED.value, Job.state == JobState.RUNNING.value
-_IS_REVIEW = Job.kind == Kind.REVIEW.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,11 @@ def _claim(
         connection.execute(_put_back(job_id, job.due_at))
         return None
     if job.kind == Kind.REVIEW.value:
-        if _newer(connection, job.id, job.repository_id, job.pull):
+        if _followed(connection, job):
             over = _over(JobState.SUPERSEDED, now, error="a newer push follows")
             connection.execute(update(Job).where(Job.id == job_id, _QUEUED).values(over))
             return None
-        older = and_(_same_pull(job.repository_id, job.pull), Job.id < job.id, _QUEUED)
+        older = and_(_other_reviews(job), not_(_is_later(job)), _QUEUED)
         connection.execute(
             update(Job).where(older).values(_over(JobState.SUPERSEDED, now, error="a newer push came"))
         )
@@ -126,7 +125,13 @@ def is_stale(engine: Engine, job: Claim) -> bool:
     if job.kind is not Kind.REVIEW:
         return False
     with engine.execution_options(ptopt_reads=True).connect() as connection:
-        return _newer(connection, job.id, job.repository_id, job.pull)
+        return _followed(connection, job)
+
+
+def is_ours(connection: Connection, job: Claim) -> bool:
+    """Whether we still work on the job; it then stays so until the end of the transaction."""
+    ours = select(Job.id).where(Job.id == job.id, _RUNNING, Job.owner == job.owner)
+    return connection.scalar(ours.with_for_update()) is not None
 
 
 def finish(engine: Engine, job: Claim, now: datetime, *, note: str = "") -> bool:
@@ -179,12 +184,12 @@ def ensure_review(engine: Engine, job: Claim, head_sha: str, now: datetime) -> N
 
 
 def sweep(engine: Engine, now: datetime, *, lease: float, max_attempts: int) -> tuple[int, int]:
-    """Find what was lost: jobs whose worker went silent, and messages that nobody took in the time of a lease.
+    """Find what was lost: jobs whose worker went silent, and messages that nobody took.
 
     Returns how many jobs of each sort were found.
     """
     silent = and_(_RUNNING, or_(Job.lease_until.is_(None), Job.lease_until < now))
-    lost = and_(_QUEUED, Job.published_at < now - timedelta(seconds=lease))
+    lost = and_(_QUEUED, _is_lost(now, timedelta(seconds=lease)))
     with engine.begin() as connection:
         poison = update(Job).where(silent, Job.attempts >= max_attempts)
         dead = connection.execute(
@@ -195,6 +200,16 @@ def sweep(engine: Engine, now: datetime, *, lease: float, max_attempts: int) -> 
         again = _begin_again(connection, silent, now, "the worker went silent")
         unpublished = connection.execute(update(Job).where(lost).values(published_at=None))
     return dead.rowcount + again, unpublished.rowcount
+
+
+def _is_lost(now: datetime, lease: timedelta) -> ColumnElement[bool]:
+    """A message is given a lease to be taken, and more the longer its job has been due, up to eight leases.
+
+    It may only wait behind others. Sent once more each time, they would fill the broker while no worker is there.
+    """
+    waits = [lease * 2**times for times in range(4)]
+    early = (and_(Job.published_at < now - wait, Job.due_at > now - 2 * wait) for wait in waits)
+    return or_(*early, Job.published_at < now - waits[-1])
 
 
 def recover(engine: Engine, now: datetime) -> int:
@@ -228,13 +243,20 @@ def backoff(times: int, first: float, most: float) -> float:
     return min(most, first * 2.0 ** min(times, 30)) * random.uniform(0.75, 1.0)  # noqa: S311
 
 
-def _newer(connection: Connection, job_id: int, repository_id: int, pull: int) -> bool:
-    newer = and_(_same_pull(repository_id, pull), Job.id > job_id, or_(_QUEUED, _RUNNING))
+def _followed(connection: Connection, job: Claim | Row[Any]) -> bool:
+    """Whether a newer review of the same pull request waits or runs."""
+    newer = and_(_other_reviews(job), _is_later(job), or_(_QUEUED, _RUNNING))
     return connection.scalar(select(Job.id).where(newer).limit(1)) is not None
 
 
-def _same_pull(repository_id: int, pull: int) -> Any:
-    return and_(Job.repository_id == repository_id, Job.pull == pull, _IS_REVIEW)
+def _other_reviews(job: Claim | Row[Any]) -> ColumnElement[bool]:
+    same_pull = and_(Job.repository_id == job.repository_id, Job.pull == job.pull)
+    return and_(same_pull, Job.kind == Kind.REVIEW.value, Job.id != job.id)
+
+
+def _is_later(job: Claim | Row[Any]) -> ColumnElement[bool]:
+    """By when it was asked for. The number only settles a tie: a review that is asked for once more keeps its own."""
+    return or_(Job.created_at > job.created_at, and_(Job.created_at == job.created_at, Job.id > job.id))
 
 
 def _put_back(job_id: int, due: datetime) -> Update:

@@ -18,8 +18,10 @@ from feedback.signals import hashed
 from ptopt.change import Change, ChangedFile
 from ptopt.findings import Finding, Review
 from ptopt.github.comment import suggestion
+from ptopt.github.errors import SupersededError
 from ptopt.github.pipeline import Outcome
 from ptopt.github.post import Posted
+from worker import leases
 from worker.leases import Claim
 from worker.work import Work
 
@@ -33,12 +35,17 @@ def hash_key(settings: Settings) -> bytes:
 
 
 def store(work: Work, outcome: Outcome, now: datetime) -> None:
-    """Store the review of `work.job`; doing it twice changes nothing. `outcome` is posted or silent."""
+    """Store the review of `work.job`; doing it twice changes nothing. `outcome` is posted or silent.
+
+    Raises SupersededError when the job is not ours any more: with the App, all that belongs to it may be removed.
+    """
     job, settings = work.job, work.settings
     if outcome.review is None or outcome.change is None:
         raise ValueError(f"there is no review in an outcome that is {outcome.status}")
     posted = outcome.posted
     with writing(work.engine) as session:
+        if not leases.is_ours(session.connection(), job):
+            raise SupersededError("the job was taken back")
         know_repository(session, job, now)
         review_id = _review(session, job, outcome.review, posted.review_id if posted else None, now)
         if posted is None or not posted.comments:
@@ -48,7 +55,6 @@ def store(work: Work, outcome: Outcome, now: datetime) -> None:
             repository_id=job.repository_id,
             pull=job.pull,
             next_poll_at=now + timedelta(seconds=settings.poll_every),
-            etag="",
         )
         session.execute(
             polled.on_conflict_do_update(index_elements=["repository_id", "pull"], set_={"closed_at": None})

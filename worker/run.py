@@ -25,9 +25,8 @@ from worker.leases import Claim
 from worker.work import Later, Resources, Work
 
 _log = structlog.get_logger(__name__)
-_UNKNOWN_TOKEN = (
-    401  # also of a fresh token: GitHub lags behind itself, or our key is being replaced; both pass
-)
+# Also of a fresh token: GitHub lags behind itself, or our key is being replaced; both pass.
+_UNKNOWN_TOKEN = 401
 _TRACEBACK = 6_000  # characters kept, the last ones
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.service import client
 from feedback import database
+from tests.worker.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 SECRET = "the secret of a benchmark"
@@ -92,13 +93,6 @@ def server(log: Path, module: str, *arguments: str, **settings: str) -> Iterator
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def wait_for(port: int, seconds: float = 60.0) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,16 +13,10 @@ from pathlib import Path
 import httpx
 
 from tests.standin import StandIn
+from tests.worker.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 QUEUES = "review,command,feedback,training"
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Process:

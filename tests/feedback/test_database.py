@@ -10,7 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from click.testing import CliRunner
-from sqlalchemy import Engine, func, inspect, select
+from sqlalchemy import Engine, func, inspect, make_url, select
 from sqlalchemy.exc import IntegrityError
 
 from feedback import database
@@ -97,6 +97,16 @@ def test_times_are_aware_and_utc(engine: Engine) -> None:
         assert found.received_at.utcoffset() == timedelta(0)
 
 
+def test_times_are_utc_wherever_the_server_is(postgres_url: str) -> None:
+    there = make_url(postgres_url).update_query_dict({"options": "-c timezone=Asia/Tokyo"})
+    engine = database.engine(there.render_as_string(hide_password=False))
+    with database.writing(engine) as session:
+        session.add(DeliveryRow(guid="g", event="push", action="", received_at=NOW))
+    with database.reading(engine) as session:
+        assert session.scalars(select(DeliveryRow.received_at)).one().isoformat() == NOW.isoformat()
+    engine.dispose()
+
+
 def test_writers_wait_for_each_other(engine: Engine) -> None:
     """Read, then write, in twelve transactions at once: on SQLite a deferred BEGIN would fail with "locked"."""
     with database.writing(engine) as session:
@@ -156,12 +166,14 @@ def test_deleting_an_installation_deletes_its_data(engine: Engine) -> None:
                 received_at=NOW,
                 posted_at=NOW,
             )
-            row = CommentRow(
-                repository_id=number, pull=7, github_id=3, path_hash="p", posted_at=NOW, **comment
-            )
-            row.signals.append(Signal(kind="reply", value="", actor="x", source="1", created_at=NOW))
-            review.comments.append(row)
             session.add(review)
+            session.flush()
+            where = {"review_id": review.id, "repository_id": number, "pull": 7, "github_id": 3}
+            row = CommentRow(path_hash="p", posted_at=NOW, **where, **comment)
+            session.add(row)
+            session.flush()
+            told = {"kind": "reply", "value": "", "actor": "x", "source": "1"}
+            session.add(Signal(comment_id=row.id, created_at=NOW, **told))
     with database.writing(engine) as session:
         session.delete(session.get_one(Installation, 1))
     with database.reading(engine) as session:

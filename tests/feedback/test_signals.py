@@ -32,7 +32,10 @@ def comment(engine: Engine) -> CommentRow:
             received_at=NOW,
             posted_at=NOW,
         )
+        session.add(review)
+        session.flush()
         row = CommentRow(
+            review_id=review.id,
             repository_id=2,
             pull=7,
             github_id=3,
@@ -43,8 +46,7 @@ def comment(engine: Engine) -> CommentRow:
             path_hash="p",
             posted_at=NOW,
         )
-        review.comments.append(row)
-        session.add(review)
+        session.add(row)
     with reading(engine) as session:
         return session.scalars(select(CommentRow)).one()
 

@@ -19,7 +19,7 @@ from tests.standin.repos import Repo
 from tests.worker.processes import free_port, wait_for
 from tests.worker.pulls import FAST, job_for, now, run
 from tests.worker.rows import NOW, add, after, change, claimed, row
-from worker import leases
+from worker import chores, leases
 from worker.beat import Beat
 from worker.chores import Chore, MissedDeliveries, all_chores, poll, prune, sweep
 from worker.work import Resources
@@ -71,6 +71,25 @@ def test_deliveries_are_looked_for_once_more_after_an_error(
     assert chore.look(now()) == 1
 
 
+def test_what_one_look_leaves_the_next_one_finds(
+    resources: Resources, github: StandIn, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage of hours, more than one look may ask for."""
+    monkeypatch.setattr(chores, "_AT_ONCE", 2)
+    github.webhook_url = f"http://127.0.0.1:{free_port()}/"
+    for name in "abcde":
+        repo.pull(files={f"{name}.py": FAST}, author="dev")
+    missed = {d.guid for d in github.deliveries if d.event == "pull_request"}
+    chore, hours = MissedDeliveries(resources), timedelta(hours=5)
+    for number in (2, 2, 1):
+        assert chore.look(now() + hours) == number
+        github.drain()
+        for delivery in github.deliveries:
+            delivery.status_code = 202 if delivery.redelivery else delivery.status_code
+    assert set(asked(github)) == missed
+    assert chore.look(now() + hours) == 0
+
+
 def test_without_an_app_no_delivery_is_missed(resources: Resources) -> None:
     early = Resources(resources.settings.model_copy(update={"app_id": None, "private_key": None}))
     assert MissedDeliveries(early).look(now()) == 0
@@ -82,12 +101,22 @@ def polled(resources: Resources) -> list[PolledPull]:
         return list(session.scalars(select(PolledPull).order_by(PolledPull.pull)))
 
 
-def test_polling_takes_its_turns(resources: Resources) -> None:
+def poll_jobs(resources: Resources) -> list[Job]:
+    with reading(resources.engine) as session:
+        return list(session.scalars(select(Job).order_by(Job.id)))
+
+
+@pytest.fixture
+def known(resources: Resources) -> None:
     with writing(resources.engine) as session:
         session.add(Installation(id=1, account="octo", created_at=NOW))
         session.flush()
         session.add(Repository(id=2, installation_id=1, full_name="octo/models"))
-        session.flush()
+
+
+@pytest.mark.usefixtures("known")
+def test_polling_takes_its_turns(resources: Resources) -> None:
+    with writing(resources.engine) as session:
         long_ago = NOW - timedelta(days=8)
         session.add(PolledPull(repository_id=2, pull=3, next_poll_at=NOW))
         session.add(PolledPull(repository_id=2, pull=4, next_poll_at=after(60)))
@@ -100,11 +129,43 @@ def test_polling_takes_its_turns(resources: Resources) -> None:
         (4, after(60)),
         (6, after(60)),
     ]
-    with reading(resources.engine) as session:
-        (job,) = session.scalars(select(Job))
+    (job,) = poll_jobs(resources)
     assert (job.kind, job.pull, job.repository, job.installation_id) == ("poll", 3, "octo/models", 1)
-    assert (job.repository_id, job.subject, job.head_sha) == (2, "2026-11-20T12", "")
+    assert (job.repository_id, job.subject, job.head_sha) == (2, "2026-11-20T12:00:00", "")
+    leases.finish(resources.engine, claimed(resources.engine, job.id), NOW)
     assert poll(resources, after(3600)) == 3
+
+
+@pytest.mark.usefixtures("known")
+def test_polling_more_often_than_each_hour(resources: Resources) -> None:
+    resources.settings = resources.settings.model_copy(update={"poll_every": 600.0})
+    with writing(resources.engine) as session:
+        session.add(PolledPull(repository_id=2, pull=3, next_poll_at=NOW))
+    for turn in range(3):
+        assert poll(resources, after(600 * turn)) == 1
+        job = poll_jobs(resources)[turn]
+        leases.finish(resources.engine, claimed(resources.engine, job.id, now=after(600 * turn)), NOW)
+
+
+@pytest.mark.usefixtures("known")
+def test_polls_do_not_pile_up(resources: Resources) -> None:
+    with writing(resources.engine) as session:
+        session.add(PolledPull(repository_id=2, pull=3, next_poll_at=NOW))
+    assert [poll(resources, after(3600 * turn)) for turn in range(3)] == [1, 0, 0]
+    (job,) = poll_jobs(resources)
+    leases.finish(resources.engine, claimed(resources.engine, job.id), NOW)
+    assert poll(resources, after(3600 * 3)) == 1
+
+
+@pytest.mark.usefixtures("known")
+def test_a_suspended_installation_is_not_polled(resources: Resources) -> None:
+    with writing(resources.engine) as session:
+        session.add(PolledPull(repository_id=2, pull=3, next_poll_at=NOW))
+        session.get_one(Installation, 1).suspended = True
+    assert poll(resources, NOW) == 0
+    with writing(resources.engine) as session:
+        session.get_one(Installation, 1).suspended = False
+    assert poll(resources, NOW) == 1
 
 
 def test_old_rows_are_pruned(resources: Resources) -> None:
@@ -141,12 +202,12 @@ def test_the_sweeper_uses_the_settings(resources: Resources) -> None:
 def test_all_chores_can_be_done(resources: Resources, repo: Repo) -> None:
     pull = repo.pull(files={"a.py": FAST}, author="dev")
     job_id = job_for(resources, pull)
-    chores = all_chores(resources, Celery(broker="memory://localhost/", set_as_current=False))
-    for chore in chores:
+    every = all_chores(resources, Celery(broker="memory://localhost/", set_as_current=False))
+    for chore in every:
         chore.do(now())
     assert row(resources.engine, job_id).published_at is not None
     assert run(resources, job_id).state == "done"
-    assert [chore.name for chore in chores] == ["relay", "sweep", "redeliver", "poll", "prune"]
+    assert [chore.name for chore in every] == ["relay", "sweep", "redeliver", "poll", "prune"]
 
 
 def test_a_chore_that_fails_or_hangs_does_not_stop_the_others() -> None:

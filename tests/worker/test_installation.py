@@ -10,8 +10,10 @@ from bot import inbox
 from bot.jobs import Kind, NewJob
 from feedback.database import reading
 from feedback.models import CommentRow, DeliveryRow, Installation, Job, Repository, ReviewRow
+from tests.standin import Request, Response, StandIn
 from tests.standin.repos import Repo
 from tests.worker.pulls import SLOW, job_for, now, run
+from worker.run import execute
 from worker.work import Resources
 
 _guids = (f"guid-{n}" for n in range(10**6))
@@ -84,3 +86,24 @@ def test_deleting_an_installation_deletes_what_belongs_to_it(resources: Resource
         assert session.scalars(select(DeliveryRow.installation_id).distinct()).all() == [1]
     assert repositories(resources) == {1: (1, "other/a", False)}
     assert (job.state, job.payload) == ("done", {})
+
+
+def test_a_review_under_way_leaves_nothing_either(resources: Resources, github: StandIn, repo: Repo) -> None:
+    """The App is removed after the review was posted, before it is written down."""
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    assert repo.installation is not None
+    ours = repo.installation.id
+    told: list[Job] = []
+
+    def remove(request: Request, response: Response) -> None:
+        if request.method == "POST" and request.path.endswith("/reviews") and not told:
+            told.append(tell(resources, "deleted", ours))
+
+    github.checks.append(remove)
+    execute(resources, job_id)
+    assert told[0].state == "done" and len(pull.reviews) == 1
+    with reading(resources.engine) as session:
+        for table in (Installation, Repository, ReviewRow, CommentRow):
+            assert session.scalar(select(func.count()).select_from(table)) == 0
+        assert session.scalars(select(Job.kind)).all() == ["installation"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from sqlalchemy import Engine, select
 
-from bot.jobs import Kind
+from bot import inbox
+from bot.inbox import Arrival
+from bot.jobs import Kind, NewJob
 from feedback.database import reading
 from feedback.models import Job, JobState
 from tests.worker.rows import NOW, add, after, change, claim, claimed, row
@@ -69,10 +72,42 @@ def test_a_newer_push_supersedes(engine: Engine) -> None:
 
 @pytest.mark.parametrize("state", [JobState.DONE, JobState.SUPERSEDED, JobState.DEAD], ids=str)
 def test_a_newer_review_that_is_over_supersedes_nothing(engine: Engine, state: JobState) -> None:
-    """A push back to an earlier head: its job has the lower number, and is what is wanted now."""
+    """A push back to an earlier head, after the other review ended."""
     old, new = add(engine, "a"), add(engine, "b")
     change(engine, new, state=state.value)
     assert claim(engine, old) is not None
+
+
+def test_a_push_back_supersedes(engine: Engine) -> None:
+    """It keeps its number, the lower one, but it is what was asked for last."""
+    first, second = add(engine, "a"), add(engine, "b", now=after(1))
+    assert claim(engine, first, now=after(1)) is None
+    running = claimed(engine, second, now=after(1))
+    assert not leases.is_stale(engine, running)
+    assert add(engine, "a", now=after(2)) == first
+    assert leases.is_stale(engine, running)
+    assert claim(engine, first, now=after(2)) is None  # the other one still runs
+    assert row(engine, first).state == "queued"
+    leases.supersede(engine, running, after(3), note="a newer push")
+    assert claimed(engine, first, now=after(3)).head_sha == "a"
+
+
+def test_pushes_of_one_batch(engine: Engine) -> None:
+    """They are numbered in the order of their keys; the one that came last is wanted."""
+    pushes = [NewJob(Kind.REVIEW, 1, 2, "octo/models", 3, head) for head in "ba"]
+    with engine.begin() as connection:
+        inbox.store(
+            connection,
+            [
+                Arrival(f"guid {at}", "pull_request", "synchronize", 1, [push], after(at / 100))
+                for at, push in enumerate(pushes)
+            ],
+        )
+    with reading(engine) as session:
+        (last, first) = session.scalars(select(Job.id).order_by(Job.head_sha))
+    assert last < first
+    assert claim(engine, first, now=after(1)) is None
+    assert claimed(engine, last, now=after(1)).head_sha == "a"
 
 
 def test_other_kinds_supersede_nothing(engine: Engine) -> None:
@@ -309,6 +344,19 @@ def test_sweep_finds_lost_messages(engine: Engine) -> None:
     assert leases.sweep(engine, after(61), lease=60, max_attempts=3) == (0, 1)
     assert [row(engine, job_id).published_at for job_id in (lost, fresh)] == [None, after(30)]
     assert row(engine, running).state == "running"
+
+
+def test_a_message_that_waits_is_not_sent_again_for_ever(engine: Engine) -> None:
+    """Nobody works for an hour: what is on its way already comes again ever later, but at least each eight leases."""
+    job_id, published = add(engine), []
+    for second in range(0, 3600, 15):
+        leases.sweep(engine, after(second), lease=60, max_attempts=3)
+        if row(engine, job_id).published_at is None:
+            published.append(second)
+            change(engine, job_id, published_at=after(second))
+    assert published[:4] == [0, 75, 210, 465]
+    assert all(later - earlier <= 8 * 60 + 15 for earlier, later in pairwise(published))
+    assert len(published) < 12
 
 
 def test_recover_begins_everything_again(engine: Engine) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from feedback.database import reading
-from feedback.models import PolledPull
+from feedback.database import reading, writing
+from feedback.models import PolledPull, Repository
 from tests.standin import Pull, StandIn
 from tests.standin.repos import Repo
 from tests.worker.pulls import SLOW, now
@@ -115,3 +115,17 @@ def test_the_end_is_noticed_when_nobody_tells(
     with reading(service.resources.engine) as session:
         assert session.scalars(select(PolledPull.closed_at)).one() is not None
     assert service.told("merged") == [("merged", "exact")]
+
+
+def test_asking_ends_when_the_pull_request_is_gone(service: Service, pull: Pull) -> None:
+    engine = service.resources.engine
+    with writing(engine) as session:
+        session.execute(update(Repository).values(full_name="octo/gone"))
+    at, states = now(), []
+    for _ in range(10):
+        at += timedelta(days=1)
+        if chores.poll(service.resources, at):
+            states += [(job.state, "404" in job.error) for job in service.catch_up()]
+    assert states == [("done", True)] * len(states) and 1 < len(states) < 10
+    with reading(engine) as session:
+        assert session.scalars(select(PolledPull)).all() == []

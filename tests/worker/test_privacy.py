@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from sqlalchemy import func, make_url, select
+import pytest
+from sqlalchemy import func, select
 
 from feedback.database import reading
 from feedback.models import CommentRow, Job, Signal
@@ -74,17 +75,15 @@ def test_nothing_that_people_wrote_but_the_reason(service: Service, repo: Repo) 
     assert [word for word in HIDDEN if word in text] == []
 
 
-def test_nor_in_what_sqlite_leaves_in_its_file(service: Service, repo: Repo) -> None:
-    url = make_url(service.resources.settings.database_url)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_nor_in_what_sqlite_leaves_in_its_file(service: Service, repo: Repo, tmp_path: Path) -> None:
     everything(service, repo)
     chores.prune(service.resources, now() + timedelta(hours=3))
-    if url.database is None or url.drivername != "sqlite":
-        return
     with service.resources.engine.connect() as connection:
         connection.exec_driver_sql("COMMIT")
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.exec_driver_sql("BEGIN")
-    data = Path(url.database).read_bytes()
+    data = (tmp_path / "ptopt.db").read_bytes()
     assert b"it runs once" in data
     assert [word for word in HIDDEN if word.encode() in data] == []
 

@@ -31,6 +31,11 @@ def settle(work: Work, pull: PullRequest) -> None:
     """Draw the balance of a closed pull request; doing it twice changes nothing."""
     merged = [SignalKind.MERGED] if pull.merged else []
     uptake.note(work, pull.head_sha, [SignalKind.APPLIED, *merged])
+    ask_no_more(work)
+
+
+def ask_no_more(work: Work) -> None:
+    """From now on reactions are asked for only some days longer."""
     now = datetime.now(timezone.utc)
     polled = update(PolledPull).where(PolledPull.repository_id == work.job.repository_id)
     polled = polled.where(PolledPull.pull == work.job.pull, PolledPull.closed_at.is_(None))

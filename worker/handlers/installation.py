@@ -9,6 +9,8 @@ from sqlalchemy.orm import Session
 
 from feedback.database import insert, writing
 from feedback.models import DeliveryRow, Installation, Job, Repository
+from ptopt.github.errors import SupersededError
+from worker import leases
 from worker.records import add_repository
 from worker.work import Work
 
@@ -17,6 +19,8 @@ def handle(work: Work) -> str:
     payload, job = work.job.payload, work.job
     installation, action = payload["installation"], payload["action"]
     with writing(work.engine) as session:
+        if not leases.is_ours(session.connection(), job):
+            raise SupersededError("the App was removed")
         if action == "deleted":
             _forget(session, installation["id"], but=job.id)
             return ""
@@ -38,15 +42,18 @@ def handle(work: Work) -> str:
                 repository["full_name"],
                 private=repository["private"],
             )
-        removed = delete(Repository).where(Repository.installation_id == installation["id"])
-        session.execute(removed.where(Repository.id.in_(payload["removed"])))
         jobs = delete(Job).where(Job.installation_id == installation["id"], Job.id != job.id)
         session.execute(jobs.where(Job.repository_id.in_(payload["removed"])))
+        removed = delete(Repository).where(Repository.installation_id == installation["id"])
+        session.execute(removed.where(Repository.id.in_(payload["removed"])))
     return ""
 
 
 def _forget(session: Session, installation_id: int, *, but: int) -> None:
-    """All but the job that is at it, which says no more than that there was an installation."""
-    session.execute(delete(Installation).where(Installation.id == installation_id))
+    """All but the job that is at it, which says no more than that there was an installation.
+
+    The jobs go first: one that runs sees it before it stores anything, or has stored it by then.
+    """
     session.execute(delete(Job).where(Job.installation_id == installation_id, Job.id != but))
+    session.execute(delete(Installation).where(Installation.id == installation_id))
     session.execute(delete(DeliveryRow).where(DeliveryRow.installation_id == installation_id))

@@ -10,6 +10,7 @@ from feedback import signals
 from feedback.database import reading, writing
 from feedback.models import CommentRow, PolledPull
 from feedback.signals import SignalKind
+from ptopt.github.errors import NotFoundError
 from ptopt.github.values import Actor, Reaction
 from worker import people
 from worker.handlers import closed
@@ -41,7 +42,11 @@ def _close(work: Work) -> None:
     with reading(work.engine) as session:
         known = session.scalar(row.where(PolledPull.pull == job.pull))
     if known is None:
-        pull = work.github.pull(job.repository, job.pull)
+        try:
+            pull = work.github.pull(job.repository, job.pull)
+        except NotFoundError:  # hidden from us, or gone for good
+            closed.ask_no_more(work)
+            raise
         if not pull.open:
             closed.settle(work, pull)
 

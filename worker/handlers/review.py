@@ -61,6 +61,6 @@ def _is_older(work: Work, head: str) -> bool:
     """Whether we heard of that head before we heard of ours."""
     job = work.job
     same = select(Job.id).where(Job.repository_id == job.repository_id, Job.pull == job.pull)
-    older = same.where(Job.kind == Kind.REVIEW.value, Job.head_sha == head, Job.id < job.id)
+    older = same.where(Job.kind == Kind.REVIEW.value, Job.head_sha == head, Job.created_at < job.created_at)
     with reading(work.engine) as session:
         return session.scalar(older.limit(1)) is not None

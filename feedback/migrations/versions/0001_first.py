@@ -91,7 +91,6 @@ def upgrade() -> None:
         sa.Column("pull", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("closed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("next_poll_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("etag", sa.String(length=128), nullable=False),
         sa.ForeignKeyConstraint(["repository_id"], ["repositories.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("repository_id", "pull"),
     )
