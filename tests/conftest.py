@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
+
 from tests.services import (  # noqa: F401 (pytest finds fixtures by name)
     database_url,
     empty_database_url,
@@ -19,3 +23,12 @@ from tests.standin.conformance import check
 from tests.standin.fixture import github_standin  # noqa: F401
 
 default_checks[:] = [check]  # every stand-in of every test is held against GitHub's own descriptions
+
+
+@pytest.fixture(autouse=True)
+def _strangers_on_old_ports() -> None:
+    """Tokens and names are kept for the life of a process, by address; the next stand-in may get an old port."""
+    auth = sys.modules.get("ptopt.github.auth")
+    if auth is not None:
+        auth._slugs.clear()
+        auth._tokens.clear()
