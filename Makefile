@@ -1,5 +1,5 @@
 # Needs python3 (3.10 or later), make and a network to the package index. Each target sets up what it needs; only the
-# tests need torch, and node with npm.
+# tests of the model need torch (in an environment of their own), and only the tests node with npm.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVABLE := $(VENV)/.servable
 TESTABLE := $(VENV)/.testable
+MODEL_VENV := .venv-model
+MODEL_TESTABLE := $(MODEL_VENV)/.testable
 DESCRIBED := $(VENV)/.described
 PRISM := $(VENV)/prism/.ready
 
@@ -14,7 +16,7 @@ PRISM := $(VENV)/prism/.ready
 PIP_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: demo demo-review test lint format docs action-requirements clean
+.PHONY: demo demo-review test test-light test-model lint format docs action-requirements clean
 
 demo: $(SERVABLE)  ## the service, start to end, beside a stand-in for GitHub
 	$(BIN)/python -m examples.service
@@ -22,8 +24,13 @@ demo: $(SERVABLE)  ## the service, start to end, beside a stand-in for GitHub
 demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head
 
-test: $(TESTABLE) $(DESCRIBED) $(PRISM)  ## every test, the slow ones too
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+test: test-light test-model  ## every test, the slow ones too
+
+test-light: $(TESTABLE) $(DESCRIBED) $(PRISM)  ## what runs without torch: nearly everything
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not model"
+
+test-model: $(MODEL_TESTABLE) $(DESCRIBED)  ## what needs torch, with real weights and a real vLLM server
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(MODEL_VENV)/bin/python -m pytest -q -n auto --dist loadfile -m model
 
 lint: $(TESTABLE)
 	$(BIN)/ruff check .
@@ -47,7 +54,7 @@ action-requirements: $(BIN)/uv  ## pin what the Action installs, with hashes
 		--quiet --output-file action-requirements.txt
 
 clean:
-	rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(MODEL_VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +71,13 @@ $(SERVABLE): $(READY) pyproject.toml tests/standin/descriptions.py
 
 $(TESTABLE): $(READY) pyproject.toml
 	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[service,training-data]' --group test --group lint
+	touch $@
+
+# vLLM asks for torchvision and torchaudio, which do not fit the torch that it asks for.
+$(MODEL_TESTABLE): $(BIN)/uv pyproject.toml
+	$(PYTHON) -m venv $(MODEL_VENV)
+	$(BIN)/uv pip install -q --python $(MODEL_VENV)/bin/python -e '.[service,training]' --group model-test \
+		--overrides tests/model/without-vision.txt
 	touch $@
 
 $(DESCRIBED): $(TESTABLE) tests/standin/descriptions.py  # what GitHub says of its own API, from npm

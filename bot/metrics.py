@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counted
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 
@@ -16,6 +17,7 @@ from feedback.models import Job, JobState, ReviewRow
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RECENT = timedelta(hours=1)
 _MAX_REVIEWS = 1000
+_ADAPTERS = 5  # that are named; more than champion and challenger are not in use for long
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -75,7 +77,13 @@ class _FromDatabase(Collector):
             labels=("quantile",),
         )
         due = (Job.state == JobState.QUEUED.value, Job.due_at <= now)
-        recent = select(ReviewRow.received_at, ReviewRow.posted_at).order_by(ReviewRow.id.desc())
+        recent = select(
+            ReviewRow.received_at,
+            ReviewRow.posted_at,
+            ReviewRow.model,
+            ReviewRow.adapter,
+            ReviewRow.model_note,
+        ).order_by(ReviewRow.id.desc())
         with reading(self._engine) as session:
             counts = session.execute(select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state))
             for kind, state, number in counts:
@@ -85,10 +93,31 @@ class _FromDatabase(Collector):
             ):
                 overdue.add_metric((kind,), (now - since).total_seconds())
             reviews = session.execute(recent.limit(_MAX_REVIEWS)).all()
-        times = sorted(
-            (posted - received).total_seconds() for received, posted in reviews if posted > now - _RECENT
-        )
+        reviews = [review for review in reviews if review.posted_at > now - _RECENT]
+        times = sorted((review.posted_at - review.received_at).total_seconds() for review in reviews)
         for quantile in (0.5, 0.95, 0.99) if times else ():
             at = min(len(times) - 1, int(quantile * len(times)))
             latency.add_metric((str(quantile),), times[at])
-        yield from (jobs, overdue, latency)
+        models = GaugeMetricFamily(
+            "ptopt_recent_reviews",
+            "Reviews of the last hour, by what the model had to do with them, and the adapter that it ran with.",
+            labels=("model", "adapter"),
+        )
+        for labels, number in _by_model((r.model, r.adapter, r.model_note) for r in reviews).items():
+            models.add_metric(labels, number)
+        yield from (jobs, overdue, latency, models)
+
+
+def _by_model(reviews: Iterable[tuple[str, str, str]]) -> Counted[tuple[str, str]]:
+    """(none | heard | away, the beginning of the adapter's hash) -> number. Of the rarer adapters it is "other"."""
+    found = Counted(
+        (("away" if note else "heard") if model else "none", adapter[:12]) for model, adapter, note in reviews
+    )
+    adapters = Counted[str]()
+    for (_, adapter), number in found.items():
+        adapters[adapter] += number
+    named = {adapter for adapter, _ in adapters.most_common(_ADAPTERS)}
+    counts = Counted[tuple[str, str]]()
+    for (what, adapter), number in found.items():
+        counts[what, adapter if adapter in named else "other"] += number
+    return counts

@@ -28,6 +28,10 @@ def _public_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _server_url(url: str | None) -> str | None:
+    return url if url is None else _public_url(url)
+
+
 def _some(secret: SecretStr | None) -> SecretStr | None:
     """An empty file or variable is no secret: everybody could sign with that."""
     return secret if secret and secret.get_secret_value().strip() else None
@@ -122,6 +126,41 @@ class Settings(BaseSettings):
     seconds_between_writes: float = Field(
         default=1.0, ge=0, description="Pause between two writes to GitHub, which asks for one second."
     )
+    model: str = Field(
+        default="",
+        description="A model that reads along in reviews: the folder of a model or an adapter, `package:NAME`, "
+        "or a name on the model hub. Left out, and without a registry, the rules decide alone.",
+    )
+    model_registry: Path | None = Field(
+        default=None,
+        description="The folder of `python -m training registry`. Its champion reads along instead of `PTOPT_MODEL`; "
+        "a promotion needs no restart.",
+    )
+    model_challenger_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of the repositories for which the registry's challenger reads along, if there is one.",
+    )
+    model_server: Annotated[str | None, AfterValidator(_server_url)] = Field(
+        default=None,
+        description="The OpenAI-compatible server that runs the model, such as `http://vllm:8000/v1`. "
+        "Left out, the worker runs it.",
+    )
+    model_engine: Literal["transformers", "vllm"] = Field(
+        default="transformers", description="What runs a model in the worker. `vllm` needs a GPU."
+    )
+    model_api_key: Secret = Field(default=None, description="The key for that server, if it wants one.")
+    model_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        description="Seconds that one review may wait for the model, its loading included.",
+    )
+    model_threads: int | None = Field(
+        default=None,
+        ge=1,
+        description="CPU threads of a model that the worker runs. Left out, torch decides.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="What is logged."
     )
@@ -131,4 +170,6 @@ class Settings(BaseSettings):
     def _complete(self) -> Settings:
         if (self.app_id is None) != (self.private_key is None):
             raise ValueError("PTOPT_APP_ID and PTOPT_PRIVATE_KEY belong together: set both, or neither")
+        if self.model and self.model_registry is not None:
+            raise ValueError("PTOPT_MODEL and PTOPT_MODEL_REGISTRY exclude each other: set one of them")
         return self

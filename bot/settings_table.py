@@ -49,7 +49,7 @@ def unknown(environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, 
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    default = "" if field.default is None else f"`{field.default}`"
+    default = "" if field.default in (None, "") else f"`{field.default}`"
     return f"| `PTOPT_{name.upper()}` | {_kind(field.annotation)} | {default} | {field.description} |\n"
 
 

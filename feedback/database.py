@@ -82,8 +82,8 @@ def insert(engine: Engine | Connection | Session, table: Any) -> sqlite.Insert |
     return postgresql.insert(table) if bind.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-def upgrade(url: str) -> None:
-    """Bring the database to the newest schema; an empty one is filled. Safe when several processes do it at once."""
+def upgrade(url: str, revision: str = "head") -> None:
+    """Bring the database to the newest schema, or this one; an empty one is filled. Safe when several processes do it at once."""
     made = engine(url)
     try:
         with made.begin() as connection:
@@ -92,7 +92,7 @@ def upgrade(url: str) -> None:
             config = Config()
             config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, revision)
     finally:
         made.dispose()
 

@@ -154,6 +154,14 @@ class ReviewRow(Base):
     ptopt_version: Mapped[str] = mapped_column(String(32))
     files_reviewed: Mapped[int]
     findings: Mapped[int]  # all that are in force on this head, new or told before
+    # The model that read along when what is posted was said, see ptopt.findings.ModelRecord; "" for the rules alone.
+    model: Mapped[str] = mapped_column(String(200), default="", server_default="")
+    adapter: Mapped[str] = mapped_column(String(64), default="", server_default="")
+    prompt_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
+    schema_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
+    model_note: Mapped[str] = mapped_column(
+        String(300), default="", server_default=""
+    )  # why it was not heard
     received_at: Mapped[datetime]  # when the job was created
     posted_at: Mapped[datetime]  # or found to be silent
 

@@ -14,14 +14,17 @@ import click
 
 from ptopt import __version__
 from ptopt.cli_support import (
+    ModelChoice,
     Output,
     Settings,
     colored,
     load,
+    model_options,
     nearest,
     output_options,
     progress,
     report,
+    review_with,
     settings_options,
     stream,
     user_errors,
@@ -82,6 +85,7 @@ def main(context: click.Context) -> None:
 @click.option("--tree", metavar="DIR", type=click.Path(path_type=Path), help="Where the patched files lie.")
 @click.option("--repo", metavar="DIR", type=click.Path(path_type=Path), default=".", help="A git checkout.")
 @output_options
+@model_options
 @settings_options
 def review(
     base: str | None,
@@ -90,11 +94,11 @@ def review(
     tree: Path | None,
     repo: Path,
     output: Output,
+    model: ModelChoice,
     settings: Settings,
 ) -> None:
     """Review a change: a branch of a git checkout, or a patch."""
     from ptopt.checkout import change_between, change_from_patch, default_base, repository_root
-    from ptopt.review import review_files
 
     if (diff is None) != (tree is None):
         raise click.UsageError("--diff FILE and --tree DIR go together")
@@ -111,20 +115,20 @@ def review(
     if output.budget is not None:
         config = config.model_copy(update={"budget": output.budget})
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
-    result = review_files(progress(files, len(files)), config=config, facts=facts, limit_to_change=True)
+    seen = progress(files, len(files))
+    result = review_with(model, seen, config=config, facts=facts, limit_to_change=True)
     report(result, output, settings)
 
 
 @main.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @output_options
+@model_options
 @settings_options
-def check(paths: Sequence[Path], output: Output, settings: Settings) -> None:
+def check(paths: Sequence[Path], output: Output, model: ModelChoice, settings: Settings) -> None:
     """Review whole files and folders."""
-    from ptopt.review import review_files
-
     _, files, config, facts, skipped = stream(paths, settings)
-    result = review_files(progress(files, None), config=config, facts=facts, limit_to_change=False)
+    result = review_with(model, progress(files, None), config=config, facts=facts, limit_to_change=False)
     shown = len(result.findings) if output.budget is None else output.budget
     result = dataclasses.replace(
         result,

@@ -38,6 +38,15 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class ModelChoice:
+    """What the command line says about the model. The repository under review has no say in it."""
+
+    name: str | None
+    server: str | None
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Output:
     """What the command line says about the report."""
 
@@ -85,6 +94,76 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         command(output=Output(format_, output, budget), **rest)
 
     return wrapped
+
+
+def model_options(command: Callable[..., None]) -> Callable[..., None]:
+    @click.option(
+        "--model", metavar="SPEC", envvar="PTOPT_MODEL", show_envvar=True,
+        help="Hear this model: an adapter folder, a local or hub model, or a name that --model-server serves.",
+    )  # fmt: skip
+    @click.option(
+        "--model-server", metavar="URL", envvar="PTOPT_MODEL_SERVER", show_envvar=True,
+        help="The OpenAI-compatible server that runs it.  [default: in this process]",
+    )  # fmt: skip
+    @click.option(
+        "--model-seconds", metavar="N", type=click.FloatRange(min=0, min_open=True), default=20.0,
+        show_default=True, help="How long the review waits for the model.",
+    )  # fmt: skip
+    @functools.wraps(command)
+    def wrapped(model: str | None, model_server: str | None, model_seconds: float, **rest: Any) -> None:
+        if model_server is not None and model is None:
+            raise click.UsageError("--model-server needs --model, the name of what it serves")
+        command(model=ModelChoice(model, model_server, model_seconds), **rest)
+
+    return wrapped
+
+
+def review_with(
+    model: ModelChoice, files: Iterable[ChangedFile | NotReviewed], *, config: Config, facts: ProjectFacts,
+    limit_to_change: bool,
+) -> Review:  # fmt: skip
+    """The review, with the model heard where one is named. A server that is away does not stop the review."""
+    from ptopt.review import review_files
+
+    review = functools.partial(
+        review_files, files, config=config, facts=facts, limit_to_change=limit_to_change
+    )
+    if model.name is None:
+        return review()
+    from ptopt.model.port import ModelUnavailableError
+
+    try:
+        from ptopt.model.backends.open import open_advisor
+
+        advisor = open_advisor(model.name, server=model.server, seconds=model.seconds)
+    except ImportError as error:
+        extra = "model" if model.server is None else "model-client"
+        raise click.ClickException(
+            f"--model needs {error.name or 'a package that is not installed'}: pip install 'ptopt[{extra}]'"
+        ) from None
+    except ModelUnavailableError as error:
+        if model.server is None:
+            raise click.ClickException(str(error)) from None
+        return _without(model.name, str(error), review())
+    try:
+        if advisor.calibration.silent:
+            click.echo(
+                "ptopt: the model comes without a calibration that gives it a say: this is the review of the rules.",
+                err=True,
+            )
+        return review(advisor=advisor)
+    finally:
+        advisor.close()
+
+
+def _without(name: str, note: str, review: Review) -> Review:
+    import dataclasses
+
+    from ptopt.findings import ModelRecord
+    from ptopt.model.prompt import PROMPT_VERSION
+    from ptopt.model.schema import SCHEMA_VERSION
+
+    return dataclasses.replace(review, model=ModelRecord(name, "", PROMPT_VERSION, SCHEMA_VERSION, note=note))
 
 
 def _split(values: Sequence[str]) -> tuple[str, ...]:

@@ -115,6 +115,7 @@ class Finding:
     assumes: str = ""  # library versions taken for granted, as in "torch >= 2.5"; "" when they are pinned
     origin: str = "rule"  # "rule" | "model"
     also: tuple[Span, ...] = ()  # other places with the same cause, told in this comment
+    explanation: str = ""  # what a model wrote about it: shown as a quotation, and never believed
 
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)
@@ -149,6 +150,19 @@ class UnusedSuppression:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """The model that a review was made with, so that it can be told what was said on whose word."""
+
+    name: str  # base model, adapter, engine
+    adapter: str  # hash of the adapter; "" without one
+    prompt_version: str
+    schema_version: str
+    judged: int = 0  # candidates of the rules that it gave an answer on
+    invalid: int = 0  # answers in another form than was asked for
+    note: str = ""  # why it had no say in this review; "" when it had
+
+
+@dataclass(frozen=True, slots=True)
 class Review:
     """What the reviewer says of a change: the findings that made the cut, and all that is left unsaid."""
 
@@ -162,3 +176,5 @@ class Review:
     sources: dict[str, str] | None = (
         None  # path -> the code of each file with a finding, line by line as on disk
     )
+    dropped: tuple[Finding, ...] = ()  # those of the rules that the model talked below the threshold
+    model: ModelRecord | None = None  # None: no model was asked

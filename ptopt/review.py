@@ -4,46 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ptopt import impact
 from ptopt.change import Change, ChangedFile
-from ptopt.findings import (
-    Evidence,
-    Finding,
-    Fix,
-    NotReviewed,
-    Review,
-    Safety,
-    Severity,
-    Span,
-    UnusedSuppression,
-    fingerprint,
-)
+from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
+from ptopt.model.port import ModelUnavailableError
+from ptopt.proposals import Proposal, by_cause, merged, propose, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
-from ptopt.rules.engine import Hit, Prefilter, assumptions, run
+from ptopt.rules.engine import Prefilter, run
 from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
 from ptopt.source.project import ProjectFacts
 from ptopt.suppress import Suppressions, find_suppressions
-from ptopt.verify import verified
 
 if TYPE_CHECKING:
     from ptopt.config import Config
+    from ptopt.model.advisor import Advisor
+    from ptopt.model.region import Region
 
 _SUFFIXES = (".py", ".ipynb")
-_WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
+_LONGEST_NOTE = 200
 
 
-def review_change(change: Change, *, config: Config, facts: ProjectFacts) -> Review:
+def review_change(
+    change: Change, *, config: Config, facts: ProjectFacts, advisor: Advisor | None = None
+) -> Review:
     """Review a pull request: comments on what it changed, the best `config.budget` of them."""
-    return review_files(
-        [*change.files, *change.not_reviewed], config=config, facts=facts, limit_to_change=True
-    )
+    files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
+    return review_files(files, config=config, facts=facts, limit_to_change=True, advisor=advisor)
 
 
 def review_files(
@@ -53,13 +45,15 @@ def review_files(
     facts: ProjectFacts,
     limit_to_change: bool,
     one_per_cause: bool = True,
+    advisor: Advisor | None = None,
 ) -> Review:
     """Review files one at a time: propose, verify, rank.
 
     With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
-    place is a finding of its own, each with its own fix.
+    place is a finding of its own, each with its own fix. An `advisor` is heard at the end, on all files at once; when
+    it does not answer each question, the review is what it would be without it, and its `model.note` says why.
     """
-    reviewer = _Reviewer(config, facts, limit_to_change, one_per_cause)
+    reviewer = _Reviewer(config, facts, limit_to_change, one_per_cause, advisor)
     with _no_cycle_collection():
         for file in files:
             reviewer.look_at(file)
@@ -78,22 +72,44 @@ def _no_cycle_collection() -> Iterator[None]:
             gc.enable()
 
 
+@dataclass(slots=True)
+class _Said:
+    """What is to be said of the files so far."""
+
+    kept: list[Finding] = field(default_factory=list)
+    suppressed: list[Finding] = field(default_factory=list)
+    dropped: list[Finding] = field(default_factory=list)
+    unused: list[UnusedSuppression] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def copy(self) -> _Said:
+        return _Said([*self.kept], [*self.suppressed], [*self.dropped], [*self.unused], dict(self.sources))
+
+
 class _Reviewer:
-    """Collects what is to be said, file by file; keeps no tree, and no text of a file without a finding."""
+    """Collects what is to be said, file by file; keeps no text of a file without a finding.
+
+    Trees are kept only of files on which a model is to be asked.
+    """
 
     def __init__(
-        self, config: Config, facts: ProjectFacts, limit_to_change: bool, one_per_cause: bool
+        self,
+        config: Config,
+        facts: ProjectFacts,
+        limit_to_change: bool,
+        one_per_cause: bool,
+        advisor: Advisor | None,
     ) -> None:
         self._config = config
         self._facts = facts
         self._limit_to_change = limit_to_change
         self._one_per_cause = one_per_cause
+        self._advisor = None if advisor is None or advisor.calibration.silent else advisor
+        self._record = None if advisor is None else advisor.record
         self._prefilter = Prefilter(rules())
-        self._kept: list[Finding] = []
-        self._suppressed: list[Finding] = []
+        self._said = _Said()
+        self._open: list[tuple[Proposal, list[Region]]] = []  # on these the model is to be heard
         self._skipped: list[NotReviewed] = []
-        self._unused: list[UnusedSuppression] = []
-        self._sources: dict[str, str] = {}
         self._reviewed = 0
 
     def look_at(self, file: ChangedFile | NotReviewed) -> None:
@@ -110,11 +126,8 @@ class _Reviewer:
             self._skipped.append(NotReviewed(file.path, reason or ""))
             return
         self._reviewed += 1
-        wanted = [
-            r for r in self._prefilter(file.head) if self._config.enabled(*r.keys(), r.default, file.path)
-        ]
-        speaks_to_us = b"ptopt:" in file.head or b"PTO" in file.head
-        if not wanted and not speaks_to_us:
+        wanted = [r for r in self._prefilter(file.head) if self._enabled(*r.keys(), r.default, file.path)]
+        if not wanted and not _speaks_to_us(file.head) and not self._may_be_advised_on(file.head):
             return
         try:
             source = SourceFile.parse(file.path, file.head, self._facts)
@@ -123,47 +136,103 @@ class _Reviewer:
             self._skipped.append(NotReviewed(file.path, str(error)))
             return
         self._skipped += [NotReviewed(file.path, lost) for lost in source.parsed.lost]
-        self._propose(source, wanted, file if self._limit_to_change else None, speaks_to_us)
+        self._propose(source, wanted, file)
 
-    def _propose(
-        self, source: SourceFile, wanted: list[Rule], change: ChangedFile | None, speaks_to_us: bool
-    ) -> None:
+    def _enabled(self, rule: str, name: str, family: str, default: bool, path: str) -> bool:
+        return self._config.enabled(rule, name, family, default, path)
+
+    def _may_be_advised_on(self, head: bytes) -> bool:
+        advises = self._advisor is not None and self._advisor.calibration.advise_threshold is not None
+        return advises and b"torch" in head
+
+    def _propose(self, source: SourceFile, wanted: list[Rule], file: ChangedFile) -> None:
         failed: list[tuple[Rule, Exception]] = []
         hits = run(source, wanted, failed)
         self._skipped += [NotReviewed(source.path, _failure(rule, error)) for rule, error in failed]
-        found = _findings(source, hits, change, self._config.min_confidence)
-        groups = _by_cause(found) if self._one_per_cause else [[finding] for finding, _ in found]
-        if not groups and not speaks_to_us:
+        change = file if self._limit_to_change else None
+        proposal = Proposal(source, change, tuple(hits), tuple(propose(source, hits, change, self._floor)))
+        if self._advisor is not None:
+            from ptopt.consult import regions
+
+            looked_at = regions(proposal, self._advisor.calibration)
+            if looked_at:
+                self._open.append((proposal, looked_at))
+                return
+        self._settle(proposal, self._said)
+
+    @property
+    def _floor(self) -> float:
+        floor = None if self._advisor is None else self._advisor.calibration.floor
+        least = self._config.min_confidence
+        return least if floor is None else min(floor, least)
+
+    def _settle(self, proposal: Proposal, said: _Said) -> None:
+        """Drop what is not sure enough, merge what has one cause, silence what a comment silences."""
+        source, least = proposal.source, self._config.min_confidence
+        found = [one for one in proposal.found if one.sure >= least]
+        said.dropped += [one.finding for one in proposal.found if one.sure < least <= one.by_rule]
+        groups = by_cause(found) if self._one_per_cause else [[one.finding] for one in found]
+        groups += [[finding] for finding in proposal.advised if finding.confidence >= least]
+        if not groups and not _speaks_to_us(source.data):
             return  # comments of other tools need no reading
         suppressions = find_suppressions(source.text)
-        for hit in hits:  # also those that the change did not touch: their comments are in use
+        for hit in proposal.hits:  # also those that the change did not touch: their comments are in use
             span = hit.problem.span or source.span(hit.problem.node)
             suppressions.silences(*hit.rule.keys(), span.start, span.end)
         for group in groups:
             loud = [f for f in group if not suppressions.silences(*_keys(f), f.span.start, f.span.end)]
-            self._suppressed += [f for f in group if f not in loud]
+            said.suppressed += [f for f in group if f not in loud]
             if loud:
-                self._kept.append(_merged(loud))
+                said.kept.append(merged(loud))
                 if source.numbered_as_on_disk:
-                    self._sources[source.path] = source.text
-        self._unused += _unused(suppressions, source, change, self._config)
+                    said.sources[source.path] = source.text
+        said.unused += _unused(suppressions, source, proposal.change, self._config)
 
     def review(self) -> Review:
-        """Rank what was found, and cut it to the budget."""
-        ranked = sorted(self._kept, key=_rank)
+        """Hear the model where there is one, rank what was found, and cut it to the budget."""
+        note = ""
+        if self._advisor is not None and self._open:
+            try:
+                return self._consult(self._advisor)
+            except ModelUnavailableError as error:
+                note = " ".join(str(error).split())[:_LONGEST_NOTE] or "it is away"
+        for proposal, _ in self._open:
+            self._settle(proposal, self._said)
+        record = self._record
+        return self._ranked(self._said, None if record is None else dataclasses.replace(record, note=note))
+
+    def _consult(self, advisor: Advisor) -> Review:
+        from ptopt.consult import consult, explained
+
+        looked_at = [regions for _, regions in self._open]
+        heard = consult(advisor, [proposal for proposal, _ in self._open], looked_at, self._enabled)
+        said = self._said.copy()
+        for proposal in heard.proposals:
+            self._settle(proposal, said)
+        review = self._ranked(said, heard.record)
+        return dataclasses.replace(review, findings=explained(advisor, review.findings, looked_at))
+
+    def _ranked(self, said: _Said, record: ModelRecord | None) -> Review:
+        ranked = sorted(said.kept, key=rank)
         budget = self._config.budget if self._limit_to_change else len(ranked)
         shown = ranked[:budget]
         paths = {f.path for f in shown}
         return Review(
             findings=tuple(shown),
             withheld=tuple(ranked[budget:]),
-            suppressed=tuple(sorted(self._suppressed, key=Finding.sort_key)),
+            suppressed=tuple(sorted(said.suppressed, key=Finding.sort_key)),
             not_reviewed=tuple(sorted(set(self._skipped))),
-            unused_suppressions=tuple(sorted(self._unused)),
+            unused_suppressions=tuple(sorted(said.unused)),
             files_reviewed=self._reviewed,
             config_path=self._config.origin,
-            sources={path: text for path, text in self._sources.items() if path in paths},
+            sources={path: text for path, text in said.sources.items() if path in paths},
+            dropped=tuple(sorted(said.dropped, key=Finding.sort_key)),
+            model=record,
         )
+
+
+def _speaks_to_us(data: bytes) -> bool:
+    return b"ptopt:" in data or b"PTO" in data
 
 
 def _failure(rule: Rule, error: Exception) -> str:
@@ -187,85 +256,3 @@ def _unused(
         left = tuple(code for code in codes if code.lower() not in off)
         if (left or not codes) and (change is None or at in change.added):
             yield UnusedSuppression(source.path, at, left)
-
-
-def _findings(
-    source: SourceFile, hits: list[Hit], change: ChangedFile | None, min_confidence: float
-) -> Iterator[tuple[Finding, object]]:
-    """Findings of one file that touch the change and are sure enough, each with its cause."""
-    seen: Counter[str] = Counter()
-    of_rule = Counter(hit.rule.id for hit in hits)
-    for hit in hits:
-        problem = hit.problem
-        span = problem.span or source.span(problem.node)
-        symbol = source.index.symbol_of(problem.node)
-        code = "\n".join(source.line(n) for n in span.lines())
-        base = fingerprint(hit.rule.id, source.path, symbol, code)
-        seen[base] += 1
-        if problem.confidence < min_confidence:
-            continue
-        if change is not None and not _touches(source, change, span, problem.evidence):
-            continue
-        fix = verified(source, hit.rule, problem, of_rule[hit.rule.id])
-        if change is not None and fix is not None and not _inside_hunk(source, change, fix):
-            fix = dataclasses.replace(fix, safety=Safety.DISPLAY)
-        mark = fingerprint(hit.rule.id, source.path, symbol, code, seen[base] - 1)
-        finding = _finding(source, hit, span, symbol, mark, fix)
-        yield finding, problem.cause
-
-
-def _finding(source: SourceFile, hit: Hit, span: Span, symbol: str, mark: str, fix: Fix | None) -> Finding:
-    rule, problem = hit.rule, hit.problem
-    head = source.head_line
-    return Finding(
-        rule=rule.id,
-        name=rule.name,
-        family=rule.family,
-        severity=rule.severity,
-        path=source.path,
-        span=Span(head(span.start), max(head(span.start), head(span.end))),
-        symbol=symbol,
-        message=problem.message,
-        when_wrong=rule.when_wrong,
-        confidence=round(problem.confidence, 2),
-        fingerprint=mark,
-        evidence=tuple(Evidence(head(e.line), e.note) for e in problem.evidence),
-        fix=fix,
-        impact=impact.of_rule(rule.name),
-        assumes=assumptions(rule, source.facts),
-    )
-
-
-def _touches(source: SourceFile, change: ChangedFile, span: Span, evidence: tuple[Evidence, ...]) -> bool:
-    """Did the change write a line of the finding, or one that proves it?"""
-    lines = [*span.lines(), *(e.line for e in evidence)]
-    return any(source.head_line(line) in change.added for line in lines)
-
-
-def _inside_hunk(source: SourceFile, change: ChangedFile, fix: Fix) -> bool:
-    """Can the whole fix be posted as one suggestion?"""
-    first = source.line_at(min(e.start for e in fix.edits))
-    last = source.line_at(max(e.end for e in fix.edits))
-    return change.anchor(first, last) == Span(first, last)
-
-
-def _by_cause(findings: Iterable[tuple[Finding, object]]) -> list[list[Finding]]:
-    """Findings of one file that are one comment: those of a family with a common cause, and a rule that repeats."""
-    by_cause: defaultdict[tuple[str, object], list[Finding]] = defaultdict(list)
-    for finding, cause in findings:
-        by_cause[(finding.rule, None) if cause is None else (finding.family, cause)].append(finding)
-    by_rule: defaultdict[str, list[Finding]] = defaultdict(list)
-    for group in by_cause.values():
-        by_rule[min(group, key=_rank).rule] += group
-    return list(by_rule.values())
-
-
-def _merged(group: list[Finding]) -> Finding:
-    """The finding that speaks for the group, the other places listed in it."""
-    first = min(group, key=_rank)
-    others = sorted({f.span for f in group} - {first.span})
-    return dataclasses.replace(first, also=tuple(others))
-
-
-def _rank(finding: Finding) -> tuple[float, str, int, int, str]:
-    return (-finding.confidence * _WEIGHT[finding.severity], *finding.sort_key())

@@ -56,7 +56,7 @@ def verified(file: SourceFile, rule: Rule, problem: Problem, before: int) -> Fix
         after = SourceFile.parse(file.path, text.encode(file.parsed.encoding), file.facts)
     except (EditError, SourceError, UnicodeError):
         return None
-    if not _only_edited_lines_differ(file, fix.edits, text):
+    if not only_edited_lines_differ(file, fix.edits, text):
         return None
     failed: list[tuple[Rule, Exception]] = []
     left = [hit.problem for hit in run(after, [rule], failed)]
@@ -64,7 +64,7 @@ def verified(file: SourceFile, rule: Rule, problem: Problem, before: int) -> Fix
     return fix if holds else None
 
 
-def _only_edited_lines_differ(file: SourceFile, edits: Sequence[Edit], text: str) -> bool:
+def only_edited_lines_differ(file: SourceFile, edits: Sequence[Edit], text: str) -> bool:
     old, new = file.text.split("\n"), text.split("\n")
     first = file.line_at(min(e.start for e in edits)) - 1
     last = file.line_at(max(e.end for e in edits))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import random
 from pathlib import Path
 
@@ -21,14 +20,14 @@ from ptopt.source.decode import parse_python
 from ptopt.source.project import NO_FACTS
 from ptopt.verify import apply_edits
 
+pytestmark = pytest.mark.model  # for the sake of torch's own sources
+TORCH = pytest.importorskip("torch", reason="its sources are what is mutated here")
 CONFIG = Config().model_copy(update={"skip": (), "min_confidence": 0.0, "budget": 50})
 
 
 def _torch_files() -> list[str]:
     """Real sources: parts of the installed torch that train, load data and define modules."""
-    spec = importlib.util.find_spec("torch")
-    assert spec is not None and spec.origin is not None, "the test group installs torch"
-    root = Path(spec.origin).parent
+    root = Path(TORCH.__file__).parent
     wanted = (
         "nn/modules",
         "optim",

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import click
 
-from training.sources.cli import sources_commands
+from training.demo import demo
+from training.evaluate import evaluate
+from training.recipes.cli import kto, sft
+from training.registry_cli import registry
 
 
 def _cache() -> Path:
@@ -16,7 +19,23 @@ def _cache() -> Path:
     return Path(home) / "ptopt" / "training"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """With `sources` where what it needs is installed: a worker's machine has the registry without it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "sources"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "sources":
+            return super().get_command(ctx, cmd_name)
+        try:
+            from training.sources.cli import sources_commands
+        except ModuleNotFoundError:
+            return None
+        return sources_commands()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Data, fine-tuning and evaluation of the model."""
 
@@ -112,7 +131,11 @@ def _counts(splits: dict[str, int]) -> str:
     return " / ".join(f"{splits[s]:,} {s}" for s in ("train", "validation", "test"))
 
 
-main.add_command(sources_commands())
+main.add_command(demo)
+main.add_command(sft)
+main.add_command(kto)
+main.add_command(evaluate)
+main.add_command(registry)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from training.build import Built, Preset
 from training.card import card
-from training.rows import VIEWS, Sample, instruct_row, view_rows
+from training.rows import VIEWS, Sample, instruct_row
 from training.shards import fingerprint
+from training.views import view_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ptopt.model.region import TORCH_WORDS
+
 MIN_LINES = 4
 MAX_LINES = 120
 MAX_CLASS_LINES = 90
-_TORCH = re.compile(r"\b(torch|nn|F|loss|optim\w*|\w*loader|tensor|backward|model)\b")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -99,7 +99,7 @@ def _region(
     text = "\n".join(line[node.col_offset :].rstrip() if line.strip() else "" for line in block) + "\n"
     if not text.isprintable() and any(ord(c) > 0xFFFF or (ord(c) < 32 and c != "\n") for c in text):
         return
-    if not _TORCH.search(text):
+    if not TORCH_WORDS.search(text):
         return
     used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     header = ""

@@ -1,25 +1,19 @@
-"""The values that data is made of: samples, and the rows and views that training reads."""
+"""The values that data is made of: samples, and the rows with an answer in words. The model's views are in `views`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 VIEWS = ("judge", "advise", "explain")
-INSTRUCTIONS = {
-    "instruct": (
-        "Review this PyTorch code for performance. Name the problem and its lines, and give the faster code.",
-        "What in this PyTorch code is needlessly slow? Say where, why, and what to write instead.",
-        "Find the performance problem in this PyTorch code, if there is one, and mend it.",
-    ),
-    "judge": ("For each candidate, answer yes if the code has this performance problem, else no.",),
-    "advise": ("List the performance problems of this PyTorch code as JSON.",),
-    "explain": ("Explain in two sentences why the marked lines are slow and what to do.",),
-}
+INSTRUCTIONS = (
+    "Review this PyTorch code for performance. Name the problem and its lines, and give the faster code.",
+    "What in this PyTorch code is needlessly slow? Say where, why, and what to write instead.",
+    "Find the performance problem in this PyTorch code, if there is one, and mend it.",
+)
 NOTHING = "Nothing here is needlessly slow."
 
 
@@ -103,7 +97,7 @@ def difficulty(text: str, kind: str, positives: Sequence[Positive]) -> str:
 
 
 def numbered(text: str) -> str:
-    """The text with 1-based line numbers, as the model reads it."""
+    """The text with 1-based line numbers."""
     lines = text.rstrip("\n").split("\n")
     width = len(str(len(lines)))
     return "\n".join(f"{n:>{width}}| {line}" for n, line in enumerate(lines, 1))
@@ -111,43 +105,9 @@ def numbered(text: str) -> str:
 
 def instruct_row(sample: Sample) -> dict[str, Any]:
     """The row that every sample has: an instruction, the code, and the answer in words."""
-    choices = INSTRUCTIONS["instruct"]
-    instruction = choices[int(sample.hash[:8], 16) % len(choices)]
+    instruction = INSTRUCTIONS[int(sample.hash[:8], 16) % len(INSTRUCTIONS)]
     output = "\n\n".join(_finding_in_words(p) for p in sample.positives) or _silence(sample)
-    return _row(sample, "instruct", instruction, numbered(sample.text), output)
-
-
-def view_rows(sample: Sample) -> Iterator[dict[str, Any]]:
-    """The same knowledge in the three forms that the model is asked for."""
-    present = {p.rule for p in sample.positives}
-    candidates = sorted(present | set(sample.negatives))
-    code = numbered(sample.text)
-    if candidates:
-        listed = "\n".join(f"- {rule}: {_summary(rule)}" for rule in candidates)
-        answers = "\n".join(f"{rule}: {'yes' if rule in present else 'no'}" for rule in candidates)
-        yield _row(sample, "judge", INSTRUCTIONS["judge"][0], f"{code}\n\nCandidates:\n{listed}", answers)
-    findings = [
-        {
-            "rule": p.rule,
-            "start_line": p.fix_start or p.start,
-            "end_line": p.fix_end or p.end,
-            "replacement": p.replacement,
-        }
-        for p in sample.positives
-    ]
-    answer = json.dumps({"findings": findings}, ensure_ascii=False)
-    yield _row(sample, "advise", INSTRUCTIONS["advise"][0], code, answer)
-    for p in sample.positives:
-        if p.rule == sample.main_rule:
-            lines = f"line {p.start}" if p.start == p.end else f"lines {p.start} to {p.end}"
-            yield _row(
-                sample,
-                "explain",
-                INSTRUCTIONS["explain"][0],
-                f"{code}\n\nMarked: {lines} ({p.rule})",
-                _two_sentences(p),
-            )
-            break
+    return row(sample, "instruct", instruction, numbered(sample.text), output)
 
 
 def expected_speedup(sample: Sample) -> str:
@@ -164,7 +124,8 @@ def expected_speedup(sample: Sample) -> str:
     return ""
 
 
-def _row(sample: Sample, view: str, instruction: str, text: str, output: str) -> dict[str, Any]:
+def row(sample: Sample, view: str, instruction: str, text: str, output: str) -> dict[str, Any]:
+    """A row of the dataset: a question, its answer, and where both come from."""
     return {
         "instruction": instruction,
         "input": text,
@@ -214,23 +175,11 @@ def _why_not(sample: Sample) -> str:
     return "the pattern that makes it slow is not there."
 
 
-def _two_sentences(p: Positive) -> str:
-    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z`])", p.message.strip())
-    return " ".join(sentences[:2])
-
-
 def _family(rule: str) -> str:
     from ptopt.rules import find_rule
 
     found = find_rule(rule)
     return found.family if found is not None else "other"
-
-
-def _summary(rule: str) -> str:
-    from ptopt.rules import find_rule
-
-    found = find_rule(rule)
-    return found.summary() if found is not None else rule
 
 
 def _when_wrong(rule: str) -> str:

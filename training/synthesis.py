@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.findings import Edit, Finding
+from ptopt.model.prompt import COMMON_WORDS
 from ptopt.review import review_files
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
@@ -30,10 +31,6 @@ from training.rows import difficulty as difficulty  # also for those who make sa
 SURE = 0.6  # what a review shows by default
 PER_RULE = 2  # mutations of one rule in one region, guarded ones apart
 _CONFIG = Config.model_validate({"min-confidence": 0.0, "skip": []})
-# Words that a rule looks for, and that tell nothing of themselves.
-_WEAK = frozenset(
-    "+= eval val test append( .data compile( predict infer generate sampl collect rollout str encode Loss optim".split()
-) | {"for ", "if ", "while ", "assert "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ _PREFILTER = Prefilter(rules())
 
 
 def _telling(rule: Rule, text: str) -> bool:
-    words = [w for w in rule.triggers if w not in _WEAK] or [f"{c}(" for c in rule.calls]
+    words = [w for w in rule.triggers if w not in COMMON_WORDS] or [f"{c}(" for c in rule.calls]
     return any(re.search(rf"(?<!\w){re.escape(w)}" if w[0].isalpha() else re.escape(w), text) for w in words)
 
 

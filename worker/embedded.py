@@ -72,7 +72,7 @@ class Embedded:
         if self._controller is not None:
             self._controller.stop()
         self._thread.join(30)
-        self.resources.engine.dispose()
+        self.resources.close()
 
     def alive(self) -> bool:
         """Whether the worker's thread lives."""

@@ -6,7 +6,7 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import case, select
 from sqlalchemy.orm import Session
 
 import ptopt
@@ -24,6 +24,15 @@ from ptopt.github.post import Posted
 from worker import leases
 from worker.leases import Claim
 from worker.work import Work
+
+# The columns of a review that tell of its model -> field of ptopt.findings.ModelRecord, and how much of it fits.
+_OF_A_MODEL = {
+    "model": ("name", 200),
+    "adapter": ("adapter", 64),
+    "prompt_version": ("prompt_version", 32),
+    "schema_version": ("schema_version", 32),
+    "model_note": ("note", 300),
+}
 
 
 def hash_key(settings: Settings) -> bytes:
@@ -94,11 +103,23 @@ def _review(session: Session, job: Claim, review: Review, github_id: int | None,
         "findings": len(review.findings) + len(review.withheld),
     }
     key = {"repository_id": job.repository_id, "pull": job.pull, "head_sha": job.head_sha}
-    row = insert(session, ReviewRow).values(**key, **values, received_at=job.created_at, posted_at=now)
-    # When it was posted is told by the run that posted it, not by one that looked again.
-    row = row.on_conflict_do_update(index_elements=list(key), set_=values)
+    heard = _model(review)
+    row = insert(session, ReviewRow).values(
+        **key, **values, **heard, received_at=job.created_at, posted_at=now
+    )
+    # When it was posted, and which model read along then, is told by the run that posted it, not by one that looked
+    # again: people answer to what was said.
+    posted = ReviewRow.github_id.is_not(None)
+    kept = {name: case((posted, getattr(ReviewRow, name)), else_=row.excluded[name]) for name in heard}
+    row = row.on_conflict_do_update(index_elements=list(key), set_=values | kept)
     session.execute(row)
     return session.scalars(select(ReviewRow.id).filter_by(**key)).one()
+
+
+def _model(review: Review) -> dict[str, str]:
+    if review.model is None:
+        return dict.fromkeys(_OF_A_MODEL, "")
+    return {column: getattr(review.model, name)[:most] for column, (name, most) in _OF_A_MODEL.items()}
 
 
 def _comments(

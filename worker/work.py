@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from sqlalchemy import Engine
+import sqlalchemy
 
 from bot import credentials
 from bot.settings import Settings
@@ -17,6 +17,7 @@ from ptopt.github.app import AppClient
 from ptopt.github.auth import AppAuth, for_installation
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import UnavailableError
+from worker.engine import Engine
 from worker.leases import Claim
 
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
@@ -33,7 +34,7 @@ class Later(Exception):  # noqa: N818 (no error: a wish)
 class Clients:
     """GitHub clients of one process. The App's key is read once it is there."""
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: sqlalchemy.Engine, settings: Settings) -> None:
         self._engine = engine
         self._settings = settings
         self._lock = threading.Lock()
@@ -76,12 +77,23 @@ class Resources:
         self.settings = settings
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> sqlalchemy.Engine:
         return database.engine(self.settings.database_url)
 
     @cached_property
     def clients(self) -> Clients:
         return Clients(self.engine, self.settings)
+
+    @cached_property
+    def model(self) -> Engine:
+        return Engine(self.settings)
+
+    def close(self) -> None:
+        """Give back what was made."""
+        if "model" in self.__dict__:
+            self.model.close()
+        if "engine" in self.__dict__:
+            self.engine.dispose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +109,7 @@ class Work:
         return self.resources.clients.installation(self.job.installation_id)
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> sqlalchemy.Engine:
         return self.resources.engine
 
     @property

@@ -6,10 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.quality.categories import fits
-from ptopt.findings import Finding, Review
-
-NEAR = 3  # lines around the labelled range in which a comment counts
+from ptopt.findings import Review
+from training.evaluation.labels import finds, wanted
 
 
 @dataclass(frozen=True)
@@ -28,16 +26,9 @@ class Outcome:
 
 def outcome(case: dict[str, Any], review: Review) -> Outcome:
     """Compare the review of a case with its label (a line of labels.jsonl)."""
-    if case["label"] == "clean":
-        wanted: list[tuple[str, int, int]] = []
-    elif case["label"] == "whole":
-        wanted = [(e["category"], e["line"], e["line"]) for e in case.get("expected") or ()]
-    elif case.get("locality") == "file":
-        wanted = [(case["category"], 1, 10**9)]
-    else:
-        wanted = [(case["category"], case["start"], case["end"])]
+    problems = wanted(case)
     mine = [f for f in review.findings if f.path == case["path"]]
-    found = sum(any(_finds(f, category, start, end) for f in mine) for category, start, end in wanted)
+    found = sum(any(finds(f, *problem) for f in mine) for problem in problems)
     return Outcome(
         name=case["name"],
         label=case["label"],
@@ -45,16 +36,9 @@ def outcome(case: dict[str, Any], review: Review) -> Outcome:
         difficulty=case.get("difficulty") or "",
         comments=len(review.findings),
         found=found,
-        wanted=len(wanted),
+        wanted=len(problems),
         said=tuple(f"{f.path}:{f.span.start} {f.name}" for f in review.findings),
     )
-
-
-def _finds(finding: Finding, category: str, start: int, end: int) -> bool:
-    if not fits(category, finding.name, finding.family):
-        return False
-    places = [finding.span, *finding.also]
-    return any(place.start <= end + NEAR and place.end >= start - NEAR for place in places)
 
 
 def table(outcomes: list[Outcome], key: str) -> list[tuple[str, int, int]]:

@@ -21,6 +21,7 @@ from ptopt.report.text import (
     code_span,
     gain,
     lines,
+    markdown_quote,
     markdown_source,
     markdown_text,
     place,
@@ -64,7 +65,14 @@ def told_in_body(review: Review, finding: Finding) -> str:
     """The finding as a part of a review's body."""
     where = code_span(place(finding.path, finding.span))
     title = f"{where} {finding.rule} {markdown_text(finding.name)}: {_text(finding.message)}"
-    blocks = [title, *_fix(review, finding, None), _notes(finding, finding.span, None), _measured(finding)]
+    quote = markdown_quote(finding)
+    blocks = [
+        title,
+        quote,
+        *_fix(review, finding, None),
+        _notes(finding, finding.span, None),
+        _measured(finding),
+    ]
     return "\n\n".join(filter(None, blocks))
 
 
@@ -131,6 +139,7 @@ def _body(review: Review, finding: Finding, at: Span, offer: Suggestion | None) 
     blocks = [
         str(markers.finding(finding.rule, finding.fingerprint)),
         f"{where}{_text(finding.message)}",
+        markdown_quote(finding),
         *_fix(review, finding, offer),
         _notes(finding, at, offer),
         _measured(finding),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ptopt.change import Change
 from ptopt.config import Config
@@ -18,6 +18,9 @@ from ptopt.github.values import IssueComment, PullRequest
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
 from ptopt.source.project import NO_FACTS, ProjectFacts
+
+if TYPE_CHECKING:
+    from ptopt.model.advisor import Advisor
 
 Status = Literal["posted", "silent", "skipped", "superseded", "paused"]
 
@@ -67,14 +70,16 @@ def review_pull(
     muted: Collection[str] = (),
     asked: bool = False,
     full: bool = False,
+    advisor: Advisor | None = None,
 ) -> Outcome:
     """Look at a pull request and post the review.
 
     With `head_sha`, only while that is the head. `muted` are rules and fingerprints not to be heard of, besides those
     that people ignored in the pull request. `asked`: a person wants it now, so drafts and paused ones are reviewed too.
-    `before_write` is called before each write, and may raise SupersededError.
+    `before_write` is called before each write, and may raise SupersededError. `advisor` is the model to be heard; the
+    review is made without it where it does not answer.
     """
-    seen = look(github, repo, number, head_sha=head_sha, muted=muted, asked=asked, full=full)
+    seen = look(github, repo, number, head_sha=head_sha, muted=muted, asked=asked, full=full, advisor=advisor)
     return seen if isinstance(seen, Outcome) else write(github, seen, before_write=before_write)
 
 
@@ -87,6 +92,7 @@ def look(
     muted: Collection[str] = (),
     asked: bool = False,
     full: bool = False,
+    advisor: Advisor | None = None,
 ) -> Look | Outcome:
     """The review, without a write; an Outcome where there is none to be. Arguments as of `review_pull`."""
     pull = github.pull(repo, number)
@@ -107,7 +113,8 @@ def look(
     except SupersededError as error:
         return Outcome("superseded", str(error), pull)
     facts = reading.facts(github, pull) if change.files else NO_FACTS
-    review, elsewhere = review_without(change, config, facts, {*muted, *state.ignored}, full=full)
+    silenced = {*muted, *state.ignored}
+    review, elsewhere = review_without(change, config, facts, silenced, full=full, advisor=advisor)
     return Look(pull, config, change, review, elsewhere, tuple(comments), base_problems, head_problems)
 
 
@@ -146,18 +153,24 @@ def _tell_problems(github: Client, seen: Look, fence: Callable[[], None]) -> tup
 
 
 def review_without(
-    change: Change, config: Config, facts: ProjectFacts, silenced: Collection[str], *, full: bool = False
+    change: Change,
+    config: Config,
+    facts: ProjectFacts,
+    silenced: Collection[str],
+    *,
+    full: bool = False,
+    advisor: Advisor | None = None,
 ) -> tuple[Review, tuple[Finding, ...]]:
     """The review of a change, less the silenced rules (ids, names, families) and findings (fingerprints).
 
     A silenced finding leaves its place in the budget to the next best. With `full`, also the findings in the changed
-    files that have nothing to do with the change.
+    files that have nothing to do with the change; these are the word of the rules alone.
     """
     rules = tuple(name for name in sorted(silenced) if name in known_names())
     marks = frozenset(silenced).difference(rules)
     config = config.model_copy(update={"ignore": (*config.ignore, *rules)})
     wider = config.model_copy(update={"budget": config.budget + len(marks)})
-    found = review_change(change, config=wider, facts=facts)
+    found = review_change(change, config=wider, facts=facts, advisor=advisor)
     loud = [f for f in (*found.findings, *found.withheld) if f.fingerprint not in marks]
     review = dataclasses.replace(
         found, findings=tuple(loud[: config.budget]), withheld=tuple(loud[config.budget :])
@@ -169,7 +182,7 @@ def review_without(
     )
     told = {
         (f.path, span)
-        for f in (*found.findings, *found.withheld, *found.suppressed)
+        for f in (*found.findings, *found.withheld, *found.suppressed, *found.dropped)
         for span in (f.span, *f.also)
     }
     outside = (f for f in everything.findings if (f.path, f.span) not in told and f.fingerprint not in marks)

@@ -8,7 +8,7 @@ from ptopt.findings import Finding, Review
 from ptopt.github import markers
 from ptopt.github.comment import LIMIT, size, told_in_body
 from ptopt.github.markers import Marker
-from ptopt.report.text import code_span, count, headline, markdown_text, place
+from ptopt.report.text import MODEL_AWAY, code_span, count, headline, markdown_text, place
 
 _LISTED = 20  # entries of a list
 _LONGEST_PATH = 300
@@ -41,7 +41,8 @@ def overview(review: Review, untold: Sequence[Finding], *, left: bool = False) -
     opening = markdown_text(headline(review))
     if left and review.files_reviewed and not review.findings and not review.withheld:
         opening = f"nothing left: {opening[:1].lower()}{opening[1:]}"
-    blocks = [f"ptopt: {opening}.", *_told(review, untold)]
+    away = review.model is not None and bool(review.model.note)
+    blocks = [f"ptopt: {opening}.", *([MODEL_AWAY] if away else []), *_told(review, untold)]
     blocks += _details(
         f"{count(len(review.withheld), 'finding')} withheld over the budget of comments",
         [f"{_where(f)} {f.rule} {markdown_text(f.name)}" for f in review.withheld],
@@ -58,7 +59,8 @@ def overview(review: Review, untold: Sequence[Finding], *, left: bool = False) -
         [f"{_path(n.path)}: {markdown_text(n.reason)}" for n in review.not_reviewed],
     )
     config = _path(review.config_path) if review.config_path else "the defaults"
-    return [*blocks, f"<sub>Configuration: {config}. Commands: `/ptopt help`.</sub>"]
+    model = f" Model: {_path(review.model.name)}." if review.model is not None and not away else ""
+    return [*blocks, f"<sub>Configuration: {config}.{model} Commands: `/ptopt help`.</sub>"]
 
 
 def _told(review: Review, findings: Sequence[Finding]) -> list[str]:

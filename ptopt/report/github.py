@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptopt.findings import Review
-from ptopt.report.text import count, headline, is_minor, one_line, place, plain_message, visible
+from ptopt.report.text import MODEL_AWAY, count, headline, is_minor, one_line, place, plain_message, visible
 
 
 def render(review: Review) -> str:
@@ -23,6 +23,8 @@ def render(review: Review) -> str:
     ]
     if review.not_reviewed:
         out.append(f"Not looked at: {count(len(review.not_reviewed), 'file')}")
+    if review.model is not None and review.model.note:
+        out.append(MODEL_AWAY)
     out.append(f"{headline(review)}.")
     return "\n".join(out) + "\n"
 

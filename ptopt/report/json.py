@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ptopt import __version__
-from ptopt.findings import Finding, Review
+from ptopt.findings import Finding, ModelRecord, Review
 from ptopt.report.patch import fix_diff
 
 VERSION = 1
@@ -18,7 +18,7 @@ def render(review: Review) -> str:
 
 def as_data(review: Review) -> dict[str, Any]:
     """The review as plain values, as the schema has it."""
-    return {
+    data: dict[str, Any] = {
         "version": VERSION,
         "tool": {"name": "ptopt", "version": __version__},
         "files_reviewed": review.files_reviewed,
@@ -31,10 +31,36 @@ def as_data(review: Review) -> dict[str, Any]:
             {"path": u.path, "line": u.line, "codes": list(u.codes)} for u in review.unused_suppressions
         ],
     }
+    if review.model is not None:
+        data["model"] = _model(review, review.model)
+    return data
+
+
+def _model(review: Review, record: ModelRecord) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "adapter": record.adapter,
+        "prompt_version": record.prompt_version,
+        "schema_version": record.schema_version,
+        "judged": record.judged,
+        "invalid": record.invalid,
+        "dropped": [
+            {
+                "rule": f.rule,
+                "name": f.name,
+                "path": f.path,
+                "start_line": f.span.start,
+                "end_line": f.span.end,
+                "confidence": f.confidence,
+            }
+            for f in review.dropped
+        ],
+        "note": record.note,
+    }
 
 
 def _finding(review: Review, finding: Finding) -> dict[str, Any]:
-    return {
+    data = {
         "rule": finding.rule,
         "name": finding.name,
         "family": finding.family,
@@ -65,6 +91,9 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "also": [{"start_line": span.start, "end_line": span.end} for span in finding.also],
         "assumes": finding.assumes,
     }
+    if finding.explanation:
+        data["explanation"] = finding.explanation
+    return data
 
 
 def _fix(review: Review, finding: Finding) -> dict[str, Any] | None:

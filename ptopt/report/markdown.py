@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ptopt.findings import Finding, Review
 from ptopt.report.patch import fix_diff
 from ptopt.report.text import (
+    MODEL_AWAY,
     also_line,
     assumed,
     code_fence,
@@ -16,6 +17,7 @@ from ptopt.report.text import (
     fix_line,
     gain,
     headline,
+    markdown_quote,
     markdown_source,
     markdown_text,
     place,
@@ -26,6 +28,8 @@ _LISTED = 20  # entries of a list in the details
 
 def render(review: Review) -> str:
     blocks = [f"**ptopt**: {markdown_text(headline(review))}."]
+    if review.model is not None and review.model.note:
+        blocks.append(MODEL_AWAY)
     for finding in review.findings:
         blocks += _finding(review, finding)
     blocks += _details(
@@ -54,6 +58,8 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
     where = code_span(place(finding.path, finding.span))
     yield f"### {where} {finding.rule} {markdown_text(finding.name)}"
     yield f"{markdown_text(finding.message)} (confidence {finding.confidence:.2f})"
+    if finding.explanation:
+        yield markdown_quote(finding)
     code = excerpt(review, finding.path, finding.span)
     if code:
         yield code_fence("\n".join(line for _, line in code), "python")

@@ -10,7 +10,7 @@ from ptopt import __version__
 from ptopt.findings import Edit, Finding, NotReviewed, Review, Safety, Span, UnusedSuppression
 from ptopt.report.patch import Positions
 from ptopt.report.rulelist import page
-from ptopt.report.text import fix_line, is_minor, one_line, place, plain_message
+from ptopt.report.text import MODEL_AWAY, fix_line, is_minor, one_line, place, plain_message
 from ptopt.rules import find_rule
 from ptopt.verify import EditError
 
@@ -26,6 +26,8 @@ def render(review: Review) -> str:
         *(_withheld(f) for f in review.withheld),
         *(_unused(u) for u in review.unused_suppressions),
     ]
+    if review.model is not None and review.model.note:
+        notifications.append({"level": "note", "message": {"text": MODEL_AWAY}})
     run = {
         "tool": {
             "driver": {

@@ -17,6 +17,7 @@ from rich.text import Text
 from ptopt.findings import Finding, Fix, Review, Safety, Severity
 from ptopt.report.patch import fix_hunks
 from ptopt.report.text import (
+    MODEL_AWAY,
     also_line,
     assumed,
     code_line,
@@ -69,6 +70,8 @@ def _finding(review: Review, finding: Finding, color: bool, width: int) -> Rende
     if finding.origin != "rule":
         title.append(f"  by the {one_line(finding.origin)}", "dim")
     parts: list[RenderableType] = [_prose(finding.message, color)]
+    if finding.explanation:
+        parts.append(_labelled("The model says", finding.explanation, color))
     code = _code(review, finding, color)
     if code is not None:
         parts += ["", code, ""]
@@ -182,6 +185,11 @@ def _summary(review: Review) -> Iterator[RenderableType]:
     if review.findings:
         facts += _fixable(f.fix for f in review.findings)
     yield Text(f"{', '.join(facts)}.", "bold green" if silent else "bold")
+    if review.model is not None and review.model.note:
+        yield Text(MODEL_AWAY, "yellow")
+        yield _indented(one_line(review.model.note))
+    elif review.dropped:
+        yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
     for finding in review.withheld:
         yield _indented(f"{place(finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}")
     yield from _not_reviewed(review)

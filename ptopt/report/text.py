@@ -88,6 +88,11 @@ def _escape(match: re.Match[str]) -> str:
     return {"<": "&lt;", ">": "&gt;", "&": "&amp;", "$": "<span>$</span>"}.get(char, f"\\{char}")
 
 
+def markdown_quote(finding: Finding) -> str:
+    """What a model wrote about the finding, as a quotation; "" where it wrote nothing."""
+    return f"> The model says: {markdown_text(finding.explanation)}" if finding.explanation else ""
+
+
 def markdown_source(source: str) -> str:
     """A link where it is one. Sources of impact are our own words, not those of the pull request."""
     return f"[source](<{source}>)" if _LINK.fullmatch(source) else markdown_text(source)
@@ -175,9 +180,18 @@ def fix_line(finding: Finding) -> str:
     return "Fix (for reading: apply it by hand)"
 
 
+MODEL_AWAY = "The model did not answer in time; this review is from the rules alone."
+
+
 def plain_message(finding: Finding) -> str:
-    """Everything in words but the place, one paragraph a line: for formats that carry plain text."""
-    parts = [one_line(finding.message), *(f"Gain: {impact_line(i)}" for i in finding.impact)]
+    """Everything in words but the place, one paragraph a line: for formats that carry plain text.
+
+    What a model wrote stands in a code span, because some readers of these formats take text for Markdown.
+    """
+    parts = [one_line(finding.message)]
+    if finding.explanation:
+        parts.append(f"The model says: {code_span(one_line(finding.explanation))}")
+    parts += [f"Gain: {impact_line(i)}" for i in finding.impact]
     if finding.when_wrong:
         parts.append(f"Wrong if: {one_line(finding.when_wrong)}")
     if finding.assumes:

@@ -6,12 +6,15 @@ import math
 import random
 
 import pytest
-import torch
 
-from benchmarks.impact.__main__ import interval
-from benchmarks.impact.measure import check_equal, pairs
 from ptopt.rules import all_rules
 from ptopt.rules.base import Rule
+
+torch = pytest.importorskip("torch")
+from benchmarks.impact.__main__ import interval  # noqa: E402 (needs torch)
+from benchmarks.impact.measure import check_equal, pairs  # noqa: E402
+
+pytestmark = pytest.mark.model
 
 MEASURED = [pytest.param(rule, id=rule.name) for rule in all_rules() if rule.BENCHMARK is not None]
 

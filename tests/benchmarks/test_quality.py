@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality.categories import FITTING, fits
 from benchmarks.quality.score import outcome, table
 from ptopt.findings import Finding, Review, Severity, Span
 from ptopt.rules import known_names
+from training.evaluation.labels import FITTING, fits
 
 CASE = {
     "name": "p1", "label": "problem", "category": "host-device-sync", "difficulty": "easy",

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from celery import Celery
 from fastapi import FastAPI
-from sqlalchemy import insert, text, update
+from sqlalchemy import delete, insert, text, update
 
 from bot import problems
 from bot.app import create_app
@@ -115,6 +115,25 @@ def test_metrics(served: Served) -> None:
     assert served.metric('ptopt_review_latency_seconds{quantile="0.5"}') == pytest.approx(2.0)
     assert served.metric('ptopt_review_latency_seconds{quantile="0.99"}') == pytest.approx(3.0)
     assert served.metric("ptopt_accept_seconds_count") == 3
+    assert served.metric('ptopt_recent_reviews{adapter="",model="none"}') == 3
+
+
+def test_metrics_name_the_models_and_not_too_many(served: Served) -> None:
+    now = datetime.now(timezone.utc)
+    with served.engine.begin() as connection:
+        connection.execute(delete(ReviewRow))
+        connection.execute(insert(Installation), {"id": 2, "account": "acme", "created_at": now})
+        connection.execute(insert(Repository), {"id": 2, "installation_id": 2, "full_name": "acme/models"})
+        for number in range(40):
+            row = {"repository_id": 2, "pull": 1, "head_sha": str(number), "ptopt_version": "0", "files_reviewed": 1,
+                   "findings": 0, "received_at": now, "posted_at": now, "model": "base",
+                   "adapter": f"{max(0, number - 20):02x}" * 32,
+                   "model_note": "" if number else "the model is away"}  # fmt: skip
+            connection.execute(insert(ReviewRow), row)
+    assert served.metric('ptopt_recent_reviews{adapter="000000000000",model="heard"}') == 20
+    assert served.metric('ptopt_recent_reviews{adapter="000000000000",model="away"}') == 1
+    assert served.metric('ptopt_recent_reviews{adapter="other",model="heard"}') == 15
+    assert served.client.get("/metrics").text.count("\nptopt_recent_reviews{") == 7
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from click.testing import CliRunner
-from sqlalchemy import Engine, func, inspect, make_url, select
+from sqlalchemy import Engine, func, inspect, make_url, select, text
 from sqlalchemy.exc import IntegrityError
 
 from feedback import database
@@ -27,6 +27,10 @@ from feedback.models import (
 )
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+_OLD_REVIEW = (
+    "INSERT INTO reviews (id, repository_id, pull, head_sha, ptopt_version, files_reviewed, findings, received_at, "
+    "posted_at) VALUES (3, 2, 7, 'abc', '0.1', 1, 5, '2026-11-20', '2026-11-20')"
+)
 
 
 def test_migrations_lead_to_the_models(empty_database_url: str) -> None:
@@ -35,6 +39,30 @@ def test_migrations_lead_to_the_models(empty_database_url: str) -> None:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
+
+
+def test_what_was_stored_before_the_model_stays(empty_database_url: str) -> None:
+    database.upgrade(empty_database_url, "0001")
+    engine = database.engine(empty_database_url)
+    with engine.begin() as connection:
+        for statement in (
+            "INSERT INTO installations VALUES (1, 'a', false, '2026-11-20')",
+            "INSERT INTO repositories VALUES (2, 1, 'a/b', false)",
+            _OLD_REVIEW,
+        ):
+            connection.execute(text(statement))
+    with pytest.raises(database.DatabaseError, match="0001, this version needs 0002"):
+        database.check(engine)
+    database.upgrade(empty_database_url)
+    with engine.begin() as connection:  # a worker of the version before, still at work
+        connection.execute(text(_OLD_REVIEW.replace("(3,", "(4,").replace("'abc'", "'abd'")))
+    with database.reading(engine) as session:
+        reviews = session.scalars(select(ReviewRow).order_by(ReviewRow.id)).all()
+    assert [(r.id, r.head_sha, r.findings, r.model, r.adapter, r.model_note) for r in reviews] == [
+        (3, "abc", 5, "", "", ""),
+        (4, "abd", 5, "", "", ""),
+    ]
     engine.dispose()
 
 

@@ -5,6 +5,7 @@ import pytest
 from training.execute import Pair, run_pair
 
 pytest.importorskip("torch", reason="pairs need torch to run")
+pytestmark = pytest.mark.model
 SETUP = "x = torch.ones(20_000)"
 SLOW = "result = torch.stack([x[i] for i in range(4000)]).sum()"
 FAST = "result = x[:4000].sum()"

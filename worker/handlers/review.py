@@ -21,15 +21,18 @@ _LAG_TRIES = 3
 
 def handle(work: Work) -> str:
     job = work.job
-    outcome = review_pull(
-        work.github,
-        job.repository,
-        job.pull,
-        before_write=work.check,
-        head_sha=job.head_sha,
-        asked=bool(job.payload.get("asked")),
-        full=bool(job.payload.get("full")),
-    )
+    # By its id: a repository keeps the model that it was given when it is renamed.
+    with work.resources.model.advisor_for(str(job.repository_id)) as advisor:
+        outcome = review_pull(
+            work.github,
+            job.repository,
+            job.pull,
+            before_write=work.check,
+            head_sha=job.head_sha,
+            asked=bool(job.payload.get("asked")),
+            full=bool(job.payload.get("full")),
+            advisor=advisor,
+        )
     if outcome.status == "superseded":
         _follow(work, outcome)
         raise SupersededError(outcome.reason)

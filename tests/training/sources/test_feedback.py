@@ -31,7 +31,9 @@ class Service:
                 session.add(
                     ReviewRow(
                         id=number, repository_id=number, pull=7, head_sha="f" * 40, github_id=1, ptopt_version="1",
-                        files_reviewed=1, findings=1, received_at=NOW, posted_at=NOW,
+                        files_reviewed=1, findings=1, received_at=NOW, posted_at=NOW, model="base+judge",
+                        adapter="a" * 64, prompt_version="1", schema_version="1",
+                        model_note="the model is away" if private else "",
                     )
                 )  # fmt: skip
             session.commit()
@@ -115,6 +117,21 @@ def test_a_label_holds_no_code_and_no_person(service: Service, clock):
     assert document.blocks == () and document.text == ""
     assert document.raw["rule"] == "PTO101" and document.provenance == f"acme/open#7@{'f' * 40}"
     assert "hash-of-a-person" not in document.to_json()
+
+
+def test_a_label_names_the_adapter_that_had_a_say(service: Service):
+    service.comment(1, (*UP, "a"))
+    service.comment(2, (*UP, "a"), repository=2)
+    (page,) = Feedback(service.url, private=["acme/closed"]).pull(None, 9)
+    assert [d.raw["adapter"] for d in page.documents] == ["a" * 64, ""]
+    assert [d.raw["model"] for d in page.documents] == ["base+judge", ""]
+
+
+def test_a_schema_of_before(service: Service):
+    with service.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE reviews DROP COLUMN adapter")
+    with pytest.raises(SourceError, match="python -m feedback upgrade"):
+        list(Feedback(service.url).pull(None, 9))
 
 
 def test_the_cursor(service: Service):

@@ -1,7 +1,12 @@
-"""Which rules fit which category of labelled problem: a comment of a fitting rule counts as found."""
+"""Labelled real commits: what a case holds, and when a comment says what its label says."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from ptopt.findings import Finding
+
+NEAR = 3  # lines around the labelled range in which a comment counts
 # category of the label -> rule families and names that speak of the same problem
 FITTING: dict[str, frozenset[str]] = {
     category: frozenset(names.split())
@@ -49,3 +54,22 @@ FITTING: dict[str, frozenset[str]] = {
 def fits(category: str, rule: str, family: str) -> bool:
     """Does a comment of this rule speak of a problem of this category?"""
     return bool(FITTING.get(category, frozenset()) & {rule, family})
+
+
+def wanted(case: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """The problems of a case (a line of labels.jsonl): category, first and last line of its `path`."""
+    if case["label"] == "clean":
+        return []
+    if case["label"] == "whole":
+        return [(e["category"], e["line"], e["line"]) for e in case.get("expected") or ()]
+    if case.get("locality") == "file":
+        return [(case["category"], 1, 10**9)]
+    return [(case["category"], case["start"], case["end"])]
+
+
+def finds(finding: Finding, category: str, start: int, end: int) -> bool:
+    """Does a comment on the labelled file speak of a problem of this category at these lines?"""
+    if not fits(category, finding.name, finding.family):
+        return False
+    places = [finding.span, *finding.also]
+    return any(place.start <= end + NEAR and place.end >= start - NEAR for place in places)

@@ -1,0 +1,72 @@
+"""A limit on how long one review waits for a model."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ptopt.model.port import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
+
+CHUNK = 8  # prompts handed over at once: what may still run when the time is up
+_P = TypeVar("_P")
+_A = TypeVar("_A")
+
+
+class Bounded:
+    """A back end for one review: all its calls together wait `seconds` at most, counted from the first.
+
+    A call cannot be stopped from outside, so it runs in a thread of its own; when the time is up the caller goes
+    on, and the thread ends after the chunk that it is in. `close` closes the back end only if `owns` it.
+    """
+
+    def __init__(self, backend: Backend, seconds: float, *, owns: bool = False) -> None:
+        self._backend = backend
+        self._seconds = seconds
+        self._until: float | None = None
+        self._owns = owns
+
+    @property
+    def name(self) -> str:
+        return self._backend.name
+
+    def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
+        return self._within(self._backend.score, prompts)
+
+    def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
+        return self._within(self._backend.complete, prompts)
+
+    def close(self) -> None:
+        if self._owns:
+            self._backend.close()
+
+    def _within(self, ask: Callable[[Sequence[_P]], list[_A]], prompts: Sequence[_P]) -> list[_A]:
+        if self._until is None:
+            self._until = time.monotonic() + self._seconds
+        answers: list[_A] = []
+        failed: list[BaseException] = []
+        given_up = threading.Event()
+
+        def work() -> None:
+            try:
+                for begin in range(0, len(prompts), CHUNK):
+                    if given_up.is_set():
+                        return
+                    answers.extend(ask(prompts[begin : begin + CHUNK]))
+            except BaseException as error:  # handed to the caller
+                failed.append(error)
+
+        thread = threading.Thread(target=work, name="bounded-model", daemon=True)
+        left = self._until - time.monotonic()
+        if left > 0:
+            thread.start()
+            thread.join(left)
+        if left <= 0 or thread.is_alive():
+            given_up.set()
+            raise ModelUnavailableError(
+                f"the model took longer than the {self._seconds:g} s a review waits for it"
+            )
+        if failed:
+            raise failed[0]
+        return answers

@@ -1,0 +1,74 @@
+"""From prompts to token ids: one way for training and for serving, without torch.
+
+A tokenizer is one of `transformers`; it is handed in, so that nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptopt.model.port import ChatPrompt, JudgePrompt
+
+YES, NO = " yes", " no"
+
+
+def encode_judge(tokenizer: Any, prompt: JudgePrompt) -> tuple[list[int], list[int]]:
+    """The ids of all pieces, and for each piece the index of its last token.
+
+    Pieces are tokenised one by one and joined, so that a mark is always the end of a token; the logits at a
+    mark are those of the answer. A token that opens every text of this model (BOS) comes first.
+    """
+    ids = opening(tokenizer)
+    marks = []
+    for piece in prompt.pieces:
+        ids += _plain_ids(tokenizer, without_special(tokenizer, piece))
+        marks.append(len(ids) - 1)
+    return ids, marks
+
+
+def answer_ids(tokenizer: Any) -> tuple[int, int]:
+    """The ids of " yes" and " no". Raises ValueError where they are not one token each."""
+    yes, no = _plain_ids(tokenizer, YES), _plain_ids(tokenizer, NO)
+    if len(yes) != 1 or len(no) != 1 or yes == no:
+        raise ValueError(f"this tokenizer has no single token for {YES!r} and {NO!r}: it cannot judge")
+    return yes[0], no[0]
+
+
+def encode_chat(tokenizer: Any, prompt: ChatPrompt) -> list[int]:
+    """The ids of the conversation up to where the answer begins, in the model's own chat template.
+
+    A base model without a template reads the two texts, one after the other.
+    """
+    system, user = without_special(tokenizer, prompt.system), without_special(tokenizer, prompt.user)
+    if not tokenizer.chat_template:
+        return opening(tokenizer) + _plain_ids(tokenizer, f"{system}\n\n{user}\n")
+    text = tokenizer.apply_chat_template(
+        [{"role": "system", "content": system}, {"role": "user", "content": user}],
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=False,  # templates that do not know it ignore it
+    )
+    return _plain_ids(tokenizer, text)
+
+
+def opening(tokenizer: Any) -> list[int]:
+    """What this tokenizer puts before every text by itself: the BOS token, or nothing."""
+    ids = list(tokenizer("")["input_ids"])
+    return ids[:1] if ids and ids[0] == tokenizer.bos_token_id else []
+
+
+def without_special(tokenizer: Any, text: str) -> str:
+    """The text with a space in each special token of this tokenizer, which makes it plain text."""
+    for token in _special(tokenizer):
+        if token in text:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+    return text
+
+
+def _special(tokenizer: Any) -> list[str]:
+    added = [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
+    return sorted({t for t in (*added, *tokenizer.all_special_tokens) if len(t) > 1}, key=len, reverse=True)
+
+
+def _plain_ids(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])

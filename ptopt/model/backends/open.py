@@ -1,0 +1,102 @@
+"""From the name of a model to what a review asks: which back end, which adapter, what its word is worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ptopt.model.advisor import Advisor
+from ptopt.model.backends.bounded import Bounded
+from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter
+from ptopt.model.calibration import Calibration, CalibrationError
+from ptopt.model.port import Backend, ModelUnavailableError
+
+SECONDS = 20.0  # that a review waits for the model, unless told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A back end that serves one review after another. `adapter` is the hash of its content, or ""."""
+
+    backend: Backend
+    calibration: Calibration
+    adapter: str
+
+    def advisor(self, seconds: float = SECONDS) -> Advisor:
+        """For one review: its clock begins with its first question. Closing it leaves the back end open."""
+        return Advisor(Bounded(self.backend, seconds), self.calibration, adapter=self.adapter)
+
+
+def open_model(
+    model: str, *, server: str | None = None, engine: str = "transformers", **settings: Any
+) -> OpenModel:
+    """Open `model`: an adapter folder, a base model (see `loading.resolve_base`), or a name that `server` serves.
+
+    With a folder and a server, the adapter is loaded into the server, which must see the folder under the same
+    path, under a name made from its content. Without a calibration beside it a model has no say.
+    engine: "transformers" or "vllm", for models in this process; settings go to the back end.
+    Raises ModelUnavailableError, or CalibrationError for a calibration that cannot be read.
+    """
+    folder = read_adapter(model) if is_adapter(model) else None
+    calibration = _calibration(folder)
+    return OpenModel(
+        _backend(model, folder, server, engine, settings), calibration, folder.content if folder else ""
+    )
+
+
+def open_backend(
+    model: str, *, server: str | None = None, engine: str = "transformers", **settings: Any
+) -> Backend:
+    """As `open_model`, for those who need no calibration."""
+    folder = read_adapter(model) if is_adapter(model) else None
+    return _backend(model, folder, server, engine, settings)
+
+
+def open_advisor(
+    model: str,
+    *,
+    server: str | None = None,
+    seconds: float = SECONDS,
+    engine: str = "transformers",
+    **settings: Any,
+) -> Advisor:
+    """As `open_model`, for one review; closing the advisor closes the back end."""
+    opened = open_model(model, server=server, engine=engine, **settings)
+    return Advisor(Bounded(opened.backend, seconds, owns=True), opened.calibration, adapter=opened.adapter)
+
+
+def _calibration(folder: AdapterFolder | None) -> Calibration:
+    if folder is None or folder.calibration is None:
+        return Calibration.off()
+    try:
+        return Calibration.from_json(folder.calibration)
+    except CalibrationError as error:
+        raise ModelUnavailableError(f"{folder.path / 'calibration.json'}: {error}") from None
+
+
+def _backend(
+    model: str, folder: AdapterFolder | None, server: str | None, engine: str, settings: dict[str, Any]
+) -> Backend:
+    if server is not None:
+        from ptopt.model.backends.openai import OpenAIBackend
+
+        backend = OpenAIBackend(server, folder.served_name if folder else model, **settings)
+        if folder:
+            try:
+                backend.load_adapter(folder.served_name, str(folder.path))
+            except ModelUnavailableError:
+                backend.close()
+                raise
+        return backend
+    where: dict[str, Any] = {"adapter": folder.path} if folder else {"base": model}
+    try:
+        if engine == "vllm":
+            from ptopt.model.backends.vllm import VLLMBackend
+
+            return VLLMBackend(**where, **settings)
+        from ptopt.model.backends.local import TransformersBackend
+    except ImportError as error:
+        raise ModelUnavailableError(
+            f"{error.name or 'a package'} is not installed: pip install 'ptopt[model]', or name a server"
+        ) from None
+    return TransformersBackend(**where, **settings)

@@ -1,0 +1,211 @@
+"""A model behind a server that speaks the OpenAI protocol: vLLM, llama.cpp, and those that follow them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import Any, Literal, TypeVar
+
+from ptopt.model.backends.encoding import NO, YES
+from ptopt.model.backends.http import Http, RefusedError
+from ptopt.model.backends.odds import TOP, log_odds
+from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+
+log = logging.getLogger(__name__)
+
+API_KEY = "PTOPT_MODEL_API_KEY"
+Dialect = Literal["auto", "vllm", "llama.cpp"]
+_LLAMA_OWNERS = frozenset({"llamacpp", "me"})  # llama-server; llama_cpp.server
+_CHARACTERS_A_TOKEN = 32
+_P = TypeVar("_P")
+_A = TypeVar("_A")
+
+
+class OpenAIBackend:
+    """`model` as the server at `url` names it: the base model, or an adapter that was loaded into it.
+
+    dialect: how a JSON schema is asked for; "auto" looks at who the server says it is. timeout: seconds for one
+    attempt of one request; concurrency: requests under way at once. The key comes from the environment where it
+    is not given. Nothing is asked before the first call; a server that comes back is used again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        dialect: Dialect = "auto",
+        timeout: float = 20.0,
+        concurrency: int = 8,
+        attempts: int = 3,
+    ) -> None:
+        key = api_key or os.environ.get(API_KEY)
+        self._http = Http(url, api_key=key, timeout=timeout, attempts=attempts, connections=concurrency)
+        self._model = model
+        self._dialect = dialect
+        self._known = False
+        self._answers: dict[str, Any] = {}  # what a request for a judgement needs besides the text
+        self._connecting = threading.Lock()
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="model")
+
+    @property
+    def name(self) -> str:
+        return f"{self._model}, served"
+
+    def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
+        """One request a mark. The marks of a prompt follow each other: the server has their beginning cached."""
+        return self._each(self._score, prompts)
+
+    def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
+        return self._each(self._complete, prompts)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._http.close()
+
+    def served_models(self) -> list[str]:
+        """The names that the server answers to, adapters included."""
+        return [str(model["id"])[:500] for model in self._models()]
+
+    def load_adapter(self, name: str, path: str) -> None:
+        """Have vLLM load the adapter folder at `path` (on the server's disk) as `name`. It may be loaded already.
+
+        A name must never mean other weights, so name it by its content.
+        """
+        try:
+            self._http.text("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
+        except RefusedError as error:
+            if not (error.status == 400 and name in self.served_models()):
+                raise ModelUnavailableError(
+                    f"the server cannot load the adapter {name}: {error.said}"
+                ) from None
+
+    def unload_adapter(self, name: str) -> None:
+        """The server forgets the adapter; it need not know it."""
+        try:
+            self._http.text("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+        except RefusedError as error:
+            if name in self.served_models():
+                raise ModelUnavailableError(f"the server cannot unload {name}: {error.said}") from None
+
+    def _score(self, prompt: JudgePrompt) -> tuple[float, ...]:
+        odds, text = [], ""
+        for piece in prompt.pieces:
+            text += piece
+            body = {"model": self._model, "prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": TOP}
+            answer = self._http.json("POST", "/v1/completions", body | self._answers)
+            odds.append(log_odds(_top(_choice(answer).get("logprobs")), YES, NO))
+        return tuple(odds)
+
+    def _complete(self, prompt: ChatPrompt) -> str:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": [
+                {"role": "system", "content": prompt.system},
+                {"role": "user", "content": prompt.user},
+            ],
+            "max_tokens": prompt.max_tokens,
+            "temperature": 0,
+        }
+        if self._dialect == "vllm":
+            body["chat_template_kwargs"] = {"enable_thinking": False}
+        if prompt.schema is not None:
+            body["response_format"] = self._response_format(dict(prompt.schema))
+        message = _choice(self._http.json("POST", "/v1/chat/completions", body)).get("message")
+        text = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(text, str):
+            raise ModelUnavailableError("the model server answered without a text")
+        if len(text) > prompt.max_tokens * _CHARACTERS_A_TOKEN:
+            raise ModelUnavailableError("the model server answered with more than was asked for")
+        return text
+
+    def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
+        if self._dialect == "llama.cpp":
+            return {"type": "json_object", "schema": schema}
+        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+
+    def _each(self, ask: Callable[[_P], _A], prompts: Sequence[_P]) -> list[_A]:
+        """The answers in order; the first failure ends it, and what has not begun is not begun."""
+        if not prompts:
+            return []
+        self._connect()
+        try:
+            futures: list[Future[_A]] = [self._threads.submit(ask, prompt) for prompt in prompts]
+        except RuntimeError:
+            raise ModelUnavailableError("the model was closed") from None
+        done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in waiting:
+            future.cancel()
+        for future in done:
+            if error := future.exception():
+                raise error
+        return [future.result() for future in futures]
+
+    def _connect(self) -> None:
+        """Once: is the model there (llama.cpp answers for any name), and which dialect does the server speak?"""
+        with self._connecting:
+            if self._known:
+                return
+            models = self._models()
+            mine = [model for model in models if model["id"] == self._model]
+            if not mine:
+                raise ModelUnavailableError(f"the model server does not serve {self._model!r:.100}")
+            if self._dialect == "auto":
+                self._dialect = "llama.cpp" if mine[0].get("owned_by") in _LLAMA_OWNERS else "vllm"
+            if self._dialect == "vllm":
+                self._answers = self._exactly()
+            self._known = True
+
+    def _exactly(self) -> dict[str, Any]:
+        """vLLM tells the probabilities of the two answers themselves, once it is told their ids."""
+        ids = []
+        for word in (YES, NO):
+            body = {"model": self._model, "prompt": word, "add_special_tokens": False}
+            try:
+                tokens = self._http.json("POST", "/tokenize", body).get("tokens")
+            except RefusedError:  # another server that follows the protocol: the most likely tokens must do
+                return {}
+            if not isinstance(tokens, list) or len(tokens) != 1 or not isinstance(tokens[0], int):
+                raise ModelUnavailableError(
+                    f"the served model has no single token for {word!r}: it cannot judge"
+                )
+            ids += tokens
+        return {"logprob_token_ids": ids}
+
+    def _models(self) -> list[dict[str, Any]]:
+        data = self._http.json("GET", "/v1/models").get("data")
+        if not isinstance(data, list):
+            raise ModelUnavailableError("the model server does not say which models it has")
+        return [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]
+
+
+def _choice(answer: dict[str, Any]) -> dict[str, Any]:
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise ModelUnavailableError("the model server answered without a choice")
+    return choices[0]
+
+
+def _top(logprobs: Any) -> dict[str, float]:
+    """The most likely first tokens, in the form of /v1/completions or (llama-server) that of chats."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(logprobs, dict):
+        first = logprobs.get("top_logprobs") or logprobs.get("content")
+        entry = first[0] if isinstance(first, list) and first else None
+        if isinstance(entry, dict) and isinstance(entry.get("top_logprobs"), list):
+            found = [(e.get("token"), e.get("logprob")) for e in entry["top_logprobs"] if isinstance(e, dict)]
+        elif isinstance(entry, dict):
+            found = list(entry.items())
+    top = {
+        token: float(value)
+        for token, value in found
+        if isinstance(token, str) and isinstance(value, int | float) and math.isfinite(value)
+    }
+    if not top:
+        raise ModelUnavailableError("the model server does not tell log-probabilities, which judging needs")
+    return top

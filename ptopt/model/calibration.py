@@ -1,0 +1,129 @@
+"""What the word of a model is worth: fitted on held-out code, kept beside the adapter, never guessed.
+
+Two probabilities meet on a finding: the rule's and the model's. A logistic regression, fitted where the truth is
+known, makes one of them. A model that was not shown to help has nothing fitted, and no say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_EDGE = 1e-4  # a rule is never surer than this, so that the model can always be heard
+
+
+class CalibrationError(ValueError):
+    """What was read is no calibration. The message names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeFit:
+    """P(right) = sigmoid(intercept + of_confidence * logit(rule's confidence) + of_log_odds * log-odds)."""
+
+    intercept: float
+    of_confidence: float
+    of_log_odds: float
+    rules: tuple[str, ...] | None = None  # names of the rules it was fitted on and holds for; None: all
+    floor: float = 0.0  # the model has no say where the rule is less sure than this
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What of the model's word is used. Nothing by default."""
+
+    judge: JudgeFit | None = None
+    advise_threshold: float | None = None  # probability from which its own findings are shown
+    explain: bool = False  # whether its sentences are fit to be shown
+    measured_on: str = ""  # the data, in words
+
+    @classmethod
+    def off(cls) -> Calibration:
+        """The review of the rules, unchanged."""
+        return cls()
+
+    @property
+    def silent(self) -> bool:
+        """Is there nothing to ask the model?"""
+        return self.judge is None and self.advise_threshold is None and not self.explain
+
+    @property
+    def floor(self) -> float | None:
+        """The confidence from which hits are judged; None when none is."""
+        return None if self.judge is None else self.judge.floor
+
+    def judges(self, rule: str) -> bool:
+        """Does the model have a say on this rule, given by name?"""
+        return self.judge is not None and (self.judge.rules is None or rule in self.judge.rules)
+
+    def confidence(self, rule: str, confidence: float, log_odds: float) -> float:
+        """How likely the finding is right, given the rule's confidence (0..1) and the model's log-odds."""
+        fit = self.judge
+        if fit is None or not self.judges(rule):
+            return confidence
+        held = min(max(confidence, _EDGE), 1 - _EDGE)
+        prior = math.log(held / (1 - held))
+        return _sigmoid(fit.intercept + fit.of_confidence * prior + fit.of_log_odds * log_odds)
+
+    def own_confidence(self, rule: str, log_odds: float) -> float:
+        """How likely a finding of the model's own is right, given what it answers when asked about it as a judge."""
+        return self.confidence(rule, 0.5, log_odds) if self.judges(rule) else _sigmoid(log_odds)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Calibration:
+        """Raises `CalibrationError`."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CalibrationError(f"the calibration is not JSON: {error}") from None
+        fields = _table(data, "the calibration", ("judge", "advise_threshold", "explain", "measured_on"))
+        judge, explain, threshold = fields.get("judge"), fields.get("explain", False), None
+        if not isinstance(explain, bool):
+            raise CalibrationError("explain must be true or false")
+        if fields.get("advise_threshold") is not None:
+            threshold = _number(fields, "advise_threshold", low=0, high=1)
+        return cls(
+            None if judge is None else _fit(judge), threshold, explain, str(fields.get("measured_on", ""))
+        )
+
+
+def _fit(data: object) -> JudgeFit:
+    names = ("intercept", "of_confidence", "of_log_odds", "rules", "floor")
+    fields = _table(data, "judge", names)
+    rules = fields.get("rules")
+    if rules is not None and not (isinstance(rules, list) and all(isinstance(r, str) for r in rules)):
+        raise CalibrationError("judge.rules must be a list of rule names, or null")
+    return JudgeFit(
+        intercept=_number(fields, "intercept"),
+        of_confidence=_number(fields, "of_confidence"),
+        of_log_odds=_number(fields, "of_log_odds"),
+        rules=None if rules is None else tuple(rules),
+        floor=_number({"floor": 0.0, **fields}, "floor", low=0, high=1),
+    )
+
+
+def _table(data: object, what: str, known: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(data, dict):
+        raise CalibrationError(f"{what} must be an object")
+    unknown = sorted(set(data) - set(known))
+    if unknown:
+        raise CalibrationError(f"{what} has no field {unknown[0]!r}; there are {', '.join(known)}")
+    return data
+
+
+def _number(fields: Mapping[str, Any], name: str, low: float = -math.inf, high: float = math.inf) -> float:
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e9 < value < 1e9:
+        raise CalibrationError(f"{name} must be a number")
+    if not low <= value <= high:
+        raise CalibrationError(f"{name} must be from {low:g} to {high:g}")
+    return float(value)
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))

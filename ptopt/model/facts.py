@@ -1,0 +1,86 @@
+"""What the analysis knows of some lines, in a few words that a model is told beside the code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.source.file import SourceFile
+
+MAX_RANGES = 3  # of lines that one fact tells
+_STEP = "training step"
+_RARE = "rare"
+_FORWARD = "forward pass"
+_ITEM = "loads an item"
+_EVALUATION = "evaluation"
+_NO_GRADIENTS = "no gradients"
+_SAID = (_STEP, _RARE, _FORWARD, _ITEM, _EVALUATION, _NO_GRADIENTS)
+
+
+def facts_of(source: SourceFile, start: int, end: int) -> tuple[str, ...]:
+    """What the analysis knows of these lines, in shown numbers: few, short, and true."""
+    where: dict[str, set[int]] = {}
+    code: set[int] = set()
+    try:
+        for node in statements(source, start, end):
+            here = range(node.lineno, min(node.end_lineno or node.lineno, end) + 1)
+            code.update(here)
+            for what in _said_of(source, node):
+                where.setdefault(what, set()).update(here)
+    except RecursionError:  # expressions nested deeper than Python can print
+        where = {}
+    facts = [f"{_ranges(where[what], code, start)}: {what}" for what in _SAID if what in where]
+    facts.append("may run on a GPU" if source.uses_accelerator else "names no GPU")
+    pin = source.facts.describe("torch").partition(" ")[0]
+    return (*facts, pin) if pin else tuple(facts)
+
+
+def _said_of(source: SourceFile, node: ast.stmt) -> Iterator[str]:
+    context = source.context
+    step = context.training_step(node)
+    if context.rare_guard(node, step.node if step else None) is not None:
+        yield _RARE
+    elif step is not None and not step.full_batch:
+        yield _STEP
+    elif context.forward_of(node) is not None:
+        yield _FORWARD
+    elif context.is_item_code(node) is not None:
+        yield _ITEM
+    function = source.index.function_of(node)
+    if (function is not None and context.is_eval_function(function)) or any(
+        context.is_eval_loop(loop) for loop in source.index.loops_of(node)
+    ):
+        yield _EVALUATION
+    if context.grad_off(node):
+        yield _NO_GRADIENTS
+
+
+def statements(source: SourceFile, start: int, end: int) -> Iterator[ast.stmt]:
+    """The innermost statements of the lines: what a line does, not the block that it stands in."""
+    stack: list[ast.AST] = [source.tree]
+    while stack:
+        node = stack.pop()
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            children = getattr(node, field, None)
+            if isinstance(children, list):
+                stack += children
+        if isinstance(node, ast.stmt) and not hasattr(node, "body") and start <= node.lineno <= end:
+            yield node
+
+
+def _ranges(lines: set[int], code: set[int], start: int) -> str:
+    """Shown numbers as in "lines 3-5, 9". A range reaches over lines that hold no statement; at most three are told."""
+    ranges: list[list[int]] = []
+    inside = False
+    for line in sorted(code):
+        if line not in lines:
+            inside = False
+        elif inside:
+            ranges[-1][1] = line
+        else:
+            ranges.append([line, line])
+            inside = True
+    shown = [(a - start + 1, b - start + 1) for a, b in ranges[:MAX_RANGES]]
+    told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in shown)
+    word = "line" if told.isdigit() else "lines"
+    return f"{word} {told} and others" if len(ranges) > MAX_RANGES else f"{word} {told}"

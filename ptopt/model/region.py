@@ -1,0 +1,327 @@
+"""What the model is shown: a whole changed function with its static facts, cut to a number of tokens.
+
+Numbers. What comes in (`changed`, the lines of candidates) counts lines of the head file, as `Change` and `Finding`
+do. Inside a `Region` lines count in `SourceFile.text`; `SourceFile.head_line` leads back. The two differ only in
+notebooks, where several lines of code can stand on one line of the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ptopt.model.facts import facts_of, statements
+from ptopt.model.neutral import neutralise
+from ptopt.source.file import SourceFile
+from ptopt.source.index import FUNCTIONS, FunctionNode
+
+JUDGE_TOKENS = 128
+"""Code that a judge reads: the lines around its candidates. A prompt then has some 180 tokens, for which a model of
+135 million parameters; the facts and the questions take the rest."""
+ADVISE_TOKENS = 1024
+"""Code that a model reads to find problems of its own: functions of 80 lines whole, within a context of 2,048."""
+
+TORCH_WORDS = re.compile(r"\b(torch|nn|F|loss|optim\w*|\w*loader|tensor|backward|model)\b")
+_LIBRARIES = re.compile(r"torch|lightning|accelerate|transformers")
+_WORDS = re.compile(r"[^\W\d]+|\d|\s+|[^\w\s]+")
+_SIGNATURE = re.compile(r"(async\s+)?def\s|class\s")
+_GAP = "...\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of code: its 1-based number in the text of the file, its text without the region's indent."""
+
+    number: int
+    text: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A rule (by name) that may have a point here, and the lines that it speaks of."""
+
+    rule: str
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A function, or a run of statements outside of functions, from line `start` to `end` of the text of its file.
+
+    `lines` has gaps where it was cut. `facts` speak in shown numbers, where line `start` is 1 (see `prompt`).
+    """
+
+    path: str
+    symbol: str
+    lines: tuple[Line, ...]
+    facts: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    cut: bool
+    indent: str
+    start: int
+    end: int
+
+
+def regions_of(
+    source: SourceFile, changed: Collection[int] | None, candidates: Sequence[Candidate]
+) -> list[Region]:
+    """The regions worth a look, in file order: those with a candidate, and those that changed and work with torch.
+
+    `changed` and the lines of `candidates` are lines of the head file; None: all of it is new. A candidate belongs to
+    the region of its first line; candidates of one rule in one region become one. One whose lines hold no code is
+    left out.
+    """
+    spans = list(_spans(source))
+    starts = [start for start, _, _ in spans]
+    lines_at: defaultdict[int, list[int]] = defaultdict(list)
+    if source.is_notebook:
+        for number in range(1, source.text.count("\n") + 2):
+            lines_at[source.head_line(number)].append(number)
+    found: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
+    for candidate in candidates:
+        lines = [n for line in candidate.lines for n in (lines_at[line] if source.is_notebook else [line])]
+        place = next((at for n in lines if (at := _place(spans, starts, n)) is not None), None)
+        if place is not None:
+            known = found[place].setdefault(candidate.rule, [])
+            known += [n for n in lines if n not in known]
+    worth = _LIBRARIES.search(source.text) is not None
+    regions = []
+    for place, (start, end, node) in enumerate(spans):
+        own = tuple(
+            Candidate(rule, tuple(n for n in lines if start <= n <= end))
+            for rule, lines in found[place].items()
+        )
+        if own or (
+            worth and _is_changed(source, changed, start, end) and _works_with_torch(source, start, end)
+        ):
+            regions.append(
+                region_between(source, start, end, _symbol(source, node, start, end), changed, own)
+            )
+    return regions
+
+
+def region_of_function(
+    source: SourceFile,
+    node: FunctionNode | ast.ClassDef,
+    changed: Collection[int] | None = None,
+    candidates: Sequence[Candidate] = (),
+) -> Region:
+    """The region of one function or class, decorators included. Lines of `candidates` count in the text."""
+    start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    end = node.end_lineno or node.lineno
+    return region_between(source, start, end, source.index.symbol_of(node), changed, candidates)
+
+
+def region_between(
+    source: SourceFile,
+    start: int,
+    end: int,
+    symbol: str,
+    changed: Collection[int] | None = None,
+    candidates: Sequence[Candidate] = (),
+) -> Region:
+    """The region of the lines `start` to `end` of the text, both included."""
+    texts = [source.line(n) for n in range(start, end + 1)]
+    indent = _common_indent(texts)
+    lines = tuple(
+        Line(
+            n, text[len(indent) :] if text.strip() else "", changed is None or source.head_line(n) in changed
+        )
+        for n, text in enumerate(texts, start)
+    )
+    return Region(
+        source.path, symbol, lines, facts_of(source, start, end), tuple(candidates), False, indent, start, end
+    )
+
+
+def shown_number(region: Region, file_line: int) -> int:
+    """The number that a line of the file's text has in a prompt: the first line of the region is 1."""
+    return file_line - region.start + 1
+
+
+def file_line(region: Region, shown: int) -> int:
+    """The line of the file's text behind a number of a prompt."""
+    return shown + region.start - 1
+
+
+def render(region: Region) -> str:
+    """The code as the model reads it: one line a line, each after its shown number, "..." where lines are left out."""
+    parts, expected = [], region.start
+    for line in region.lines:
+        if line.number != expected:
+            parts.append(_GAP)
+        parts.append(_shown(region, line))
+        expected = line.number + 1
+    if expected <= region.end:
+        parts.append(_GAP)
+    return "".join(parts)
+
+
+def estimate(text: str) -> int:
+    """Tokens of the text for a tokenizer of today, rather too many than too few. Needs no tokenizer."""
+    tokens = 0
+    for piece in _WORDS.findall(text):
+        if not piece.isascii():
+            tokens += len(piece.encode("utf-8", "surrogatepass"))
+        elif piece[0].isspace():
+            tokens += piece.count("\n") + (len(piece) > 1) + len(piece) // 16
+        elif piece[0].isalpha() or piece[0] == "_":
+            tokens += -(-len(piece) // 5) + piece.count("_")
+        else:
+            tokens += -(-len(piece) // 2)
+    return tokens
+
+
+def fit(region: Region, limit: int, count: Callable[[str], int] = estimate) -> Region:
+    """The region with so few lines that its code takes at most `limit` tokens, as `count` counts them.
+
+    What stays, in this order: the signature, the lines of the candidates (of the change where there are none), the
+    headers of the blocks around these, then what is nearest. Lines go as a whole; one that alone would take half
+    of the room goes first.
+    """
+    if not region.lines or count(render(region)) <= limit:
+        return region
+    lines = region.lines
+    cost = [count(_shown(region, line)) for line in lines]
+    gap = count(_GAP)
+    kept: list[int] = []
+    there = [False] * len(lines)
+    used = gap
+    for i in _by_weight(region):
+        if there[i] or cost[i] > limit // 2:
+            continue
+        beside = (i == 0 or there[i - 1]) + (i == len(lines) - 1 or there[i + 1])
+        more = cost[i] + gap * (1 - beside)
+        if used + more > limit:
+            break
+        there[i] = True
+        used += more
+        kept.append(i)
+    smaller = _with_lines(region, kept)
+    while (
+        kept and count(render(smaller)) > limit
+    ):  # tokens that reach over lines, or lines that were cut before
+        kept.pop()
+        smaller = _with_lines(region, kept)
+    return smaller
+
+
+def _with_lines(region: Region, kept: Iterable[int]) -> Region:
+    return dataclasses.replace(region, lines=tuple(region.lines[i] for i in sorted(kept)), cut=True)
+
+
+def _shown(region: Region, line: Line) -> str:
+    return neutralise(f"{shown_number(region, line.number)} {line.text}".rstrip()) + "\n"
+
+
+def _by_weight(region: Region) -> Iterator[int]:
+    """Indices of the lines, the most telling first. May name one twice."""
+    lines = region.lines
+    signature = next((i for i, line in enumerate(lines) if _SIGNATURE.match(line.text)), None)
+    if signature is not None:
+        yield signature
+    asked = {n for candidate in region.candidates for n in candidate.lines}
+    focus = [i for i, line in enumerate(lines) if line.number in asked]
+    focus = focus or [i for i, line in enumerate(lines) if line.changed and line.text] or [0]
+    yield from focus
+    for i in focus:
+        yield from _headers(lines, i)
+    distance = [_distance(focus, i) for i in range(len(lines))]
+    yield from sorted(range(len(lines)), key=lambda i: (distance[i], i))
+
+
+def _headers(lines: Sequence[Line], at: int) -> Iterator[int]:
+    """The lines above that are indented less, each less than the one before: the headers of the blocks around."""
+    depth = _depth(lines[at].text)
+    for i in range(at - 1, -1, -1):
+        if depth == 0:
+            return
+        if lines[i].text and _depth(lines[i].text) < depth:
+            depth = _depth(lines[i].text)
+            yield i
+
+
+def _depth(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _distance(focus: Sequence[int], at: int) -> int:
+    right = bisect_right(focus, at)
+    return min(abs(at - f) for f in focus[max(0, right - 1) : right + 1])
+
+
+# -- where regions are -------------------------------------------------------------------------------------
+
+
+def _spans(source: SourceFile) -> Iterator[tuple[int, int, FunctionNode | None]]:
+    """Start, end and node of each outermost function, and of the code between them; in order, without overlap."""
+    last = source.text.count("\n") + 1
+    free = 1
+    functions = source.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in sorted(functions, key=lambda f: f.lineno):
+        start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        end = node.end_lineno or node.lineno
+        if end < free or source.index.enclosing(node, FUNCTIONS) is not None:
+            continue
+        start = max(start, free)  # two functions on one line
+        yield from _between(source, free, start - 1)
+        yield start, end, node
+        free = end + 1
+    yield from _between(source, free, last)
+
+
+def _between(source: SourceFile, start: int, end: int) -> Iterator[tuple[int, int, None]]:
+    while start <= end and not source.line(start).strip():
+        start += 1
+    while end >= start and not source.line(end).strip():
+        end -= 1
+    if start <= end:
+        yield start, end, None
+
+
+def _place(
+    spans: Sequence[tuple[int, int, FunctionNode | None]], starts: Sequence[int], line: int
+) -> int | None:
+    at = bisect_right(starts, line) - 1
+    return at if at >= 0 and line <= spans[at][1] else None
+
+
+def _symbol(source: SourceFile, node: FunctionNode | None, start: int, end: int) -> str:
+    if node is not None:
+        return source.index.symbol_of(node)
+    around = [
+        c for c in source.index.of_type(ast.ClassDef) if c.lineno <= start and end <= (c.end_lineno or 0)
+    ]
+    return source.index.symbol_of(around[-1]) if around else ""
+
+
+def _is_changed(source: SourceFile, changed: Collection[int] | None, start: int, end: int) -> bool:
+    return changed is None or any(
+        source.head_line(n) in changed and source.line(n).strip() for n in range(start, end + 1)
+    )
+
+
+def _works_with_torch(source: SourceFile, start: int, end: int) -> bool:
+    """Is there a word of torch in the lines, and a statement that does something?"""
+    if not any(TORCH_WORDS.search(source.line(n)) for n in range(start, end + 1)):
+        return False
+    idle = (ast.Import, ast.ImportFrom, ast.Pass, ast.Global, ast.Nonlocal)
+    return any(not isinstance(node, idle) for node in statements(source, start, end))
+
+
+def _common_indent(texts: Iterable[str]) -> str:
+    common: str | None = None
+    for text in texts:
+        if text.strip():
+            blank = text[: len(text) - len(text.lstrip())]
+            if common is None:
+                common = blank
+            while not blank.startswith(common):
+                common = common[:-1]
+    return common or ""

@@ -1,0 +1,71 @@
+"""The limit on how long a review waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from ptopt.model.backends.bounded import CHUNK, Bounded
+from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+
+PROMPT = JudgePrompt(("Q Answer",))
+
+
+class Slow:
+    """Waits for `go` before each answer."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.asked: list[int] = []
+        self.closed = False
+
+    def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
+        self.asked.append(len(prompts))
+        self.go.wait(30)
+        return [(float(len(p.pieces)),) for p in prompts]
+
+    def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
+        raise ModelUnavailableError("away")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_answers_pass_through_in_order_and_in_chunks() -> None:
+    inner = Slow()
+    inner.go.set()
+    prompts = [JudgePrompt(("Answer",) * n) for n in range(1, 2 * CHUNK)]
+    assert Bounded(inner, 30).score(prompts) == [(float(n),) for n in range(1, 2 * CHUNK)]
+    assert inner.asked == [CHUNK, CHUNK - 1]
+    assert Bounded(inner, 30).score([]) == []
+
+
+def test_when_time_is_up_the_review_goes_on_and_the_rest_is_not_asked() -> None:
+    inner = Slow()
+    bounded = Bounded(inner, 0.05)
+    with pytest.raises(ModelUnavailableError, match=r"longer than the 0\.05 s"):
+        bounded.score([PROMPT] * 5 * CHUNK)
+    with pytest.raises(ModelUnavailableError, match="longer than"):  # one limit for all calls
+        bounded.score([PROMPT])
+    inner.go.set()
+    for thread in threading.enumerate():
+        if thread.name == "bounded-model":
+            thread.join(10)
+    assert inner.asked == [CHUNK]
+    assert Bounded(inner, 30).score([PROMPT]) == [(1.0,)]  # another review has its own time
+
+
+def test_errors_pass_through() -> None:
+    with pytest.raises(ModelUnavailableError, match="away"):
+        Bounded(Slow(), 30).complete([ChatPrompt("", "")])
+
+
+@pytest.mark.parametrize("owns", [False, True])
+def test_closing(owns: bool) -> None:
+    inner = Slow()
+    Bounded(inner, 1, owns=owns).close()
+    assert inner.closed is owns

@@ -1,0 +1,138 @@
+"""Judges and advisers on held-out samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sklearn", reason="the extra `training` is not installed")
+
+import numpy as np
+
+from ptopt.model.advisor import Advisor
+from ptopt.model.calibration import Calibration
+from ptopt.model.port import ChatPrompt
+from tests.model.scripted import Scripted
+from tests.training.evaluation.conftest import MENDED, SLOW
+from training.evaluation.baselines import Prior, WordsAndLines
+from training.evaluation.judges import Answers, log_odds
+from training.evaluation.metrics import auc
+from training.evaluation.synthetic import advise, drawn, questions
+from training.rows import Sample
+from training.seeds import measured, pairs
+
+pytestmark = pytest.mark.model
+
+
+def test_questions_are_those_of_the_samples(dataset: Path) -> None:
+    answers = Answers.of(questions(drawn(dataset, "test", None)))
+    assert answers.truth.sum() == 6 and answers.truth.size == 18
+    assert set(answers.projects) == {"test-0", "test-1", "test-2"}
+    yes = {rule for rule, truth in zip(answers.rules, answers.truth, strict=True) if truth}
+    assert yes == {"item-every-step"}
+
+
+def test_a_limit_draws_the_same_samples_each_time(dataset: Path) -> None:
+    few = drawn(dataset, "test", 4)
+    assert few == drawn(dataset, "test", 4) and len(few) == 4
+    assert all(sample in drawn(dataset, "test", None) for sample in few)
+
+
+def test_words_learn_what_knowing_the_rule_does_not_tell(dataset: Path) -> None:
+    learned, test = (questions(drawn(dataset, split, None)) for split in ("train", "test"))
+    answers = Answers.of(test)
+    about = np.array([rule == "item-every-step" for rule in answers.rules])
+    words, prior = log_odds(WordsAndLines(learned), test), log_odds(Prior(learned), test)
+    assert auc(answers.truth[about], words[about]) == 1.0
+    assert auc(answers.truth[about], prior[about]) == 0.5
+
+
+def test_a_baseline_that_saw_one_answer_only_says_it(dataset: Path) -> None:
+    clean = [a for a in questions(drawn(dataset, "train", None)) if not any(a.truth.values())]
+    assert (log_odds(WordsAndLines(clean), clean) < 0).all()
+    assert (log_odds(Prior(clean), clean) < 0).all()
+    assert WordsAndLines(clean).judge([]) == []
+
+
+def _advisor(findings: list[dict[str, object]] | str) -> Advisor:
+    text = findings if isinstance(findings, str) else json.dumps({"findings": findings})
+
+    def say(prompt: ChatPrompt) -> str:
+        number = next((w for w in prompt.user.split() if w.startswith("total_")), "total")
+        return text.replace("total", number)
+
+    return Advisor(Scripted(say=say), Calibration.off())
+
+
+def _finding(line: int, replacement: str) -> dict[str, object]:
+    return {
+        "rule": "item-every-step", "start_line": line, "end_line": line, "replacement": replacement, "reason": "slow",
+    }  # fmt: skip
+
+
+def test_good_advice_counts_in_full(dataset: Path) -> None:
+    chosen = drawn(dataset, "test", None)
+    found = advise(_advisor([_finding(7, f"        {MENDED}")]), chosen)
+    assert (found.answers, found.valid, found.said, found.wanted, found.right) == (12, 12, 12, 6, 6)
+    assert found.clean == 6 and found.silent_where_clean == 0
+    # On the others the line is guarded already, but the code that takes its place holds as well.
+    assert found.holds >= 6 and found.resolved == found.holds and found.known_fix == 6
+    assert found.by_rule == {"item-every-step": {"said": 12, "wanted": 6, "right": 6}}
+    assert (found.executable, found.executed) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    ["        total +=", f"        {SLOW}", "    return 0", "        import os", "        total += nothing"],
+)
+def test_advice_that_does_not_hold_is_not_counted_as_held(dataset: Path, replacement: str) -> None:
+    found = advise(
+        _advisor([_finding(7, replacement)]), [s for s in drawn(dataset, "test", None) if s.positives]
+    )
+    assert found.said == 6 and found.right == 6 and found.holds == 0
+
+
+def test_the_wrong_line_is_not_right(dataset: Path) -> None:
+    found = advise(
+        _advisor([_finding(1, "def train(model, loader, optimizer, device):")]), drawn(dataset, "test", None)
+    )
+    assert found.right == 0 and found.said == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"), [('{"findings": []}', 12), ("Sure! Here is", 0), ('{"findings": [{}]}', 0)]
+)
+def test_silence_is_valid_and_prose_is_not(dataset: Path, text: str, valid: int) -> None:
+    found = advise(_advisor(text), drawn(dataset, "test", None))
+    assert found.valid == valid and found.said == 0 and found.silent_where_clean == found.clean == 6
+
+
+def test_text_that_is_no_code_is_passed_over(dataset: Path) -> None:
+    broken = Sample(
+        text="def train(:\n", context="", path="a.py", project="p", licence="MIT", source="packages", provenance="",
+        kind="original", main_rule="cat-in-loop",
+    )  # fmt: skip
+    assert advise(_advisor([]), [broken]).answers == 0
+    assert questions([broken]) == []
+
+
+@pytest.mark.slow
+def test_a_benchmark_of_ours_is_run_with_what_was_advised() -> None:
+    from training.execute import Outcome
+
+    name = "repeat-for-broadcast"
+    rule, pair = next((r, p) for r, p in pairs() if r.name == name)
+    sample = measured(rule, pair, Outcome(True, True, 2.0, "a test"))
+    assert sample is not None and sample.positives
+    fix = sample.positives[0]
+    if fix.replacement is None:
+        pytest.skip("the rule knows no fix here")
+    said = [{
+        "rule": name, "start_line": fix.fix_start, "end_line": fix.fix_end, "replacement": fix.replacement, "reason": "",
+    }]  # fmt: skip
+    found = advise(
+        Advisor(Scripted(say=lambda _: json.dumps({"findings": said})), Calibration.off()), [sample]
+    )
+    assert found.executable == 1 and found.executed == found.equal == 1

@@ -1,0 +1,85 @@
+"""What a model has to beat: words and a linear model, and knowing only the rule."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from ptopt.model.region import JUDGE_TOKENS, Region, fit
+from training.evaluation.judges import Asked
+
+_TOKEN = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|\S")
+_FEATURES = 2**21
+_FAR = 20.0  # log-odds of a judge that saw one answer only
+
+
+class Prior:
+    """Says how often the rule was right in training, whatever the code."""
+
+    def __init__(self, asked: Sequence[Asked]) -> None:
+        total = Counter(rule for a in asked for rule in a.rules)
+        right = Counter(rule for a in asked for rule in a.rules if a.truth[rule])
+        self._odds = {rule: math.log((right[rule] + 1) / (n - right[rule] + 1)) for rule, n in total.items()}
+
+    def judge(self, regions: Sequence[Region]) -> list[Mapping[str, float]]:
+        return [{c.rule: self._odds.get(c.rule, 0.0) for c in region.candidates} for region in regions]
+
+
+class WordsAndLines:
+    """TF-IDF of one to three tokens, alone and together with the rule, and a logistic regression.
+
+    It reads the lines that a model would be shown, and its facts.
+    """
+
+    def __init__(self, asked: Sequence[Asked], *, strength: float = 10.0) -> None:
+        questions = [(words, rule) for a in asked for words in [_words(a.region)] for rule in a.rules]
+        truth = np.array([a.truth[rule] for a in asked for rule in a.rules], bool)
+        self._model: Pipeline | None = None
+        self._constant = _FAR if truth.any() else -_FAR
+        if truth.any() and not truth.all():
+            self._model = make_pipeline(
+                HashingVectorizer(
+                    analyzer=_features,
+                    n_features=_FEATURES,
+                    norm=None,
+                    alternate_sign=False,
+                    dtype=np.float32,
+                ),
+                TfidfTransformer(sublinear_tf=True),
+                LogisticRegression(C=strength, solver="liblinear"),
+            )
+            self._model.fit(questions, truth)
+
+    def judge(self, regions: Sequence[Region]) -> list[Mapping[str, float]]:
+        questions = [(words, c.rule) for r in regions for words in [_words(r)] for c in r.candidates]
+        if not questions:
+            return [{} for _ in regions]
+        if self._model is None:
+            said = iter([self._constant] * len(questions))
+        else:
+            said = iter(self._model.decision_function(questions).tolist())
+        return [{c.rule: next(said) for c in region.candidates} for region in regions]
+
+
+def _words(region: Region) -> frozenset[str]:
+    shown = fit(region, JUDGE_TOKENS)
+    tokens = _TOKEN.findall("\n".join([*(line.text for line in shown.lines), *_kinds_of_facts(shown)]))
+    grams = [" ".join(tokens[i : i + n]) for n in (1, 2, 3) for i in range(len(tokens) - n + 1)]
+    return frozenset(grams)
+
+
+def _kinds_of_facts(region: Region) -> list[str]:
+    """The facts without their line numbers."""
+    return [re.sub(r"[\d,\s…-]+", " ", fact) for fact in region.facts]
+
+
+def _features(question: tuple[frozenset[str], str]) -> list[str]:
+    words, rule = question
+    return [rule, *words, *(f"{rule}\0{word}" for word in words)]

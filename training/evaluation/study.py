@@ -1,0 +1,285 @@
+"""The whole of an evaluation: which judges, on which data, against what; as one table of plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ptopt.model.advisor import Advisor
+from ptopt.model.calibration import Calibration, JudgeFit
+from training.evaluation.baselines import Prior, WordsAndLines
+from training.evaluation.calibrate import across_repositories, fit_on_held_out
+from training.evaluation.cases import Pool
+from training.evaluation.combine import (
+    Operating,
+    Ranking,
+    confidences,
+    gain,
+    helps,
+    operating,
+    ranking,
+    ranks,
+)
+from training.evaluation.judges import Answers, Asked, Judge, Progress, log_odds
+from training.evaluation.metrics import (
+    Interval,
+    auc,
+    auc_within_rules,
+    average_precision,
+    bootstrap,
+    calibration_error,
+    difference,
+    of_rows,
+    precision_at_recall,
+)
+from training.evaluation.synthetic import Advised, advise, drawn, questions
+
+RULES, PRIOR, WORDS, BASE, TUNED = (
+    "rules alone",
+    "rule prior",
+    "TF-IDF + logistic regression",
+    "base model",
+    "fine-tuned",
+)
+RECALLS = (0.5, 0.8, 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is read. None: all there is."""
+
+    judged: int | None = 300  # samples of the validation and of the test split that judges are asked about
+    learned: int | None = 4000  # samples that the baselines are fitted on
+    advised: int | None = 40  # samples that findings are asked for: each takes seconds on a CPU
+    cases: int | None = None
+    resamples: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A judge on the held-out projects."""
+
+    auc: Interval
+    auc_within_rules: float
+    average_precision: float
+    precision_at: dict[float, float]
+    calibration_error: float
+    auc_by_kind: dict[str, float]  # yes's of the kind against all no's of real code
+    over: dict[str, Interval]  # gain in AUC over the other judges
+
+
+@dataclass(frozen=True, slots=True)
+class OnCases:
+    """A judge on real commits, alone and with the rules. `strict` takes what no label confirms as wrong."""
+
+    alone: Interval
+    strict: Ranking
+    certain: Ranking
+    across: Interval  # the gain (certain) of a fit that never saw the repository it is scored on
+    at_default: Operating
+    words: Interval
+    words_within_rules: float
+    fit: JudgeFit | None
+    helps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OnRules:
+    """The rules alone on real commits."""
+
+    strict: Ranking
+    certain: Ranking
+    at_default: Operating
+
+
+@dataclass(slots=True)
+class Study:
+    """All that was measured; `scores` are for the plots."""
+
+    questions: int = 0
+    right: int = 0
+    projects: int = 0
+    judged: dict[str, Judged] = field(default_factory=dict)
+    advised: dict[str, Advised] = field(default_factory=dict)
+    pool: dict[str, Any] = field(default_factory=dict)
+    rules: OnRules | None = None
+    cases: dict[str, OnCases] = field(default_factory=dict)
+    truth: NDArray[np.bool_] = field(default_factory=lambda: np.array([], bool))
+    scores: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    curves: dict[str, tuple[NDArray[np.bool_], NDArray[np.float64]]] = field(default_factory=dict)
+
+
+def study(
+    data: Path, models: dict[str, Advisor], pool: Pool | None, sizes: Sizes, progress: Progress | None = None
+) -> Study:
+    """Fit the baselines, ask every judge the same questions, and hold the answers against each other.
+
+    `models` by name, `BASE` and `TUNED`; none is fine.
+    """
+    found = Study()
+    learned = questions(drawn(data, "train", sizes.learned), "reading train", progress)
+    held = questions(drawn(data, "validation", sizes.judged), "reading validation", progress)
+    test = questions(drawn(data, "test", sizes.judged), "reading test", progress)
+    judges: dict[str, Judge] = {PRIOR: Prior(learned), WORDS: WordsAndLines(learned), **models}
+    answers = Answers.of(test)
+    found.truth = answers.truth
+    found.questions, found.right = answers.truth.size, int(answers.truth.sum())
+    found.projects = len(set(answers.projects))
+    for name, judge in judges.items():
+        found.scores[name] = log_odds(judge, test, f"{name}: test", progress)
+    for name, scores in found.scores.items():
+        others = {other: s for other, s in found.scores.items() if other != name}
+        found.judged[name] = _judged(answers, scores, others, sizes.resamples)
+    chosen = drawn(data, "test", sizes.advised)
+    for name, model in models.items():
+        found.advised[name] = advise(model, chosen, f"{name}: findings", progress)
+    if pool is not None:
+        _on_cases(found, judges, pool, held, sizes, progress)
+    return found
+
+
+def _judged(
+    answers: Answers, scores: NDArray[np.float64], others: dict[str, NDArray[np.float64]], resamples: int
+) -> Judged:
+    truth, kinds = answers.truth, np.array(answers.kinds)
+    by_kind = {}
+    for kind in sorted(set(answers.kinds)):
+        rows = (truth & (kinds == kind)) | (~truth & (kinds != "mutated"))
+        if (truth & (kinds == kind)).any():
+            by_kind[kind] = auc(truth[rows], scores[rows])
+    return Judged(
+        bootstrap(of_rows(auc, truth, scores), answers.projects, resamples=resamples),
+        auc_within_rules(truth, scores, answers.rules),
+        average_precision(truth, scores),
+        {recall: precision_at_recall(truth, scores, recall) for recall in RECALLS},
+        calibration_error(truth, scores),
+        by_kind,
+        {
+            other: bootstrap(difference(auc, truth, scores, s), answers.projects, resamples=resamples)
+            for other, s in others.items()
+        },
+    )
+
+
+def _on_cases(
+    found: Study,
+    judges: dict[str, Judge],
+    pool: Pool,
+    held: Sequence[Asked],
+    sizes: Sizes,
+    progress: Progress | None,
+) -> None:
+    own = [r.finding.confidence for r in pool.remarks]
+    plain = ranks(pool.remarks, own)
+    found.pool = described(pool)
+    found.rules = OnRules(
+        ranking(pool, plain, None, strict=True, resamples=sizes.resamples),
+        ranking(pool, plain, None, strict=False, resamples=sizes.resamples),
+        operating(pool, own),
+    )
+    found.curves[RULES] = _curve(pool, plain)
+    truth_of_held = Answers.of(held).truth
+    for name, judge in judges.items():
+        fit = fit_on_held_out(truth_of_held, log_odds(judge, held, f"{name}: validation", progress))
+        said = _of_remarks(pool, log_odds(judge, pool.asked(), f"{name}: real commits", progress))
+        words = log_odds(judge, pool.words, f"{name}: words of real commits", progress)
+        found.cases[name] = _with_rules(pool, said, words, fit, own, plain, sizes.resamples)
+        found.curves[name] = _curve(
+            pool, ranks(pool.remarks, confidences(pool.remarks, said, Calibration(judge=fit)))
+        )
+
+
+def _with_rules(
+    pool: Pool, said: list[float | None], words: NDArray[np.float64], fit: JudgeFit | None, own: list[float],
+    plain: NDArray[np.float64], resamples: int,
+) -> OnCases:  # fmt: skip
+    together = confidences(pool.remarks, said, Calibration(judge=fit))
+    scores = ranks(pool.remarks, together)
+    certain = ranking(pool, scores, plain, strict=False, resamples=resamples)
+    at_default, before = operating(pool, together), operating(pool, own)
+    alone = np.array([0.0 if s is None else s for s in said], float)
+    asked = Answers.of(pool.words)
+    return OnCases(
+        ranking(pool, alone, None, strict=True, resamples=resamples).auc,
+        ranking(pool, scores, plain, strict=True, resamples=resamples),
+        certain,
+        _across(pool, said, own, plain, resamples),
+        at_default,
+        bootstrap(of_rows(auc, asked.truth, words), asked.projects, resamples=resamples),
+        auc_within_rules(asked.truth, words, asked.rules),
+        fit,
+        fit is not None and helps(certain.gain, before, at_default),
+    )
+
+
+def _across(
+    pool: Pool, said: list[float | None], own: list[float], plain: NDArray[np.float64], resamples: int
+) -> Interval:
+    """The gain with a fit on the other repositories, for each repository in turn."""
+    truth = [bool(r.truth) for r in pool.remarks]
+    asked = [0.0 if s is None else s for s in said]
+    there = across_repositories(truth, own, asked, [r.repository for r in pool.remarks])
+    filled = np.where(np.isnan(there), own, there)
+    return gain(pool, ranks(pool.remarks, filled.tolist()), plain, strict=False, resamples=resamples)
+
+
+def _of_remarks(pool: Pool, asked: NDArray[np.float64]) -> list[float | None]:
+    values = iter(asked.tolist())
+    return [None if r.region is None else next(values) for r in pool.remarks]
+
+
+def _curve(pool: Pool, scores: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    return np.array([bool(r.truth) for r in pool.remarks], bool), scores
+
+
+def described(pool: Pool) -> dict[str, Any]:
+    """What there is to rank, and what room that leaves a judge."""
+    bands: dict[str, list[int]] = {}
+    for r in pool.remarks:
+        band = bands.setdefault(f"{int(r.finding.confidence * 10 + 1e-9) / 10:.1f}", [0, 0, 0])
+        band[0 if r.truth else 1 if r.truth is False else 2] += 1
+    shown = [r for r in pool.remarks if r.shown]
+    return {
+        "commits": pool.commits,
+        "remarks": len(pool.remarks),
+        "right": sum(r.truth is True for r in pool.remarks),
+        "wrong": sum(r.truth is False for r in pool.remarks),
+        "unknown": sum(r.truth is None for r in pool.remarks),
+        "by_confidence": dict(sorted(bands.items())),
+        "on_clean_commits": sum(r.label == "clean" for r in pool.remarks),
+        "shown_and_wrong": sum(r.truth is False for r in shown),
+        "right_and_not_shown": sum(r.truth is True and not r.shown for r in pool.remarks),
+        "words": sum(len(a.truth) for a in pool.words),
+        "words_right": sum(sum(a.truth.values()) for a in pool.words),
+    }
+
+
+def hash_of(place: Path) -> str:
+    return hashlib.sha256(place.read_bytes()).hexdigest()
+
+
+def plain_values(found: Study) -> dict[str, Any]:
+    """The study without its arrays, for JSON; what is not a number becomes null."""
+    names = [f.name for f in dataclasses.fields(found) if f.name not in ("truth", "scores", "curves")]
+    values = {name: getattr(found, name) for name in names}
+    cleaned: dict[str, Any] = _clean(values)
+    return cleaned
+
+
+def _clean(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _clean(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,187 @@
+"""A judge and an adviser on the held-out projects of a dataset.
+
+The labels there are those of the rules, or put in and agreed to by them. A score says how well the rules are imitated on code
+of projects that were not seen; the rules themselves would score nearly 1 by definition, and so are not in the tables.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ptopt.findings import Finding
+from ptopt.model.advice import Adviser
+from ptopt.model.advisor import Advisor
+from ptopt.model.region import Region, regions_of
+from ptopt.model.schema import Advice
+from ptopt.rules import rules
+from ptopt.rules.engine import run
+from ptopt.source.decode import SourceError
+from ptopt.source.file import SourceFile
+from ptopt.verify import apply_edits
+from training.dataset import samples
+from training.evaluation.judges import Asked, Progress
+from training.evaluation.metrics import Place, matched
+from training.execute import Pair, run_pair
+from training.rows import Sample
+from training.seeds import pairs
+from training.views import judge_regions
+
+_AT_ONCE = 8
+
+
+def drawn(folder: Path, split: str, limit: int | None) -> list[Sample]:
+    """The samples of a split, or `limit` of them by order of their hash: the same each time, of every project and kind."""
+    chosen = sorted(samples(folder, split), key=lambda sample: sample.hash)
+    return chosen[:limit]
+
+
+def questions(chosen: Sequence[Sample], stage: str = "", progress: Progress | None = None) -> list[Asked]:
+    """What a judge is asked about the samples."""
+    asked: list[Asked] = []
+    for number, sample in enumerate(chosen, 1):
+        present = {p.rule for p in sample.positives}
+        for region in judge_regions(sample):
+            truth = {c.rule: c.rule in present for c in region.candidates}
+            asked.append(Asked(region, truth, sample.project, sample.kind))
+        if progress is not None:
+            progress(stage, number, len(chosen))
+    return asked
+
+
+@dataclass(slots=True)
+class Advised:
+    """What came of asking for findings, in numbers of answers, findings and problems."""
+
+    answers: int = 0
+    valid: int = 0  # answers that conform to the schema in all they say
+    wanted: int = 0  # problems with a known place
+    said: int = 0  # findings
+    right: int = 0  # findings with the rule and the lines of a problem
+    holds: int = 0  # findings that apply, parse, and change nothing but their lines
+    resolved: int = 0  # of these: the rule that is named no longer speaks
+    known_fix: int = 0  # of these: the code is then the fix that is known, token for token
+    silent_where_clean: int = 0  # answers without a finding on samples without a problem
+    clean: int = 0
+    executable: int = 0  # samples that can be run
+    executed: int = 0  # of these: the advice held, and both sides ran
+    equal: int = 0
+    faster: int = 0
+    by_rule: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+def advise(
+    advisor: Advisor, chosen: Sequence[Sample], stage: str = "", progress: Progress | None = None
+) -> Advised:
+    """Ask for findings on each sample, and check what is said. Only benchmarks of our own rules are ever run."""
+    total = Advised()
+    by_rule: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for at in range(0, len(chosen), _AT_ONCE):
+        parts = [
+            (sample, source, _regions(source)) for sample, source in _sources(chosen[at : at + _AT_ONCE])
+        ]
+        flat = iter(advisor.advise([region for *_, regions in parts for region in regions]))
+        for sample, source, regions in parts:
+            found: list[tuple[Region, Advice]] = []
+            for region in regions:
+                answer = next(flat)
+                total.answers += 1
+                total.valid += answer.valid
+                found += [(region, advice) for advice in answer.advice]
+            _count(total, by_rule, sample, source, found)
+        if progress is not None:
+            progress(stage, min(at + _AT_ONCE, len(chosen)), len(chosen))
+    total.by_rule = {name: dict(counts) for name, counts in sorted(by_rule.items())}
+    return total
+
+
+def _sources(chosen: Sequence[Sample]) -> Iterator[tuple[Sample, SourceFile]]:
+    for sample in chosen:
+        for body in (sample.text, textwrap.indent(sample.text, "    ")):  # a method needs its class around it
+            try:
+                source = SourceFile.parse(sample.path, f"{sample.context}{body}".encode())
+            except (SourceError, UnicodeError):
+                continue
+            yield sample, source
+            break
+
+
+def _regions(source: SourceFile) -> list[Region]:
+    return [region for region in regions_of(source, None, []) if region.symbol]
+
+
+def _count(
+    total: Advised, by_rule: defaultdict[str, Counter[str]], sample: Sample, source: SourceFile,
+    found: Sequence[tuple[Region, Advice]],
+) -> None:  # fmt: skip
+    above = sample.context.count("\n")
+    wanted = [
+        Place(p.rule, min(p.start, p.fix_start or p.start) + above, max(p.end, p.fix_end) + above)
+        for p in sample.positives
+    ]
+    said = [Place(a.rule, a.start, a.end) for _, a in found]
+    total.wanted += len(wanted)
+    total.said += len(said)
+    total.right += matched(said, wanted)
+    if not wanted:
+        total.clean += 1
+        total.silent_where_clean += not said
+    for name in {p.rule for p in (*wanted, *said)}:
+        mine, theirs = [p for p in said if p.rule == name], [p for p in wanted if p.rule == name]
+        by_rule[name].update(said=len(mine), wanted=len(theirs), right=matched(mine, theirs))
+    pair = _pair(sample)
+    total.executable += pair is not None
+    adviser = Adviser(source, None, [], "the model")
+    for region, advice in found:
+        finding = adviser.finding(region, advice)
+        if finding is None:
+            continue
+        total.holds += 1
+        after = _applied(source, finding)
+        total.resolved += not _speaks(after, advice.rule)
+        total.known_fix += _is_known_fix(sample, after)
+        if pair is not None:
+            _execute(total, pair, after.text)
+            pair = None  # one run a sample
+
+
+def _applied(source: SourceFile, finding: Finding) -> SourceFile:
+    edits = list(finding.fix.edits) if finding.fix is not None else []
+    return SourceFile.parse(source.path, apply_edits(source.text, edits).encode())
+
+
+def _speaks(source: SourceFile, name: str) -> bool:
+    return bool(run(source, [rule for rule in rules() if rule.name == name], []))
+
+
+def _is_known_fix(sample: Sample, after: SourceFile) -> bool:
+    if sample.after is None:
+        return False
+    for body in (sample.after, textwrap.indent(sample.after, "    ")):
+        try:
+            return ast.dump(ast.parse(f"{sample.context}{body}")) == ast.dump(after.tree)
+        except SyntaxError:
+            continue
+    return False
+
+
+def _pair(sample: Sample) -> Pair | None:
+    """The benchmark that the sample is, if it is one of ours."""
+    if sample.kind != "pair":
+        return None
+    return next((pair for rule, pair in pairs() if rule.name == sample.main_rule), None)
+
+
+def _execute(total: Advised, pair: Pair, text: str) -> None:
+    """Run the benchmark against what was advised; its setup must be as it was."""
+    setup = f"{pair.setup}\n\n"
+    if not text.startswith(setup):
+        return
+    outcome = run_pair(Pair(pair.setup, pair.before, text.removeprefix(setup)))
+    total.executed += outcome.executed
+    total.equal += outcome.equal
+    total.faster += outcome.keep

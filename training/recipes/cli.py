@@ -1,0 +1,70 @@
+"""`python -m training sft` and `kto`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+_CONFIG = click.argument("config", required=False)
+_CHANGES = click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
+_RESUME = click.option(
+    "--resume",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of a run that was stopped: go on from its last checkpoint, with its settings.",
+)
+
+
+@click.command()
+@_CONFIG
+@_CHANGES
+@_RESUME
+def sft(config: str | None, changes: tuple[str, ...], resume: Path | None) -> None:
+    """Fine-tune an adapter on a dataset, as CONFIG says (a path, or one of training/configs)."""
+    _run("sft", config, changes, resume)
+
+
+@click.command()
+@_CONFIG
+@_CHANGES
+@_RESUME
+def kto(config: str | None, changes: tuple[str, ...], resume: Path | None) -> None:
+    """Train an adapter further on what people said: prompts, answers, and whether they were good."""
+    _run("kto", config, changes, resume)
+
+
+def _run(recipe: str, config: str | None, changes: tuple[str, ...], resume: Path | None) -> None:
+    from ptopt.model.port import ModelUnavailableError
+    from training.settings import SettingsError, find, read
+
+    if config is not None and "=" in config:
+        changes, config = (config, *changes), None
+    try:
+        if resume is not None:
+            if config is not None:
+                raise SettingsError("--resume goes on with the settings of the run: leave CONFIG out")
+            settings = read(find(str(resume / "settings.yaml")), changes)
+        elif config is None:
+            raise SettingsError("name a CONFIG, for example configs/smollm2-cpu.yaml")
+        else:
+            settings = read(find(config), changes)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        _recipe(recipe).train(settings, resume)
+    except (SettingsError, ModelUnavailableError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _recipe(name: str) -> Any:
+    try:
+        import importlib
+
+        return importlib.import_module(f"training.recipes.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("training"):
+            raise
+        raise click.ClickException(
+            f"training needs the package {error.name}: pip install 'ptopt[training]'"
+        ) from None

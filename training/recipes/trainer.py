@@ -1,0 +1,198 @@
+"""What both recipes add to a TRL trainer: where the time goes, checkpoints that are whole, and a stop that keeps the work."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from accelerate import PartialState
+from accelerate.utils.memory import should_reduce_batch_size
+from transformers import TrainerCallback
+
+from training.live import Clock, LiveView, memory_gib
+from training.recipes.run import Run
+from training.settings import Settings
+from training.tracking import Tracker
+
+if TYPE_CHECKING:
+    Base = Any
+else:
+    Base = object
+Result = TypeVar("Result")
+
+
+class Recorded(Base):  # type: ignore[misc,unused-ignore]
+    """A mixin for trainers: put it before the trainer's class. `attach` before `train`."""
+
+    def attach(self, run: Run, keep: int) -> None:
+        self.run, self.keep = run, keep
+        self.clock = Clock(torch.cuda.synchronize if torch.cuda.is_available() else None)
+        self.tokens = 0
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.phase("data"):
+            return super().get_batch_samples(*args, **kwargs)
+
+    def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        self.tokens += real_tokens(inputs)
+        with self.clock.phase("backward"):  # what of it is forward is charged there
+            return super().training_step(model, inputs, *args, **kwargs)
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.phase("forward"):
+            return super().compute_loss(*args, **kwargs)
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        with self.clock.phase("optimizer"):
+            return super()._clip_grad_norm(model)
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Ours is written once, with the adapter."""
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            self.run.publish(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", self.keep)
+        self.accelerator.wait_for_everyone()
+
+
+def real_tokens(inputs: Any) -> int:
+    """Tokens that are no padding."""
+    mask = inputs.get("attention_mask")
+    return int(inputs["input_ids"].numel() if mask is None else mask.sum())
+
+
+class Watch(TrainerCallback):  # type: ignore[misc]
+    """A line of metrics at each logging step, to the view and to the tracker, from the first process."""
+
+    def __init__(self, trainer: Any, view: LiveView | None, tracker: Tracker | None) -> None:
+        self._trainer, self._view, self._tracker = trainer, view, tracker
+        self._at = (time.perf_counter(), time.process_time(), 0)
+        self._started = self._at
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._at = self._started = (time.perf_counter(), time.process_time(), self._trainer.tokens)
+        self._trainer.clock.shares()
+        if self._view is not None:
+            self._view.steps = state.max_steps
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trainer.clock.enter("optimizer")
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trainer.clock.leave()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if args.logging_steps > 1 and (state.global_step + 1) % args.logging_steps == 0:
+            self._trainer.clock.exact = True  # for the step that is logged, and that alone is then told
+            self._trainer.clock.shares()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
+        if "eval_loss" in logs and self._tracker is not None:
+            self._tracker.log({"step": state.global_step, "eval_loss": logs["eval_loss"]})
+        if "loss" not in logs:
+            return
+        now = (time.perf_counter(), time.process_time(), self._trainer.tokens)
+        wall, cpu, tokens = (after - before for after, before in zip(now, self._at, strict=True))
+        self._at = now
+        workers = args.world_size  # each counts its own tokens; they share the rows evenly
+        line = {
+            "step": state.global_step,
+            "loss": logs["loss"],
+            "learning_rate": logs["learning_rate"],
+            **({"grad_norm": logs["grad_norm"]} if "grad_norm" in logs else {}),
+            "tokens": now[2] * workers,
+            "tokens_per_s": tokens * workers / wall,
+            "tokens_per_cpu_s": tokens / cpu,
+            "memory_gib": round(memory_gib(), 3),
+            "time": {name: round(share, 4) for name, share in self._trainer.clock.shares().items()},
+        }
+        self._trainer.clock.exact = args.logging_steps <= 1
+        if self._tracker is not None:
+            self._tracker.log(line)
+        if self._view is not None:
+            self._view.update(line)
+
+    def totals(self) -> dict[str, Any]:
+        """Of this session: seconds, tokens, tokens per second and per CPU second."""
+        wall = time.perf_counter() - self._started[0]
+        cpu = time.process_time() - self._started[1]
+        tokens = self._trainer.tokens - self._started[2]
+        workers = self._trainer.args.world_size
+        return {
+            "seconds": round(wall, 1),
+            "tokens": tokens * workers,
+            "tokens_per_s": round(tokens * workers / wall, 1),
+            "tokens_per_cpu_s": round(tokens / cpu, 1),
+            "memory_gib": round(memory_gib(), 2),
+        }
+
+
+class Stop(TrainerCallback):  # type: ignore[misc]
+    """Ends training after the step under way, with a checkpoint: on SIGTERM, or when the minutes are over.
+
+    After a whole step, not within one: only then a resumed run repeats exactly what would have come.
+    """
+
+    def __init__(self, trainer: Any, minutes: float | None) -> None:
+        self._trainer, self._minutes = trainer, minutes
+        self._before: Any = None
+        self._deadline = float("inf")
+        self.terminated = self._asked = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._minutes is not None:
+            self._deadline = time.monotonic() + 60 * self._minutes
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._ask)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        asked, late = self._asked, time.monotonic() >= self._deadline
+        if args.world_size > 1:  # all processes stop after the same step
+            flags = torch.tensor([asked, late], dtype=torch.int32, device=args.device)
+            asked, late = (bool(flag) for flag in self._trainer.accelerator.reduce(flags, "sum"))
+        if asked or late:
+            self.terminated = asked and state.global_step < state.max_steps
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _ask(self, _signal: int, _frame: FrameType | None) -> None:
+        self._asked = True
+
+
+def until_it_fits(
+    settings: Settings, attempt: Callable[[Settings], Result], say: Callable[[str], None], least: int = 1
+) -> Result:
+    """`attempt`, after each out-of-memory with half the rows at once and twice the accumulation: the same steps."""
+    while True:
+        try:
+            return attempt(settings)
+        except (RuntimeError, MemoryError) as error:
+            batch = settings.batch
+            fits = (
+                batch.auto
+                and PartialState().num_processes == 1
+                and batch.size % 2 == 0
+                and batch.size // 2 >= least
+            )
+            if not (fits and (isinstance(error, MemoryError) or should_reduce_batch_size(error))):
+                raise
+        # Outside of `except`, where nothing holds the frames of the failed attempt and what they hold.
+        settings = settings.changed(batch={"size": batch.size // 2, "accumulation": batch.accumulation * 2})
+        say(
+            f"out of memory: {settings.batch.size} rows at once from here on, {settings.batch.accumulation} times a step"
+        )
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
