@@ -200,7 +200,7 @@ def _cases(sample: Sample) -> Iterator[Case]:
 # -- what is said --------------------------------------------------------------------------------------------
 
 
-def ask(backend: Backend, title: str, cases: Sequence[Case]) -> Heard:
+def ask(backend: Backend, title: str, cases: Sequence[Case], judge_tokens: int) -> Heard:
     """Both questions about each case: how likely each candidate is, and findings of the model's own."""
     from ptopt.model import prompt, schema
     from ptopt.model.advice import Adviser
@@ -210,7 +210,7 @@ def ask(backend: Backend, title: str, cases: Sequence[Case]) -> Heard:
 
     wall, cpu = time.perf_counter(), time.process_time()
     regions = [case.region for case in cases]
-    odds = Advisor(backend, Calibration.off()).judge(regions)
+    odds = Advisor(backend, Calibration.off(), judge_tokens=judge_tokens).judge(regions)
     shown = [fit(region, ADVISE_TOKENS) for region in regions]
     answers = backend.complete([prompt.advise(region) for region in shown])
     said = []
@@ -234,7 +234,7 @@ def show(console: Console, adapter: Path, cases: Sequence[Case], threads: int) -
     for title, model in (("base model", folder.base), ("fine-tuned", str(adapter))):
         backend = open_backend(model, threads=threads)
         try:
-            heard.append(ask(backend, title, cases))
+            heard.append(ask(backend, title, cases, folder.judge_tokens))
         finally:
             backend.close()
     for number, case in enumerate(cases):

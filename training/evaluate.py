@@ -158,18 +158,22 @@ def _models(
     from ptopt.model.advisor import Advisor
     from ptopt.model.backends.open import open_backend
     from ptopt.model.calibration import Calibration
+    from ptopt.model.region import JUDGE_TOKENS
     from training.evaluation.study import BASE, TUNED
 
     models: dict[str, Advisor] = {}
+    tokens = JUDGE_TOKENS
     if adapter is not None:
         from ptopt.model.backends.loading import read_adapter
         from training.evaluation.study import hash_of
 
-        base = base or read_adapter(adapter).base
+        folder = read_adapter(adapter)
+        base, tokens = base or folder.base, folder.judge_tokens
         hashes["weights of the adapter"] = hash_of(adapter / "adapter_model.safetensors")
     for name, spec in ((BASE, base), (TUNED, None if adapter is None else str(adapter))):
         if spec is not None:
-            models[name] = Advisor(open_backend(spec, threads=threads), Calibration.off())
+            backend = open_backend(spec, threads=threads)
+            models[name] = Advisor(backend, Calibration.off(), judge_tokens=tokens)
             hashes[name] = models[name].record.name
     return models
 

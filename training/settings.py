@@ -13,6 +13,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ptopt.model.region import JUDGE_TOKENS
+
 HERE = Path(__file__).parent
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -63,6 +65,9 @@ class Data(_Section):
     views: Views = Views()
     rows: int | None = Field(default=None, ge=1)  # at most so many rows
     max_tokens: int = Field(default=1024, ge=32)  # of a row
+    judge_tokens: int = Field(
+        default=JUDGE_TOKENS, ge=32
+    )  # of code that the judge reads, in training and in use
     packing: bool = True  # several rows in one, without attention between them
     pack_to: int | None = Field(default=None, ge=32)  # tokens of a packed row; as `max_tokens` if not given
     order: Literal["shuffled", "by-length", "curriculum"] = "shuffled"  # curriculum: short rows first

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge, without_special
 from ptopt.model.port import ChatPrompt, JudgePrompt
 from ptopt.model.prompt import PROMPT_VERSION
+from ptopt.model.region import JUDGE_TOKENS
 from ptopt.model.schema import SCHEMA_VERSION
 from training.rows import VIEWS, Sample
 from training.settings import Data, SettingsError
@@ -61,17 +62,21 @@ def answer_tokens(tokenizer: Any, answer: str) -> list[int]:
     return [*tokenizer(plain, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 
 
-def rows_of(tokenizer: Any, sample: Sample, view: str, max_tokens: int) -> Iterator[Row]:
-    """The rows of one view of a sample; none where it has no such view, or is longer than `max_tokens`."""
+def rows_of(
+    tokenizer: Any, sample: Sample, view: str, max_tokens: int, judge_tokens: int = JUDGE_TOKENS
+) -> Iterator[Row]:
+    """The rows of one view of a sample; none where it has no such view, or is longer than `max_tokens`.
+
+    A judge reads `judge_tokens` of code.
+    """
     from training.views import advise_example, explain_example, judge_examples
 
     def count(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     if view == "judge":
-        rows = [
-            judge_row(tokenizer, *example) for example in judge_examples(sample, max_tokens - _FRAME, count)
-        ]
+        examples = judge_examples(sample, max_tokens - _FRAME, count, judge_tokens)
+        rows = [judge_row(tokenizer, *example) for example in examples]
     else:
         example = {"advise": advise_example, "explain": explain_example}[view](
             sample, max_tokens - _FRAME, count
@@ -165,7 +170,7 @@ def _tokenised(
         view,
         seed,
     ]
-    said += [wanted, data.max_tokens, _own_code()]
+    said += [wanted, data.max_tokens, data.judge_tokens, _own_code()]
     place = cache / hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{place}.lock"):
@@ -183,7 +188,12 @@ def _tokenised(
                     batched=True,
                     batch_size=64,
                     remove_columns=["text"],
-                    fn_kwargs={"tokenizer": tokenizer, "view": view, "max_tokens": data.max_tokens},
+                    fn_kwargs={
+                        "tokenizer": tokenizer,
+                        "view": view,
+                        "max_tokens": data.max_tokens,
+                        "judge_tokens": data.judge_tokens,
+                    },
                     num_proc=data.processes if data.processes > 1 else None,
                     desc=f"Tokenising {split} {view}",
                 )
@@ -197,10 +207,10 @@ def _tokenised(
 
 
 def _batch(
-    batch: Mapping[str, list[str]], tokenizer: Any, view: str, max_tokens: int
+    batch: Mapping[str, list[str]], tokenizer: Any, view: str, max_tokens: int, judge_tokens: int
 ) -> dict[str, list[Any]]:
     samples = [Sample.from_json(line) for line in batch["text"]]
-    rows = [row for sample in samples for row in rows_of(tokenizer, sample, view, max_tokens)]
+    rows = [row for sample in samples for row in rows_of(tokenizer, sample, view, max_tokens, judge_tokens)]
     return {
         "input_ids": [row["input_ids"] for row in rows],
         "labels": [row["labels"] for row in rows],

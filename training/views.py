@@ -38,17 +38,18 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
 
 def judge_examples(
-    sample: Sample, max_tokens: int | None = None, count: Count = estimate
+    sample: Sample, max_tokens: int | None = None, count: Count = estimate, code: int = JUDGE_TOKENS
 ) -> list[tuple[JudgePrompt, tuple[bool, ...]]]:
     """Prompts about the candidates of the sample, and for each piece whether the code has the problem.
 
     One prompt a function; their order and that of the questions does not depend on the answers. With `max_tokens`, a
-    prompt takes at most so many, as `count` counts; what cannot be asked in them is left out.
+    prompt takes at most so many, as `count` counts, of which `code` for the code; what cannot be asked in them is
+    left out.
     """
     present = {p.rule for p in sample.positives}
     examples = []
     for region in judge_regions(sample):
-        smaller = _within(region, _judge_text, JUDGE_TOKENS, max_tokens, 0, count)
+        smaller = _within(region, _judge_text, code, max_tokens, 0, count)
         if smaller is None:
             continue
         answers = [c.rule in present for c in smaller.candidates]

@@ -230,9 +230,12 @@ def machine(hardware: Hardware) -> str:
 def _told(arguments: list[str]) -> list[str]:
     """The command as others would write it: without where the data lies here."""
     told: list[str] = []
+    last = ""
     for argument in arguments:
-        place = bool(told) and told[-1] in ("--data", "--write", "--config", "--base")
-        told.append(Path(argument).name if place and Path(argument).is_absolute() else argument)
+        if argument != "--write" and not (last == "--write" and not argument.startswith("-")):
+            place = last in ("--data", "--config", "--base") and Path(argument).is_absolute()
+            told.append(Path(argument).name if place else argument)
+        last = argument
     return told
 
 

@@ -106,6 +106,21 @@ def loss_noise(result: Result) -> float:
     return max(spreads, default=math.nan)
 
 
+def as_good(result: Result) -> list[str]:
+    """Variants of the recipe whose loss is not above the naive one's by more than noise, the fastest first."""
+    naive = result.runs(NAIVE)
+    if not naive:
+        return []
+    spread = loss_noise(result)
+    limit = statistics.fmean(m.loss for m in naive) + (0.0 if math.isnan(spread) else spread)
+    found = [
+        name
+        for name in result.names()
+        if not name.startswith(NAIVE) and statistics.fmean(m.loss for m in result.runs(name)) <= limit
+    ]
+    return sorted(found, key=lambda name: -ratio(result, name, clock_of(result)))
+
+
 def clock_of(result: Result) -> str:
     """CPU time is what a shared machine can measure; on a GPU only the wall clock sees the work."""
     return "cpu" if result.device == "cpu" else "wall"
@@ -140,6 +155,15 @@ def markdown(result: Result) -> str:
     if naive and recipe:
         lines += [(f"**The recipe against the naive one: {ratio(result, RECIPE, clock):.2f} ×** "
                   f"({clock} time; lowest pair {lowest(result):.2f} ×)."), ""]  # fmt: skip
+    if naive:
+        best = next(iter(as_good(result)), None)
+        lines += [
+            f"**At equal loss after equal tokens** the fastest is: {result.runs(best)[0].title}, "
+            f"{ratio(result, best, clock):.2f} × the naive one."
+            if best
+            else "**No variant had a loss as low as the naive one's after equal tokens.**",
+            "",
+        ]
     if not math.isnan(noise(result, clock)):
         lines += [
             (

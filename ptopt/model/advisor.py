@@ -42,16 +42,27 @@ class Answer:
 
 
 class Advisor:
-    """A back end, and what its word is worth. `adapter` is the hash of the adapter it runs with, or ""."""
+    """A back end, and what its word is worth.
 
-    def __init__(self, backend: Backend, calibration: Calibration, *, adapter: str = "") -> None:
+    `adapter` is the hash of the adapter it runs with, or ""; `judge_tokens` is how much code it learned to judge from.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        calibration: Calibration,
+        *,
+        adapter: str = "",
+        judge_tokens: int = JUDGE_TOKENS,
+    ) -> None:
         self._backend = backend
+        self._judge_tokens = judge_tokens
         self.calibration = calibration
         self.record = ModelRecord(backend.name, adapter, prompt.PROMPT_VERSION, schema.SCHEMA_VERSION)
 
     def judge(self, regions: Sequence[Region]) -> list[dict[str, float]]:
         """Per region, the log-odds that each of its candidates (by rule) is right. Raises ModelUnavailableError."""
-        prompts = [prompt.judge(fit(region, JUDGE_TOKENS)) for region in regions]
+        prompts = [prompt.judge(fit(region, self._judge_tokens)) for region in regions]
         asked = [one for several in prompts for one in several]
         scores = iter(_answers(self._backend.score, asked))
         verdicts = []

@@ -146,7 +146,7 @@ def test_prompts_keep_to_the_room_they_have() -> None:
                 assert estimate(example[0].system + example[0].user + example[1]) <= room
     assert judge_examples(made, 60) == []
     assert advise_example(made, 60) is None
-    (asked, _), *_ = judge_examples(made, 700, len)
+    (asked, _), *_ = judge_examples(made, 700, len, 600)
     assert 500 < len("".join(asked.pieces)) <= 700
 
 

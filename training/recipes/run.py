@@ -112,6 +112,7 @@ def card_of(
         "recipe": recipe,
         "prompt_version": PROMPT_VERSION,
         "schema_version": SCHEMA_VERSION,
+        "judge_tokens": settings.data.judge_tokens,
         "metrics": dict(metrics),
         "parent": parent,
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ptopt.model.port import ModelUnavailableError
+from ptopt.model.region import JUDGE_TOKENS
 
 PACKAGE, HUB = "package:", "hub:"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
@@ -44,6 +45,12 @@ class AdapterFolder:
     @property
     def name(self) -> str:
         return str(self.card.get("name") or self.path.name)
+
+    @property
+    def judge_tokens(self) -> int:
+        """How much code it was trained to judge from, in tokens."""
+        tokens = self.card.get("judge_tokens")
+        return tokens if isinstance(tokens, int) and tokens > 0 else JUDGE_TOKENS
 
     @property
     def served_name(self) -> str:

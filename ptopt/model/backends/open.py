@@ -10,6 +10,7 @@ from ptopt.model.backends.bounded import Bounded
 from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter
 from ptopt.model.calibration import Calibration, CalibrationError
 from ptopt.model.port import Backend, ModelUnavailableError
+from ptopt.model.region import JUDGE_TOKENS
 
 SECONDS = 20.0  # that a review waits for the model, unless told otherwise
 
@@ -21,10 +22,16 @@ class OpenModel:
     backend: Backend
     calibration: Calibration
     adapter: str
+    judge_tokens: int
 
-    def advisor(self, seconds: float = SECONDS) -> Advisor:
-        """For one review: its clock begins with its first question. Closing it leaves the back end open."""
-        return Advisor(Bounded(self.backend, seconds), self.calibration, adapter=self.adapter)
+    def advisor(self, seconds: float = SECONDS, *, owns: bool = False) -> Advisor:
+        """For one review: its clock begins with its first question. Closing it leaves the back end open, unless it `owns` it."""
+        return Advisor(
+            Bounded(self.backend, seconds, owns=owns),
+            self.calibration,
+            adapter=self.adapter,
+            judge_tokens=self.judge_tokens,
+        )
 
 
 def open_model(
@@ -40,7 +47,10 @@ def open_model(
     folder = read_adapter(model) if is_adapter(model) else None
     calibration = _calibration(folder)
     return OpenModel(
-        _backend(model, folder, server, engine, settings), calibration, folder.content if folder else ""
+        _backend(model, folder, server, engine, settings),
+        calibration,
+        folder.content if folder else "",
+        folder.judge_tokens if folder else JUDGE_TOKENS,
     )
 
 
@@ -61,8 +71,7 @@ def open_advisor(
     **settings: Any,
 ) -> Advisor:
     """As `open_model`, for one review; closing the advisor closes the back end."""
-    opened = open_model(model, server=server, engine=engine, **settings)
-    return Advisor(Bounded(opened.backend, seconds, owns=True), opened.calibration, adapter=opened.adapter)
+    return open_model(model, server=server, engine=engine, **settings).advisor(seconds, owns=True)
 
 
 def _calibration(folder: AdapterFolder | None) -> Calibration:

@@ -87,7 +87,7 @@ def test_a_variant_that_cannot_run_says_why() -> None:
 
 @pytest.mark.parametrize("packing", ["true", "false"])
 def test_every_way_to_batch_sees_about_as_many_tokens_a_step(tmp_path: Path, packing: str) -> None:
-    lengths = [100, 150, 200, 250, 300] * 40
+    lengths = [100, 150, 200, 250, 300] * 100
     settings = _settings(
         tmp_path, "data.max_tokens=320", f"data.packing={packing}", "batch.size=2", "batch.accumulation=4",
         *(["data.pack_to=1600"] if packing == "true" else []),

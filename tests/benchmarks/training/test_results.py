@@ -13,6 +13,7 @@ from benchmarks.training.results import (
     Measured,
     Result,
     Skipped,
+    as_good,
     loss_noise,
     lowest,
     markdown,
@@ -56,6 +57,14 @@ def test_noise_is_what_one_variant_differs_by_when_it_runs_twice() -> None:
     assert noise(RESULT, "cpu") == pytest.approx(1.1)
     assert loss_noise(RESULT) == pytest.approx(0.05)
     assert math.isnan(noise(_result(_measured("naive", 1.0)), "cpu"))
+
+
+def test_equal_loss_is_no_more_than_noise_above_the_naive_one() -> None:
+    assert as_good(RESULT) == ["recipe"]  # 0.73 within 0.05 of 0.725; bf16 has 1.0
+    worse = _result(_measured("naive", 10.0, loss=0.5), _measured("recipe", 1.0, loss=0.9))
+    assert as_good(worse) == []
+    assert "No variant had a loss as low" in markdown(worse)
+    assert "the fastest is: Recipe" in markdown(RESULT)
 
 
 def test_a_result_survives_being_stored() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -63,19 +64,23 @@ def _answers(address: str) -> bool:
 
 
 def test_the_dialect(url: str) -> None:
-    backend = OpenAIBackend(url, "small", timeout=120.0, concurrency=2)
     prompts = [judge(n, lines=3) for n in range(2)]
-    scores = backend.score(prompts)
-    assert [len(some) for some in scores] == [2, 2]
-    assert scores == backend.score(prompts)
     schema = FINDINGS["properties"]["findings"]["items"]
-    [text] = backend.complete([advise(200, schema)])
+    with closing(OpenAIBackend(url, "small", timeout=120.0, concurrency=2)) as backend:
+        scores = backend.score(prompts)
+        assert [len(some) for some in scores] == [2, 2]
+        assert scores == backend.score(prompts)
+        [text] = backend.complete([advise(200, schema)])
     answer = json.loads(text)
-    assert set(answer) == set(schema["required"]) and answer["rule"] in schema["properties"]["rule"]["enum"]
-    backend.close()
-    other = OpenAIBackend(url, "another")
-    with pytest.raises(
-        ModelUnavailableError, match="does not serve 'another'"
-    ):  # it would answer all the same
-        other.score(prompts)
-    other.close()
+    assert set(answer) == set(schema["required"])
+    assert answer["rule"] in schema["properties"]["rule"]["enum"]
+
+
+def test_a_name_that_it_does_not_serve(url: str) -> None:
+    with (
+        closing(OpenAIBackend(url, "another")) as backend,
+        pytest.raises(
+            ModelUnavailableError, match="does not serve 'another'"
+        ),  # it would answer all the same
+    ):
+        backend.score([judge(1)])

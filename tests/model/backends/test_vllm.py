@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,12 +60,10 @@ SHORT = {
 FIT = Calibration(JudgeFit(intercept=0.0, of_confidence=1.0, of_log_odds=0.1), measured_on="nothing: a test")
 
 
-def base(server: VLLMServer) -> OpenAIBackend:
-    return OpenAIBackend(server.url, "base", timeout=120.0)
-
-
-def with_adapter(server: VLLMServer, folder: Path) -> OpenModel:
-    return open_model(str(folder), server=server.url, timeout=120.0)
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
 def flat(scores: Sequence[Sequence[float]]) -> list[float]:
@@ -107,8 +107,18 @@ class Counting:
 
 
 def test_the_life_of_a_server(
-    server: VLLMServer, base_model: Path, make_adapter: Callable[..., Path]
+    server: VLLMServer, base_model: Path, make_adapter: Callable[..., Path], opened: ExitStack
 ) -> None:
+    def serve(folder: Path) -> OpenModel:
+        model = open_model(str(folder), server=server.url, timeout=120.0)
+        opened.callback(model.backend.close)
+        return model
+
+    def client(name: str, **settings: Any) -> OpenAIBackend:
+        backend = OpenAIBackend(server.url, name, **settings)
+        opened.callback(backend.close)
+        return backend
+
     first, second = make_adapter(1), make_adapter(2)
     prompts = [judge(n, lines=3) for n in range(3)]
     expected = {}
@@ -122,20 +132,20 @@ def test_the_life_of_a_server(
         local.close()
 
     # The same weights say the same here and there; the schema is kept.
-    plain = base(server)
+    plain = client("base", timeout=120.0)
     assert flat(plain.score(prompts)) == pytest.approx(expected["base"], abs=NOISE)
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(json.loads(plain.complete([advise(128, SHORT)])[0]), SHORT)
 
     # An adapter is loaded, another takes its place, and the first is unloaded.
-    one = with_adapter(server, first)
+    one = serve(first)
     assert flat(one.backend.score(prompts)) == pytest.approx(expected["1"], abs=NOISE)
-    two = with_adapter(server, second)
+    two = serve(second)
     assert flat(two.backend.score(prompts)) == pytest.approx(expected["2"], abs=NOISE)
     assert max(abs(a - b) for a, b in zip(expected["1"], expected["2"], strict=True)) > 2 * NOISE
     names = [read_adapter(folder).served_name for folder in (first, second)]
     assert set(names) <= set(plain.served_models())
-    with_adapter(server, first).backend.close()  # loaded already: no harm
+    serve(first)  # loaded already: no harm
     plain.unload_adapter(names[0])
     plain.unload_adapter(names[0])
     assert names[0] not in plain.served_models() and names[1] in plain.served_models()
@@ -151,15 +161,13 @@ def test_the_life_of_a_server(
     assert heard.model.adapter == read_adapter(second).content
 
     # The server dies in the middle of one: it goes out from the rules, and says so.
-    third = OpenAIBackend(server.url, names[1], timeout=20.0, attempts=2)
+    third = client(names[1], timeout=20.0, attempts=2)
     counting = Counting(third, server.kill)
     lost = review_of_fifty_regions(Advisor(counting, FIT, adapter=two.adapter))
     assert counting.asked == REGIONS // 2
     assert lost.model is not None and lost.model.judged == 0
     assert "cannot be reached" in lost.model.note and "\n" not in lost.model.note
     assert lost.findings == rules_alone.findings and rules_alone.findings
-    for backend in (plain, one.backend, two.backend, third):
-        backend.close()
 
 
 IN_PROCESS = """

