@@ -111,7 +111,9 @@ def _sources(chosen: Sequence[Sample]) -> Iterator[tuple[Sample, SourceFile]]:
 
 
 def _regions(source: SourceFile) -> list[Region]:
-    return [region for region in regions_of(source, None, []) if region.symbol]
+    """Its functions; a sample without one is a run of statements."""
+    found = regions_of(source, None, [])
+    return [region for region in found if region.symbol] or found
 
 
 def _count(
