@@ -105,7 +105,7 @@ class _Reviewer:
         self._limit_to_change = limit_to_change
         self._one_per_cause = one_per_cause
         self._advisor = None if advisor is None or advisor.calibration.silent else advisor
-        self._record = None if advisor is None else advisor.record
+        self._record = None if self._advisor is None else self._advisor.record
         self._prefilter = Prefilter(rules())
         self._said = _Said()
         self._open: list[tuple[Proposal, list[Region]]] = []  # on these the model is to be heard
@@ -127,15 +127,19 @@ class _Reviewer:
             return
         self._reviewed += 1
         wanted = [r for r in self._prefilter(file.head) if self._enabled(*r.keys(), r.default, file.path)]
-        if not wanted and not _speaks_to_us(file.head) and not self._may_be_advised_on(file.head):
+        for_rules = bool(wanted) or _speaks_to_us(file.head)
+        if not for_rules and not self._may_be_advised_on(file.head):
             return
         try:
             source = SourceFile.parse(file.path, file.head, self._facts)
         except SourceError as error:
+            if not for_rules:  # nothing that the rules would have told
+                return
             self._reviewed -= 1
             self._skipped.append(NotReviewed(file.path, str(error)))
             return
-        self._skipped += [NotReviewed(file.path, lost) for lost in source.parsed.lost]
+        if for_rules:
+            self._skipped += [NotReviewed(file.path, lost) for lost in source.parsed.lost]
         self._propose(source, wanted, file)
 
     def _enabled(self, rule: str, name: str, family: str, default: bool, path: str) -> bool:

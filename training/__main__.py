@@ -10,6 +10,7 @@ import click
 
 from training.demo import demo
 from training.evaluate import evaluate
+from training.feedback_cli import feedback
 from training.recipes.cli import kto, sft
 from training.registry_cli import registry
 
@@ -135,6 +136,7 @@ main.add_command(demo)
 main.add_command(sft)
 main.add_command(kto)
 main.add_command(evaluate)
+main.add_command(feedback)
 main.add_command(registry)
 
 

@@ -67,13 +67,10 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 def why_unusable(card: Mapping[str, Any]) -> str:
     """Why this version of ptopt cannot use an adapter with this card; "" when it can."""
-    from ptopt.model.prompt import PROMPT_VERSION
-    from ptopt.model.schema import SCHEMA_VERSION
+    from ptopt.model.backends.loading import why_outdated
 
-    for what, ours in (("prompt", PROMPT_VERSION), ("schema", SCHEMA_VERSION)):
-        theirs = card.get(f"{what}_version")
-        if theirs != ours:
-            return f"it was trained with {what} version {theirs}, and this version of ptopt speaks {ours}"
+    if why := why_outdated(card):
+        return why
     for what in ("base", "base_hash"):
         if not isinstance(card.get(what), str) or not card[what]:
             return f"its card does not say the {what.replace('_', ' ')} of the model that it belongs to"

@@ -177,24 +177,15 @@ def drawn(data: Path, functions: int) -> list[Case]:
 
 
 def _cases(sample: Sample) -> Iterator[Case]:
-    import textwrap
+    from training.views import judge_regions, source_of
 
-    from ptopt.source.decode import SourceError
-    from ptopt.source.file import SourceFile
-    from training.views import judge_regions
-
-    present = {p.rule for p in sample.positives}
-    regions = judge_regions(sample)
-    for body in (sample.text, textwrap.indent(sample.text, "    ")):  # a method needs its class around it
-        try:
-            source = SourceFile.parse(sample.path, f"{sample.context}{body}".encode())
-        except (SourceError, UnicodeError):
-            continue
-        title = f"{sample.project}: {sample.path} ({sample.kind})"
-        yield from (
-            Case(title, source, r, {c.rule: c.rule in present for c in r.candidates}) for r in regions
-        )
+    source = source_of(sample)
+    if source is None:
         return
+    present = {p.rule for p in sample.positives}
+    title = f"{sample.project}: {sample.path} ({sample.kind})"
+    for region in judge_regions(sample):
+        yield Case(title, source, region, {c.rule: c.rule in present for c in region.candidates})
 
 
 # -- what is said --------------------------------------------------------------------------------------------

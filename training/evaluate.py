@@ -162,7 +162,7 @@ def _models(
     from training.evaluation.study import BASE, TUNED
 
     models: dict[str, Advisor] = {}
-    tokens = JUDGE_TOKENS
+    tokens = JUDGE_TOKENS  # of code, for both: they are held against each other
     if adapter is not None:
         from ptopt.model.backends.loading import read_adapter
         from training.evaluation.study import hash_of

@@ -80,6 +80,8 @@ class Data(_Section):
     def _whole(self) -> Data:
         if self.pack_to is not None and self.pack_to < self.max_tokens:
             raise ValueError("data.pack_to must not be below data.max_tokens")
+        if self.judge_tokens > self.max_tokens:
+            raise ValueError("data.judge_tokens must not be above data.max_tokens: a row holds the code")
         return self
 
 
@@ -103,7 +105,7 @@ class Batch(_Section):
 
 
 class Limits(_Section):
-    """Whichever comes first. `minutes` ends a session early and leaves a checkpoint."""
+    """`steps`, where given, stands in place of `epochs`. `minutes` ends a session early and leaves a checkpoint."""
 
     epochs: float = Field(default=1.0, gt=0)
     steps: int | None = Field(default=None, ge=1)

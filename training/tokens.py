@@ -133,7 +133,8 @@ def arranged(rows: Dataset, data: Data, seed: int) -> Dataset:
     stages = [rows]
     if data.order == "curriculum":
         ordered = rows.sort("length")
-        stages = [ordered.shard(STAGES, n, contiguous=True).shuffle(seed=seed) for n in range(STAGES)]
+        parts = min(STAGES, len(rows))
+        stages = [ordered.shard(parts, n, contiguous=True).shuffle(seed=seed) for n in range(parts)]
     if data.packing:
         columns = ["input_ids", "labels"]
         width = data.pack_to or data.max_tokens

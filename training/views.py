@@ -42,9 +42,9 @@ def judge_examples(
 ) -> list[tuple[JudgePrompt, tuple[bool, ...]]]:
     """Prompts about the candidates of the sample, and for each piece whether the code has the problem.
 
-    One prompt a function; their order and that of the questions does not depend on the answers. With `max_tokens`, a
-    prompt takes at most so many, as `count` counts, of which `code` for the code; what cannot be asked in them is
-    left out.
+    One prompt a function; their order and that of the questions does not depend on the answers. The code is cut to
+    `code` tokens, as in a review. With `max_tokens`, a prompt takes at most so many, as `count` counts; what cannot be
+    asked in them is left out.
     """
     present = {p.rule for p in sample.positives}
     examples = []
@@ -61,7 +61,7 @@ def judge_examples(
 
 def judge_regions(sample: Sample) -> list[Region]:
     """The regions of the sample that there is a question about, whole, with their candidates."""
-    source = _source(sample)
+    source = source_of(sample)
     if source is None:
         return []
     present = {p.rule for p in sample.positives}
@@ -137,7 +137,8 @@ def view_rows(sample: Sample) -> Iterator[dict[str, Any]]:
 # -- regions -----------------------------------------------------------------------------------------------
 
 
-def _source(sample: Sample) -> SourceFile | None:
+def source_of(sample: Sample) -> SourceFile | None:
+    """The file form of the sample; None where it does not parse."""
     path = sample.path if sample.path.endswith(".py") else "code.py"
     body = textwrap.indent(sample.text, "    ") if _in_class(sample) else sample.text
     return _parsed(path, sample.context + body)
@@ -183,7 +184,7 @@ def _draw(sample: Sample, rule: str) -> int:
 
 def _main_region(sample: Sample) -> Region | None:
     """The region that the sample is about, with all that it must show as the lines of one candidate."""
-    source = _source(sample)
+    source = source_of(sample)
     if source is None:
         return None
     main = [p for p in sample.positives if p.rule == sample.main_rule] or list(sample.positives[:1])
@@ -202,16 +203,16 @@ def _within(
     answer_tokens: int,
     count: Count,
 ) -> Region | None:
-    """The region cut to `code` tokens, or to what `max_tokens` leave; None when that is nearly nothing.
+    """The region as a review cuts it to `code` tokens, and further to what `max_tokens` leave as `count` counts them.
 
-    The words around the code may become fewer with it, never more.
+    None when that is nearly nothing. The words around the code may become fewer with it, never more.
     """
+    smaller = fit(region, code)
     if max_tokens is not None:
-        around = count(text_of(region)) - count(render(region))
-        code = min(code, max_tokens - around - answer_tokens)
-        if code < _LEAST:
+        room = max_tokens - answer_tokens - (count(text_of(smaller)) - count(render(smaller)))
+        if room < _LEAST:
             return None
-    smaller = fit(region, code, count)
+        smaller = fit(smaller, room, count)
     return smaller if smaller.lines else None
 
 

@@ -77,9 +77,14 @@ def main() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    from ptopt.model.port import ModelUnavailableError
+    from training.settings import SettingsError
+
     scratch = Path(tempfile.mkdtemp(prefix="ptopt-training-"))
     try:
         result = run(options, scratch)
+    except (SettingsError, ModelUnavailableError, FileNotFoundError) as error:
+        sys.exit(str(error))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     print("\n" + markdown(result))
@@ -103,7 +108,7 @@ def chosen(options: argparse.Namespace, hardware: Hardware) -> list[Variant]:
 
 
 def run(options: argparse.Namespace, scratch: Path) -> Result:
-    """Raises SystemExit where the configuration or the data cannot be used."""
+    """Raises SettingsError, ModelUnavailableError or FileNotFoundError for what cannot be used."""
     from benchmarks.training.measure import held_out_loss, quiet, training_rows
     from benchmarks.training.rows import cut
     from ptopt.model.backends.loading import resolve_base

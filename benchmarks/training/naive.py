@@ -29,7 +29,6 @@ def train(
 ) -> None:
     """One epoch; leaves the adapter in `output`. `batch`: rows at once, and how often a step. `pad_to`: tokens; None: the longest row of each batch."""
     torch.manual_seed(settings.seed)
-    tokenizer = AutoTokenizer.from_pretrained(base)
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     lora = LoraConfig(
         r=settings.lora.r,
@@ -39,9 +38,6 @@ def train(
         task_type="CAUSAL_LM",
     )
     model = get_peft_model(model, lora)
-    collator = DataCollatorForSeq2Seq(
-        tokenizer, padding="max_length" if pad_to else "longest", max_length=pad_to
-    )
     arguments = TrainingArguments(
         output_dir=str(output / "trainer"),
         per_device_train_batch_size=batch[0],
@@ -58,5 +54,13 @@ def train(
         report_to="none",
         disable_tqdm=True,
     )
-    Trainer(model, arguments, train_dataset=rows, data_collator=collator).train()
+    Trainer(model, arguments, train_dataset=rows, data_collator=collator(base, pad_to)).train()
     model.save_pretrained(str(output / "adapter"))
+
+
+def collator(base: Path, pad_to: int | None) -> DataCollatorForSeq2Seq:
+    """Pads rows to `pad_to` tokens; None: to the longest of the batch."""
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    if tokenizer.pad_token_id is None:  # Llama's has none
+        tokenizer.pad_token = tokenizer.eos_token
+    return DataCollatorForSeq2Seq(tokenizer, padding="max_length" if pad_to else "longest", max_length=pad_to)

@@ -82,15 +82,17 @@ class Adviser:
         try:
             text = apply_edits(source.text, [edit])
             after = SourceFile.parse(source.path, text.encode(source.parsed.encoding), source.facts)
+            return (
+                only_edited_lines_differ(source, [edit], text)
+                and _same_around(source, after, span)
+                and _says_nothing_new(source, after, rule)
+                and self._all_defined(after)
+                and self._no_new_hits(after)
+            )
         except (EditError, SourceError, UnicodeError):
             return False
-        return (
-            only_edited_lines_differ(source, [edit], text)
-            and _same_around(source, after, span)
-            and _says_nothing_new(source, after, rule)
-            and self._all_defined(after)
-            and self._no_new_hits(after)
-        )
+        except RecursionError:  # Python parses expressions that it cannot dump
+            return False
 
     def _all_defined(self, after: SourceFile) -> bool:
         before, now = _undefined(self.source.text), _undefined(after.text)

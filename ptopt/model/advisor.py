@@ -56,13 +56,13 @@ class Advisor:
         judge_tokens: int = JUDGE_TOKENS,
     ) -> None:
         self._backend = backend
-        self._judge_tokens = judge_tokens
+        self.judge_tokens = judge_tokens
         self.calibration = calibration
         self.record = ModelRecord(backend.name, adapter, prompt.PROMPT_VERSION, schema.SCHEMA_VERSION)
 
     def judge(self, regions: Sequence[Region]) -> list[dict[str, float]]:
         """Per region, the log-odds that each of its candidates (by rule) is right. Raises ModelUnavailableError."""
-        prompts = [prompt.judge(fit(region, self._judge_tokens)) for region in regions]
+        prompts = [prompt.judge(fit(region, self.judge_tokens)) for region in regions]
         asked = [one for several in prompts for one in several]
         scores = iter(_answers(self._backend.score, asked))
         verdicts = []

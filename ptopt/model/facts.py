@@ -60,6 +60,8 @@ def statements(source: SourceFile, start: int, end: int) -> Iterator[ast.stmt]:
     stack: list[ast.AST] = [source.tree]
     while stack:
         node = stack.pop()
+        if isinstance(node, ast.stmt) and (node.lineno > end or (node.end_lineno or node.lineno) < start):
+            continue  # a file has as many regions as functions: each must not walk all of it
         for field in ("body", "orelse", "finalbody", "handlers", "cases"):
             children = getattr(node, field, None)
             if isinstance(children, list):

@@ -21,8 +21,8 @@ from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 JUDGE_TOKENS = 128
-"""Code that a judge reads: the lines around its candidates. A prompt then has some 180 tokens, for which a model of
-135 million parameters; the facts and the questions take the rest."""
+"""Code that a judge reads, unless its adapter says otherwise: the lines around its candidates. With the facts and the
+questions a prompt then has some 180 tokens, which a model of 135 million parameters reads in a fifth of a CPU second."""
 ADVISE_TOKENS = 1024
 """Code that a model reads to find problems of its own: functions of 80 lines whole, within a context of 2,048."""
 

@@ -212,8 +212,9 @@ class Context:
             return function
         if re.search(r"collate", function.name, re.I):
             return function
-        return function if function.name in self._collate_names() else None
+        return function if function.name in self._collate_names else None
 
+    @cached_property
     def _collate_names(self) -> frozenset[str]:
         return frozenset(
             _name(kw.value)

@@ -83,6 +83,12 @@ def test_carriage_returns_and_a_missing_last_line_end_are_kept() -> None:
     )
 
 
+def test_code_too_deep_to_compare_is_no_finding() -> None:
+    """Python parses longer chains than it can dump: what cannot be compared is not shown, and no review is lost."""
+    code = CODE + "\n\ndef deep(a):\n    return " + " + ".join(["a"] * 2_000) + "\n"
+    assert _finding(GOOD, code=code) is None
+
+
 def test_a_new_local_name_and_a_plain_builtin_may_come() -> None:
     assert _finding("    rows = len(x)\n    mask = torch.zeros(rows, 128, device=x.device)") is not None
 

@@ -3,11 +3,13 @@ from __future__ import annotations
 import ast
 import json
 import textwrap
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptopt.model.facts import statements
 from ptopt.model.region import (
     ADVISE_TOKENS,
     JUDGE_TOKENS,
@@ -302,3 +304,19 @@ def test_code_too_deep_to_be_printed_has_no_facts_of_lines() -> None:
     code = f"import torch\ndef train(loss, x):\n    for i in x:\n        loss.backward()\n    {deep}\n"
     (found, *_) = regions_of(parsed(code), None, [Candidate("a", (3,))])
     assert found.facts == ("names no GPU",)
+
+
+def test_a_region_is_made_without_reading_the_other_functions() -> None:
+    """A file of many functions has as many regions: reading all of it for each would be quadratic."""
+
+    class Untouched(list[ast.stmt]):
+        def __iter__(self) -> Iterator[ast.stmt]:
+            raise AssertionError("another function was read")
+
+    source = SourceFile.parse(
+        "a.py", b"def f(x):\n    x.item()\n\n\ndef g(x):\n    x.cpu()\n", read_facts({})
+    )
+    second = source.tree.body[1]
+    assert isinstance(second, ast.FunctionDef)
+    second.body = Untouched(second.body)
+    assert [ast.unparse(node) for node in statements(source, 1, 2)] == ["x.item()"]

@@ -128,8 +128,7 @@ def test_all_files_are_asked_about_at_once() -> None:
 
 def test_a_calibration_that_is_off_changes_nothing_and_asks_nothing() -> None:
     found = review(HEADS, Scripted(calls=0), Calibration.off())
-    assert found.model is not None and found.model.note == "" and found.model.judged == 0
-    _same_but_for_the_record(found, RULES)
+    assert found == RULES  # no record of a model, either: none was asked
 
 
 # -- away ----------------------------------------------------------------------------------------------------------
@@ -145,6 +144,13 @@ def test_a_model_that_goes_away_leaves_the_review_of_the_rules(calls: int) -> No
     assert found.model is not None and found.model.note == "no answer within 20 s"
     assert found.model.judged == 0
     _same_but_for_the_record(found, RULES)
+
+
+def test_a_model_that_goes_away_leaves_no_word_on_files_that_the_rules_do_not_read() -> None:
+    heads = HEADS | {"broken.py": "import torch\n\n\ndef f(:\n"}
+    rules = review(heads, None)
+    assert rules.not_reviewed == ()
+    _same_but_for_the_record(review(heads, Scripted(calls=0)), rules)
 
 
 def test_with_all_its_calls_it_is_heard() -> None:

@@ -56,6 +56,7 @@ def settings(tmp_path: Path, text: str, *changes: str) -> str:
             "x.yaml: model.four_bit goes with distributed: ddp",
         ),
         (BASE, ("data.pack_to=64",), "data.pack_to must not be below data.max_tokens"),
+        (BASE, ("data.max_tokens=64",), "data.judge_tokens must not be above data.max_tokens"),
         ("name: x\nmodel: {base: a}\n", (), "x.yaml: data: is needed"),
         ("- 1\n", (), "x.yaml: a table of settings is expected, not list"),
         ("a: [\n", (), "x.yaml: not YAML: "),

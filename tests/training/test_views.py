@@ -131,6 +131,20 @@ def test_a_cut_says_nothing_of_the_answer() -> None:
         assert "\n...\n" in asked_yes.pieces[0]
 
 
+def test_a_tokenizer_counts_the_room_and_changes_nothing_of_what_is_served() -> None:
+    p = Positive("item-every-step", 152, 152, "Slow. Wait.", "", 152, 152, "    total += loss")
+    one = sample(long("total += loss.item()", 150), (p,), ("cat-in-loop",))
+
+    def few(text: str) -> int:
+        return len(text) // 9  # what a tokenizer makes of it is less than the estimate, always
+
+    for code in (60, JUDGE_TOKENS, 600):
+        served = [asked for r in judge_regions(one) for asked in prompt.judge(fit(r, code))]
+        assert [asked for asked, _ in judge_examples(one, 10_000, few, code)] == served
+    assert advise_example(one, 10_000, few) == advise_example(one) is not None
+    assert explain_example(one, 10_000, few) == explain_example(one) is not None
+
+
 def test_prompts_keep_to_the_room_they_have() -> None:
     text = long("loss.backward(retain_graph=True)", 100)
     p = Positive(

@@ -348,7 +348,7 @@ def test_jobs_under_way_while_the_alias_moves_and_moves(
     ],
 )
 def test_a_review_names_no_folder_of_ours(name: str, shown: str) -> None:
-    model = InProcess(OpenModel(Scripted(name), Calibration.off(), ""))
+    model = InProcess(OpenModel(Scripted(name), Calibration.off(), "", 128))
     assert model.advisor(1.0).record.name == shown
 
 
@@ -375,7 +375,7 @@ class Server:
 def test_an_adapter_is_loaded_again_after_the_server_was_restarted(tmp_path: Path) -> None:
     folder = make_adapter(tmp_path / "a")
     server = Server()
-    model = Served(OpenModel(server, Calibration.off(), ""), folder)  # type: ignore[arg-type]
+    model = Served(OpenModel(server, Calibration.off(), "", 128), folder)  # type: ignore[arg-type]
     for _ in range(2):
         model.keep()
         (name,) = server.loaded

@@ -35,11 +35,12 @@ class Prior:
 class WordsAndLines:
     """TF-IDF of one to three tokens, alone and together with the rule, and a logistic regression.
 
-    It reads the lines that a model would be shown, and its facts.
+    It reads the lines that a model would be shown, `tokens` of them, and its facts.
     """
 
-    def __init__(self, asked: Sequence[Asked], *, strength: float = 10.0) -> None:
-        questions = [(words, rule) for a in asked for words in [_words(a.region)] for rule in a.rules]
+    def __init__(self, asked: Sequence[Asked], *, tokens: int = JUDGE_TOKENS, strength: float = 10.0) -> None:
+        self._tokens = tokens
+        questions = [(words, rule) for a in asked for words in [self._words(a.region)] for rule in a.rules]
         truth = np.array([a.truth[rule] for a in asked for rule in a.rules], bool)
         self._model: Pipeline | None = None
         self._constant = _FAR if truth.any() else -_FAR
@@ -58,7 +59,7 @@ class WordsAndLines:
             self._model.fit(questions, truth)
 
     def judge(self, regions: Sequence[Region]) -> list[Mapping[str, float]]:
-        questions = [(words, c.rule) for r in regions for words in [_words(r)] for c in r.candidates]
+        questions = [(words, c.rule) for r in regions for words in [self._words(r)] for c in r.candidates]
         if not questions:
             return [{} for _ in regions]
         if self._model is None:
@@ -67,12 +68,11 @@ class WordsAndLines:
             said = iter(self._model.decision_function(questions).tolist())
         return [{c.rule: next(said) for c in region.candidates} for region in regions]
 
-
-def _words(region: Region) -> frozenset[str]:
-    shown = fit(region, JUDGE_TOKENS)
-    tokens = _TOKEN.findall("\n".join([*(line.text for line in shown.lines), *_kinds_of_facts(shown)]))
-    grams = [" ".join(tokens[i : i + n]) for n in (1, 2, 3) for i in range(len(tokens) - n + 1)]
-    return frozenset(grams)
+    def _words(self, region: Region) -> frozenset[str]:
+        shown = fit(region, self._tokens)
+        tokens = _TOKEN.findall("\n".join([*(line.text for line in shown.lines), *_kinds_of_facts(shown)]))
+        grams = [" ".join(tokens[i : i + n]) for n in (1, 2, 3) for i in range(len(tokens) - n + 1)]
+        return frozenset(grams)
 
 
 def _kinds_of_facts(region: Region) -> list[str]:

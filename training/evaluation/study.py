@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
+from ptopt.model.region import JUDGE_TOKENS
 from training.evaluation.baselines import Prior, WordsAndLines
 from training.evaluation.calibrate import across_repositories, fit_on_held_out
 from training.evaluation.cases import Pool
@@ -127,7 +129,8 @@ def study(
     learned = questions(drawn(data, "train", sizes.learned), "reading train", progress)
     held = questions(drawn(data, "validation", sizes.judged), "reading validation", progress)
     test = questions(drawn(data, "test", sizes.judged), "reading test", progress)
-    judges: dict[str, Judge] = {PRIOR: Prior(learned), WORDS: WordsAndLines(learned), **models}
+    read = next((model.judge_tokens for model in models.values()), JUDGE_TOKENS)  # by all the same
+    judges: dict[str, Judge] = {PRIOR: Prior(learned), WORDS: WordsAndLines(learned, tokens=read), **models}
     answers = Answers.of(test)
     found.truth = answers.truth
     found.questions, found.right = answers.truth.size, int(answers.truth.sum())
@@ -222,12 +225,24 @@ def _with_rules(
 def _across(
     pool: Pool, said: list[float | None], own: list[float], plain: NDArray[np.float64], resamples: int
 ) -> Interval:
-    """The gain with a fit on the other repositories, for each repository in turn."""
-    truth = [bool(r.truth) for r in pool.remarks]
-    asked = [0.0 if s is None else s for s in said]
-    there = across_repositories(truth, own, asked, [r.repository for r in pool.remarks])
-    filled = np.where(np.isnan(there), own, there)
-    return gain(pool, ranks(pool.remarks, filled.tolist()), plain, strict=False, resamples=resamples)
+    """The gain with a fit on the other repositories, for each repository in turn.
+
+    It learns from what is certain, as it is scored on; a remark that the judge was not asked about keeps its confidence.
+    """
+    heard = [
+        (i, r, s) for i, (r, s) in enumerate(zip(pool.remarks, said, strict=True)) if s is not None and r.truth is not None
+    ]  # fmt: skip
+    there = across_repositories(
+        [r.truth is True for _, r, _ in heard],
+        [own[i] for i, _, _ in heard],
+        [s for _, _, s in heard],
+        [r.repository for _, r, _ in heard],
+    )
+    filled = list(own)
+    for (i, _, _), confidence in zip(heard, there.tolist(), strict=True):
+        if not math.isnan(confidence):
+            filled[i] = confidence
+    return gain(pool, ranks(pool.remarks, filled), plain, strict=False, resamples=resamples)
 
 
 def _of_remarks(pool: Pool, asked: NDArray[np.float64]) -> list[float | None]:

@@ -20,7 +20,6 @@ from ptopt.model.region import Region, regions_of
 from ptopt.model.schema import Advice
 from ptopt.rules import rules
 from ptopt.rules.engine import run
-from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
 from ptopt.verify import apply_edits
 from training.dataset import samples
@@ -29,7 +28,7 @@ from training.evaluation.metrics import Place, matched
 from training.execute import Pair, run_pair
 from training.rows import Sample
 from training.seeds import pairs
-from training.views import judge_regions
+from training.views import judge_regions, source_of
 
 _AT_ONCE = 8
 
@@ -101,13 +100,8 @@ def advise(
 
 def _sources(chosen: Sequence[Sample]) -> Iterator[tuple[Sample, SourceFile]]:
     for sample in chosen:
-        for body in (sample.text, textwrap.indent(sample.text, "    ")):  # a method needs its class around it
-            try:
-                source = SourceFile.parse(sample.path, f"{sample.context}{body}".encode())
-            except (SourceError, UnicodeError):
-                continue
+        if (source := source_of(sample)) is not None:
             yield sample, source
-            break
 
 
 def _regions(source: SourceFile) -> list[Region]:

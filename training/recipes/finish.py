@@ -35,8 +35,8 @@ def finish(
             **({"validation_loss": round(checks[-1], 4)} if checks else {}),
             **totals,
         }
-        parent = setup.parent.content if setup.parent else None
-        adapter = run.write_adapter(saved, card_of(settings, recipe, setup.base_hash, parent, metrics))
+        card = card_of(settings, recipe, setup.base_hash, setup.parent, metrics)
+        adapter = run.write_adapter(saved, card)
         drawn = plots(run.folder, settings.name)
         tracker.finish([*drawn, adapter, run.folder / "settings.yaml"])
         view.say(

@@ -3,9 +3,10 @@
     python -m training kto configs/kto-cpu.yaml model.adapter=runs/RUN/adapter data.folder=feedback.jsonl
 
 Unlike with pairs, one verdict on one answer is enough, which is what feedback on comments gives. `data.folder` is a file
-of JSON lines `{"prompt": ..., "completion": ..., "label": true|false}`: the prompt is a text that ends in "Answer" with a
-completion "yes" or "no" (judge), or `{"system": ..., "user": ...}` with the answer (advise, explain). TRL's KTOTrainer
-runs the loop and holds the new adapter against a frozen copy of the one it starts from.
+of JSON lines `{"prompt": ..., "completion": ..., "label": true|false}`, as `python -m training feedback rows` makes them
+from the service's database: the prompt is a text that ends in "Answer" with a completion "yes" or "no" (judge), or
+`{"system": ..., "user": ...}` with the answer (advise, explain). TRL's KTOTrainer runs the loop and
+holds the new adapter against a frozen copy of the one it starts from.
 """
 
 from __future__ import annotations

@@ -14,9 +14,12 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training.settings import Settings, written
+
+if TYPE_CHECKING:
+    from ptopt.model.backends.loading import AdapterFolder
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -46,9 +49,13 @@ class Run:
         return cls(folder)
 
     def begin(self) -> None:
-        """Clear away what a killed process left half-written."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self.scratch.mkdir()
+        """Clear away what a killed process left half-written. All processes of a run may do it at once."""
+        self.scratch.mkdir(exist_ok=True)
+        for left in self.scratch.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
     def last_checkpoint(self) -> tuple[Path, int] | None:
         """The newest one, and its step."""
@@ -98,12 +105,14 @@ class Run:
 
 
 def card_of(
-    settings: Settings, recipe: str, base_hash: str, parent: str | None, metrics: Mapping[str, Any]
+    settings: Settings, recipe: str, base_hash: str, parent: AdapterFolder | None, metrics: Mapping[str, Any]
 ) -> dict[str, Any]:
     from ptopt.model.prompt import PROMPT_VERSION
     from ptopt.model.schema import SCHEMA_VERSION
     from training.tokens import dataset_hash
 
+    # The rows of KTO are prompts that were cut for the adapter it starts from.
+    judge_tokens = parent.judge_tokens if parent and recipe == "kto" else settings.data.judge_tokens
     return {
         "name": settings.name,
         "base": settings.model.base,
@@ -112,9 +121,9 @@ def card_of(
         "recipe": recipe,
         "prompt_version": PROMPT_VERSION,
         "schema_version": SCHEMA_VERSION,
-        "judge_tokens": settings.data.judge_tokens,
+        "judge_tokens": judge_tokens,
         "metrics": dict(metrics),
-        "parent": parent,
+        "parent": parent.content if parent else None,
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
 

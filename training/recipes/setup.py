@@ -35,7 +35,10 @@ class Setup:
             self.notes.append("precision bf16: this GPU has none; fp16 with a loss scaler is used")
         self.dtype = _DTYPES[self.precision if settings.model.dtype == "auto" else settings.model.dtype]
         if self.processes == 1:
-            self.notes.append(f"{settings.distributed}: one process; start with torchrun to use several")
+            asked = ", cpu_offload" if settings.cpu_offload == "parameters" and self.cuda else ""
+            self.notes.append(
+                f"{settings.distributed}{asked}: one process; start with torchrun to use several"
+            )
         elif settings.distributed == "fsdp" and not self.cuda:
             self.notes.append("fsdp: no CUDA device; ddp is used")
         if settings.batch.auto and self.processes > 1:

@@ -1,7 +1,7 @@
 """Supervised fine-tuning: a LoRA adapter that judges, advises and explains, from a dataset of samples.
 
     python -m training sft configs/smollm2-cpu.yaml lora.r=8
-    torchrun --nproc-per-node 8 -m training.recipes.sft configs/llama32-3b-gpu.yaml
+    torchrun --nproc-per-node 4 -m training.recipes.sft configs/llama32-3b-gpu.yaml batch.accumulation=1
 
 TRL's SFTTrainer runs the loop, PEFT holds the adapter. Rows come as token ids with labels (`training/tokens.py`), so that
 the model reads in training what it is served later.

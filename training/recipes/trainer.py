@@ -161,7 +161,8 @@ class Stop(TrainerCallback):  # type: ignore[misc]
             asked, late = (bool(flag) for flag in self._trainer.accelerator.reduce(flags, "sum"))
         if asked or late:
             self.terminated = asked and state.global_step < state.max_steps
-            control.should_save = control.should_training_stop = True
+            # Logged too: with several steps a line, those since the last one would be told by nobody.
+            control.should_log = control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._before is not None:
@@ -175,6 +176,7 @@ def until_it_fits(
     settings: Settings, attempt: Callable[[Settings], Result], say: Callable[[str], None], least: int = 1
 ) -> Result:
     """`attempt`, after each out-of-memory with half the rows at once and twice the accumulation: the same steps."""
+    handler = signal.getsignal(signal.SIGTERM)
     while True:
         try:
             return attempt(settings)
@@ -188,7 +190,10 @@ def until_it_fits(
             )
             if not (fits and (isinstance(error, MemoryError) or should_reduce_batch_size(error))):
                 raise
-        # Outside of `except`, where nothing holds the frames of the failed attempt and what they hold.
+        # Outside of `except`, where nothing holds the frames of the failed attempt and what they hold. Its handler of
+        # SIGTERM would: the trainer, and with it the model.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
         settings = settings.changed(batch={"size": batch.size // 2, "accumulation": batch.accumulation * 2})
         say(
             f"out of memory: {settings.batch.size} rows at once from here on, {settings.batch.accumulation} times a step"

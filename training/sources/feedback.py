@@ -8,7 +8,8 @@ Repositories that are private are left out unless the operator names them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 from sqlalchemy import MetaData, Row, Table, create_engine, select
@@ -50,58 +51,22 @@ class Feedback:
         self._clock = clock or SystemClock()
 
     def pull(self, cursor: Cursor | None, limit: int) -> Iterator[Page]:
-        after = (cursor or {"comment": 0})["comment"]
-        try:
-            engine = create_engine(self._url)
-        except (SQLAlchemyError, ImportError) as error:
-            raise SourceError(f"the database cannot be opened: {error}") from None
-        try:
-            metadata = MetaData()
-            tables = {
-                name: Table(name, metadata, autoload_with=engine)
-                for name in ("comments", "signals", "reviews", "repositories")
-            }
-            number = 0
-            while number < limit:
-                with engine.connect() as connection:
-                    comments = connection.execute(_comments(tables, after)).all()
-                    ids = [row.id for row in comments]
-                    signals = tables["signals"]
-                    said = connection.execute(
-                        select(signals).where(signals.c.comment_id.in_(ids)).order_by(signals.c.id)
-                    ).all()
-                if not comments:
-                    return
-                by_comment = defaultdict(list)
-                for signal in said:
-                    by_comment[signal.comment_id].append(signal)
-                documents = [
-                    document
-                    for row in comments
-                    if (document := self._document(row, by_comment[row.id])) is not None
-                ]
-                after = ids[-1]
+        number = 0
+        with closing(comments(self._url, (cursor or {"comment": 0})["comment"])) as pages:
+            for page in pages:
+                documents = [found for said in page if (found := self._document(*said)) is not None]
                 number += len(documents)
-                yield Page(tuple(documents), {"comment": after})
-        except KeyError as error:
-            raise SourceError(
-                f"the service's database has no column {error}: run `python -m feedback upgrade`"
-            ) from None
-        except SQLAlchemyError as error:
-            why = str(error).partition("\n")[0][:300]
-            raise SourceError(
-                f"the service's database cannot be read: {why}; is its schema the newest?"
-            ) from None
-        finally:
-            engine.dispose()
+                yield Page(tuple(documents), {"comment": page[-1][0].id})
+                if number >= limit:
+                    return
 
     def _document(self, comment: Row[Any], signals: Sequence[Row[Any]]) -> Document | None:
         if comment.private and comment.full_name not in self._private:
             return None
-        votes = tally(signals)
-        if votes is None:
+        counted = tally(signals)
+        if counted is None:
             return None
-        good, bad, tier = votes
+        good, bad, tier = counted
         return Document(
             source=self.name,
             id=str(comment.id),
@@ -128,26 +93,76 @@ class Feedback:
         )
 
 
+def comments(url: str, after: int = 0) -> Generator[list[tuple[Row[Any], list[Row[Any]]]], None, None]:
+    """Our comments from the one behind `after` on, some at a time, each with its signals. Raises SourceError.
+
+    A comment knows its review (`head_sha`, the model) and its repository (`full_name`, `private`).
+    """
+    try:
+        engine = create_engine(url)
+    except (SQLAlchemyError, ImportError) as error:
+        raise SourceError(f"the database cannot be opened: {error}") from None
+    try:
+        metadata = MetaData()
+        tables = {
+            name: Table(name, metadata, autoload_with=engine)
+            for name in ("comments", "signals", "reviews", "repositories")
+        }
+        signals = tables["signals"]
+        while True:
+            with engine.connect() as connection:
+                found = connection.execute(_comments(tables, after)).all()
+                ids = [row.id for row in found]
+                said = connection.execute(
+                    select(signals).where(signals.c.comment_id.in_(ids)).order_by(signals.c.id)
+                ).all()
+            if not found:
+                return
+            by_comment = defaultdict(list)
+            for signal in said:
+                by_comment[signal.comment_id].append(signal)
+            after = ids[-1]
+            yield [(row, by_comment[row.id]) for row in found]
+    except KeyError as error:
+        raise SourceError(
+            f"the service's database has no column {error}: run `python -m feedback upgrade`"
+        ) from None
+    except SQLAlchemyError as error:
+        why = str(error).partition("\n")[0][:300]
+        raise SourceError(
+            f"the service's database cannot be read: {why}; is its schema the newest?"
+        ) from None
+    finally:
+        engine.dispose()
+
+
 def tally(signals: Sequence[Row[Any]]) -> tuple[int, int, str] | None:
-    """Votes for and against, one per person, of the most trusted kind that says anything; None where it is a draw.
+    """Votes for and against, one per person, of the most trusted kind that says anything; None where it is a draw."""
+    said = votes(signals)
+    if said is None:
+        return None
+    good = sum(said[0].values())
+    bad = len(said[0]) - good
+    return (good, bad, said[1]) if good != bad else None
+
+
+def votes(signals: Sequence[Row[Any]]) -> tuple[dict[str, bool], str] | None:
+    """Who says that the comment was good, and who that it was bad, by the most trusted kind that says anything.
 
     Of people known not to be allowed to write to the repository nothing counts. A reaction that was taken back is none.
+    A person is a hash; "" is whoever pushed.
     """
     withdrawn = {s.source for s in signals if s.kind == "withdrawn"}
     for says in _SAYS:
-        votes: dict[str, bool] = {}
+        found: dict[str, bool] = {}
         for signal in signals:
             said = says.get((signal.kind, signal.value))
             taken_back = signal.kind == "reaction" and signal.source in withdrawn
             if said is None or signal.actor_writes is False or taken_back:
                 continue
-            votes[signal.actor] = said
-        good = sum(votes.values())
-        bad = len(votes) - good
-        if good != bad:
-            return good, bad, next(iter(says))[0]
-        if votes:
-            return None
+            found[signal.actor] = said
+        if found:
+            return found, next(iter(says))[0]
     return None
 
 

@@ -101,6 +101,16 @@ class Clone:
             files = tuple((m[3], m[1], m[2]) for m in map(_RAW.match, raw.split("\n")) if m)
             yield Commit(sha, clean(message, 10_000).strip(), files)
 
+    def files(self, commit: str) -> list[tuple[str, str]] | None:
+        """Path and blob of each file of a commit, links and submodules left out; None when it is not here."""
+        listed = self._run(
+            "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", f"{commit}^{{commit}}", may_fail=True
+        )
+        entries = (entry.partition("\t") for entry in listed.split("\0"))
+        return [
+            (path, what.split()[2]) for what, _, path in entries if what.startswith(("100644 ", "100755 "))
+        ] or None
+
     def blob(self, name: str) -> bytes | None:
         """A file by blob or `commit:path`; None when it is missing here, too large, or no file."""
         if self._blobs is None:

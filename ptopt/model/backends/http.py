@@ -40,7 +40,8 @@ class _TryAgainError(Exception):
 class Http:
     """A client of one server. Everything asked through it may be asked twice. Safe to share between threads.
 
-    timeout: seconds for one attempt, from connecting to the last byte. Messages never name the address.
+    timeout: seconds for one attempt, from connecting to the last byte; after so long no other begins. Messages never
+    name the address.
     """
 
     def __init__(
@@ -48,6 +49,11 @@ class Http:
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ModelUnavailableError("the address of the model server must begin with http:// or https://")
+        api_key = (api_key or "").strip()  # secrets come out of files, with a line end
+        if not (api_key.isascii() and api_key.isprintable()):
+            raise ModelUnavailableError(
+                "the key of the model server holds characters that no header can carry"
+            )
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = timeout
         self._attempts = attempts
@@ -73,7 +79,9 @@ class Http:
         """The body of a successful answer. Raises ModelUnavailableError."""
         again = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(_TryAgainError),
-            stop=tenacity.stop_after_attempt(self._attempts),
+            stop=tenacity.stop_any(
+                tenacity.stop_after_attempt(self._attempts), tenacity.stop_after_delay(self._timeout)
+            ),
             wait=_wait,
             reraise=True,
         )

@@ -23,6 +23,7 @@ _T = TypeVar("_T")
 BATCH_TOKENS_CPU = 1024  # larger ones do not fit the caches, and are no faster
 BATCH_TOKENS_CUDA = 16384
 ANSWERS_AT_ONCE = 8
+CLOSING = 20.0  # seconds that closing waits for a call
 
 
 class TransformersBackend:
@@ -58,6 +59,7 @@ class TransformersBackend:
         on_cpu = self._device.type == "cpu"
         self._batch_tokens = batch_tokens or (BATCH_TOKENS_CPU if on_cpu else BATCH_TOKENS_CUDA)
         self._lock = threading.Lock()
+        self._closed = False
         path = resolve_base(spec)
         if folder and folder.card.get("base_hash") not in (None, base_hash(path)):
             raise ModelUnavailableError(
@@ -114,6 +116,7 @@ class TransformersBackend:
         found: list[tuple[float, ...]] = [()] * len(rows)
         with self._running(), torch.inference_mode():
             for batch in _batches(rows, lambda row: len(row[0]), self._batch_tokens):
+                self._check_open()
                 # Padding stands on the right, where causal attention does not look: no mask is needed, and
                 # positions count from the first token of each row.
                 width = self._fits(max(len(rows[i][0]) for i in batch))
@@ -147,8 +150,15 @@ class TransformersBackend:
         return found
 
     def close(self) -> None:
-        with self._lock:
+        """A call that is under way ends after its batch or token: a thread in torch aborts a process that ends."""
+        self._closed = True
+        if not self._lock.acquire(timeout=CLOSING):
+            log.warning("%s hangs, and is left to the end of the process", self._name)
+            return
+        try:
             self._model = self._decoder = self._grammars = None
+        finally:
+            self._lock.release()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -161,9 +171,22 @@ class TransformersBackend:
         if schemas[0] is not None:
             processors.append(self._compiled().processor(schemas, width, limit))
         out = self._model.generate(
-            ids, attention_mask=mask, max_new_tokens=limit, do_sample=False, logits_processor=processors
+            ids,
+            attention_mask=mask,
+            max_new_tokens=limit,
+            do_sample=False,
+            logits_processor=processors,
+            stopping_criteria=[self._stop_when_closed],
         )
+        self._check_open()
         return list(self._tokenizer.batch_decode(out[:, width:], skip_special_tokens=True))
+
+    def _stop_when_closed(self, ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+        return torch.full((ids.shape[0],), self._closed, device=ids.device)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ModelUnavailableError("the model was closed")
 
     def _compiled(self) -> Any:
         if self._grammars is None:
@@ -191,9 +214,11 @@ class _Running:
 
     def __enter__(self) -> None:
         self._backend._lock.acquire()
-        if self._backend._model is None:
+        try:
+            self._backend._check_open()
+        except ModelUnavailableError:
             self._backend._lock.release()
-            raise ModelUnavailableError("the model was closed")
+            raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._backend._lock.release()

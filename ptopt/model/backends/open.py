@@ -7,7 +7,7 @@ from typing import Any
 
 from ptopt.model.advisor import Advisor
 from ptopt.model.backends.bounded import Bounded
-from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter
+from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter, why_outdated
 from ptopt.model.calibration import Calibration, CalibrationError
 from ptopt.model.port import Backend, ModelUnavailableError
 from ptopt.model.region import JUDGE_TOKENS
@@ -42,10 +42,12 @@ def open_model(
     With a folder and a server, the adapter is loaded into the server, which must see the folder under the same
     path, under a name made from its content. Without a calibration beside it a model has no say.
     engine: "transformers" or "vllm", for models in this process; settings go to the back end.
-    Raises ModelUnavailableError, or CalibrationError for a calibration that cannot be read.
+    Raises ModelUnavailableError, also for a calibration that cannot be read or is of other prompts than ours.
     """
     folder = read_adapter(model) if is_adapter(model) else None
     calibration = _calibration(folder)
+    if folder and not calibration.silent and (why := why_outdated(folder.card)):
+        raise ModelUnavailableError(f"{folder.path}: {why}")  # what was measured on it holds no more
     return OpenModel(
         _backend(model, folder, server, engine, settings),
         calibration,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -122,7 +123,7 @@ class OpenAIBackend:
             raise ModelUnavailableError("the model server answered without a text")
         if len(text) > prompt.max_tokens * _CHARACTERS_A_TOKEN:
             raise ModelUnavailableError("the model server answered with more than was asked for")
-        return text
+        return text if prompt.schema is None else _strict(text)
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self._dialect == "llama.cpp":
@@ -182,6 +183,14 @@ class OpenAIBackend:
         if not isinstance(data, list):
             raise ModelUnavailableError("the model server does not say which models it has")
         return [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]
+
+
+def _strict(text: str) -> str:
+    """The same JSON without the bare line breaks that llama.cpp's grammar lets into strings."""
+    try:
+        return json.dumps(json.loads(text, strict=False))
+    except (ValueError, RecursionError):
+        return text
 
 
 def _choice(answer: dict[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class VLLMBackend:
         """A request a mark; the engine has the beginning of a text cached when it meets it again."""
         rows = [encode_judge(self._tokenizer, prompt) for prompt in prompts]
         wanted = SamplingParams(
-            max_tokens=1, temperature=0.0, logprobs=0, logprob_token_ids=[self._yes, self._no]
+            max_tokens=1, temperature=0.0, logprobs=2, logprob_token_ids=[self._yes, self._no]
         )
         outputs = iter(self._run([ids[: mark + 1] for ids, marks in rows for mark in marks], wanted))
         return [tuple(self._odds(next(outputs)) for _ in marks) for _, marks in rows]

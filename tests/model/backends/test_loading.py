@@ -36,6 +36,17 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     assert resolve_base(str(tmp_path)) == tmp_path.resolve()
 
 
+@pytest.mark.parametrize("spec", ["package:llm", "hub:org"])
+def test_a_checkout_cannot_stand_in_for_a_package_or_the_hub(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / spec).mkdir()
+    adapter_folder(tmp_path / spec)
+    monkeypatch.chdir(tmp_path)
+    assert not is_adapter(spec)
+    assert is_adapter(f"./{spec}")
+
+
 def test_an_adapter_as_a_pickle_is_refused(tmp_path: Path) -> None:
     adapter_folder(tmp_path, adapter_model__bin=b"\x80\x04")
     (tmp_path / "adapter_model.safetensors").unlink()

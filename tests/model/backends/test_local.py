@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ptopt.model.port import ModelUnavailableError
+from ptopt.model.port import ChatPrompt, ModelUnavailableError
 from tests.model.backends.prompts import FINDINGS, advise, judge
 
 pytest.importorskip("torch")
@@ -154,3 +155,24 @@ def test_a_closed_model_says_so(make_adapter: Callable[..., Path]) -> None:
     backend.close()
     with pytest.raises(ModelUnavailableError, match="closed"):
         backend.score([judge(1)])
+
+
+def test_closing_ends_a_call_after_its_next_token(base_model: Path) -> None:
+    backend = TransformersBackend(str(base_model), threads=1)
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            backend.complete([ChatPrompt("You count.", "Count to a million.", None, 1_500)])
+        except ModelUnavailableError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=ask)
+    begun = threading.Event()
+    backend._model.register_forward_hook(lambda *_: begun.set())
+    thread.start()
+    assert begun.wait(60)
+    backend.close()
+    thread.join(60)
+    assert [str(error) for error in failed] == ["the model was closed"]
+    assert backend._model is None

@@ -15,18 +15,34 @@ from ptopt.model.backends.loading import read_adapter
 from ptopt.model.backends.open import open_advisor, open_model
 from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.port import JudgePrompt, ModelUnavailableError
+from ptopt.model.prompt import PROMPT_VERSION
+from ptopt.model.schema import SCHEMA_VERSION
 from tests.model.backends.standin import Reply, completion, in_turn, serving
 
 FIT = Calibration(JudgeFit(0.0, 1.0, 0.5), measured_on="a test")
+CARD = {"name": "a", "base": "package:x", "prompt_version": PROMPT_VERSION, "schema_version": SCHEMA_VERSION}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
-    (tmp_path / "card.json").write_text(json.dumps({"name": "a", "base": "package:x"}))
+    (tmp_path / "card.json").write_text(json.dumps(CARD))
     (tmp_path / "calibration.json").write_text(FIT.to_json())
     return tmp_path
+
+
+def test_a_judge_reads_as_much_code_as_its_card_says(folder: Path) -> None:
+    (folder / "card.json").write_text(json.dumps(CARD | {"judge_tokens": 700}))
+    with serving() as server:
+        content = read_adapter(folder).served_name
+        server.replies["/v1/models"] = lambda _: Reply(
+            body={"data": [{"id": content, "owned_by": "vllm", "parent": "base"}]}
+        )
+        server.replies["/v1/load_lora_adapter"] = lambda _: Reply(200, b"Success")
+        opened = open_model(str(folder), server=server.url)
+        assert opened.advisor().judge_tokens == 700
+        opened.backend.close()
 
 
 def test_a_folder_and_a_server_load_the_adapter_under_its_content(folder: Path) -> None:
@@ -69,6 +85,14 @@ def test_an_adapter_that_the_server_cannot_load(folder: Path) -> None:
 def test_a_calibration_that_cannot_be_read(folder: Path) -> None:
     (folder / "calibration.json").write_text('{"judge": 3}')
     with pytest.raises(ModelUnavailableError, match=r"calibration\.json: "):
+        open_model(str(folder), server="http://127.0.0.1:9")
+
+
+def test_an_adapter_for_other_prompts_has_no_say(folder: Path) -> None:
+    (folder / "card.json").write_text(json.dumps(CARD | {"prompt_version": "0"}))
+    with pytest.raises(
+        ModelUnavailableError, match="trained with prompt version 0, and this version of ptopt speaks"
+    ):
         open_model(str(folder), server="http://127.0.0.1:9")
 
 

@@ -118,6 +118,13 @@ def test_a_schema_is_asked_for_in_the_dialect_of_the_server(backend: Open, serve
     assert "chat_template_kwargs" not in llama
 
 
+def test_line_breaks_in_strings_are_mended_and_nothing_else(backend: Open, server: Standin) -> None:
+    broken = ('{"a": "one\ntwo\t"}', '{"a": "cut', "[" * 400)
+    server.replies["/v1/chat/completions"] = in_turn(*map(chat, broken))
+    texts = [backend(server).complete([CHAT])[0] for _ in broken]
+    assert texts == ['{"a": "one\\ntwo\\t"}', *broken[1:]]
+
+
 def test_a_model_that_is_not_served_is_not_asked(backend: Open, server: Standin) -> None:
     server.replies["/v1/models"] = lambda _: Reply(body=LLAMA_MODELS)  # llama.cpp would answer for any name
     with pytest.raises(ModelUnavailableError, match="does not serve 'other'"):

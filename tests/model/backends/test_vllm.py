@@ -73,9 +73,16 @@ def flat(scores: Sequence[Sequence[float]]) -> list[float]:
 def review_of_fifty_regions(advisor: Advisor | None) -> Review:
     """Of a file with a hit of a rule in each of its functions."""
     text = "import torch\n" + "".join(
-        f"\n\ndef train{n}(model, loader):\n    total = 0.0\n    for x, y in loader:\n"
-        f"        loss = model(x.cuda(), y.cuda())\n        loss.backward()\n"
-        f"        total += loss.item()\n    return total / {n + 1}\n"
+        f"""
+
+def train{n}(model, loader, optimizer, criterion, device):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+        torch.cuda.empty_cache()
+"""
         for n in range(REGIONS)
     )
     return review_change(change_of({"train.py": text}), config=Config(), facts=NO_FACTS, advisor=advisor)
@@ -189,7 +196,7 @@ def test_vllm_in_a_process_of_its_own(adapter: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(script), str(adapter), json.dumps(SHORT)],
         env=environment() | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT")), None)
     assert line is not None, done.stderr[-4000:]

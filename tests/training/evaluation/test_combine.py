@@ -20,6 +20,7 @@ from training.evaluation.calibrate import across_repositories, fit_on_cases, fit
 from training.evaluation.cases import Pool, Remark
 from training.evaluation.combine import Operating, confidences, gain, helps, operating, ranking, ranks
 from training.evaluation.metrics import Interval
+from training.evaluation.study import _across
 
 pytestmark = pytest.mark.model
 
@@ -66,6 +67,18 @@ def test_a_judge_that_guesses_does_not(seed: int) -> None:
     gained = gain(pool, ranks(pool.remarks, together), ranks(pool.remarks, _own(pool)), strict=True)
     before, after = operating(pool, _own(pool)), operating(pool, together)
     assert gained.low <= 0 and not helps(gained, before, after)
+
+
+def test_what_nobody_knows_teaches_a_fit_nothing() -> None:
+    """Scored on what is certain, fitted on it too: the judge is right there, and calls all the unknown right."""
+    known = _pool().remarks
+    unknown = [dataclasses.replace(_remark(n, None, 0.7), repository=f"r{n % 10}") for n in range(600)]
+    pool = Pool((*known, *unknown), (), 60, {"problem": 60, "clean": 60})
+    said: list[float | None] = [2.0 if r.truth else 4.0 if r.truth is None else -2.0 for r in pool.remarks]
+    own = _own(pool)
+    gained = _across(pool, said, own, ranks(pool.remarks, own), 50)
+    assert gained.value > 0.3
+    assert _across(pool, [None] * len(own), own, ranks(pool.remarks, own), 50).value == 0
 
 
 def test_no_gain_is_no_help() -> None:

@@ -14,10 +14,12 @@ import numpy as np
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration
 from ptopt.model.port import ChatPrompt
+from ptopt.model.region import Candidate, regions_of
+from ptopt.source.file import SourceFile
 from tests.model.scripted import Scripted
 from tests.training.evaluation.conftest import MENDED, SLOW
 from training.evaluation.baselines import Prior, WordsAndLines
-from training.evaluation.judges import Answers, log_odds
+from training.evaluation.judges import Answers, Asked, log_odds
 from training.evaluation.metrics import auc
 from training.evaluation.synthetic import advise, drawn, questions
 from training.rows import Sample
@@ -47,6 +49,21 @@ def test_words_learn_what_knowing_the_rule_does_not_tell(dataset: Path) -> None:
     words, prior = log_odds(WordsAndLines(learned), test), log_odds(Prior(learned), test)
     assert auc(answers.truth[about], words[about]) == 1.0
     assert auc(answers.truth[about], prior[about]) == 0.5
+
+
+def test_words_read_as_many_lines_as_the_model_they_are_held_against() -> None:
+    def asked(number: int, tell: str) -> Asked:
+        middle = "".join(f"    y = layer_{i}(y)\n" for i in range(60))
+        text = f"import torch\n\n\ndef f_{number}(x, y):\n    {tell}\n{middle}    z = x.item()\n"
+        source = SourceFile.parse("a.py", text.encode())
+        (region,) = regions_of(source, None, [Candidate("item-every-step", (text.count("\n"),))])
+        return Asked(region, {"item-every-step": tell == "x.slow()"}, f"p{number}")
+
+    learned = [asked(n, "x.slow()" if n % 2 else "x.fast()") for n in range(20)]
+    truth = Answers.of(learned).truth
+    assert auc(truth, log_odds(WordsAndLines(learned, tokens=2000), learned)) == 1.0
+    few = log_odds(WordsAndLines(learned, tokens=60), [asked(50, "x.slow()"), asked(51, "x.fast()")])
+    assert abs(few[0] - few[1]) < 1e-9
 
 
 def test_a_baseline_that_saw_one_answer_only_says_it(dataset: Path) -> None:

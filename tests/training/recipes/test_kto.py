@@ -66,6 +66,44 @@ def test_a_wrong_row_is_named(tmp_path: Path, smollm2: Path, line: str) -> None:
         feedback_rows(path, AutoTokenizer.from_pretrained(smollm2), 1024)
 
 
+def test_rows_made_from_what_people_said(recipe: Callable[..., Path], tmp_path: Path, smollm2: Path) -> None:
+    from click.testing import CliRunner
+    from transformers import AutoTokenizer
+
+    from ptopt.model.backends.encoding import answer_ids, encode_judge
+    from tests.training.people import DOWN, MERGED, World, code, served
+    from training.__main__ import main
+    from training.recipes import kto, sft
+    from training.settings import read
+
+    world = World(tmp_path)
+    texts = {f"train_{n}.py": code(n) for n in range(4)}
+    head = world.clone("acme/net", texts)
+    asked = []
+    for number, (path, text) in enumerate(texts.items()):
+        finding, prompts = served(path, text)
+        asked += prompts
+        said = MERGED if number % 2 else (*DOWN, f"person-{number}")
+        world.comment(head, finding, said, pull=number)
+    world.engine.dispose()
+    rows = tmp_path / "feedback.jsonl"
+    options = ["--database", world.url, "--clones", str(world.clones), "--out", str(rows)]
+    done = CliRunner().invoke(main, ["feedback", "rows", *options])
+    assert done.exit_code == 0, done.output
+
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    read_back = kto.feedback_rows(rows, tokenizer, 384)
+    assert read_back["prompt_ids"] == [encode_judge(tokenizer, prompt)[0] for prompt in asked]
+    assert read_back["completion_ids"] == [[answer_ids(tokenizer)[0]]] * 4
+    assert read_back["label"] == [False, True, False, True]
+
+    parent = sft.train(read(recipe("limits.steps=1")))
+    changes = (f"model.adapter={parent}", f"data.folder={rows}", "batch.size=2", "batch.accumulation=1")
+    adapter = kto.train(read(recipe(*changes, "limits.steps=2", "name=k")))
+    assert adapter is not None
+    assert len(losses(adapter.parent)) == 2
+
+
 def test_answers_that_were_good_become_likelier(recipe: Callable[..., Path], tmp_path: Path) -> None:
     from training.recipes import kto, sft
     from training.settings import read

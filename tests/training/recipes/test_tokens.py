@@ -88,6 +88,25 @@ def test_rows_come_in_the_shares_that_are_asked_for_and_from_the_cache(
     assert again.cache_files  # memory-mapped
 
 
+def test_a_judge_reads_so_much_code_as_the_settings_say(
+    tokenizer: Any, dataset: Path, tmp_path: Path
+) -> None:
+    def rows(**more: int) -> list[list[int]]:
+        data = Data.model_validate({"folder": dataset, "max_tokens": 384, **more})
+        found = token_rows(data, tokenizer, "base", "train", seed=0, limit=None, cache=tmp_path)
+        return list(found["input_ids"])
+
+    usual, fewer = rows(), rows(judge_tokens=40)
+    assert len(usual) == len(fewer)
+    assert sum(map(len, fewer)) < sum(map(len, usual))
+    served = {
+        (*encode_judge(tokenizer, asked)[0], tokenizer.eos_token_id)
+        for number in range(48)
+        for asked, _ in judge_examples(a_sample(number), code=40)
+    }
+    assert set(map(tuple, fewer)) == served
+
+
 def test_a_curriculum_begins_with_short_rows(tokenizer: Any, dataset: Path, tmp_path: Path) -> None:
     data = Data.model_validate(
         {"folder": dataset, "max_tokens": 384, "packing": False, "order": "curriculum"}
@@ -97,6 +116,14 @@ def test_a_curriculum_begins_with_short_rows(tokenizer: Any, dataset: Path, tmp_
     quarter = len(lengths) // 4
     assert max(lengths[:quarter]) <= min(lengths[-quarter:])
     assert sorted(lengths) == sorted(len(row) for row in rows["input_ids"])
+
+
+def test_a_curriculum_of_fewer_rows_than_stages_is_packed(
+    tokenizer: Any, dataset: Path, tmp_path: Path
+) -> None:
+    data = Data.model_validate({"folder": dataset, "max_tokens": 384, "order": "curriculum"})
+    rows = token_rows(data, tokenizer, "base", "validation", seed=0, limit=2, cache=tmp_path)
+    assert sum(map(len, arranged(rows, data, 0)["input_ids"])) == sum(map(len, rows["input_ids"]))
 
 
 def test_packed_rows_hold_each_row_once(tokenizer: Any, dataset: Path, tmp_path: Path) -> None:

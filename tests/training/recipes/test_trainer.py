@@ -1,0 +1,54 @@
+"""What both recipes add to a trainer, without one."""
+
+from __future__ import annotations
+
+import signal
+import weakref
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.model
+
+from training.recipes.trainer import Stop, until_it_fits  # noqa: E402
+from training.settings import Settings  # noqa: E402
+
+
+class Held:
+    """Stands for a trainer and the memory of its model."""
+
+
+def test_an_attempt_that_ran_out_of_memory_is_let_go() -> None:
+    given = {"name": "t", "model": {"base": "b"}, "data": {"folder": Path("d")}, "batch": {"size": 4}}
+    before = signal.getsignal(signal.SIGTERM)
+    trainers: list[weakref.ref[Held]] = []
+    sizes, said = [], []
+
+    def attempt(settings: Settings) -> str:
+        assert all(trainer() is None for trainer in trainers)
+        trainer = Held()
+        trainers.append(weakref.ref(trainer))
+        stop = Stop(trainer, None)
+        stop.on_train_begin(None, None, None)
+        sizes.append(settings.batch.size)
+        if settings.batch.size > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        stop.on_train_end(None, None, None)
+        return "adapter"
+
+    assert until_it_fits(Settings.model_validate(given), attempt, said.append) == "adapter"
+    assert sizes == [4, 2, 1] and len(said) == 2
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_stop_tells_the_steps_since_the_last_line() -> None:
+    stop = Stop(Held(), 1e-9)
+    args, control = SimpleNamespace(world_size=1), SimpleNamespace(should_log=False)
+    stop.on_train_begin(args, None, control)
+    stop.on_step_end(args, SimpleNamespace(global_step=7, max_steps=9), control)
+    assert control.should_log and control.should_save and control.should_training_stop
+    assert not stop.terminated  # the minutes are over: the adapter is written
+    stop.on_train_end(args, None, control)
