@@ -136,7 +136,7 @@ def review_with(
         from ptopt.model.backends.open import open_advisor
 
         # A server that hangs while the adapter is loaded into it holds the review up, too.
-        limits = {} if model.server is None else {"timeout": min(20.0, model.seconds)}
+        limits: dict[str, Any] = {} if model.server is None else {"timeout": min(20.0, model.seconds)}
         advisor = open_advisor(model.name, server=model.server, seconds=model.seconds, **limits)
     except ImportError as error:
         extra = "model" if model.server is None else "model-client"

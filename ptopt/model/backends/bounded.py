@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from ptopt.model.port import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
@@ -19,10 +20,20 @@ class Bounded:
 
     A call cannot be stopped from outside, so it runs in a thread of its own; when the time is up the caller goes
     on, and the thread ends after the chunk that it is in. `close` closes the back end only if `owns` it.
+    `gate` is held for each chunk: shared by all reviews of a back end that serves one call at a time, it keeps those
+    that were given up from running when their turn comes.
     """
 
-    def __init__(self, backend: Backend, seconds: float, *, owns: bool = False) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        seconds: float,
+        *,
+        owns: bool = False,
+        gate: AbstractContextManager[object] | None = None,
+    ) -> None:
         self._backend = backend
+        self._gate = gate or nullcontext()
         self._seconds = seconds
         self._until: float | None = None
         self._owns = owns
@@ -51,9 +62,10 @@ class Bounded:
         def work() -> None:
             try:
                 for begin in range(0, len(prompts), CHUNK):
-                    if given_up.is_set():
-                        return
-                    answers.extend(ask(prompts[begin : begin + CHUNK]))
+                    with self._gate:
+                        if given_up.is_set():
+                            return
+                        answers.extend(ask(prompts[begin : begin + CHUNK]))
             except BaseException as error:  # handed to the caller
                 failed.append(error)
 
@@ -65,7 +77,7 @@ class Bounded:
         if left <= 0 or thread.is_alive():
             given_up.set()
             raise ModelUnavailableError(
-                f"the model took longer than the {self._seconds:g} s a review waits for it"
+                f"the model took longer than the {self._seconds:.3g} s a review waits for it"
             )
         if failed:
             raise failed[0]

@@ -119,7 +119,8 @@ def resolve_base(spec: str) -> Path:
     """The folder with the configuration, the tokenizer and the weights of a base model.
 
     spec: a folder, `package:NAME` (an installed package that carries one GGUF file), or a name on the model
-    hub, `org/name` or `hub:org/name`, with `@revision` if wanted; a folder of that name comes first.
+    hub, `org/name` or `hub:org/name`, with `@revision` if wanted. A relative folder of two names is written
+    `./org/name`: a checkout under review must not bring the weights that a hub name asks for.
     Raises ModelUnavailableError.
     """
     if spec.startswith(PACKAGE):
@@ -127,6 +128,10 @@ def resolve_base(spec: str) -> Path:
     if spec.startswith(HUB):
         return _from_hub(spec.removeprefix(HUB))
     folder = Path(spec).expanduser()
+    if folder.is_dir() and _HUB_NAME.fullmatch(spec):
+        raise ModelUnavailableError(
+            f"{spec:.200} is a folder here and a name on the model hub: write ./{spec:.200} or {HUB}{spec:.200}"
+        )
     if folder.is_dir():
         return _checked(folder.resolve())
     if _HUB_NAME.fullmatch(spec):

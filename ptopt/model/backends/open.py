@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +25,12 @@ class OpenModel:
     calibration: Calibration
     adapter: str
     judge_tokens: int
+    gate: AbstractContextManager[object] | None = None  # of a back end that serves one call at a time
 
     def advisor(self, seconds: float = SECONDS, *, owns: bool = False) -> Advisor:
-        """For one review: its clock begins with its first question. Closing it leaves the back end open, unless it `owns` it."""
+        """For one review: its clock begins with its first question. Closing it closes the back end only if it `owns` it."""
         return Advisor(
-            Bounded(self.backend, seconds, owns=owns),
+            Bounded(self.backend, seconds, owns=owns, gate=self.gate),
             self.calibration,
             adapter=self.adapter,
             judge_tokens=self.judge_tokens,
@@ -53,6 +56,7 @@ def open_model(
         calibration,
         folder.content if folder else "",
         folder.judge_tokens if folder else JUDGE_TOKENS,
+        None if server else threading.Lock(),
     )
 
 

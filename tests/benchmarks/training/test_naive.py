@@ -34,6 +34,9 @@ def test_a_configuration_that_cannot_be_read_is_one_line(
 ) -> None:
     from benchmarks.training import __main__ as command
 
-    monkeypatch.setattr("sys.argv", ["benchmarks.training", "--config", str(tmp_path / "none.yaml")])
+    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "TOKENIZERS_PARALLELISM"):  # the command sets them
+        monkeypatch.setenv(name, "")
+    asked = ["benchmarks.training", "--device", "cuda", "--config", str(tmp_path / "none.yaml")]
+    monkeypatch.setattr("sys.argv", asked)
     with pytest.raises(SystemExit, match=r"none\.yaml: no such file"):
         command.main()

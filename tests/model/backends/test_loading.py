@@ -47,6 +47,17 @@ def test_a_checkout_cannot_stand_in_for_a_package_or_the_hub(
     assert is_adapter(f"./{spec}")
 
 
+def test_a_folder_that_bears_a_name_of_the_hub_must_be_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelUnavailableError, match=r"write \./org/name or hub:org/name"):
+        resolve_base("org/name")
+    with pytest.raises(ModelUnavailableError, match=r"config\.json is missing"):
+        resolve_base("./org/name")
+
+
 def test_an_adapter_as_a_pickle_is_refused(tmp_path: Path) -> None:
     adapter_folder(tmp_path, adapter_model__bin=b"\x80\x04")
     (tmp_path / "adapter_model.safetensors").unlink()
