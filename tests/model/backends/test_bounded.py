@@ -61,9 +61,8 @@ def test_when_time_is_up_the_review_goes_on_and_the_rest_is_not_asked() -> None:
 
 def test_one_that_was_given_up_does_not_run_when_its_turn_comes() -> None:
     inner, gate = Slow(), threading.Lock()
-    with gate:  # another review is being answered
-        with pytest.raises(ModelUnavailableError, match="took longer"):
-            Bounded(inner, 0.05, gate=gate).score([PROMPT])
+    with gate, pytest.raises(ModelUnavailableError, match="took longer"):  # another review is being answered
+        Bounded(inner, 0.05, gate=gate).score([PROMPT])
     inner.go.set()
     assert Bounded(inner, 30, gate=gate).score([PROMPT]) == [(1.0,)]
     assert inner.asked == [1]
