@@ -73,11 +73,10 @@ $(TESTABLE): $(READY) pyproject.toml
 	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[service,training-data]' --group test --group lint
 	touch $@
 
-# vLLM asks for torchvision and torchaudio, which do not fit the torch that it asks for.
 $(MODEL_TESTABLE): $(BIN)/uv pyproject.toml
 	$(PYTHON) -m venv $(MODEL_VENV)
 	$(BIN)/uv pip install -q --python $(MODEL_VENV)/bin/python -e '.[service,training]' --group model-test \
-		--overrides tests/model/without-vision.txt
+		--overrides tests/model/overrides.txt
 	touch $@
 
 $(DESCRIBED): $(TESTABLE) tests/standin/descriptions.py  # what GitHub says of its own API, from npm

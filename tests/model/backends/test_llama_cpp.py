@@ -1,4 +1,7 @@
-"""The dialect of llama.cpp, against its real server (the one in llama-cpp-python) with the small real model."""
+"""The dialect of llama.cpp, against its real server (the one in llama-cpp-python) with the small real model.
+
+It is built from source (`pip install 'llama-cpp-python[server]'`), so `make test-model` does without it.
+"""
 
 from __future__ import annotations
 
