@@ -26,6 +26,7 @@ def test_static_prints_a_ratio_and_cold_starts() -> None:
     assert "ratio " in out and "ptopt --version" in out and "peak MB" in out
 
 
+@pytest.mark.model
 @pytest.mark.slow
 def test_impact_measures_one_rule() -> None:
     out = _run("benchmarks.impact", "--rule", "repeat-for-broadcast")

