@@ -105,7 +105,7 @@ class Settings(BaseSettings):
         gt=1,
         description="Seconds after which the job of a worker that went silent is run again.",
     )
-    max_attempts: int = Field(default=3, ge=1, description="Crashes after which a job is dead.")
+    max_attempts: int = Field(default=3, ge=1, description="Crashes in a row after which a job is dead.")
     sweep_every: float = Field(
         default=15.0, gt=0, description="Seconds between two looks for unfinished jobs."
     )

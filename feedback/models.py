@@ -129,7 +129,9 @@ class Job(Base):
     delivery: Mapped[str] = mapped_column(String(64), default="")  # GUID, for the log
 
     state: Mapped[str] = mapped_column(String(16), default=JobState.QUEUED.value)
-    attempts: Mapped[int] = mapped_column(default=0)  # starts that ended in a crash or an error of ours
+    attempts: Mapped[int] = mapped_column(
+        default=0
+    )  # starts in a row that ended in a crash or an error of ours
     deferrals: Mapped[int] = mapped_column(default=0)  # times GitHub told us to come back later
     due_at: Mapped[datetime]
     published_at: Mapped[datetime | None]

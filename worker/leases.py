@@ -147,13 +147,14 @@ def supersede(engine: Engine, job: Claim, now: datetime, *, note: str) -> bool:
 def defer(engine: Engine, job: Claim, now: datetime, *, seconds: float | None, error: str) -> bool:
     """GitHub cannot be asked now: come back after `seconds`, or with None ever later, from 5 s to 15 min.
 
-    No attempt is counted. After 24 hours of this the job is dead.
+    The worker lived, so crashes are counted anew: three in a row make a job suspect, three in a bad hour do not. After
+    24 hours of this the job is dead.
     """
     if now - job.created_at > _GIVE_UP and job.deferrals:
         return _guarded(engine, job, _over(JobState.DEAD, now, error=error))
     wait = backoff(job.deferrals, 5, 900) if seconds is None else seconds + random.uniform(0, 5)  # noqa: S311
     again = _again(now + timedelta(seconds=wait), error)
-    return _guarded(engine, job, again | {"attempts": job.attempts - 1, "deferrals": job.deferrals + 1})
+    return _guarded(engine, job, again | {"attempts": 0, "deferrals": job.deferrals + 1})
 
 
 def fail(engine: Engine, job: Claim, now: datetime, *, max_attempts: int, error: str) -> bool:

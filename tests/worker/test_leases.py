@@ -193,8 +193,10 @@ def test_finish_forgets_what_people_wrote(engine: Engine) -> None:
     assert 0 < len(found.error) < 10_000
 
 
-def test_defer_counts_no_attempt(engine: Engine) -> None:
-    job = claimed(engine, add(engine))
+def test_defer_counts_no_attempt_and_forgets_crashes(engine: Engine) -> None:
+    job_id = add(engine)
+    change(engine, job_id, attempts=2)  # the worker was killed twice
+    job = claimed(engine, job_id)
     change(engine, job.id, published_at=NOW)
     assert leases.defer(engine, job, NOW, seconds=30, error="limit")
     found = row(engine, job.id)
