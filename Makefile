@@ -18,7 +18,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .PHONY: demo demo-review test test-light test-model lint format docs action-requirements clean
 
-demo: $(SERVABLE)  ## the service, start to end, beside a stand-in for GitHub
+demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
 	$(BIN)/python -m examples.service
 
 demo-review: $(READY)  ## the same pull request in the terminal
@@ -44,7 +44,7 @@ format: $(TESTABLE)
 
 docs: $(SERVABLE)  ## write what is generated from the code
 	$(BIN)/ptopt rules --docs docs/rules
-	$(BIN)/python -m bot settings --docs > docs/settings.md
+	$(BIN)/python -m service settings --docs > docs/settings.md
 	$(BIN)/python -m bot.commands --docs docs/commands.md
 	$(BIN)/python docs/picture.py
 
@@ -64,9 +64,9 @@ $(READY): $(BIN)/uv pyproject.toml
 	$(BIN)/uv pip install -q --python $(BIN)/python -e .
 	touch $@
 
-$(SERVABLE): $(READY) pyproject.toml tests/standin/descriptions.py
-	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[service]' --group standin
-	$(BIN)/python -m tests.standin.descriptions webhooks-examples
+$(SERVABLE): $(READY) pyproject.toml fake_github/descriptions.py
+	$(BIN)/uv pip install -q --python $(BIN)/python -e '.[service]' --group fake-github
+	$(BIN)/python -m fake_github.descriptions webhooks-examples
 	touch $@
 
 $(TESTABLE): $(READY) pyproject.toml
@@ -79,8 +79,8 @@ $(MODEL_TESTABLE): $(BIN)/uv pyproject.toml
 		--overrides tests/model/overrides.txt
 	touch $@
 
-$(DESCRIBED): $(TESTABLE) tests/standin/descriptions.py  # what GitHub says of its own API, from npm
-	$(BIN)/python -m tests.standin.descriptions
+$(DESCRIBED): $(TESTABLE) fake_github/descriptions.py  # what GitHub says of its own API, from npm
+	$(BIN)/python -m fake_github.descriptions
 	touch $@
 
 $(PRISM): tests/conformance/package.json tests/conformance/package-lock.json

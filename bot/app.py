@@ -1,4 +1,4 @@
-"""The web application: the webhook, `/setup`, health and metrics. Run by `python -m bot`, or by `worker.embedded`."""
+"""The web application: the webhook, `/setup`, health and metrics. Run by `python -m bot`, or by `embedded.service`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sqlalchemy import Engine
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bot import broker, events, health, problems, setup
-from bot.credentials import WebhookSecrets
+from bot import events, health, problems, setup
 from bot.health import Check
-from bot.inbox import Inbox
 from bot.metrics import CONTENT_TYPE, Metrics
-from bot.publisher import Publisher
-from bot.relay import publish_due
-from bot.settings import Settings
 from bot.webhook import PATH, Webhook
-from feedback import database
+from service import broker, database
+from service.credentials import WebhookSecrets
+from service.inbox import Inbox
+from service.publisher import Publisher
+from service.relay import publish_due
+from service.settings import Settings
 
 
 class _App(FastAPI):

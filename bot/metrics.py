@@ -11,8 +11,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Engine, func, select
 
-from feedback.database import reading
-from feedback.models import Job, JobState, ReviewRow
+from service.database import reading
+from service.models import Job, JobState, ReviewRow
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RECENT = timedelta(hours=1)

@@ -62,7 +62,7 @@ class Impatient(HttpToolsProtocol):
 
 
 def server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
-    """A server to `run()`. Logs go where `bot.logs.configure` sends them."""
+    """A server to `run()`. Logs go where `service.logs.configure` sends them."""
     return uvicorn.Server(
         uvicorn.Config(
             app,

@@ -20,12 +20,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from bot import pages
-from bot.credentials import Credentials, exists, store
 from bot.manifest import manifest, new_app_url
-from bot.settings import Settings
 from ptopt.github.app import NewApp, convert_manifest
 from ptopt.github.endpoint import Endpoint
 from ptopt.github.errors import GitHubError
+from service.credentials import Credentials, exists, store
+from service.settings import Settings
 
 _STATE_SECONDS = 3600  # GitHub's code is good for an hour, too
 _STATE = re.compile(r"([0-9]{1,12})\.([\w-]{22})\.([0-9a-f]{64})", re.ASCII)

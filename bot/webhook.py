@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 
 from bot import signature
 from bot.body import BodyError, BodyReader
-from bot.credentials import CredentialsError, WebhookSecrets
 from bot.events import Delivery, Entry
-from bot.inbox import Inbox
-from bot.jobs import NewJob
 from bot.metrics import Metrics
 from bot.payloads import Event
 from bot.problems import problem
+from service.credentials import CredentialsError, WebhookSecrets
+from service.inbox import Inbox
+from service.jobs import NewJob
 
 PATH = "/webhooks/github"
 _GUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from ptopt.checkout import change_from_patch
 from ptopt.config import Config
+from ptopt.project.facts import NO_FACTS
 from ptopt.report import render
 from ptopt.review import review_change
-from ptopt.source.project import NO_FACTS
 
 WIDTH = 106
 ROOT = Path(__file__).resolve().parents[1]

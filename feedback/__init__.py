@@ -1,1 +1,1 @@
-"""What we said, what people did with it, and what we conclude. Also the one database that the services share."""
+"""What people did with our comments, and what follows from it."""

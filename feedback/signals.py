@@ -11,9 +11,9 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from feedback.database import insert
-from feedback.models import CommentRow, Signal
 from ptopt.report.text import one_line
+from service.database import insert
+from service.models import CommentRow, Signal
 
 _KEY = ("comment_id", "kind", "actor", "value", "source")
 _LONGEST_NOTE = 500  # characters

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ptopt.change import ChangedFile
     from ptopt.config import Config
     from ptopt.findings import NotReviewed, Review
-    from ptopt.source.project import ProjectFacts
+    from ptopt.project.facts import ProjectFacts
 
 FORMATS = ("terminal", "json", "sarif", "github", "rdjson", "markdown")
 _MANY = 50  # files from which on progress is shown
@@ -194,8 +194,8 @@ def load(root: Path, settings: Settings) -> tuple[Config, ProjectFacts]:
     """The configuration with the command line's word on top, and the facts of the project at `root`."""
     from ptopt.checkout import project_files
     from ptopt.config import OWN_FILE, PROJECT_FILE
+    from ptopt.project.facts import FACT_FILES, read_facts
     from ptopt.rules import known_names
-    from ptopt.source.project import FACT_FILES, read_facts
 
     files = project_files(root, [OWN_FILE, PROJECT_FILE, *FACT_FILES])
     known = known_names()

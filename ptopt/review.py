@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from ptopt.change import Change, ChangedFile
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.model.port import ModelUnavailableError
+from ptopt.project.facts import ProjectFacts
 from ptopt.proposals import Proposal, by_cause, merged, propose, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Prefilter, run
-from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
-from ptopt.source.project import ProjectFacts
 from ptopt.suppress import Suppressions, find_suppressions
+from ptopt.syntax import ParseError
 
 if TYPE_CHECKING:
     from ptopt.config import Config
@@ -132,7 +132,7 @@ class _Reviewer:
             return
         try:
             source = SourceFile.parse(file.path, file.head, self._facts)
-        except SourceError as error:
+        except ParseError as error:
             if not for_rules:  # nothing that the rules would have told
                 return
             self._reviewed -= 1

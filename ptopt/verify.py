@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ptopt.findings import Edit, Fix
 from ptopt.rules.base import Problem, Rule
 from ptopt.rules.engine import run
-from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
+from ptopt.syntax import ParseError
 
 
 class EditError(ValueError):
@@ -54,7 +54,7 @@ def verified(file: SourceFile, rule: Rule, problem: Problem, before: int) -> Fix
     try:
         text = apply_edits(file.text, fix.edits)
         after = SourceFile.parse(file.path, text.encode(file.parsed.encoding), file.facts)
-    except (EditError, SourceError, UnicodeError):
+    except (EditError, ParseError, UnicodeError):
         return None
     if not only_edited_lines_differ(file, fix.edits, text):
         return None

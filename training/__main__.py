@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from training.demo import demo
-from training.evaluate import evaluate
-from training.feedback_cli import feedback
+from training.evaluation.cli import evaluate
+from training.feedback.cli import feedback
 from training.recipes.cli import kto, sft
 from training.registry_cli import registry
 
@@ -77,9 +77,9 @@ def build(
     execute: bool,
 ) -> None:  # fmt: skip
     """Build the dataset. A build that was stopped goes on where it was."""
-    from training.build import PRESETS
-    from training.build import build as run
-    from training.dataset import write
+    from training.dataset.build import PRESETS
+    from training.dataset.build import build as run
+    from training.dataset.files import write
     from training.progress import shown
 
     chosen = PRESETS[preset]
@@ -113,7 +113,7 @@ def show(folder: Path) -> None:
     """Show what a dataset holds, and one row of each table."""
     from datasets import disable_progress_bars
 
-    from training.dataset import NAMES, load, read_info
+    from training.dataset.files import NAMES, load, read_info
 
     try:
         info = read_info(folder)

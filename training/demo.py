@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ptopt.model.port import Backend
     from ptopt.model.region import Region
     from ptopt.source.file import SourceFile
-    from training.rows import Sample
+    from training.dataset.rows import Sample
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "training" / "resnet.py"
 REAL = (
@@ -103,7 +103,7 @@ def demo(
     from rich.console import Console
 
     from ptopt.model.port import ModelUnavailableError
-    from training.settings import SettingsError, find, read
+    from training.recipes.settings import SettingsError, find, read
 
     console = Console(highlight=False)
     started = time.perf_counter()
@@ -165,7 +165,7 @@ def example(file: Path) -> Iterator[Case]:
 
 def drawn(data: Path, functions: int) -> list[Case]:
     """The first functions of the test split, in the order of their hashes, that there is a question about."""
-    from training.dataset import samples
+    from training.dataset.files import samples
 
     found: list[Case] = []
     for sample in sorted(samples(data, "test"), key=lambda sample: sample.hash):
@@ -177,7 +177,7 @@ def drawn(data: Path, functions: int) -> list[Case]:
 
 
 def _cases(sample: Sample) -> Iterator[Case]:
-    from training.views import judge_regions, source_of
+    from training.dataset.views import judge_regions, source_of
 
     source = source_of(sample)
     if source is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from training.build import Progress as Report
+from training.dataset.build import Progress as Report
 
 
 @contextmanager

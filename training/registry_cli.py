@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from ptopt.model.adapters import RegistryError
+from ptopt.model.registry import ALIASES, CHAMPION, Entry, Registry
 from ptopt.report.text import one_line
-from training.adapters import RegistryError
-from training.registry import ALIASES, CHAMPION, Entry, Registry
 
 _FORCE = click.option("--force", is_flag=True, help="Although this version of ptopt cannot use it.")
 _ALIAS = click.argument("alias", type=click.Choice(ALIASES), default=CHAMPION)

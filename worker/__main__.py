@@ -11,12 +11,11 @@ import click
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from bot.__main__ import read_settings
-from feedback import database
-from feedback.database import reading
-from feedback.models import Job, JobState
 from ptopt.report.text import one_line, visible
-from worker import leases
+from service import database, leases
+from service.database import reading
+from service.environment import read_settings
+from service.models import Job, JobState
 
 
 @contextmanager

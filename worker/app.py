@@ -11,12 +11,12 @@ from typing import Any
 from celery import Celery
 from celery.signals import setup_logging
 
-from bot import logs
-from bot.broker import KEY_PREFIX
-from bot.relay import TASK
-from bot.settings import Settings
-from worker.run import execute
-from worker.work import Resources
+from service import logs
+from service.broker import KEY_PREFIX
+from service.relay import TASK
+from service.settings import Settings
+from worker.job_context import Resources
+from worker.run_job import execute
 
 _SOFT_LIMIT = 600  # seconds; the job may still say what went wrong
 _HARD_LIMIT = 660

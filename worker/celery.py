@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from bot.__main__ import read_settings
+from service.environment import read_settings
 from worker.app import make_app
-from worker.records import hash_key
+from worker.review_records import hash_key
 
 try:
     _settings = read_settings()

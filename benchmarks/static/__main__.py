@@ -27,8 +27,8 @@ from pathlib import Path
 from ptopt import __version__
 from ptopt.checkout import change_from_paths
 from ptopt.config import Config
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
-from ptopt.source.project import NO_FACTS
 
 CHUNK = 40
 COLD_RUNS = 7

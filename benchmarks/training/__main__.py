@@ -34,7 +34,7 @@ from benchmarks.training.variants import OFF, VARIANTS, Geometry, Hardware, Vari
 
 if TYPE_CHECKING:
     from benchmarks.training.measure import Task
-    from training.settings import Settings
+    from training.recipes.settings import Settings
 
 RESULTS = Path(__file__).parent / "results"
 VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
@@ -78,7 +78,7 @@ def main() -> None:
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     from ptopt.model.port import ModelUnavailableError
-    from training.settings import SettingsError
+    from training.recipes.settings import SettingsError
 
     scratch = Path(tempfile.mkdtemp(prefix="ptopt-training-"))
     try:
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace, scratch: Path) -> Result:
     from benchmarks.training.measure import held_out_loss, quiet, training_rows
     from benchmarks.training.rows import cut
     from ptopt.model.backends.loading import resolve_base
-    from training.settings import find, read
+    from training.recipes.settings import find, read
 
     default, tokens, several = DEFAULTS[options.device]
     config = find(options.config or default)
@@ -194,7 +194,7 @@ def _task(
 
 def _says_nothing_new(variant: Variant, config: Path, fixed: list[str], settings: Settings) -> bool:
     """Does the configuration say so already?"""
-    from training.settings import read
+    from training.recipes.settings import read
 
     if not variant.changes or variant.alone:
         return False

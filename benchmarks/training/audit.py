@@ -19,7 +19,7 @@ from benchmarks.training.results import RECIPE, Result, clock_of, noise, ratio
 from benchmarks.training.variants import Hardware
 
 if TYPE_CHECKING:
-    from training.settings import Settings
+    from training.recipes.settings import Settings
 
 SEVERITIES = ("critical", "moderate", "low", "good")
 PHASES = {
@@ -220,7 +220,7 @@ def stored(folder: Path) -> list[Result]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    from training.settings import SettingsError, find, read
+    from training.recipes.settings import SettingsError, find, read
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.training audit",

@@ -28,8 +28,8 @@ from benchmarks.training import naive
 from benchmarks.training.results import Measured
 from benchmarks.training.variants import Geometry
 from ptopt.model.backends.loading import base_hash, resolve_base
-from training.settings import Settings, read
-from training.tokens import IGNORED, token_rows
+from training.recipes.settings import Settings, read
+from training.recipes.tokens import IGNORED, token_rows
 
 EVAL_TOKENS = 2048  # of one forward pass, padding included
 

@@ -19,7 +19,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from training.settings import Settings
+from training.recipes.settings import Settings
 
 DROPOUT = 0.1  # what tutorials write
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from training.dataset import samples
-from training.rows import Sample
+from training.dataset.files import samples
+from training.dataset.rows import Sample
 
 
 def cut(data: Path, folder: Path, train: int, held_out: int) -> None:

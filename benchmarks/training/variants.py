@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from benchmarks.training.results import NAIVE, RECIPE
 
 if TYPE_CHECKING:
-    from training.settings import Settings
+    from training.recipes.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

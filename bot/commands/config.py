@@ -8,8 +8,8 @@ from typing import Any
 
 from bot.commands.base import Answer, Call, Command, Who, nothing
 from ptopt.config import Config
+from ptopt.github.base_config import Files, settings_of
 from ptopt.github.config_comment import listed
-from ptopt.github.config_of import Files, settings_of
 from ptopt.report.text import code_fence, code_span
 
 _MOST = 6_000  # characters of the listing

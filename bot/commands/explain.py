@@ -12,7 +12,7 @@ from bot.commands.rulename import rule_named
 from ptopt import impact
 from ptopt.change import whole_file
 from ptopt.findings import Finding
-from ptopt.github.config_of import Files, settings_of
+from ptopt.github.base_config import Files, settings_of
 from ptopt.github.errors import TooLargeError
 from ptopt.github.reading import Source, facts
 from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain

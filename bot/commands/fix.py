@@ -13,7 +13,7 @@ from typing import Protocol
 from bot.commands.base import Answer, Call, Command, Told, UserError, Who, nothing
 from bot.commands.fixing import Mended, mend
 from ptopt.findings import Finding
-from ptopt.github.config_of import Files, settings_of
+from ptopt.github.base_config import Files, settings_of
 from ptopt.github.errors import ForbiddenError, RejectedError, SupersededError
 from ptopt.github.reading import Source, facts, read_change
 from ptopt.github.values import PullRequest, Thread

@@ -10,9 +10,9 @@ from ptopt.change import ChangedFile, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding, Review, Safety
 from ptopt.fixes import FixedFile, fix_file
+from ptopt.project.facts import ProjectFacts
 from ptopt.report.text import markdown_text
 from ptopt.review import review_files
-from ptopt.source.project import ProjectFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from bot.commands.base import Answer, Call, Command, Who, nothing
 from ptopt.github import markers
+from ptopt.github.base_config import Files, settings_of
 from ptopt.github.config_comment import listed
-from ptopt.github.config_of import Files, settings_of
 from ptopt.github.filters import why_skipped
 from ptopt.github.values import PostedReview, Thread
 from ptopt.report.text import code_span, count

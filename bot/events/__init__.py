@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints
 
-from bot.jobs import Kind, NewJob
 from bot.payloads import Event, RepositoryEvent
+from service.jobs import Kind, NewJob
 
 
 @dataclass(frozen=True, slots=True)

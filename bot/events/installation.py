@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bot.events import Delivery, on
-from bot.jobs import Kind, NewJob
 from bot.payloads import Event, InstallationEvent, InstalledOn, InstalledRepository, Repository
+from service.jobs import Kind, NewJob
 
 
 @on("installation", "created", "deleted", "suspend", "unsuspend", "new_permissions_accepted")

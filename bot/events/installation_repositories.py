@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bot.events import Delivery, on
 from bot.events.installation import installation_job
-from bot.jobs import NewJob
 from bot.payloads import InstallationRepositoriesEvent
+from service.jobs import NewJob
 
 
 @on("installation_repositories", "added", "removed")

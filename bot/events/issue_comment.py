@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bot.events import Delivery, on
 from bot.events.pull_request_review_comment import command
-from bot.jobs import NewJob
 from bot.payloads import IssueCommentEvent
+from service.jobs import NewJob
 
 
 @on("issue_comment", "created", "edited")

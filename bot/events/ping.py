@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bot.events import Delivery, on
-from bot.jobs import NewJob
 from bot.payloads import Event
+from service.jobs import NewJob
 
 
 @on("ping")

@@ -7,8 +7,8 @@ to read.
 from __future__ import annotations
 
 from bot.events import Delivery, job, on
-from bot.jobs import Kind, NewJob
 from bot.payloads import PullRequestEvent
+from service.jobs import Kind, NewJob
 
 _SETTLE = 0.5  # seconds: GitHub's API may know a little later than its webhooks what happened
 

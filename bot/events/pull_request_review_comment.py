@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Literal
 
 from bot.events import Delivery, job, on
-from bot.jobs import Kind, NewJob
 from bot.payloads import CommentEvent, ReviewCommentEvent
+from service.jobs import Kind, NewJob
 
 _MAY_HOLD_COMMAND = re.compile(r"^[ \t]*/ptopt(?![\w-])", re.MULTILINE | re.IGNORECASE)
 

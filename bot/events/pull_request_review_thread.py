@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bot.events import Delivery, job, on
-from bot.jobs import Kind, NewJob
 from bot.payloads import ReviewThreadEvent
+from service.jobs import Kind, NewJob
 
 _MAX_COMMENTS = 100  # ours is the first of its thread
 

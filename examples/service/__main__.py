@@ -1,6 +1,6 @@
 """The service, start to end, on this machine: `python -m examples.service`.
 
-The embedded service (one process, SQLite) beside a stand-in for GitHub on loopback. A recorded `pull_request` payload is
+The embedded service (one process, SQLite) beside a fake GitHub on loopback. A recorded `pull_request` payload is
 delivered and signed; the review, the answer to a command and what became of a suggestion are shown as they stand there.
 """
 
@@ -31,8 +31,8 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from tests.standin import Pull, Repo, StandIn
-from tests.standin.descriptions import webhooks
+from fake_github import FakeGitHub, Pull, Repo
+from fake_github.descriptions import webhooks
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/pull-request"
@@ -44,10 +44,10 @@ console = Console(width=110, highlight=False)
 
 def main() -> int:
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="ptopt-demo-") as name, StandIn() as github:
+    with tempfile.TemporaryDirectory(prefix="ptopt-demo-") as name, FakeGitHub() as github:
         folder = Path(name)
         repo, pull = pull_request(github, folder)
-        step(f"A pull request on the stand-in for GitHub at {github.html}: “{pull.title}”")
+        step(f"A pull request on the fake GitHub at {github.html}: “{pull.title}”")
         with service(github, folder) as url:
             step(f"The embedded service at {url}: webhooks, worker and beat in one process, SQLite")
             github.webhook_url = f"{url}/webhooks/github"
@@ -66,7 +66,7 @@ def step(text: str) -> None:
     console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
 
 
-def pull_request(github: StandIn, folder: Path) -> tuple[Repo, Pull]:
+def pull_request(github: FakeGitHub, folder: Path) -> tuple[Repo, Pull]:
     """The pull request of examples/pull-request: its head, and its base by the patch taken back."""
     base = folder / "base"
     shutil.copytree(EXAMPLE / "head", base)
@@ -87,8 +87,8 @@ def files(folder: Path) -> dict[str, bytes | None]:
 
 
 @contextmanager
-def service(github: StandIn, folder: Path) -> Iterator[str]:
-    """`python -m worker.embedded`, ready. Its log goes to a file, whose end is shown when it does not start."""
+def service(github: FakeGitHub, folder: Path) -> Iterator[str]:
+    """`python -m embedded`, ready. Its log goes to a file, whose end is shown when it does not start."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -105,7 +105,7 @@ def service(github: StandIn, folder: Path) -> Iterator[str]:
     log = folder / "service.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "worker.embedded", "--port", str(port)],
+            [sys.executable, "-m", "embedded", "--port", str(port)],
             cwd=ROOT,
             env={"PATH": os.environ["PATH"], "HOME": str(folder), **settings},
             stdout=out,
@@ -129,7 +129,7 @@ def ready(process: subprocess.Popen[bytes], url: str, log: Path) -> bool:
         return False
 
 
-def deliver(github: StandIn, repo: Repo, pull: Pull) -> None:
+def deliver(github: FakeGitHub, repo: Repo, pull: Pull) -> None:
     """GitHub's own recording of an opened pull request, about this repository and this head."""
     payload = next(p for p in webhooks()["pull_request"] if p["action"] == "opened" and "installation" in p)
     installation = repo.installation

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from github.Auth import Auth
 
-from ptopt.github import gitdata, graphql, parsing
+from ptopt.github import commits, graphql, parsing
 from ptopt.github.endpoint import checked_login, checked_repo, checked_sha, quoted, repo_path
 from ptopt.github.errors import NotFoundError, TooLargeError
 from ptopt.github.transport import Transport
@@ -230,9 +230,9 @@ class GitHubClient:
     def commit_files(
         self, repo: str, branch: str, expected_head: str, files: Mapping[str, bytes], message: str
     ) -> str:
-        return gitdata.commit_files(self._transport, repo, branch, expected_head, files, message)
+        return commits.commit_files(self._transport, repo, branch, expected_head, files, message)
 
-    commit_files.__doc__ = gitdata.commit_files.__doc__
+    commit_files.__doc__ = commits.commit_files.__doc__
 
     def _all(
         self,

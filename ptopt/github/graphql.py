@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ptopt.github.endpoint import checked_repo
+from ptopt.github.error_responses import one_line, wait
 from ptopt.github.errors import (
     AmbiguousError,
     ForbiddenError,
@@ -17,7 +18,6 @@ from ptopt.github.errors import (
     UnavailableError,
 )
 from ptopt.github.parsing import GHOST
-from ptopt.github.refusals import one_line, wait
 from ptopt.github.transport import MAX_PAGES, Answer, Transport
 from ptopt.github.values import Actor, Thread
 

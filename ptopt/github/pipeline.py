@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from ptopt.change import Change
 from ptopt.config import Config
 from ptopt.findings import Finding, Review
-from ptopt.github import config_comment, config_of, post, pullstate, reading, sticky
+from ptopt.github import base_config, config_comment, post, pullstate, reading, sticky
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
 from ptopt.github.filters import why_skipped
 from ptopt.github.post import Posted, PostOptions
 from ptopt.github.values import IssueComment, PullRequest
+from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
-from ptopt.source.project import NO_FACTS, ProjectFacts
 
 if TYPE_CHECKING:
     from ptopt.model.advisor import Advisor
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Status = Literal["posted", "silent", "skipped", "superseded", "paused"]
 
 
-class Source(reading.Source, config_of.Files, pullstate.GitHub, Protocol):
+class Source(reading.Source, base_config.Files, pullstate.GitHub, Protocol):
     """What a look needs: reads only."""
 
 
@@ -102,12 +102,12 @@ def look(
     state = pullstate.fold(github.identity(), [*comments, *github.review_comments(repo, number)])
     if state.paused and not asked:
         return Outcome("paused", "reviews of this pull request are paused", pull)
-    config, base_problems = config_of.settings_of(github, pull)
+    config, base_problems = base_config.settings_of(github, pull)
     reason = why_skipped(pull, config, asked=asked)
     if reason is not None:
         return Outcome("skipped", reason, pull)
     files = reading.list_files(github, pull)
-    head_problems = config_of.head_config_problems(github, pull, files)
+    head_problems = base_config.head_config_problems(github, pull, files)
     try:
         change = reading.read_change(github, pull, config, files)
     except SupersededError as error:

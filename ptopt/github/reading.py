@@ -15,9 +15,9 @@ from ptopt.checkout import MAX_FILE, MAX_PROJECT_FILE, together_too_large
 from ptopt.config import Config
 from ptopt.findings import NotReviewed
 from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, TooLargeError
-from ptopt.github.gitfetch import MAX_HEADS, FetchError, fetch_change
+from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.values import PullFile, PullRequest, TreeEntry
-from ptopt.source.project import FACT_FILES, NO_FACTS, ProjectFacts, read_facts
+from ptopt.project.facts import FACT_FILES, NO_FACTS, ProjectFacts, read_facts
 
 _SUFFIXES = (".py", ".ipynb")
 _REST = "*.py"  # stands for the files that nobody listed

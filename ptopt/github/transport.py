@@ -26,8 +26,8 @@ from urllib3.exceptions import NewConnectionError
 
 from ptopt import __version__
 from ptopt.github.endpoint import Endpoint
+from ptopt.github.error_responses import one_line, refusal
 from ptopt.github.errors import AmbiguousError, GitHubError, TooLargeError, UnavailableError
-from ptopt.github.refusals import one_line, refusal
 
 T = TypeVar("T")
 

@@ -24,9 +24,9 @@ from ptopt.model.schema import Advice
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import applies, assumptions, run
-from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS
+from ptopt.syntax import ParseError
 from ptopt.verify import EditError, apply_edits, only_edited_lines_differ
 
 ASSUMPTION = "what a model wrote behaves as the code it replaces"
@@ -89,7 +89,7 @@ class Adviser:
                 and self._all_defined(after)
                 and self._no_new_hits(after)
             )
-        except (EditError, SourceError, UnicodeError):
+        except (EditError, ParseError, UnicodeError):
             return False
         except RecursionError:  # Python parses expressions that it cannot dump
             return False

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
-from ptopt.source.project import ProjectFacts
 
 _FEW = 8
 _IDENTIFIER = re.compile(r"\w+")

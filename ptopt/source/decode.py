@@ -9,33 +9,15 @@ from __future__ import annotations
 import ast
 import codecs
 import io
-import re
-import sys
-import warnings
 from dataclasses import dataclass
 
-MAX_BYTES = 2_000_000
-MAX_LINE = 100_000
+from ptopt.syntax import ParseError, check_lines, parse_text
 
-_PYTHON_2 = re.compile(
-    r"Missing parentheses in call to '(?:print|exec)'"
-    r"|multiple exception types must be parenthesized"
-    r"|leading zeros in decimal integer literals"
-)
+MAX_BYTES = 2_000_000
+
 # They decode ASCII as ASCII, yet text written in them means something else, or takes quadratic time.
 _REFUSED_CODECS = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "charmap"})
 _ASCII = bytes(range(128))
-_PRINTED = 160
-
-
-class SourceError(ValueError):
-    """A file that cannot be read as Python. Its text is the reason in "not looked at: <path>: <reason>"."""
-
-    def __init__(self, reason: str, line: int | None = None) -> None:
-        shown = "".join(c if c.isprintable() else "?" for c in reason[:_PRINTED])
-        super().__init__(f"{shown} (line {line})" if line else shown)
-        self.reason = shown
-        self.line = line
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +39,19 @@ class Parsed:
 def parse_python(path: str, data: bytes) -> Parsed:
     """Parse the head file `data`; a `path` that ends in `.ipynb` is read as a notebook.
 
-    Raises SourceError, and nothing else, whatever the bytes are.
+    Raises ParseError, and nothing else, whatever the bytes are.
     """
     if path.endswith(".ipynb"):
         from ptopt.source.notebook import parse_notebook
 
         return parse_notebook(data)
     if len(data) > MAX_BYTES:
-        raise SourceError(f"larger than {MAX_BYTES // 1_000_000} MB, taken for generated")
+        raise ParseError(f"larger than {MAX_BYTES // 1_000_000} MB, taken for generated")
     text, encoding = decode_python(data)
     check_lines(text)
     try:
         return Parsed(text, parse_text(text), encoding)
-    except SourceError as error:
+    except ParseError as error:
         if error.line is None:
             raise
         from ptopt.source.magics import blank_magics
@@ -83,20 +65,20 @@ def parse_python(path: str, data: bytes) -> Parsed:
 
 
 def decode_python(data: bytes) -> tuple[str, str]:
-    """Text of a Python file and the encoding that turns it back into the same bytes. Raises SourceError."""
+    """Text of a Python file and the encoding that turns it back into the same bytes. Raises ParseError."""
     if b"\0" in data:
-        raise SourceError("holds NUL bytes: a binary file, or UTF-16")
+        raise ParseError("holds NUL bytes: a binary file, or UTF-16")
     encoding = _declared_encoding(data)
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         # The codec of a marked file counts from behind its mark.
         offset = error.start + (3 if encoding == "utf-8-sig" else 0)
-        raise SourceError(f"not {encoding} at byte {offset}", data.count(b"\n", 0, offset) + 1) from None
+        raise ParseError(f"not {encoding} at byte {offset}", data.count(b"\n", 0, offset) + 1) from None
     except (UnicodeError, LookupError):
-        raise SourceError(f"cannot be decoded as {encoding}") from None
+        raise ParseError(f"cannot be decoded as {encoding}") from None
     if encoding not in ("utf-8", "utf-8-sig") and not _is_plain(encoding, text, data):
-        raise SourceError(f"declares the encoding {encoding}, in which it cannot be written back")
+        raise ParseError(f"declares the encoding {encoding}, in which it cannot be written back")
     return text, encoding
 
 
@@ -114,11 +96,11 @@ def _declared_encoding(data: bytes) -> str:
         refused = encoding.replace("-", "_") in _REFUSED_CODECS
         superset = not refused and _ASCII.decode(encoding) == _ASCII.decode("ascii")
     except SyntaxError as error:
-        raise SourceError(f"bad encoding declaration: {error.msg}") from None
+        raise ParseError(f"bad encoding declaration: {error.msg}") from None
     except (ValueError, LookupError):
         superset = False
     if not superset:
-        raise SourceError("declares an encoding that does not extend ASCII")
+        raise ParseError("declares an encoding that does not extend ASCII")
     return encoding
 
 
@@ -128,34 +110,3 @@ def _is_plain(encoding: str, text: str, data: bytes) -> bool:
         return text.encode(encoding) == data and text.count("\n") == data.count(b"\n")
     except UnicodeError:
         return False
-
-
-def check_lines(text: str) -> None:
-    """Raises SourceError for lines that only a generator writes, or that Python and git count differently."""
-    if len(text) > MAX_LINE:
-        for number, line in enumerate(text.split("\n"), start=1):
-            if len(line) > MAX_LINE:
-                raise SourceError(f"a line of more than {MAX_LINE:,} characters, taken for generated", number)
-    if "\r" in text:
-        alone = re.search(r"\r(?!\n)", text)
-        if alone:
-            number = text.count("\n", 0, alone.start()) + 1
-            raise SourceError("a carriage return alone ends a line, which shifts line numbers", number)
-
-
-def parse_text(text: str) -> ast.Module:
-    """`ast.parse` that prints no warning and raises SourceError alone, with the line where there is one."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except SyntaxError as error:
-        message = str(error.msg)
-        if _PYTHON_2.match(message):
-            raise SourceError(f"not Python 3: {message}", error.lineno or 1) from None
-        running = f"Python {sys.version_info.major}.{sys.version_info.minor}"
-        raise SourceError(f"does not parse with {running}: {message}", error.lineno or 1) from None
-    except (RecursionError, MemoryError):
-        raise SourceError("nested too deeply to be parsed") from None
-    except (ValueError, OverflowError) as error:
-        raise SourceError(f"does not parse: {error}") from None

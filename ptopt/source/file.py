@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ptopt.findings import Span
+from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.decode import Parsed, parse_python
 from ptopt.source.imports import Imports
 from ptopt.source.index import Index
-from ptopt.source.project import NO_FACTS, ProjectFacts
 from ptopt.source.values import Values
 
 T = TypeVar("T")

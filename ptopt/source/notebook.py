@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptopt.source.decode import MAX_BYTES, Parsed, SourceError, check_lines, parse_text
+from ptopt.source.decode import MAX_BYTES, Parsed
 from ptopt.source.magics import blank_magics, is_foreign_cell
+from ptopt.syntax import ParseError, check_lines, parse_text
 
 MAX_NOTEBOOK_BYTES = 20_000_000  # the pictures among the outputs count too
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -39,24 +40,22 @@ def parse_notebook(data: bytes) -> Parsed:
     """Parse the code cells of a notebook (nbformat 4, Python).
 
     Cells in another language are blanked; a cell that does not parse is blanked and told in `lost`. Raises
-    SourceError, and nothing else, whatever the bytes are.
+    ParseError, and nothing else, whatever the bytes are.
     """
     if len(data) > MAX_NOTEBOOK_BYTES:
-        raise SourceError(f"larger than {MAX_NOTEBOOK_BYTES // 1_000_000} MB")
+        raise ParseError(f"larger than {MAX_NOTEBOOK_BYTES // 1_000_000} MB")
     encoding = "utf-8-sig" if data.startswith(b"\xef\xbb\xbf") else "utf-8"
     try:
         reader = _Reader(data.decode(encoding))
         cells = _read_cells(reader)
     except UnicodeDecodeError as error:
-        raise SourceError(
-            f"not UTF-8 at byte {error.start + (3 if encoding == 'utf-8-sig' else 0)}"
-        ) from None
+        raise ParseError(f"not UTF-8 at byte {error.start + (3 if encoding == 'utf-8-sig' else 0)}") from None
     except json.JSONDecodeError as error:
-        raise SourceError(f"not valid JSON: {error.msg}", error.lineno) from None
+        raise ParseError(f"not valid JSON: {error.msg}", error.lineno) from None
     except RecursionError:
-        raise SourceError("not a notebook: nested too deeply") from None
+        raise ParseError("not a notebook: nested too deeply") from None
     if sum(len(line) for cell in cells for line in cell.lines) > MAX_BYTES:
-        raise SourceError(f"more than {MAX_BYTES // 1_000_000} MB of code, taken for generated")
+        raise ParseError(f"more than {MAX_BYTES // 1_000_000} MB of code, taken for generated")
     for cell in cells:
         if is_foreign_cell(cell.lines):
             cell.clear()
@@ -65,10 +64,10 @@ def parse_notebook(data: bytes) -> Parsed:
         text, head, blanked = _join(cells)
         check_lines(text)
         tree = parse_text(text)
-    except SourceError:
+    except ParseError:
         lost = [reason for cell in cells if (reason := _mend(cell))]
         if lost and not any(line for cell in cells for line in cell.lines):
-            raise SourceError(f"no cell parses; {lost[0]}") from None
+            raise ParseError(f"no cell parses; {lost[0]}") from None
         text, head, blanked = _join(cells)
         tree = parse_text(text)
     return Parsed(text, tree, encoding, head, blanked, tuple(lost))
@@ -80,10 +79,10 @@ def _mend(cell: _Cell) -> str:
         check_lines(cell.text())
         try:
             parse_text(cell.text())
-        except SourceError:
+        except ParseError:
             cell.blanked = blank_magics(cell.lines)
             parse_text(cell.text())
-    except SourceError as error:
+    except ParseError as error:
         line = cell.head[min(error.line or 1, len(cell.head)) - 1]
         cell.clear()
         return f"cell {cell.number}: {error.reason} (line {line})"
@@ -148,20 +147,20 @@ class _Reader:
 
     def string(self, what: str) -> str:
         if self.peek() != '"':  # numbers are text too, once they are read
-            raise SourceError(f"not a notebook: {what} is not a string", self.line())
+            raise ParseError(f"not a notebook: {what} is not a string", self.line())
         return str(self.value())
 
     def members(self, what: str) -> Iterator[str]:
         """The keys of an object. The caller reads the value of each before it asks for the next."""
         if self.peek() != "{":
-            raise SourceError(f"not a notebook: {what} is not an object", self.line())
+            raise ParseError(f"not a notebook: {what} is not an object", self.line())
         self._pos += 1
         seen: set[str] = set()
         if self.peek() != "}":
             while True:
                 key = self.string("a key")
                 if key in seen:
-                    raise SourceError(f"not a notebook: {what} has the key '{key[:40]}' twice", self.line())
+                    raise ParseError(f"not a notebook: {what} has the key '{key[:40]}' twice", self.line())
                 seen.add(key)
                 self.expect(":")
                 yield key
@@ -173,7 +172,7 @@ class _Reader:
     def items(self, what: str) -> Iterator[int]:
         """The indices of an array. The caller reads each item before it asks for the next."""
         if self.peek() != "[":
-            raise SourceError(f"not a notebook: {what} is not a list", self.line())
+            raise ParseError(f"not a notebook: {what} is not a list", self.line())
         self._pos += 1
         index = 0
         if self.peek() != "]":
@@ -200,12 +199,12 @@ def _read_cells(reader: _Reader) -> list[_Cell]:
         else:
             reader.value()
     if reader.peek():
-        raise SourceError("not valid JSON: text behind the end", reader.line())
+        raise ParseError("not valid JSON: text behind the end", reader.line())
     if version != "4":
         told = f"nbformat {version[:9]}" if isinstance(version, str) else "no nbformat"
-        raise SourceError(f"a notebook of {told}; only nbformat 4 is read")
+        raise ParseError(f"a notebook of {told}; only nbformat 4 is read")
     if language not in ("python", "ipython"):
-        raise SourceError(f"a notebook in {language[:20]}, not in Python")
+        raise ParseError(f"a notebook in {language[:20]}, not in Python")
     return cells
 
 

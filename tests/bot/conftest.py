@@ -23,9 +23,9 @@ from sqlalchemy import Engine, delete, select
 
 from bot.app import create_app
 from bot.server import server
-from bot.settings import Settings
-from feedback import database
-from feedback.models import DeliveryRow, Job
+from service import database
+from service.models import DeliveryRow, Job
+from service.settings import Settings
 
 SECRET = "a secret of these tests"
 

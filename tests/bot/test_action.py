@@ -1,4 +1,4 @@
-"""The Action against the stand-in, with the token and the files that GitHub's runner gives it."""
+"""The Action against the fake GitHub, with the token and the files that GitHub's runner gives it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.standin import Pull, Request, Response, StandIn
+from fake_github import FakeGitHub, Pull, Request, Response
 
 ROOT = Path(__file__).parents[2]
 BEFORE = b"""\
@@ -49,7 +49,7 @@ READ_ONLY = {"contents": "read", "pull_requests": "read"}
 class Runner:
     """What a runner of GitHub's sets up for a step."""
 
-    def __init__(self, github: StandIn, folder: Path) -> None:
+    def __init__(self, github: FakeGitHub, folder: Path) -> None:
         self.github, self.folder = github, folder
         self.exit_code, self.log = 0, ""
 
@@ -85,13 +85,13 @@ class Runner:
 
 
 @pytest.fixture
-def runner(github_standin: StandIn, tmp_path: Path) -> Runner:
-    return Runner(github_standin, tmp_path)
+def runner(fake_github: FakeGitHub, tmp_path: Path) -> Runner:
+    return Runner(fake_github, tmp_path)
 
 
 @pytest.fixture
-def pull(github_standin: StandIn) -> Pull:
-    repo = github_standin.repository("octo/models", {"train.py": BEFORE}, installation=False)
+def pull(fake_github: FakeGitHub) -> Pull:
+    repo = fake_github.repository("octo/models", {"train.py": BEFORE}, installation=False)
     repo.permission("dev", "write")
     return repo.pull(files={"train.py": SLOW}, title="Log the loss", author="dev")
 
@@ -206,8 +206,8 @@ def test_a_comment_on_an_issue(runner: Runner, pull: Pull) -> None:
 
 class TestFork:
     @pytest.fixture
-    def pull(self, github_standin: StandIn) -> Pull:
-        repo = github_standin.repository("octo/models", {"train.py": BEFORE}, installation=False)
+    def pull(self, fake_github: FakeGitHub) -> Pull:
+        repo = fake_github.repository("octo/models", {"train.py": BEFORE}, installation=False)
         fork = repo.fork("mallory")
         fork.commit("faster", {"train.py": SLOW}, "Log the loss")
         return repo.pull(head="mallory:faster", title="Log the loss", author="mallory")

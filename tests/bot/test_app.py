@@ -14,9 +14,9 @@ from sqlalchemy import delete, insert, text, update
 
 from bot import problems
 from bot.app import create_app
-from bot.publisher import Publisher
-from bot.settings import Settings
-from feedback.models import Installation, Job, Repository, ReviewRow
+from service.models import Installation, Job, Repository, ReviewRow
+from service.publisher import Publisher
+from service.settings import Settings
 from tests.bot.conftest import Serve, Served, pull_request
 
 
@@ -67,7 +67,7 @@ def test_not_ready_without_a_broker(sqlite_url: str) -> None:
             row = {"kind": "review", "installation_id": 1, "repository_id": 1, "repository": "a/b", "pull": 1,
                    "head_sha": "", "subject": "", "payload": {}, "due_at": datetime.now(timezone.utc),
                    "created_at": datetime.now(timezone.utc)}  # fmt: skip
-            from feedback import database
+            from service import database
 
             engine = database.engine(sqlite_url)
             with engine.begin() as connection:
@@ -205,7 +205,7 @@ def _passes(publisher: Publisher) -> bool:
 
 
 def test_celery_is_given_or_made() -> None:
-    from bot import broker
+    from service import broker
 
     made = broker.publisher(Settings(broker_url="redis://example.org/1"))
     assert isinstance(made, Celery)

@@ -22,9 +22,9 @@ from sqlalchemy import Engine, select
 
 from bot.app import create_app
 from bot.server import server
-from bot.settings import Settings
-from feedback.models import DeliveryRow, Job
-from tests.standin import descriptions
+from fake_github import descriptions
+from service.models import DeliveryRow, Job
+from service.settings import Settings
 
 SECRET = b"a secret of this test"
 CORPUS = [(event, payload) for event, examples in descriptions.webhooks().items() for payload in examples]

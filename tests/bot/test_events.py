@@ -6,8 +6,8 @@ import pytest
 
 from bot import events
 from bot.events import Delivery, on
-from bot.jobs import Kind, NewJob
 from bot.payloads import Event, PullRequestEvent
+from service.jobs import Kind, NewJob
 from tests.bot.conftest import pull_request
 
 DEV = {"id": 3, "login": "dev", "type": "User"}

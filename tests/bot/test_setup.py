@@ -1,4 +1,4 @@
-"""`/setup` against the stand-in for GitHub: from the page to a service that believes the App's deliveries."""
+"""`/setup` against the fake GitHub: from the page to a service that believes the App's deliveries."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sqlalchemy import select
 from structlog.testing import capture_logs
 
 from bot import setup
-from bot.credentials import CredentialsError, load
 from bot.manifest import manifest, new_app_url
-from bot.settings import Settings
-from feedback import database
-from feedback.models import AppCredentials
+from fake_github import FakeGitHub
+from service import database
+from service.credentials import CredentialsError, load
+from service.models import AppCredentials
+from service.settings import Settings
 from tests.bot.conftest import Serve, Served, sign
-from tests.standin import StandIn
 
 TOKEN = "a setup token"
 KEY = "a long random text that is the secret key"
@@ -111,7 +111,7 @@ def test_a_wrong_token_sees_what_is_there_when_closed(serve: Serve, token: str) 
 
 
 def test_from_the_page_to_a_delivery_that_is_believed(serve: Serve) -> None:
-    with StandIn() as github, serve(**OPEN, secret_key=KEY, github_url=github.url) as served:
+    with FakeGitHub() as github, serve(**OPEN, secret_key=KEY, github_url=github.url) as served:
         assert served.deliver("ping", {}).status_code == 503
         state = state_of(served)
         code = github.manifest(slug="our-ptopt", webhook_secret="what GitHub chose")
@@ -148,7 +148,7 @@ def test_from_the_page_to_a_delivery_that_is_believed(serve: Serve) -> None:
 
 
 def test_without_a_secret_key_they_are_shown_once(serve: Serve) -> None:
-    with StandIn() as github, serve(**OPEN, github_url=github.url) as served:
+    with FakeGitHub() as github, serve(**OPEN, github_url=github.url) as served:
         code = github.manifest(webhook_secret="<b>chosen</b>")
         answer = served.client.get("/setup/callback", params={"code": code, "state": state_of(served)})
         shown = html.unescape(answer.text)
@@ -161,7 +161,7 @@ def test_without_a_secret_key_they_are_shown_once(serve: Serve) -> None:
 
 
 def test_a_callback_that_did_not_begin_here(serve: Serve) -> None:
-    with StandIn() as github, serve(**OPEN, secret_key=KEY, github_url=github.url) as served:
+    with FakeGitHub() as github, serve(**OPEN, secret_key=KEY, github_url=github.url) as served:
         code = github.manifest()
         state = state_of(served)
         for wrong in ("", "x", state[:-1], state[:-1] + ("0" if state[-1] != "0" else "1"), "9" + state):

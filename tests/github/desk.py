@@ -1,9 +1,10 @@
-"""A pull request on the stand-in, and what it takes to review and post it."""
+"""A pull request on the fake GitHub, and what it takes to review and post it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from fake_github import FakeGitHub, Pull
 from ptopt.change import Change
 from ptopt.config import Config
 from ptopt.findings import Review
@@ -12,9 +13,8 @@ from ptopt.github.auth import AppAuth, for_installation
 from ptopt.github.client import GitHubClient
 from ptopt.github.post import Posted, PostOptions, post
 from ptopt.github.reading import read_change
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
-from ptopt.source.project import NO_FACTS
-from tests.standin import Pull, StandIn
 
 BOT = "ptopt[bot]"
 BASE = """\
@@ -40,9 +40,9 @@ CLEAN = BASE.replace("def train", "def fit")
 
 
 class Desk:
-    """A pull request on the stand-in, reviewed and posted as the service does it."""
+    """A pull request on the fake GitHub, reviewed and posted as the service does it."""
 
-    def __init__(self, github: StandIn, head: str = ITEM, base: str = BASE) -> None:
+    def __init__(self, github: FakeGitHub, head: str = ITEM, base: str = BASE) -> None:
         self.github = github
         repo = github.repository("octo/repo", {"train.py": base.encode()})
         self.pull: Pull = repo.pull(files={"train.py": head.encode()})

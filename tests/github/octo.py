@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fake_github import FakeGitHub, Pull
 from ptopt.github.values import CommentDraft, ReviewDraft
-from tests.standin import Pull, StandIn
 
 REPO = "octo/models"
 OLD = b"".join(b"line %d\n" % number for number in range(1, 41))
@@ -14,7 +14,7 @@ def draft(pull: Pull, *comments: CommentDraft, body: str = "Words") -> ReviewDra
     return ReviewDraft(pull.head_sha, body, comments)
 
 
-def writes(github: StandIn) -> list[str]:
+def writes(github: FakeGitHub) -> list[str]:
     return [
         request.path
         for request in github.requests

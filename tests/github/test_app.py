@@ -6,24 +6,24 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from fake_github import FakeGitHub
 from ptopt.github.app import AppClient, convert_manifest
 from ptopt.github.auth import AppAuth
 from ptopt.github.errors import AmbiguousError, GitHubError, NotFoundError
 from tests.github.scripted import Say, Scripted
-from tests.standin import StandIn
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
-def client(github: StandIn) -> AppClient:
+def client(github: FakeGitHub) -> AppClient:
     return AppClient(AppAuth(github.url, github.app.id, github.app.private_key, seconds_between_writes=0))
 
 
-def test_installations(github: StandIn) -> None:
+def test_installations(github: FakeGitHub) -> None:
     repo = github.repository("octo/models")
     github.repository("dev/other", installation=False)
     assert repo.installation
@@ -33,7 +33,7 @@ def test_installations(github: StandIn) -> None:
     assert client(github).slug() == "ptopt"
 
 
-def test_deliveries_of_all_pages_and_a_redelivery(github: StandIn) -> None:
+def test_deliveries_of_all_pages_and_a_redelivery(github: FakeGitHub) -> None:
     with Scripted(lambda _got: Say(503)) as receiver:
         github.webhook_url = receiver.origin
         pull = github.repository("octo/models").pull(files={"a.py": b"1\n"})
@@ -55,7 +55,7 @@ def test_deliveries_of_all_pages_and_a_redelivery(github: StandIn) -> None:
         assert pull.number == 1
 
 
-def test_an_app_of_a_manifest(github: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_app_of_a_manifest(github: FakeGitHub, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "github.Requester")
     code = github.manifest("ptopt-octo", "its own secret")

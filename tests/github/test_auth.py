@@ -7,40 +7,40 @@ from typing import Any
 
 import pytest
 
+from fake_github import FakeGitHub, Pull
+from fake_github.accounts import private_key
 from ptopt.github.auth import AppAuth, for_installation, for_token
 from ptopt.github.errors import ForbiddenError, NotFoundError, RateLimitedError, UnavailableError
 from tests.github.scripted import Got, Say, Scripted
-from tests.standin import Pull, StandIn
-from tests.standin.accounts import private_key
 
 MINT = r"/access_tokens$"
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
 @pytest.fixture
-def pull(github: StandIn) -> Pull:
+def pull(github: FakeGitHub) -> Pull:
     return github.repository("octo/models").pull(files={"a.py": b"1\n"})
 
 
-def app(github: StandIn) -> AppAuth:
+def app(github: FakeGitHub) -> AppAuth:
     return AppAuth(github.url, github.app.id, github.app.private_key, seconds_between_writes=0)
 
 
-def installed(github: StandIn, pull: Pull, auth: AppAuth | None = None) -> Any:
+def installed(github: FakeGitHub, pull: Pull, auth: AppAuth | None = None) -> Any:
     assert pull.repo.installation
     return for_installation(auth or app(github), pull.repo.installation.id)
 
 
-def mints(github: StandIn) -> int:
+def mints(github: FakeGitHub) -> int:
     return sum(request.path.endswith("/access_tokens") for request in github.requests)
 
 
-def test_all_clients_of_an_installation_share_one_token(github: StandIn, pull: Pull) -> None:
+def test_all_clients_of_an_installation_share_one_token(github: FakeGitHub, pull: Pull) -> None:
     clients = [installed(github, pull) for _ in range(4)]
     threads = [threading.Thread(target=client.pull, args=("octo/models", pull.number)) for client in clients]
     for thread in threads:
@@ -59,7 +59,7 @@ def test_a_token_is_not_used_up_to_its_last_second(pull: Pull) -> None:
     assert client.token() != first
 
 
-def test_an_expired_token_is_minted_anew_and_the_request_repeated(github: StandIn, pull: Pull) -> None:
+def test_an_expired_token_is_minted_anew_and_the_request_repeated(github: FakeGitHub, pull: Pull) -> None:
     client = installed(github, pull)
     old = client.token()
     github.tokens[old].expires = 0.0
@@ -73,7 +73,7 @@ def test_an_expired_token_is_minted_anew_and_the_request_repeated(github: StandI
     assert mints(github) == 3
 
 
-def test_only_once(github: StandIn, pull: Pull) -> None:
+def test_only_once(github: FakeGitHub, pull: Pull) -> None:
     client = installed(github, pull)
     github.faults.add("GET", r"/pulls/1$", "expired-token", times=-1)
     with pytest.raises(ForbiddenError) as caught:
@@ -82,7 +82,7 @@ def test_only_once(github: StandIn, pull: Pull) -> None:
     assert [request.status for request in github.requests if request.path.endswith("/pulls/1")] == [401, 401]
 
 
-def test_a_newer_token_of_another_thread_stays(github: StandIn, pull: Pull) -> None:
+def test_a_newer_token_of_another_thread_stays(github: FakeGitHub, pull: Pull) -> None:
     client = installed(github, pull)
     token = client.token()
     client._auth.renew("token an-older-one")
@@ -91,7 +91,7 @@ def test_a_newer_token_of_another_thread_stays(github: StandIn, pull: Pull) -> N
     assert client.token() != token
 
 
-def test_a_token_of_a_workflow_is_not_minted_anew(github: StandIn, pull: Pull) -> None:
+def test_a_token_of_a_workflow_is_not_minted_anew(github: FakeGitHub, pull: Pull) -> None:
     client = for_token(github.token(pull.repo, seconds=-1), github.url)
     with pytest.raises(ForbiddenError):
         client.pull("octo/models", pull.number)
@@ -103,7 +103,7 @@ def test_a_token_of_a_workflow_is_not_minted_anew(github: StandIn, pull: Pull) -
     [("502", UnavailableError), ("drop", UnavailableError), ("secondary-limit", RateLimitedError)],
 )
 def test_a_write_whose_token_cannot_be_minted_was_not_sent(
-    github: StandIn, pull: Pull, fault: str, error: type[Exception]
+    github: FakeGitHub, pull: Pull, fault: str, error: type[Exception]
 ) -> None:
     github.faults.add("POST", MINT, fault, times=-1)
     with pytest.raises(error):
@@ -112,12 +112,12 @@ def test_a_write_whose_token_cannot_be_minted_was_not_sent(
     assert not [request for request in github.requests if request.path.endswith("/comments")]
 
 
-def test_a_mint_is_repeated(github: StandIn, pull: Pull) -> None:
+def test_a_mint_is_repeated(github: FakeGitHub, pull: Pull) -> None:
     github.faults.add("POST", MINT, "502", times=2)
     assert installed(github, pull).token()
 
 
-def test_an_installation_that_is_gone_or_suspended(github: StandIn, pull: Pull) -> None:
+def test_an_installation_that_is_gone_or_suspended(github: FakeGitHub, pull: Pull) -> None:
     client = installed(github, pull)
     client.token()
     installation = pull.repo.installation
@@ -130,7 +130,7 @@ def test_an_installation_that_is_gone_or_suspended(github: StandIn, pull: Pull) 
         client.pull("octo/models", pull.number)
 
 
-def test_identities(github: StandIn, pull: Pull) -> None:
+def test_identities(github: FakeGitHub, pull: Pull) -> None:
     auth = app(github)
     assert installed(github, pull, auth).identity() == "ptopt[bot]"
     assert installed(github, pull, auth).identity() == "ptopt[bot]"
@@ -153,7 +153,7 @@ def test_a_bad_token_has_no_identity() -> None:
         assert len(server.got) == 1
 
 
-def test_the_slug_is_asked_once_in_a_process(github: StandIn) -> None:
+def test_the_slug_is_asked_once_in_a_process(github: FakeGitHub) -> None:
     assert app(github).slug() == "ptopt"
     assert app(github).slug() == "ptopt"
     assert sum(request.path == "/app" for request in github.requests) == 1
@@ -182,7 +182,7 @@ def test_no_key(key: str) -> None:
     assert "c2VjcmV0" not in str(caught.value)
 
 
-def test_a_key_as_environment_files_write_it(github: StandIn, pull: Pull) -> None:
+def test_a_key_as_environment_files_write_it(github: FakeGitHub, pull: Pull) -> None:
     auth = AppAuth(github.url, github.app.id, private_key().replace("\n", "\\n"))
     assert installed(github, pull, auth).token()
 
@@ -198,7 +198,7 @@ def test_no_endpoint(url: str) -> None:
 
 
 def test_secrets_are_nowhere_to_be_read(
-    github: StandIn, pull: Pull, caplog: pytest.LogCaptureFixture
+    github: FakeGitHub, pull: Pull, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "github.Requester")

@@ -1,4 +1,4 @@
-"""The client against the stand-in, which checks each request and answer against GitHub's own description."""
+"""The client against the fake GitHub, which checks each request and answer against GitHub's own description."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fake_github import FakeGitHub, Pull
+from fake_github.pulls import shape
 from ptopt.github.auth import for_token
 from ptopt.github.client import MAX_FILE, GitHubClient
 from ptopt.github.errors import (
@@ -19,8 +21,6 @@ from ptopt.github.errors import (
 from ptopt.github.values import Annotation, CheckRun, CommentDraft
 from tests.github.octo import NEW, OLD, REPO, draft, writes
 from tests.github.scripted import Say, Scripted
-from tests.standin import Pull, StandIn
-from tests.standin.pulls import shape
 
 # Reading
 
@@ -58,7 +58,7 @@ def test_files(client: GitHubClient, pull: Pull) -> None:
     assert client.blob(REPO, str(files["train.py"].blob_sha), 10_000) == NEW
 
 
-def test_files_of_all_pages(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+def test_files_of_all_pages(client: GitHubClient, pull: Pull, github: FakeGitHub) -> None:
     pull.push({f"many/{number:03}.py": b"x\n" for number in range(250)})
     files = client.pull_files(REPO, pull.number)
     assert len({file.path for file in files}) == 251
@@ -66,7 +66,7 @@ def test_files_of_all_pages(client: GitHubClient, pull: Pull, github: StandIn) -
     assert [query.get("per_page") for query in asked] == ["100"] * 3
 
 
-def test_what_did_not_change_is_not_sent_again(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+def test_what_did_not_change_is_not_sent_again(client: GitHubClient, pull: Pull, github: FakeGitHub) -> None:
     first = client.pull_files(REPO, pull.number)
     assert client.pull_files(REPO, pull.number) == first
     pull.push({"other.py": b"x\n"})
@@ -97,7 +97,7 @@ def test_blobs_up_to_a_limit(client: GitHubClient, pull: Pull) -> None:
         client.blob(REPO, "0" * 40, 100)
 
 
-def test_a_file_at_a_ref(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+def test_a_file_at_a_ref(client: GitHubClient, pull: Pull, github: FakeGitHub) -> None:
     assert client.file(REPO, "train.py", pull.base_sha) == OLD
     assert client.file(REPO, "train.py", pull.head_sha) == NEW
     assert client.file(REPO, "folder/deep/x.py", "main") == b"1\n"
@@ -111,7 +111,9 @@ def test_a_file_at_a_ref(client: GitHubClient, pull: Pull, github: StandIn) -> N
     assert client.file(REPO, "empty", pull.head_sha) == b""
 
 
-def test_a_file_that_the_contents_api_leaves_out(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+def test_a_file_that_the_contents_api_leaves_out(
+    client: GitHubClient, pull: Pull, github: FakeGitHub
+) -> None:
     github.limits.contents = 10
     assert client.file(REPO, "train.py", pull.head_sha) == NEW
     pull.push({"huge": b"x" * (MAX_FILE + 1)})
@@ -119,7 +121,7 @@ def test_a_file_that_the_contents_api_leaves_out(client: GitHubClient, pull: Pul
         client.file(REPO, "huge", pull.head_sha)
 
 
-def test_a_rename_is_followed_for_reads_only(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+def test_a_rename_is_followed_for_reads_only(client: GitHubClient, pull: Pull, github: FakeGitHub) -> None:
     pull.repo.rename("octo/networks")
     assert client.pull(REPO, pull.number).repo == "octo/networks"
     with pytest.raises(RejectedError, match="moved"):
@@ -265,7 +267,7 @@ def test_reactions(client: GitHubClient, pull: Pull, where: str) -> None:
         assert client.review_comments(REPO, pull.number)[0].reactions == 2
 
 
-def test_a_check_run_with_many_annotations(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+def test_a_check_run_with_many_annotations(client: GitHubClient, pull: Pull, github: FakeGitHub) -> None:
     notes = tuple(Annotation("train.py", 7, 8, "warning", f"note {n}", "why") for n in range(120))
     run = CheckRun(pull.head_sha, "neutral", "120 findings", "Summary", notes, "ours-1")
     run_id = client.create_check_run(REPO, run)
@@ -280,7 +282,7 @@ def test_a_check_run_with_many_annotations(client: GitHubClient, pull: Pull, git
     assert client.check_runs(REPO, pull.head_sha, "other") == []
 
 
-def test_sarif(client: GitHubClient, pull: Pull, github: StandIn) -> None:
+def test_sarif(client: GitHubClient, pull: Pull, github: FakeGitHub) -> None:
     log = {"version": "2.1.0", "runs": []}
     client.upload_sarif(REPO, pull.head_sha, f"refs/pull/{pull.number}/head", json.dumps(log).encode())
     assert [sarif.data for sarif in pull.repo.sarifs] == [log]

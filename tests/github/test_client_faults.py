@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fake_github import FakeGitHub, Pull
 from ptopt.github import transport
 from ptopt.github.auth import for_token
 from ptopt.github.client import GitHubClient
@@ -23,7 +24,6 @@ from ptopt.github.errors import (
 from ptopt.github.values import CheckRun
 from tests.github.octo import REPO, draft, writes
 from tests.github.scripted import Got, Say, Scripted
-from tests.standin import Pull, StandIn
 
 WRITES: dict[str, Callable[[GitHubClient, Pull], object]] = {
     "create_review": lambda c, p: c.create_review(REPO, p.number, draft(p)),
@@ -50,7 +50,7 @@ WRITES: dict[str, Callable[[GitHubClient, Pull], object]] = {
     ],
 )  # fmt: skip
 def test_each_write_is_sent_once(
-    client: GitHubClient, pull: Pull, github: StandIn, fault: str, error: type[GitHubError]
+    client: GitHubClient, pull: Pull, github: FakeGitHub, fault: str, error: type[GitHubError]
 ) -> None:
     pull.comment("ptopt[bot]", "x")
     pull.review_comment("ptopt[bot]", "train.py", 7, "x")
@@ -71,7 +71,7 @@ def test_each_write_is_sent_once(
     [("502", UnavailableError), ("drop", UnavailableError), ("secondary-limit", RateLimitedError)],
 )
 def test_a_graphql_query_is_a_read(
-    client: GitHubClient, pull: Pull, github: StandIn, fault: str, error: type[GitHubError]
+    client: GitHubClient, pull: Pull, github: FakeGitHub, fault: str, error: type[GitHubError]
 ) -> None:
     client.token()
     github.faults.add("POST", "/graphql", fault, times=-1)
@@ -181,7 +181,9 @@ def test_answers_of_another_shape(data: Any) -> None:
 @pytest.mark.parametrize(
     "repo", ["octo", "octo/../user", "octo/a?b", "//evil.example/x", "octo/models/../../user"]
 )
-def test_nothing_is_sent_for_what_is_no_repository(client: GitHubClient, github: StandIn, repo: str) -> None:
+def test_nothing_is_sent_for_what_is_no_repository(
+    client: GitHubClient, github: FakeGitHub, repo: str
+) -> None:
     for call in (
         lambda: client.pull(repo, 1),
         lambda: client.create_issue_comment(repo, 1, "x"),
@@ -194,7 +196,7 @@ def test_nothing_is_sent_for_what_is_no_repository(client: GitHubClient, github:
     assert github.requests == []
 
 
-def test_nothing_is_sent_for_other_parts_that_can_be_none(client: GitHubClient, github: StandIn) -> None:
+def test_nothing_is_sent_for_other_parts_that_can_be_none(client: GitHubClient, github: FakeGitHub) -> None:
     for call in (
         lambda: client.permission(REPO, "../../user"),
         lambda: client.blob(REPO, "../../../user", 10),
@@ -208,7 +210,7 @@ def test_nothing_is_sent_for_other_parts_that_can_be_none(client: GitHubClient, 
     assert github.requests == []
 
 
-def test_where_to_clone_from(client: GitHubClient, github: StandIn) -> None:
+def test_where_to_clone_from(client: GitHubClient, github: FakeGitHub) -> None:
     assert client.clone_url(REPO) == f"{github.html}/{REPO}.git"
     assert for_token("t").clone_url(REPO) == "https://github.com/octo/models.git"
     assert for_token("t", "https://git.corp/api/v3").clone_url(REPO) == "https://git.corp/octo/models.git"

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from fake_github import FakeGitHub, Pull, Repo
+from fake_github.conformance import OpenAPICheck
+from fake_github.graphqlcheck import GraphQLCheck
 from ptopt.github.app import AppClient, convert_manifest
 from ptopt.github.auth import AppAuth, for_installation, for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, GitHubError, NotFoundError, RejectedError
 from ptopt.github.values import Annotation, CheckRun, CommentDraft, ReviewDraft
-from tests.standin import Pull, Repo, StandIn
-from tests.standin.conformance import OpenAPICheck
-from tests.standin.graphqlcheck import GraphQLCheck
 
 HEAD = {
     "pkg/train.py": b"import torch\n\nfor batch in loader:\n    loss.item()\n    print(batch)\n",
@@ -43,13 +43,13 @@ class Recorder:
 
 
 @pytest.fixture(params=["api.github.com", "ghes-3.17"])
-def github(request: pytest.FixtureRequest) -> Iterator[StandIn]:
-    with StandIn(checks=[OpenAPICheck(request.param), GraphQLCheck()]) as github:
+def github(request: pytest.FixtureRequest) -> Iterator[FakeGitHub]:
+    with FakeGitHub(checks=[OpenAPICheck(request.param), GraphQLCheck()]) as github:
         yield github
 
 
 @pytest.fixture
-def repo(github: StandIn) -> Repo:
+def repo(github: FakeGitHub) -> Repo:
     return github.repository("octo/models", {"pkg/train.py": b"import torch\n", "README.md": b"# x\n"})
 
 
@@ -59,7 +59,7 @@ def pull(repo: Repo) -> Pull:
 
 
 @pytest.fixture
-def auth(github: StandIn) -> AppAuth:
+def auth(github: FakeGitHub) -> AppAuth:
     return AppAuth(github.url, github.app.id, github.app.private_key, seconds_between_writes=0)
 
 
@@ -131,7 +131,7 @@ def test_every_method_of_the_client(client: Any, repo: Repo, pull: Pull) -> None
     assert client.unused() == set()
 
 
-def test_every_method_of_the_app(github: StandIn, auth: AppAuth, repo: Repo, pull: Pull) -> None:
+def test_every_method_of_the_app(github: FakeGitHub, auth: AppAuth, repo: Repo, pull: Pull) -> None:
     app: Any = Recorder(AppClient(auth))
     assert repo.installation
     assert app.slug() == "ptopt"
@@ -154,7 +154,7 @@ def test_every_method_of_the_app(github: StandIn, auth: AppAuth, repo: Repo, pul
         convert_manifest(github.url, "a-code-that-is-none")
 
 
-def test_tokens_of_workflows_and_people(github: StandIn, repo: Repo, pull: Pull) -> None:
+def test_tokens_of_workflows_and_people(github: FakeGitHub, repo: Repo, pull: Pull) -> None:
     workflow = for_token(github.token(repo), github.url, seconds_between_writes=0)
     assert workflow.identity() == "github-actions[bot]"
     assert (
@@ -169,7 +169,7 @@ def test_tokens_of_workflows_and_people(github: StandIn, repo: Repo, pull: Pull)
         reader.create_review(repo.full_name, pull.number, draft(pull))
 
 
-def test_refusals(github: StandIn, client: GitHubClient, repo: Repo, pull: Pull) -> None:
+def test_refusals(github: FakeGitHub, client: GitHubClient, repo: Repo, pull: Pull) -> None:
     name, number = repo.full_name, pull.number
     off = ReviewDraft(pull.head_sha, "b", (CommentDraft("pkg/train.py", 400, None, "off the diff"),))
     for refused in (
@@ -218,7 +218,7 @@ def test_pages_conditions_and_a_rename(client: GitHubClient, repo: Repo, pull: P
     ],
 )
 def test_answers_of_a_bad_day(
-    github: StandIn, client: GitHubClient, repo: Repo, pull: Pull, fault: str
+    github: FakeGitHub, client: GitHubClient, repo: Repo, pull: Pull, fault: str
 ) -> None:
     github.faults.add("POST", r"/reviews$", fault, seconds=5)
     with pytest.raises(GitHubError):

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from fake_github import FakeGitHub, Request, Response
+from fake_github.pulls import Pull
+from fake_github.repos import Repo
 from ptopt.github import markers
 from ptopt.github.auth import AppAuth, for_installation, for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import SupersededError
 from ptopt.github.pipeline import Look, Outcome, look, review_pull, write
 from ptopt.rules import find_rule
-from tests.standin import Request, Response, StandIn
-from tests.standin.pulls import Pull
-from tests.standin.repos import Repo
 
 SLOW = b"""\
 import torch
@@ -36,18 +36,18 @@ CLEAN = b"import torch\n\nprint(torch.__version__)\n"
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
 @pytest.fixture
-def repo(github: StandIn) -> Repo:
+def repo(github: FakeGitHub) -> Repo:
     return github.repository("octo/models", {"train.py": FAST, "README.md": b"# Models\n"})
 
 
 @pytest.fixture
-def client(github: StandIn, repo: Repo) -> GitHubClient:
+def client(github: FakeGitHub, repo: Repo) -> GitHubClient:
     auth = AppAuth(github.url, github.app.id, github.app.private_key, seconds_between_writes=0)
     assert repo.installation is not None
     return for_installation(auth, repo.installation.id)
@@ -61,7 +61,7 @@ def review(client: GitHubClient, pull: Pull, **more: object) -> Outcome:
     return review_pull(client, pull.repo.full_name, pull.number, before_write=nothing, **more)  # type: ignore[arg-type]
 
 
-def writes(github: StandIn) -> list[str]:
+def writes(github: FakeGitHub) -> list[str]:
     """What was written about pull requests: no tokens, no GraphQL."""
     return [
         f"{request.method} {request.path}"
@@ -70,7 +70,7 @@ def writes(github: StandIn) -> list[str]:
     ]
 
 
-def test_a_finding_is_posted_once(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+def test_a_finding_is_posted_once(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     pull = repo.pull("mallory:slow", author="mallory", files={"train.py": SLOW})
     outcome = review(client, pull, head_sha=pull.head_sha)
     assert outcome.status == "posted" and outcome.reason == ""
@@ -84,7 +84,7 @@ def test_a_finding_is_posted_once(github: StandIn, repo: Repo, client: GitHubCli
     assert len(pull.review_comments) == len(pull.reviews) == 1
 
 
-def test_a_typical_review_is_few_requests(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+def test_a_typical_review_is_few_requests(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     repo.commit("main", {"requirements.txt": b"torch==2.6.0\n", "pyproject.toml": b"[project]\nname = 'm'\n"})
     pull = repo.pull(files={"train.py": SLOW, "more.py": CLEAN, "README.md": b"# Faster\n"})
     client.identity()
@@ -97,7 +97,7 @@ def test_a_typical_review_is_few_requests(github: StandIn, repo: Repo, client: G
     assert len(github.requests) - before <= 20
 
 
-def test_no_finding_no_word(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+def test_no_finding_no_word(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     pull = repo.pull(files={"clean.py": CLEAN})
     outcome = review(client, pull)
     assert (outcome.status, writes(github)) == ("silent", [])
@@ -117,7 +117,7 @@ def test_no_finding_no_word(github: StandIn, repo: Repo, client: GitHubClient) -
     ],
 )
 def test_what_the_base_branch_leaves_out(
-    github: StandIn,
+    github: FakeGitHub,
     repo: Repo,
     client: GitHubClient,
     settings: bytes,
@@ -132,7 +132,7 @@ def test_what_the_base_branch_leaves_out(
     assert reason in outcome.reason
 
 
-def test_a_closed_pull_request(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+def test_a_closed_pull_request(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     pull = repo.pull(files={"train.py": SLOW})
     seen = look(client, repo.full_name, pull.number)
     pull.close()
@@ -142,7 +142,7 @@ def test_a_closed_pull_request(github: StandIn, repo: Repo, client: GitHubClient
     assert writes(github) == []
 
 
-def test_another_head(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+def test_another_head(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     pull = repo.pull(files={"train.py": SLOW})
     old = pull.head_sha
     pull.push({"more.py": CLEAN})
@@ -152,7 +152,9 @@ def test_another_head(github: StandIn, repo: Repo, client: GitHubClient) -> None
 
 
 @pytest.mark.parametrize("moment", ["/files", "/git/blobs/", "/git/trees/", "/reviews"])
-def test_a_push_while_it_is_reviewed(github: StandIn, repo: Repo, client: GitHubClient, moment: str) -> None:
+def test_a_push_while_it_is_reviewed(
+    github: FakeGitHub, repo: Repo, client: GitHubClient, moment: str
+) -> None:
     pull = repo.pull(files={"train.py": SLOW})
     pushes = [{"train.py": b"# pushed\n" + SLOW}]
 
@@ -166,7 +168,7 @@ def test_a_push_while_it_is_reviewed(github: StandIn, repo: Repo, client: GitHub
     assert review(client, pull).status == "posted"
 
 
-def test_a_lost_lease_stops_before_the_write(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+def test_a_lost_lease_stops_before_the_write(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     def lost() -> None:
         raise SupersededError("the lease is lost")
 
@@ -180,7 +182,7 @@ def answer(pull: Pull, *effects: str, login: str) -> None:
     pull.comment(login, f"{markers.answer(1, 'x', *effects)}\nDone.")
 
 
-def test_paused_by_a_command_of_ours(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+def test_paused_by_a_command_of_ours(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     pull = repo.pull(files={"train.py": SLOW}, draft=False)
     answer(pull, "pause", login=github.app.login)
     assert review(client, pull).status == "paused"
@@ -188,7 +190,7 @@ def test_paused_by_a_command_of_ours(github: StandIn, repo: Repo, client: GitHub
 
 
 def test_ignored_by_a_command_of_ours_and_of_nobody_else(
-    github: StandIn, repo: Repo, client: GitHubClient
+    github: FakeGitHub, repo: Repo, client: GitHubClient
 ) -> None:
     rule = find_rule("item-every-step")
     assert rule is not None
@@ -223,7 +225,7 @@ def settings_comments(pull: Pull) -> list[str]:
     return [c.body for c in pull.issue_comments if markers.first(c.body, "config")]
 
 
-def test_settings_that_the_pull_request_brings(github: StandIn, repo: Repo, client: GitHubClient) -> None:
+def test_settings_that_the_pull_request_brings(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     pull = repo.pull("mallory:conf", files={"train.py": SLOW, ".ptopt.toml": b"buget = 1\n"})
     assert review(client, pull).status == "posted"
     (text,) = settings_comments(pull)
@@ -259,7 +261,7 @@ def test_a_comment_of_somebody_else_is_not_taken_for_ours(repo: Repo, client: Gi
     assert len(settings_comments(pull)) == 1
 
 
-def test_a_token_that_may_not_comment_on_the_conversation(github: StandIn, repo: Repo) -> None:
+def test_a_token_that_may_not_comment_on_the_conversation(github: FakeGitHub, repo: Repo) -> None:
     permissions = {"contents": "read", "pull_requests": "write"}
     pull = repo.pull(files={"train.py": SLOW, ".ptopt.toml": b"buget = 1\n"})
     api = for_token(github.token(repo, permissions), github.url, seconds_between_writes=0)

@@ -6,23 +6,23 @@ from types import SimpleNamespace
 
 import pytest
 
+from fake_github import FakeGitHub
+from fake_github.http import Answer, ApiError
+from fake_github.rest import checks
 from ptopt.github import markers
 from ptopt.github.auth import for_token
 from ptopt.github.post import Posted
 from tests.github.desk import BASE, BOT, BOTH, CLEAN, EXTRAS, ITEM, Desk
-from tests.standin import StandIn
-from tests.standin.http import Answer, ApiError
-from tests.standin.rest import checks
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
 @pytest.fixture
-def desk(github: StandIn) -> Desk:
+def desk(github: FakeGitHub) -> Desk:
     return Desk(github)
 
 
@@ -42,7 +42,7 @@ def test_the_first_review(desk: Desk) -> None:
     assert desk.writes == 1
 
 
-def test_no_finding_no_word(github: StandIn) -> None:
+def test_no_finding_no_word(github: FakeGitHub) -> None:
     desk = Desk(github, CLEAN)
     assert desk.post() == Posted(None, (), already=False, resolved=0)
     assert (desk.pull.reviews, desk.writes) == ([], 0)
@@ -95,7 +95,7 @@ def test_what_is_gone_is_resolved_and_the_summary_says_so_once(desk: Desk) -> No
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_suggestion_that_is_accepted_is_gone(github: StandIn, end: str) -> None:
+def test_a_suggestion_that_is_accepted_is_gone(github: FakeGitHub, end: str) -> None:
     base, head = (text.replace("    ", "\t").replace("\n", end) for text in (BASE, BOTH))
     desk = Desk(github, head, base)
     desk.post()
@@ -181,7 +181,7 @@ def test_what_is_too_large_for_code_scanning_costs_only_that(
         error.answer = Answer(None, 413)
         raise error
 
-    monkeypatch.setattr(checks, "gzip", SimpleNamespace(decompress=refuse))  # the stand-in's side of it
+    monkeypatch.setattr(checks, "gzip", SimpleNamespace(decompress=refuse))  # the fake GitHub's side of it
     posted = desk.post(options=EXTRAS)
     assert len(desk.pull.reviews) == 1
     (note,) = posted.notes

@@ -7,28 +7,28 @@ from collections.abc import Iterator
 
 import pytest
 
+from fake_github import FakeGitHub
+from fake_github.reviews import Review as PendingReview
 from ptopt.change import Change, Hunk
 from ptopt.config import Config
 from ptopt.findings import Review, Span
 from ptopt.github import markers
 from ptopt.github.errors import AmbiguousError, GitHubError, RateLimitedError, RejectedError, SupersededError
 from ptopt.github.post import Posted, PostOptions, post
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
-from ptopt.source.project import NO_FACTS
 from tests.github.desk import BOT, BOTH, CLEAN, EXTRAS, ITEM, Desk
 from tests.github.reviews import changed
-from tests.standin import StandIn
-from tests.standin.reviews import Review as PendingReview
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
 @pytest.fixture
-def desk(github: StandIn) -> Desk:
+def desk(github: FakeGitHub) -> Desk:
     return Desk(github)
 
 
@@ -109,7 +109,7 @@ FAR = "\n" * 30 + ITEM
 
 
 @pytest.fixture
-def refused(github: StandIn) -> Desk:
+def refused(github: FakeGitHub) -> Desk:
     return Desk(github, "# changed\n" + FAR, FAR)
 
 

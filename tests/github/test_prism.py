@@ -17,13 +17,13 @@ from typing import Any
 import httpx
 import pytest
 
+from fake_github import FakeGitHub
+from fake_github.http import ROUTES
+from fake_github.tightened import excerpt
 from ptopt.github.app import AppClient, convert_manifest
 from ptopt.github.auth import AppAuth, for_installation
 from ptopt.github.errors import RejectedError
 from ptopt.github.values import Annotation, CheckRun, CommentDraft, ReviewDraft
-from tests.standin import StandIn
-from tests.standin.http import ROUTES
-from tests.standin.tightened import excerpt
 
 PRISM = Path(__file__).resolve().parents[2] / ".venv/prism/node_modules/.bin/prism"
 
@@ -63,11 +63,11 @@ class Prism:
 @pytest.fixture(scope="module", params=["api.github.com", "ghes-3.17"])
 def proxied(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[StandIn, Prism]]:
-    """A stand-in whose URLs all lead through Prism; its own checks are off."""
+) -> Iterator[tuple[FakeGitHub, Prism]]:
+    """A fake GitHub whose URLs all lead through Prism; its own checks are off."""
     description = tmp_path_factory.mktemp("prism") / "openapi.json"
     description.write_text(json.dumps(excerpt(request.param, {route.template for route in ROUTES})))
-    with StandIn(checks=[]) as github:
+    with FakeGitHub(checks=[]) as github:
         prism = Prism(description, github.html)
         try:
             github.html, github.url = prism.url, f"{prism.url}/api/v3"
@@ -77,7 +77,7 @@ def proxied(
 
 
 @pytest.mark.slow
-def test_a_review_through_prism(proxied: tuple[StandIn, Prism]) -> None:
+def test_a_review_through_prism(proxied: tuple[FakeGitHub, Prism]) -> None:
     github, prism = proxied
     told = len(prism.lines)
     before = b"import torch\n"
@@ -149,7 +149,9 @@ def test_a_review_through_prism(proxied: tuple[StandIn, Prism]) -> None:
         ("pull/1/reviews", {}),
     ],
 )
-def test_prism_refuses_a_request(proxied: tuple[StandIn, Prism], path: str, change: dict[str, Any]) -> None:
+def test_prism_refuses_a_request(
+    proxied: tuple[FakeGitHub, Prism], path: str, change: dict[str, Any]
+) -> None:
     github, prism = proxied
     sent = len(github.requests)
     payload = {"commit_id": "a" * 40, "event": "COMMENT", "body": "text", **change}
@@ -160,7 +162,7 @@ def test_prism_refuses_a_request(proxied: tuple[StandIn, Prism], path: str, chan
 
 
 @pytest.mark.slow
-def test_prism_refuses_an_answer(proxied: tuple[StandIn, Prism]) -> None:
+def test_prism_refuses_an_answer(proxied: tuple[FakeGitHub, Prism]) -> None:
     github, prism = proxied
     pull = github.repository("octo/wrong").pull(files={"a.py": b""})
     pull.title = 5  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Reading a pull request from the stand-in: every rung of the ladder gives the same change, or says what is missing."""
+"""Reading a pull request from the fake GitHub: every rung of the ladder gives the same change, or says what is missing."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from fake_github import FakeGitHub
+from fake_github.http import Request, Response
+from fake_github.pulls import Pull
+from fake_github.repos import Repo
 from ptopt.change import Change, Status
 from ptopt.checkout import MAX_FILE
 from ptopt.config import Config, load_config
 from ptopt.findings import NotReviewed
-from ptopt.github import gitfetch, reading
+from ptopt.github import git_diff, reading
 from ptopt.github.auth import for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import RateLimitedError, RejectedError, SupersededError, TooLargeError
 from ptopt.github.reading import facts, list_files, read_change
 from ptopt.github.values import PullFile
-from tests.standin import StandIn
-from tests.standin.http import Request, Response
-from tests.standin.pulls import Pull
-from tests.standin.repos import Repo
 
 OLD = b"import torch\nx = 1\ny = 2\n"
 NEW = b"import torch\nx = 1\nnew = torch.zeros(3)\ny = 2\n"
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
 @pytest.fixture
-def repo(github: StandIn) -> Repo:
+def repo(github: FakeGitHub) -> Repo:
     return github.repository("octo/models", {"train.py": OLD, "README.md": b"# Models\n"})
 
 
@@ -47,11 +47,11 @@ def read(pull: Pull, config: Config | None = None) -> Change:
     return read_change(github, github.pull(pull.repo.full_name, pull.number), config or Config())
 
 
-def asked(github: StandIn, part: str) -> int:
+def asked(github: FakeGitHub, part: str) -> int:
     return sum(part in request.path for request in github.requests)
 
 
-def meanwhile(github: StandIn, part: str, act: Callable[[], object]) -> None:
+def meanwhile(github: FakeGitHub, part: str, act: Callable[[], object]) -> None:
     """Do that once, when the first request with `part` in its path has been answered."""
     acts = [act]
 
@@ -65,7 +65,7 @@ def meanwhile(github: StandIn, part: str, act: Callable[[], object]) -> None:
 # --- the files API
 
 
-def test_a_change_with_its_heads(github: StandIn, repo: Repo) -> None:
+def test_a_change_with_its_heads(github: FakeGitHub, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": NEW, "README.md": b"# Faster\n", "new.py": b"x = 1\n"})
     change = read(pull)
     assert not change.not_reviewed
@@ -130,7 +130,7 @@ def test_a_notebook(repo: Repo) -> None:
     assert (file.path, file.head) == ("nb/train.ipynb", notebook)
 
 
-def test_files_that_are_left_out_are_not_fetched(github: StandIn, repo: Repo) -> None:
+def test_files_that_are_left_out_are_not_fetched(github: FakeGitHub, repo: Repo) -> None:
     config = load_config({".ptopt.toml": b"exclude = ['vendor/']"}, {})
     pull = repo.pull(files={"vendor/a.py": NEW, "tests/test_a.py": NEW, "b.txt": NEW, "train.py": NEW})
     change = read(pull, config)
@@ -159,7 +159,7 @@ def test_all_files_together_have_a_limit(repo: Repo, monkeypatch: pytest.MonkeyP
     assert told.path == "c.py" and "too large together" in told.reason
 
 
-def test_a_push_while_it_is_read(github: StandIn, repo: Repo) -> None:
+def test_a_push_while_it_is_read(github: FakeGitHub, repo: Repo) -> None:
     """The blob is gone and the head is another one: this review is of no use."""
     pull = repo.pull(files={"train.py": NEW})
     api = client(repo)
@@ -173,7 +173,7 @@ def test_a_push_while_it_is_read(github: StandIn, repo: Repo) -> None:
         read_change(api, seen, Config(), gone)
 
 
-def test_a_limit_of_github_is_no_reason_to_leave_files_out(github: StandIn, repo: Repo) -> None:
+def test_a_limit_of_github_is_no_reason_to_leave_files_out(github: FakeGitHub, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": NEW})
     github.faults.add("GET", "/git/blobs/", "primary-limit", times=-1)
     with pytest.raises(RateLimitedError):
@@ -183,7 +183,7 @@ def test_a_limit_of_github_is_no_reason_to_leave_files_out(github: StandIn, repo
 # --- git itself
 
 
-def both_ways(pull: Pull, github: StandIn) -> tuple[Change, Change]:
+def both_ways(pull: Pull, github: FakeGitHub) -> tuple[Change, Change]:
     """What the API gives, and what git gives when the API gives no patch."""
     first = read(pull)
     assert asked(github, ".git/") == 0
@@ -193,7 +193,7 @@ def both_ways(pull: Pull, github: StandIn) -> tuple[Change, Change]:
     return first, second
 
 
-def test_git_gives_what_the_api_gives(github: StandIn, repo: Repo) -> None:
+def test_git_gives_what_the_api_gives(github: FakeGitHub, repo: Repo) -> None:
     long = b"".join(b"value_%d = %d\n" % (n, n) for n in range(30))
     repo.commit("main", {"old.py": long, "crlf.py": OLD.replace(b"\n", b"\r\n"), "bare.py": b"x = 1"})
     pull = repo.pull(
@@ -216,7 +216,7 @@ def test_git_gives_what_the_api_gives(github: StandIn, repo: Repo) -> None:
     assert first.files and first == second
 
 
-def test_only_the_files_without_a_patch_come_from_git(github: StandIn, repo: Repo) -> None:
+def test_only_the_files_without_a_patch_come_from_git(github: FakeGitHub, repo: Repo) -> None:
     huge = b"".join(b"value_%d = %d\n" % (n, n) for n in range(500))
     github.limits.file_lines = 300
     pull = repo.pull(files={"train.py": NEW, "huge.py": huge, "data.json": huge})
@@ -227,13 +227,13 @@ def test_only_the_files_without_a_patch_come_from_git(github: StandIn, repo: Rep
     assert asked(github, "/git/blobs/") == 1
 
 
-def test_a_file_that_is_not_utf8_comes_from_git(github: StandIn, repo: Repo) -> None:
+def test_a_file_that_is_not_utf8_comes_from_git(github: FakeGitHub, repo: Repo) -> None:
     head = b"# coding: latin-1\nname = 'caf\xe9'\n"
     (file,) = read(repo.pull(files={"latin.py": head})).files
     assert (file.head, file.added) == (head, {1, 2})
 
 
-def test_more_files_than_github_lists(github: StandIn, repo: Repo) -> None:
+def test_more_files_than_github_lists(github: FakeGitHub, repo: Repo) -> None:
     github.limits.files = 10
     pull = repo.pull(files={f"m{number:02}.py": NEW for number in range(25)})
     change = read(pull)
@@ -254,7 +254,7 @@ def test_a_diff_that_github_refuses_to_make(
     assert (file.head, file.added) == (NEW, {3})
 
 
-def test_a_submodule_and_a_link_are_told(github: StandIn, repo: Repo) -> None:
+def test_a_submodule_and_a_link_are_told(github: FakeGitHub, repo: Repo) -> None:
     tree = repo.git.add_tree(
         repo.git.refs["refs/heads/main"],
         [("120000", "link.py", repo.git.add_blob(b"train.py")), ("160000", "module.py", "1" * 40)],
@@ -271,7 +271,7 @@ def test_a_submodule_and_a_link_are_told(github: StandIn, repo: Repo) -> None:
 
 
 def test_where_git_fails_too_the_review_says_so(
-    github: StandIn, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    github: FakeGitHub, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     huge = b"".join(b"value_%d = %d\n" % (n, n) for n in range(500))
     pull = repo.pull(files={"huge.py": huge, "train.py": NEW})
@@ -291,7 +291,7 @@ def test_where_git_fails_too_the_review_says_so(
     )
 
 
-def test_a_push_before_the_fetch(github: StandIn, repo: Repo) -> None:
+def test_a_push_before_the_fetch(github: FakeGitHub, repo: Repo) -> None:
     github.limits.files = 0
     pull = repo.pull(files={"train.py": NEW})
     meanwhile(github, "/compare/", lambda: pull.push({"train.py": OLD + b"z = 1\n"}))
@@ -300,15 +300,15 @@ def test_a_push_before_the_fetch(github: StandIn, repo: Repo) -> None:
 
 
 def test_git_and_the_bounds_of_its_diff_and_heads(
-    github: StandIn, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    github: FakeGitHub, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     github.limits.files = 0
     pull = repo.pull(files={"a.py": NEW, "b.py": NEW, "c.py": NEW})
-    monkeypatch.setattr(gitfetch, "MAX_HEADS", 2 * len(NEW))
+    monkeypatch.setattr(git_diff, "MAX_HEADS", 2 * len(NEW))
     change = read(pull)
     assert [file.path for file in change.files] == ["a.py", "b.py"]
     assert "too large together" in change.not_reviewed[0].reason
-    monkeypatch.setattr(gitfetch, "MAX_DIFF", 100)
+    monkeypatch.setattr(git_diff, "MAX_DIFF", 100)
     (told,) = read(pull).not_reviewed
     assert told.path == "*.py" and told.reason.endswith("and the diff is too large, the limit is 0.0001 MB")
 
@@ -316,7 +316,7 @@ def test_git_and_the_bounds_of_its_diff_and_heads(
 # --- the versions of the project
 
 
-def test_versions_come_from_the_head(github: StandIn, repo: Repo) -> None:
+def test_versions_come_from_the_head(github: FakeGitHub, repo: Repo) -> None:
     repo.commit("main", {"requirements.txt": b"torch==2.1.0\n"})
     pull = repo.pull(
         files={
@@ -335,7 +335,7 @@ def test_versions_come_from_the_head(github: StandIn, repo: Repo) -> None:
     assert asked(github, "/git/blobs/") == 4
 
 
-def test_a_project_that_names_no_versions(github: StandIn, repo: Repo) -> None:
+def test_a_project_that_names_no_versions(github: FakeGitHub, repo: Repo) -> None:
     api = client(repo)
     pull = repo.pull(files={"train.py": NEW})
     assert not facts(api, api.pull(repo.full_name, pull.number)).pins

@@ -10,8 +10,8 @@ import pytest
 from ptopt.change import Change, Hunk, whole_file
 from ptopt.config import Config
 from ptopt.github.pipeline import review_without
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
-from ptopt.source.project import NO_FACTS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pull-request" / "head"
 CHANGE = Change(

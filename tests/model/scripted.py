@@ -12,8 +12,8 @@ from ptopt.findings import Review
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
-from ptopt.source.project import NO_FACTS
 
 AS_TOLD = JudgeFit(intercept=0.0, of_confidence=0.0, of_log_odds=1.0)  # the model alone decides
 ALL = Calibration(AS_TOLD, advise_threshold=0.5, explain=True, measured_on="a test")

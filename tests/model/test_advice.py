@@ -11,8 +11,8 @@ from ptopt.findings import Finding, Safety, Span
 from ptopt.model.advice import ASSUMPTION, Adviser
 from ptopt.model.region import regions_of
 from ptopt.model.schema import Advice
+from ptopt.project.facts import read_facts
 from ptopt.source.file import SourceFile
-from ptopt.source.project import read_facts
 from ptopt.verify import apply_edits
 
 CODE = textwrap.dedent(

@@ -27,10 +27,10 @@ from ptopt.findings import Review
 from ptopt.github import comment, summary
 from ptopt.model.advisor import Advisor
 from ptopt.model.port import ChatPrompt
+from ptopt.project.facts import NO_FACTS
 from ptopt.report import FORMATS, render
 from ptopt.review import review_change
 from ptopt.rules import rules
-from ptopt.source.project import NO_FACTS
 from ptopt.verify import apply_edits
 from tests.model.hostile import SPECIAL
 from tests.model.hostile_cases import CASES, Case

@@ -10,8 +10,8 @@ from ptopt.model import prompt
 from ptopt.model.port import ChatPrompt, JudgePrompt
 from ptopt.model.region import Candidate, Region, estimate, fit, regions_of
 from ptopt.rules import rules
-from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
+from ptopt.syntax import ParseError
 from tests.model.hostile import SPECIAL, texts
 
 CODE = """\
@@ -39,7 +39,7 @@ def hostile_region(text: str) -> Region:
     code = f"def f(loss):\n    # {flat}\n    x = {flat!r}\n    loss.item()\n    return {flat}\n"
     try:
         source = SourceFile.parse(f"{flat}.py", code.encode())
-    except SourceError:
+    except ParseError:
         source = SourceFile.parse(f"{flat}.py", code.rpartition("    return")[0].encode())
     (found,) = regions_of(source, None, [Candidate("item-every-step", (4,)), Candidate(text, (3,))])
     return found

@@ -23,8 +23,8 @@ from ptopt.model.region import (
     render,
     shown_number,
 )
+from ptopt.project.facts import read_facts
 from ptopt.source.file import SourceFile
-from ptopt.source.project import read_facts
 from tests.model.hostile import texts
 
 CODE = textwrap.dedent(

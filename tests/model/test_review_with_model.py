@@ -22,10 +22,10 @@ from ptopt.github.pipeline import review_without
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.port import ChatPrompt
+from ptopt.project.facts import NO_FACTS
 from ptopt.report import FORMATS, render
 from ptopt.report.text import MODEL_AWAY
 from ptopt.review import review_files
-from ptopt.source.project import NO_FACTS
 from tests.model.scripted import AS_TOLD, Scripted, change_of, review
 
 TRAIN = """\

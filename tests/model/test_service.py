@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from bot.settings import Settings
-from feedback.database import reading
-from feedback.models import CommentRow, ReviewRow
+from embedded.service import Embedded
+from fake_github import FakeGitHub, Pull
+from fake_github.repos import Repo
 from ptopt.model.backends.loading import read_adapter
+from ptopt.model.registry import Registry
 from ptopt.report.text import MODEL_AWAY
+from service.database import reading
+from service.models import CommentRow, ReviewRow
+from service.settings import Settings
 from tests.model.backends.vllm_server import VLLMServer
-from tests.standin import Pull, StandIn
-from tests.standin.repos import Repo
 from tests.worker.processes import wait_for
 from tests.worker.pulls import FAST, SLOW, job_for, run, settings_for
 from tests.worker.rows import row
-from training.registry import Registry
-from worker.embedded import Embedded
-from worker.models import Served
-from worker.work import Resources
+from worker.job_context import Resources
+from worker.model_loading import Served
 
 pytest.importorskip("torch")
 pytestmark = [
@@ -56,20 +56,20 @@ def hashes(registry: Registry, make_adapter: Callable[..., Path], tmp_path: Path
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
 @pytest.fixture
-def repo(github: StandIn) -> Repo:
+def repo(github: FakeGitHub) -> Repo:
     repo = github.repository("octo/models", {"train.py": FAST})
     repo.permission("dev", "write")
     return repo
 
 
 @pytest.fixture
-def settings(github: StandIn, sqlite_url: str, registry: Registry) -> Settings:
+def settings(github: FakeGitHub, sqlite_url: str, registry: Registry) -> Settings:
     return settings_for(
         github,
         sqlite_url,
@@ -139,7 +139,7 @@ def test_a_worker_with_a_vllm_server(
 ) -> None:
     """Loaded, reviewed with, replaced, unloaded; loaded again when it was lost; and the server killed in the end."""
     monkeypatch.setattr(Served, "linger", 0.0)
-    monkeypatch.setattr("worker.engine._KEEP", 0.5)
+    monkeypatch.setattr("worker.model_pool._KEEP", 0.5)
     pulls = [repo.pull(files={"train.py": SLOW}, author="dev") for _ in range(4)]
     resources = Resources(settings.model_copy(update={"model_server": server.url}))
     from ptopt.model.backends.openai import OpenAIBackend  # needs httpx

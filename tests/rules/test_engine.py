@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from ptopt.project.facts import NO_FACTS, ProjectFacts, read_facts
 from ptopt.rules.base import Problem, Rule
 from ptopt.rules.engine import Prefilter, applies, assumptions, run
 from ptopt.source.file import SourceFile
-from ptopt.source.project import NO_FACTS, ProjectFacts, read_facts
 
 
 class EveryName(Rule):

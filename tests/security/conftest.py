@@ -1,4 +1,4 @@
-"""The service as it runs: GitHub's stand-in delivers to the real application, a real worker carries out the jobs."""
+"""The service as it runs: The fake GitHub delivers to the real application, a real worker carries out the jobs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import select
 
-from feedback.database import reading
-from feedback.models import Job
+from fake_github import FakeGitHub, Pull
+from fake_github.repos import Repo
+from service.database import reading
+from service.models import Job
 from tests.bot.conftest import Served, running_at, serve  # noqa: F401 (pytest finds fixtures by name)
-from tests.standin import Pull, StandIn
-from tests.standin.repos import Repo
 from tests.worker.pulls import FAST, settings_for
-from worker.run import execute
-from worker.work import Resources
+from worker.job_context import Resources
+from worker.run_job import execute
 
 
 class Service:
     """`octo/models`, its people (`dev` writes, `triager` triages, `stranger` is nobody), and what looks after it."""
 
-    def __init__(self, github: StandIn, served: Served, resources: Resources) -> None:
+    def __init__(self, github: FakeGitHub, served: Served, resources: Resources) -> None:
         self.github, self.served, self.resources = github, served, resources
         self.repo: Repo = github.repository("octo/models", {"train.py": FAST})
         self.repo.permission("dev", "write")
@@ -59,13 +59,13 @@ class Service:
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
 @pytest.fixture
-def service(github: StandIn, sqlite_url: str) -> Iterator[Service]:
+def service(github: FakeGitHub, sqlite_url: str) -> Iterator[Service]:
     settings = settings_for(github, sqlite_url)
     values = settings.model_dump(exclude={"database_url"})
     resources = Resources(settings)

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
+from fake_github import FakeGitHub, Pull
 from ptopt.github import markers
 from tests.bot.test_action import CAN_POST, READ_ONLY, Runner
 from tests.security.judge import HOSTILE, assert_harmless_lines, assert_inert
 from tests.security.test_text_of_strangers import CODE, PATH
-from tests.standin import Pull, StandIn
 from tests.worker.pulls import FAST, SLOW
 
 
 @pytest.fixture
-def runner(github: StandIn, tmp_path: Path) -> Runner:
+def runner(github: FakeGitHub, tmp_path: Path) -> Runner:
     (tmp_path / "workspace").mkdir()
     return Runner(github, tmp_path)
 
 
 @pytest.fixture
-def pull(github: StandIn) -> Pull:
+def pull(github: FakeGitHub) -> Pull:
     repo = github.repository("octo/models", {"train.py": FAST}, installation=False)
     repo.permission("dev", "write")
     # A budget of one, so that findings are withheld, and their places are printed.

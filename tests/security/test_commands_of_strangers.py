@@ -7,10 +7,10 @@ import time
 import pytest
 
 from bot.commands.parse import MOST_COMMANDS, commands
-from feedback.database import reading
-from feedback.models import Job
+from fake_github import Pull
+from service.database import reading
+from service.models import Job
 from tests.security.conftest import Service
-from tests.standin import Pull
 from tests.worker.pulls import FAST, SLOW
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from bot import server
-from bot.jobs import Kind
+from service.jobs import Kind
 from tests.bot.conftest import SECRET, Serve, Served, pull_request, sign
 from tests.security.conftest import Service
 from tests.worker.pulls import FAST, SLOW

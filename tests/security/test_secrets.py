@@ -13,15 +13,15 @@ from celery import Celery
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
-from bot import logs
 from bot.__main__ import main as bot_main
 from bot.app import create_app
+from fake_github import FakeGitHub
 from ptopt.github.auth import AppAuth, for_token
 from ptopt.github.errors import GitHubError
+from service import logs
 from tests.security.conftest import Service
-from tests.standin import StandIn
 from tests.worker.pulls import SLOW, settings_for
-from worker.run import execute
+from worker.run_job import execute
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def log() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
-def secrets_of(github: StandIn) -> dict[str, str]:
+def secrets_of(github: FakeGitHub) -> dict[str, str]:
     key = github.app.private_key
     found = {
         "webhook secret": github.app.webhook_secret,
@@ -109,7 +109,7 @@ def test_nowhere(service: Service, log: io.StringIO) -> None:
     assert github.app.webhook_secret not in repr(service.resources.settings)
 
 
-def test_a_broken_database(github: StandIn, sqlite_url: str, log: io.StringIO) -> None:
+def test_a_broken_database(github: FakeGitHub, sqlite_url: str, log: io.StringIO) -> None:
     """Nobody is told its password: not who asks, and not who reads the log."""
     password = "hunter2hunter2"
     url = f"postgresql+psycopg://ptopt:{password}@127.0.0.1:1/ptopt?connect_timeout=1"
@@ -150,7 +150,7 @@ def test_a_key_that_cannot_sign() -> None:
     assert "hunter2" not in str(caught.value) and caught.value.__cause__ is None
 
 
-def test_errors_of_a_token(github: StandIn) -> None:
+def test_errors_of_a_token(github: FakeGitHub) -> None:
     token = "github_pat_hunter2hunter2"
     with pytest.raises(GitHubError) as caught:
         for_token(token, github.url).pull("octo/models", 1)

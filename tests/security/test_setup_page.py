@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import structlog
 
-from bot import logs, setup
+from bot import setup
+from fake_github import FakeGitHub
+from fake_github.accounts import private_key
+from service import logs
 from tests.bot.conftest import Serve, Served
 from tests.github.scripted import Got, Say, Scripted
-from tests.standin import StandIn
-from tests.standin.accounts import private_key
 
 TOKEN = "the setup token"
 OPEN: dict[str, Any] = {"setup_token": TOKEN, "webhook_secret": None, "public_url": "https://ptopt.example"}
@@ -145,7 +146,7 @@ def test_states_of_others(serve: Serve, hostile: Scripted) -> None:
     assert hostile.got == []  # GitHub was asked for nothing
 
 
-def test_a_code_counts_once(serve: Serve, github: StandIn) -> None:
+def test_a_code_counts_once(serve: Serve, github: FakeGitHub) -> None:
     code, other = github.manifest(), github.manifest("another")
     with serve(**OPEN, secret_key="a secret key", github_url=github.url) as served:
         assert callback(served, code) == 200
@@ -158,7 +159,7 @@ def callback(served: Served, code: str) -> int:
     return served.client.get("/setup/callback", params={"code": code, "state": state()}).status_code
 
 
-def test_nothing_of_it_is_logged(serve: Serve, github: StandIn) -> None:
+def test_nothing_of_it_is_logged(serve: Serve, github: FakeGitHub) -> None:
     out, handlers, level = io.StringIO(), logging.getLogger().handlers[:], logging.getLogger().level
     code = github.manifest(webhook_secret="hunter2hunter2")
     try:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ptopt.source.decode import MAX_LINE, Parsed, SourceError, parse_python
+from ptopt.source.decode import Parsed, parse_python
+from ptopt.syntax import MAX_LINE, ParseError
 
 
 def parse(data: bytes | str) -> Parsed:
@@ -18,7 +19,7 @@ def parse(data: bytes | str) -> Parsed:
 
 
 def reason(data: bytes | str) -> str:
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(ParseError) as caught:
         parse(data)
     return str(caught.value)
 
@@ -97,7 +98,7 @@ def test_newer_syntax_is_refused_with_its_line() -> None:
 
 
 def test_the_reason_is_one_printable_line() -> None:
-    error = SourceError("bad\n\x1b[31m" + "a" * 500, 7)
+    error = ParseError("bad\n\x1b[31m" + "a" * 500, 7)
     assert str(error).isprintable()
     assert len(str(error)) < 200
     assert (error.line, str(error)[-9:]) == (7, " (line 7)")
@@ -230,7 +231,7 @@ PIECES = st.sampled_from((*SIGNS, *WORDS))
 def outcome(path: str, data: bytes) -> Parsed | str:
     try:
         return parse_python(path, data)
-    except SourceError as error:
+    except ParseError as error:
         return str(error)
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptopt.source.decode import Parsed, SourceError, parse_python
+from ptopt.source.decode import Parsed, parse_python
+from ptopt.syntax import ParseError
 
 
 def cell(source: object, kind: str = "code", **more: object) -> dict[str, object]:
@@ -27,7 +28,7 @@ def parse(content: object, indent: int | None = 1) -> Parsed:
 
 
 def reason(content: object) -> str:
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(ParseError) as caught:
         parse(content)
     return str(caught.value)
 
@@ -211,14 +212,14 @@ def test_a_line_that_only_a_generator_writes_loses_its_cell() -> None:
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(SourceError, match="not UTF-8 at byte 2"):
+    with pytest.raises(ParseError, match="not UTF-8 at byte 2"):
         parse_python("a.ipynb", b'{"\xff": 1}')
 
 
 def check_any(data: bytes) -> None:
     try:
         parsed = parse_python("a.ipynb", data)
-    except SourceError:
+    except ParseError:
         return
     assert parsed.head_lines is not None
     assert len(parsed.head_lines) == parsed.text.count("\n") + 1

@@ -9,8 +9,6 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from feedback import database
-from feedback.models import CommentRow, Installation, Repository, ReviewRow
 from feedback.signals import SignalKind, record
 from ptopt.change import whole_file
 from ptopt.config import Config
@@ -19,9 +17,11 @@ from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.port import ChatPrompt, JudgePrompt
 from ptopt.model.region import JUDGE_TOKENS
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
-from ptopt.source.project import NO_FACTS
-from training.feedback_rows import Made, make
+from service import database
+from service.models import CommentRow, Installation, Repository, ReviewRow
+from training.feedback.rows import Made, make
 
 NOW = datetime(2026, 5, 1, tzinfo=timezone.utc)
 UP, DOWN = (SignalKind.REACTION, "+1"), (SignalKind.REACTION, "-1")

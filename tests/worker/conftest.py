@@ -1,4 +1,4 @@
-"""A stand-in GitHub, and a worker's resources that point at it."""
+"""A fake GitHub, and a worker's resources that point at it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from bot.settings import Settings
-from tests.standin import StandIn
-from tests.standin.repos import Repo
+from fake_github import FakeGitHub
+from fake_github.repos import Repo
+from service.settings import Settings
 from tests.worker.pulls import FAST, settings_for
 from tests.worker.service import Service
-from worker.work import Resources
+from worker.job_context import Resources
 
 
 @pytest.fixture
-def github() -> Iterator[StandIn]:
-    with StandIn() as standin:
-        yield standin
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as fake:
+        yield fake
 
 
 @pytest.fixture
-def repo(github: StandIn) -> Repo:
+def repo(github: FakeGitHub) -> Repo:
     repo = github.repository("octo/models", {"train.py": FAST})
     repo.permission("dev", "write")
     return repo
 
 
 @pytest.fixture
-def settings(github: StandIn, database_url: str) -> Settings:
+def settings(github: FakeGitHub, database_url: str) -> Settings:
     return settings_for(github, database_url)
 
 
@@ -40,5 +40,5 @@ def resources(settings: Settings) -> Iterator[Resources]:
 
 
 @pytest.fixture
-def service(resources: Resources, github: StandIn) -> Service:
+def service(resources: Resources, github: FakeGitHub) -> Service:
     return Service(resources, github)

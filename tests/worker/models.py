@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from bot.settings import Settings
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from service.settings import Settings
 
 HEARD = Calibration(judge=JudgeFit(0.0, 1.0, 0.1))
 

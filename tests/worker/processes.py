@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bot.settings import Settings
+from service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 

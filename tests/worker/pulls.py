@@ -1,17 +1,17 @@
-"""Pull requests on the stand-in, and their jobs."""
+"""Pull requests on the fake GitHub, and their jobs."""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
 from typing import Any
 
-from bot.jobs import Kind
-from bot.settings import Settings
-from feedback.models import Job
-from tests.standin import Pull, StandIn
+from fake_github import FakeGitHub, Pull
+from service.jobs import Kind
+from service.models import Job
+from service.settings import Settings
 from tests.worker.rows import add, row
-from worker.run import execute
-from worker.work import Resources
+from worker.job_context import Resources
+from worker.run_job import execute
 
 SLOW = b"""\
 import torch
@@ -31,7 +31,7 @@ def train(model, loader, optimizer, device):
 FAST = SLOW.replace(b"        total += loss.item()\n", b"        total += loss.detach()\n")
 
 
-def settings_for(github: StandIn, database_url: str, **more: Any) -> Settings:
+def settings_for(github: FakeGitHub, database_url: str, **more: Any) -> Settings:
     given = {
         "github_url": github.url,
         "app_id": github.app.id,

@@ -7,12 +7,11 @@ from typing import Any
 
 from sqlalchemy import Engine, select, update
 
-from bot import inbox
-from bot.jobs import Kind, NewJob
-from feedback.database import reading
-from feedback.models import Job
-from worker import leases
-from worker.leases import Claim
+from service import inbox, leases
+from service.database import reading
+from service.jobs import Kind, NewJob
+from service.leases import Claim
+from service.models import Job
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 

@@ -1,4 +1,4 @@
-"""The service without its processes: what the stand-in delivers becomes jobs, and the jobs are run, in order."""
+"""The service without its processes: what the fake GitHub delivers becomes jobs, and the jobs are run, in order."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import uuid
 
 from sqlalchemy import select
 
-from bot import events, inbox
-from feedback.database import reading
-from feedback.models import Base, CommentRow, Job, Signal
-from tests.standin import Delivery, StandIn
+from bot import events
+from fake_github import Delivery, FakeGitHub
+from service import inbox
+from service.database import reading
+from service.models import Base, CommentRow, Job, Signal
 from tests.worker.processes import free_port
 from tests.worker.pulls import now
 from tests.worker.rows import change, row
-from worker.run import execute
-from worker.work import Resources
+from worker.job_context import Resources
+from worker.run_job import execute
 
 Told = tuple[str, str]
 
@@ -23,7 +24,7 @@ Told = tuple[str, str]
 class Service:
     """`catch_up` after each thing that people did."""
 
-    def __init__(self, resources: Resources, github: StandIn) -> None:
+    def __init__(self, resources: Resources, github: FakeGitHub) -> None:
         self.resources, self.github = resources, github
         github.webhook_url = f"http://127.0.0.1:{free_port()}/"  # nobody listens: the log is read
         self._seen = 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bot import broker
-from bot.jobs import QUEUES, Kind
-from bot.relay import TASK
-from bot.settings import Settings
+from service import broker
+from service.jobs import QUEUES, Kind
+from service.relay import TASK
+from service.settings import Settings
 from worker.app import QUEUE_NAMES, make_app
 from worker.handlers import HANDLERS, handler_of
 

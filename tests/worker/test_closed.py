@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from feedback.database import reading
-from feedback.models import PolledPull
-from tests.standin import Pull
-from tests.standin.repos import Repo
+from fake_github import Pull
+from fake_github.repos import Repo
+from service.database import reading
+from service.models import PolledPull
 from tests.worker.pulls import SLOW
 from tests.worker.rows import change
 from tests.worker.service import Service
-from worker.run import execute
+from worker.run_job import execute
 
 
 def opened(service: Service, repo: Repo) -> Pull:

@@ -6,14 +6,14 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from bot.jobs import Kind
-from feedback.database import reading
-from feedback.models import Job, ReviewRow, Signal
-from tests.standin import Pull
-from tests.standin.repos import Repo
+from fake_github import Pull
+from fake_github.repos import Repo
+from service.database import reading
+from service.jobs import Kind
+from service.models import Job, ReviewRow, Signal
 from tests.worker.pulls import SLOW, job_for, run
 from tests.worker.rows import change
-from worker.work import Resources
+from worker.job_context import Resources
 
 
 def say(resources: Resources, pull: Pull, body: str, *, login: str = "dev", thread: int | None = None) -> Job:

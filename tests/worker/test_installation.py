@@ -6,15 +6,15 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from bot import inbox
-from bot.jobs import Kind, NewJob
-from feedback.database import reading
-from feedback.models import CommentRow, DeliveryRow, Installation, Job, Repository, ReviewRow
-from tests.standin import Request, Response, StandIn
-from tests.standin.repos import Repo
+from fake_github import FakeGitHub, Request, Response
+from fake_github.repos import Repo
+from service import inbox
+from service.database import reading
+from service.jobs import Kind, NewJob
+from service.models import CommentRow, DeliveryRow, Installation, Job, Repository, ReviewRow
 from tests.worker.pulls import SLOW, job_for, now, run
-from worker.run import execute
-from worker.work import Resources
+from worker.job_context import Resources
+from worker.run_job import execute
 
 _guids = (f"guid-{n}" for n in range(10**6))
 
@@ -88,7 +88,9 @@ def test_deleting_an_installation_deletes_what_belongs_to_it(resources: Resource
     assert (job.state, job.payload) == ("done", {})
 
 
-def test_a_review_under_way_leaves_nothing_either(resources: Resources, github: StandIn, repo: Repo) -> None:
+def test_a_review_under_way_leaves_nothing_either(
+    resources: Resources, github: FakeGitHub, repo: Repo
+) -> None:
     """The App is removed after the review was posted, before it is written down."""
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     job_id = job_for(resources, pull)

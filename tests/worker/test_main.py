@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 
 from tests.worker.rows import add, change, row
 from worker.__main__ import main
-from worker.work import Resources
+from worker.job_context import Resources
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, update
 
-from feedback.database import reading, writing
-from feedback.models import PolledPull, Repository
-from tests.standin import Pull, StandIn
-from tests.standin.repos import Repo
+from fake_github import FakeGitHub, Pull
+from fake_github.repos import Repo
+from service.database import reading, writing
+from service.models import PolledPull, Repository
 from tests.worker.pulls import SLOW, now
 from tests.worker.service import Service
-from worker import chores
+from worker import periodic_tasks
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ class Clock:
     def poll(self) -> int:
         """How many pull requests were asked about."""
         self._at += timedelta(days=1)
-        asked = chores.poll(self._service.resources, self._at)
+        asked = periodic_tasks.poll(self._service.resources, self._at)
         assert all(job.state == "done" and not job.error for job in self._service.catch_up())
         return asked
 
@@ -71,7 +71,7 @@ def test_withdrawn_and_given_again(service: Service, clock: Clock, pull: Pull) -
 
 
 def test_without_reactions_comments_are_not_asked_one_by_one(
-    service: Service, clock: Clock, github: StandIn, pull: Pull
+    service: Service, clock: Clock, github: FakeGitHub, pull: Pull
 ) -> None:
     before = len(github.requests)
     clock.poll()
@@ -105,7 +105,7 @@ def test_asking_ends_a_week_after_the_end(service: Service, clock: Clock, pull: 
 
 
 def test_the_end_is_noticed_when_nobody_tells(
-    service: Service, clock: Clock, github: StandIn, pull: Pull
+    service: Service, clock: Clock, github: FakeGitHub, pull: Pull
 ) -> None:
     pull.accept(pull.review_comments[0].id, "mallory")
     service.catch_up()
@@ -124,7 +124,7 @@ def test_asking_ends_when_the_pull_request_is_gone(service: Service, pull: Pull)
     at, states = now(), []
     for _ in range(10):
         at += timedelta(days=1)
-        if chores.poll(service.resources, at):
+        if periodic_tasks.poll(service.resources, at):
             states += [(job.state, "404" in job.error) for job in service.catch_up()]
     assert states == [("done", True)] * len(states) and 1 < len(states) < 10
     with reading(engine) as session:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from feedback.database import reading
-from feedback.models import CommentRow, Job, Signal
-from tests.standin import Pull, StandIn
-from tests.standin.repos import Repo
+from fake_github import FakeGitHub, Pull
+from fake_github.repos import Repo
+from service.database import reading
+from service.models import CommentRow, Job, Signal
 from tests.worker.pulls import SLOW, now
 from tests.worker.service import Service
-from worker import chores
+from worker import periodic_tasks
 
 SECRET = SLOW.replace(b"images", b"confidential_scans").replace(b"total", b"secret_sum")
 HIDDEN = (
@@ -48,7 +48,7 @@ def everything(service: Service, repo: Repo) -> Pull:
     pull.comment("walter", "/ptopt review --full\n/ptopt explain private_model")
     service.catch_up()
     pull.close(merged=True)
-    chores.poll(service.resources, now() + timedelta(days=1))
+    periodic_tasks.poll(service.resources, now() + timedelta(days=1))
     service.catch_up()
     return pull
 
@@ -69,7 +69,7 @@ def test_nothing_that_people_wrote_but_the_reason(service: Service, repo: Repo) 
     writes = {s.kind: s.actor_writes for s in service.signals()}
     assert writes["verdict"] is writes["ignored"] is writes["reply"] is True and writes["thread"] is False
     assert [s.note for s in service.signals() if s.note] == ["it runs once"]
-    chores.prune(service.resources, now() + timedelta(hours=3))
+    periodic_tasks.prune(service.resources, now() + timedelta(hours=3))
     text = service.stored()
     assert "it runs once" in text and "octo/models" in text
     assert [word for word in HIDDEN if word in text] == []
@@ -78,7 +78,7 @@ def test_nothing_that_people_wrote_but_the_reason(service: Service, repo: Repo) 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_nor_in_what_sqlite_leaves_in_its_file(service: Service, repo: Repo, tmp_path: Path) -> None:
     everything(service, repo)
-    chores.prune(service.resources, now() + timedelta(hours=3))
+    periodic_tasks.prune(service.resources, now() + timedelta(hours=3))
     with service.resources.engine.connect() as connection:
         connection.exec_driver_sql("COMMIT")
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -88,7 +88,7 @@ def test_nor_in_what_sqlite_leaves_in_its_file(service: Service, repo: Repo, tmp
     assert [word for word in HIDDEN if word.encode() in data] == []
 
 
-def test_uninstalling_deletes_it(service: Service, github: StandIn, repo: Repo) -> None:
+def test_uninstalling_deletes_it(service: Service, github: FakeGitHub, repo: Repo) -> None:
     everything(service, repo)
     assert repo.installation is not None
     github.uninstall(repo.installation)

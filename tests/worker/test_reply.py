@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.standin.repos import Repo
+from fake_github.repos import Repo
 from tests.worker.pulls import SLOW
 from tests.worker.service import Service
 

@@ -1,27 +1,27 @@
-"""A review job, from the row to the posted review and the rows about it, against the stand-in."""
+"""A review job, from the row to the posted review and the rows about it, against the fake GitHub."""
 
 from __future__ import annotations
 
 import pytest
 from sqlalchemy import select, update
 
-from bot.jobs import Kind
-from feedback.accepted import Taken, taken
-from feedback.database import reading
-from feedback.models import CommentRow, Installation, Job, PolledPull, Repository, ReviewRow
+from fake_github import FakeGitHub, Request, Response
+from fake_github.repos import Repo
+from feedback.suggestions import Taken, taken
 from ptopt.github import markers
 from ptopt.model.prompt import PROMPT_VERSION
 from ptopt.model.schema import SCHEMA_VERSION
 from ptopt.report.text import MODEL_AWAY
-from tests.standin import Request, Response, StandIn
-from tests.standin.repos import Repo
+from service.database import reading
+from service.jobs import Kind
+from service.models import CommentRow, Installation, Job, PolledPull, Repository, ReviewRow
 from tests.worker.models import Opener
 from tests.worker.pulls import FAST, SLOW, job_for, run
 from tests.worker.rows import change, row
-from worker.engine import Engine
-from worker.records import hash_key
-from worker.run import execute
-from worker.work import Resources
+from worker.job_context import Resources
+from worker.model_pool import Engine
+from worker.review_records import hash_key
+from worker.run_job import execute
 
 
 def jobs(resources: Resources) -> list[Job]:
@@ -183,7 +183,7 @@ def test_a_head_that_moved_is_followed(resources: Resources, repo: Repo) -> None
     assert [review.commit_id for review in pull.reviews] == [head]
 
 
-def test_a_push_during_the_review_stops_it(resources: Resources, github: StandIn, repo: Repo) -> None:
+def test_a_push_during_the_review_stops_it(resources: Resources, github: FakeGitHub, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     job_id = job_for(resources, pull)
     pushed: list[str] = []
@@ -199,7 +199,7 @@ def test_a_push_during_the_review_stops_it(resources: Resources, github: StandIn
 
 
 def test_a_newer_job_stops_the_older_before_it_writes(
-    resources: Resources, github: StandIn, repo: Repo
+    resources: Resources, github: FakeGitHub, repo: Repo
 ) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     job_id = job_for(resources, pull)
@@ -214,7 +214,7 @@ def test_a_newer_job_stops_the_older_before_it_writes(
     assert pull.reviews == []
 
 
-def test_who_lost_the_lease_writes_nothing(resources: Resources, github: StandIn, repo: Repo) -> None:
+def test_who_lost_the_lease_writes_nothing(resources: Resources, github: FakeGitHub, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     job_id = job_for(resources, pull)
 
@@ -228,7 +228,7 @@ def test_who_lost_the_lease_writes_nothing(resources: Resources, github: StandIn
     assert pull.reviews == []
 
 
-def test_an_older_head_is_given_time_to_go_away(resources: Resources, github: StandIn, repo: Repo) -> None:
+def test_an_older_head_is_given_time_to_go_away(resources: Resources, github: FakeGitHub, repo: Repo) -> None:
     """GitHub's API may not know the push yet of which its webhook told. Or the older head was pushed again."""
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     older = pull.head_sha
@@ -281,7 +281,7 @@ def test_a_closed_pull_request_is_left_alone(resources: Resources, repo: Repo) -
 
 @pytest.mark.parametrize("fault", ["502", "502-after", "drop", "drop-after"])
 def test_a_write_that_may_have_happened_is_not_repeated(
-    resources: Resources, github: StandIn, repo: Repo, fault: str
+    resources: Resources, github: FakeGitHub, repo: Repo, fault: str
 ) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     job_id = job_for(resources, pull)
@@ -298,7 +298,7 @@ def test_a_write_that_may_have_happened_is_not_repeated(
 
 @pytest.mark.parametrize("fault", ["primary-limit", "secondary-limit", "secondary-limit-429", "abuse"])
 def test_a_limit_is_waited_for_outside_of_the_worker(
-    resources: Resources, github: StandIn, repo: Repo, fault: str
+    resources: Resources, github: FakeGitHub, repo: Repo, fault: str
 ) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     job_id = job_for(resources, pull)
@@ -311,7 +311,7 @@ def test_a_limit_is_waited_for_outside_of_the_worker(
     assert len(pull.reviews) == 1
 
 
-def test_github_is_down(resources: Resources, github: StandIn, repo: Repo) -> None:
+def test_github_is_down(resources: Resources, github: FakeGitHub, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     job_id = job_for(resources, pull)
     github.faults.add("GET", r"/pulls/1$", "503", times=99)

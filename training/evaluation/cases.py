@@ -20,11 +20,11 @@ from ptopt.config import Config
 from ptopt.findings import Finding
 from ptopt.model.prompt import possible_rules
 from ptopt.model.region import Candidate, Region, regions_of
+from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts
 from ptopt.review import review_change
 from ptopt.rules import find_rule, rules
-from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
-from ptopt.source.project import FACT_FILES, ProjectFacts, read_facts
+from ptopt.syntax import ParseError
 from training.evaluation.judges import Asked, Progress
 from training.evaluation.labels import finds, fits, wanted
 
@@ -106,7 +106,7 @@ def _regions(file: ChangedFile, facts: ProjectFacts, found: Sequence[Finding]) -
         return []
     try:
         source = SourceFile.parse(file.path, file.head, facts)
-    except SourceError:
+    except ParseError:
         return []
     return regions_of(source, file.added, [Candidate(f.name, tuple(f.span.lines())) for f in found])
 

@@ -22,13 +22,13 @@ from ptopt.rules import rules
 from ptopt.rules.engine import run
 from ptopt.source.file import SourceFile
 from ptopt.verify import apply_edits
-from training.dataset import samples
+from training.dataset.files import samples
+from training.dataset.rows import Sample
+from training.dataset.rule_examples import pairs
+from training.dataset.views import judge_regions, source_of
 from training.evaluation.judges import Asked, Progress
 from training.evaluation.metrics import Place, matched
-from training.execute import Pair, run_pair
-from training.rows import Sample
-from training.seeds import pairs
-from training.views import judge_regions, source_of
+from training.sandbox.execute import Pair, run_pair
 
 _AT_ONCE = 8
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from training.live import LiveView
+from training.recipes.live import LiveView
 from training.recipes.run import Run, card_of
 from training.recipes.setup import Setup
-from training.tracking import Tracker, plots, read_metrics
+from training.recipes.tracking import Tracker, plots, read_metrics
 
 
 def finish(

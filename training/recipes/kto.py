@@ -23,14 +23,14 @@ from trl import KTOConfig, KTOTrainer
 
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge
 from ptopt.model.port import ChatPrompt, JudgePrompt
-from training.live import LiveView
 from training.recipes.finish import finish
+from training.recipes.live import LiveView
 from training.recipes.run import Run
+from training.recipes.settings import Settings, SettingsError
 from training.recipes.setup import Setup, opened, quiet
+from training.recipes.tokens import answer_tokens
+from training.recipes.tracking import Tracker
 from training.recipes.trainer import Recorded, Stop, Watch, until_it_fits
-from training.settings import Settings, SettingsError
-from training.tokens import answer_tokens
-from training.tracking import Tracker
 
 LEAST_ROWS = 2  # at once: the divergence is estimated from answers to other prompts of the batch
 

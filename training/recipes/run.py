@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.settings import Settings, written
+from training.recipes.settings import Settings, written
 
 if TYPE_CHECKING:
     from ptopt.model.backends.loading import AdapterFolder
@@ -109,7 +109,7 @@ def card_of(
 ) -> dict[str, Any]:
     from ptopt.model.prompt import PROMPT_VERSION
     from ptopt.model.schema import SCHEMA_VERSION
-    from training.tokens import dataset_hash
+    from training.recipes.tokens import dataset_hash
 
     # The rows of KTO are prompts that were cut for the adapter it starts from.
     judge_tokens = parent.judge_tokens if parent and recipe == "kto" else settings.data.judge_tokens

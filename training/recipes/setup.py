@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAn
 from ptopt.model.backends import attention
 from ptopt.model.backends.loading import base_hash, read_adapter, resolve_base
 from training.recipes.run import Run
-from training.settings import Settings, SettingsError
+from training.recipes.settings import Settings, SettingsError
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 

@@ -3,7 +3,7 @@
     python -m training sft configs/smollm2-cpu.yaml lora.r=8
     torchrun --nproc-per-node 4 -m training.recipes.sft configs/llama32-3b-gpu.yaml batch.accumulation=1
 
-TRL's SFTTrainer runs the loop, PEFT holds the adapter. Rows come as token ids with labels (`training/tokens.py`), so that
+TRL's SFTTrainer runs the loop, PEFT holds the adapter. Rows come as token ids with labels (`training/recipes/tokens.py`), so that
 the model reads in training what it is served later.
 """
 
@@ -18,14 +18,14 @@ from accelerate import PartialState
 from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from training.live import LiveView
 from training.recipes.finish import finish
+from training.recipes.live import LiveView
 from training.recipes.run import Run
+from training.recipes.settings import Settings
 from training.recipes.setup import Setup, opened, quiet
+from training.recipes.tokens import IGNORED, arranged, token_rows
+from training.recipes.tracking import Tracker
 from training.recipes.trainer import Recorded, Stop, Watch, until_it_fits
-from training.settings import Settings
-from training.tokens import IGNORED, arranged, token_rows
-from training.tracking import Tracker
 
 
 class Trainer(Recorded, SFTTrainer):  # type: ignore[misc]

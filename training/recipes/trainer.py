@@ -16,10 +16,10 @@ from accelerate import PartialState
 from accelerate.utils.memory import should_reduce_batch_size
 from transformers import TrainerCallback
 
-from training.live import Clock, LiveView, memory_gib
+from training.recipes.live import Clock, LiveView, memory_gib
 from training.recipes.run import Run
-from training.settings import Settings
-from training.tracking import Tracker
+from training.recipes.settings import Settings
+from training.recipes.tracking import Tracker
 
 if TYPE_CHECKING:
     Base = Any

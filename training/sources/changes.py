@@ -13,9 +13,9 @@ from itertools import islice
 from ptopt.config import Config
 from ptopt.rules import rules
 from ptopt.rules.engine import Prefilter, run
-from ptopt.source.decode import SourceError
 from ptopt.source.file import SourceFile
-from training.regions import Region, regions
+from ptopt.syntax import ParseError
+from training.dataset.regions import Region, regions
 from training.sources.base import Block
 
 MOST_CHANGED = 40  # lines of a function that a change may touch and still be about one thing
@@ -91,7 +91,7 @@ def changed_functions(path: str, before: bytes, after: bytes) -> Iterator[Change
         return
     try:
         old, new = SourceFile.parse(path, before), SourceFile.parse(path, after)
-    except SourceError:
+    except ParseError:
         return
     olds = {region.symbol: region for region in regions(path, old.text)}
     both = [

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from training import licences
+from training.dataset import licences
 from training.sources.base import Cursor, Document, Page, SourceError
 from training.sources.changes import changed_functions, says_performance, useful
 from training.sources.git import Clone, Commit
-from training.sources.pace import Clock, SystemClock, stamp
+from training.sources.throttle import Clock, SystemClock, stamp
 
 MOST_FILES = 25  # Python files that a commit may modify and still be about one thing
 _COMMITS_PER_PAGE = 200

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from training import licences
+from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, UnusableError, clean
 from training.sources.html import extract
-from training.sources.pace import stamp
-from training.sources.polite import PoliteClient
+from training.sources.http import PoliteClient
+from training.sources.throttle import stamp
 
 FORUM = "https://discuss.pytorch.org"
 _BATCH = 20  # posts that one call for the rest of a topic names

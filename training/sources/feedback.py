@@ -16,7 +16,7 @@ from sqlalchemy import MetaData, Row, Table, create_engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from training.sources.base import Cursor, Document, Page, SourceError
-from training.sources.pace import Clock, SystemClock, stamp
+from training.sources.throttle import Clock, SystemClock, stamp
 
 LICENCE = "LicenseRef-ptopt-feedback"
 _PAGE = 500
@@ -125,7 +125,7 @@ def comments(url: str, after: int = 0) -> Generator[list[tuple[Row[Any], list[Ro
             yield [(row, by_comment[row.id]) for row in found]
     except KeyError as error:
         raise SourceError(
-            f"the service's database has no column {error}: run `python -m feedback upgrade`"
+            f"the service's database has no column {error}: run `python -m service upgrade`"
         ) from None
     except SQLAlchemyError as error:
         why = str(error).partition("\n")[0][:300]

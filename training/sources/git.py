@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training import licences
+from training.dataset import licences
 from training.sources.base import SourceError, clean
 
 _GIT = (

@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from training import licences
+from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, UnusableError, clean
 from training.sources.changes import changed_functions, useful
-from training.sources.pace import stamp
-from training.sources.polite import PoliteClient, Reply
-from training.sources.threads import fenced
+from training.sources.http import PoliteClient, Reply
+from training.sources.markdown import fenced
+from training.sources.throttle import stamp
 
 API = "https://api.github.com"
 TERMS = "LicenseRef-terms-of-github.com"

@@ -18,10 +18,10 @@ from urllib.parse import urljoin
 
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 
-from training import licences
+from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, UnusableError, clean
-from training.sources.pace import stamp
-from training.sources.polite import PoliteClient
+from training.sources.http import PoliteClient
+from training.sources.throttle import stamp
 
 INDEX = "https://pypi.org/simple"
 FILES = "files.pythonhosted.org"

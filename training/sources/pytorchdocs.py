@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from training import licences
+from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, UnusableError
 from training.sources.html import extract
-from training.sources.pace import stamp
-from training.sources.polite import PoliteClient
+from training.sources.http import PoliteClient
+from training.sources.throttle import stamp
 
 SITES = ("https://docs.pytorch.org/docs/stable", "https://docs.pytorch.org/tutorials")
 LICENCE = "BSD-3-Clause"  # of pytorch/pytorch and pytorch/tutorials, which the pages are built from

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from training.sources import discourse, github, packageindex, pytorchdocs, stackexchange
 from training.sources.base import Source, SourceError
-from training.sources.pace import Manners
-from training.sources.polite import PoliteClient
+from training.sources.http import PoliteClient
+from training.sources.throttle import Manners
 
 
 class Options(BaseModel):

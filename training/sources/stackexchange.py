@@ -11,11 +11,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from training import licences
+from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, QuotaError, SourceError, UnusableError, clean
 from training.sources.html import extract
-from training.sources.pace import stamp
-from training.sources.polite import PoliteClient
+from training.sources.http import PoliteClient
+from training.sources.throttle import stamp
 
 API = "https://api.stackexchange.com/2.3"
 QUERIES = (

@@ -19,12 +19,12 @@ from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import run
 from ptopt.rules.examples import PRELUDE, plain
-from ptopt.source.decode import SourceError as NotPython
 from ptopt.source.file import SourceFile
-from training import licences
+from ptopt.syntax import ParseError
+from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, QuotaError, UnusableError, clean
-from training.sources.pace import stamp
-from training.sources.polite import PoliteClient
+from training.sources.http import PoliteClient
+from training.sources.throttle import stamp
 
 _SYSTEM = (
     "You write realistic PyTorch code for a data set about performance. Answer with one JSON object. `slow` is a whole function "
@@ -219,7 +219,7 @@ def says(rule: Rule, code: str) -> bool:
     """Does the rule speak on the code below the usual imports, sure enough to be shown? Raises UnusableError."""
     try:
         file = SourceFile.parse("sample.py", (PRELUDE + code).encode("utf-8"))
-    except NotPython as error:
+    except ParseError as error:
         raise UnusableError(f"code that does not parse ({error})") from None
     failed: list[tuple[Rule, Exception]] = []
     least = Config().min_confidence

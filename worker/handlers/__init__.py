@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from bot.jobs import Kind
-from worker.work import Work
+from service.jobs import Kind
+from worker.job_context import Work
 
 Handler = Callable[[Work], str]
 

@@ -6,12 +6,12 @@ from datetime import datetime, timezone
 
 from sqlalchemy import update
 
-from feedback.database import writing
-from feedback.models import PolledPull
 from feedback.signals import SignalKind
 from ptopt.github.values import PullRequest
-from worker import uptake
-from worker.work import Later, Work
+from service.database import writing
+from service.models import PolledPull
+from worker import applied_suggestions
+from worker.job_context import Later, Work
 
 _LAG = 10.0  # seconds that GitHub's API may be behind its webhooks
 _LAG_TRIES = 3
@@ -30,7 +30,7 @@ def handle(work: Work) -> str:
 def settle(work: Work, pull: PullRequest) -> None:
     """Draw the balance of a closed pull request; doing it twice changes nothing."""
     merged = [SignalKind.MERGED] if pull.merged else []
-    uptake.note(work, pull.head_sha, [SignalKind.APPLIED, *merged])
+    applied_suggestions.note(work, pull.head_sha, [SignalKind.APPLIED, *merged])
     ask_no_more(work)
 
 

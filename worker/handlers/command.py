@@ -8,17 +8,18 @@ from typing import Literal
 
 from sqlalchemy import func, select
 
-from bot import commands, inbox
+from bot import commands
 from bot.commands.base import CommandRequest
-from bot.jobs import Kind, NewJob
-from feedback.database import reading
-from feedback.models import Job, JobState, ReviewRow
 from feedback.signals import SignalKind
 from ptopt.github.errors import RejectedError
 from ptopt.github.values import Actor
 from ptopt.report.text import code_span, markdown_text
-from worker import asked, people
-from worker.work import Work
+from service import inbox
+from service.database import reading
+from service.jobs import Kind, NewJob
+from service.models import Job, JobState, ReviewRow
+from worker import person_signal, requested_review
+from worker.job_context import Work
 
 _STATES = {
     JobState.QUEUED.value: "is queued",
@@ -87,7 +88,7 @@ class ServiceHost:
             repository=job.repository,
             pull=job.pull,
             head_sha=head,
-            subject=asked.subject(self._request.comment_id, full),
+            subject=requested_review.subject(self._request.comment_id, full),
             payload={"asked": True, "full": full},
         )
         with self._work.engine.begin() as connection:
@@ -121,7 +122,7 @@ class ServiceHost:
     ) -> None:
         source = f"{self._request.where}-{self._request.comment_id}"
         for comment_id in comment_ids:
-            people.record(self._work, [comment_id], kind, value, actor, source=source, note=note)
+            person_signal.record(self._work, [comment_id], kind, value, actor, source=source, note=note)
 
     def _is_reviewed(self, head: str) -> bool:
         job = self._work.job

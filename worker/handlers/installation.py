@@ -7,12 +7,12 @@ from datetime import datetime, timezone
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from feedback.database import insert, writing
-from feedback.models import DeliveryRow, Installation, Job, Repository
 from ptopt.github.errors import SupersededError
-from worker import leases
-from worker.records import add_repository
-from worker.work import Work
+from service import leases
+from service.database import insert, writing
+from service.models import DeliveryRow, Installation, Job, Repository
+from worker.job_context import Work
+from worker.review_records import add_repository
 
 
 def handle(work: Work) -> str:

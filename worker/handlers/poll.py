@@ -7,14 +7,14 @@ from datetime import datetime, timezone
 from sqlalchemy import select
 
 from feedback import signals
-from feedback.database import reading, writing
-from feedback.models import CommentRow, PolledPull
 from feedback.signals import SignalKind
 from ptopt.github.errors import NotFoundError
 from ptopt.github.values import Actor, Reaction
-from worker import people
+from service.database import reading, writing
+from service.models import CommentRow, PolledPull
+from worker import person_signal
 from worker.handlers import closed
-from worker.work import Work
+from worker.job_context import Work
 
 
 def handle(work: Work) -> str:
@@ -30,7 +30,7 @@ def handle(work: Work) -> str:
         if listed.get(comment.github_id) or (told[comment.id] and comment.github_id in listed):
             reactions = work.github.reactions(job.repository, "review", comment.github_id)
             for actor in {r.actor for r in reactions if _is_a_person(r.actor)} - writes.keys():
-                writes[actor] = people.may_write(work, actor)
+                writes[actor] = person_signal.may_write(work, actor)
             _record(work, comment, reactions, writes)
     return ""
 
@@ -68,7 +68,7 @@ def _record(
                     comment,
                     SignalKind.REACTION,
                     reaction.content,
-                    actor=people.hashed(work, reaction.actor),
+                    actor=person_signal.hashed(work, reaction.actor),
                     actor_writes=writes[reaction.actor],
                     source=f"reaction-{reaction.id}",
                     now=now,

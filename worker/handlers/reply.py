@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from feedback.signals import SignalKind
-from worker import people
-from worker.work import Work
+from worker import person_signal
+from worker.job_context import Work
 
 
 def handle(work: Work) -> str:
-    payload, actor = work.job.payload, people.from_payload(work.job.payload["actor"])
+    payload, actor = work.job.payload, person_signal.from_payload(work.job.payload["actor"])
     if not actor.is_bot:
         source = f"review-{payload['comment_id']}"
-        people.record(work, [payload["in_reply_to"]], SignalKind.REPLY, "", actor, source=source)
+        person_signal.record(work, [payload["in_reply_to"]], SignalKind.REPLY, "", actor, source=source)
     return ""

@@ -6,14 +6,15 @@ from datetime import datetime, timezone
 
 from sqlalchemy import select
 
-from bot.jobs import Kind
-from feedback.database import reading
-from feedback.models import Job
 from feedback.signals import SignalKind
 from ptopt.github.errors import SupersededError
 from ptopt.github.pipeline import Outcome, review_pull
-from worker import asked, leases, records, uptake
-from worker.work import Later, Work
+from service import leases
+from service.database import reading
+from service.jobs import Kind
+from service.models import Job
+from worker import applied_suggestions, requested_review, review_records
+from worker.job_context import Later, Work
 
 _LAG = 10.0  # seconds that GitHub's API may be behind its webhooks
 _LAG_TRIES = 3
@@ -37,13 +38,13 @@ def handle(work: Work) -> str:
         _follow(work, outcome)
         raise SupersededError(outcome.reason)
     if outcome.status in ("skipped", "paused"):
-        asked.tell(work, outcome)
+        requested_review.tell(work, outcome)
         # Not reviewed: when the draft is ready, or the pause ends, the same head may be queued again.
         raise SupersededError(outcome.reason)
-    records.store(work, outcome, datetime.now(timezone.utc))
-    uptake.note(work, job.head_sha, [SignalKind.APPLIED], outcome.change)
+    review_records.store(work, outcome, datetime.now(timezone.utc))
+    applied_suggestions.note(work, job.head_sha, [SignalKind.APPLIED], outcome.change)
     notes = outcome.posted.notes if outcome.posted else ()
-    return "; ".join([*notes, *asked.tell(work, outcome)])
+    return "; ".join([*notes, *requested_review.tell(work, outcome)])
 
 
 def _follow(work: Work, outcome: Outcome) -> None:

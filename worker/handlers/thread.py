@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from feedback.signals import SignalKind
-from worker import people
-from worker.work import Work
+from worker import person_signal
+from worker.job_context import Work
 
 
 def handle(work: Work) -> str:
-    payload, actor = work.job.payload, people.from_payload(work.job.payload["actor"])
+    payload, actor = work.job.payload, person_signal.from_payload(work.job.payload["actor"])
     if actor.is_bot:
         return ""  # we, most likely: a thread whose finding is gone
     value = "resolved" if payload["resolved"] else "unresolved"
     ids, source = payload["comment_ids"], work.job.subject
-    people.record(work, ids, SignalKind.THREAD, value, actor, source=source)
+    person_signal.record(work, ids, SignalKind.THREAD, value, actor, source=source)
     return ""

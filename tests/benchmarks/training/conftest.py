@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.model import weights
-from training.rows import Positive, Sample
+from training.dataset.rows import Positive, Sample
 
 PROBLEM = """def train{n}(model, loader, optimizer):
     total = 0.0

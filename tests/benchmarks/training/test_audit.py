@@ -11,7 +11,7 @@ pytest.importorskip("yaml")
 from benchmarks.training.audit import CHECKS, SEVERITIES, audit, told
 from benchmarks.training.results import Measured, Result
 from benchmarks.training.variants import OFF, VARIANTS, Geometry, Hardware, why_not
-from training.settings import Settings, find, read
+from training.recipes.settings import Settings, find, read
 
 CPU = Hardware("cpu", "CPU", 0, None, fast_bf16=True, cores=2, packages=frozenset({"bitsandbytes"}))
 GPU = Hardware("cuda", "NVIDIA H200", 1, (9, 0), fast_bf16=True, cores=16, packages=frozenset())

@@ -1,4 +1,4 @@
-"""What each command says and does: against the stand-in, with the real client."""
+"""What each command says and does: against the fake GitHub, with the real client."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 from bot.commands.explain import Topic
 from bot.commands.explain import run as explain
 from bot.commands.parse import MOST_COMMANDS
+from fake_github import FakeGitHub
+from fake_github.http import Request, Response
 from ptopt.github.pipeline import review_pull
 from ptopt.rules import all_rules
 from tests.bot.commands.world import CODE, REPO, World
-from tests.standin import StandIn
-from tests.standin.http import Request, Response
 
 LIMIT = 65_536  # characters that GitHub takes in a comment
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with StandIn() as github:
+    with FakeGitHub() as github:
         found = World(github)
         found.review()
         yield found
@@ -115,7 +115,7 @@ def test_status(world: World) -> None:
 
 
 def test_status_of_what_is_not_reviewed() -> None:
-    with StandIn() as github:
+    with FakeGitHub() as github:
         world = World(github, files={".ptopt.toml": b"[pull-requests]\nskip-authors = ['dev']\n"})
         answer = world.give("dev", "/ptopt status")
         assert "- Review: none was posted; the head is " in answer
@@ -124,7 +124,7 @@ def test_status_of_what_is_not_reviewed() -> None:
 
 
 def test_config_shows_the_base_branch() -> None:
-    with StandIn() as github:
+    with FakeGitHub() as github:
         toml = (
             b'budget = 3\nselect = ["full-precision-training"]\n[per-path-ignores]\n"scripts/" = ["sync"]\n'
         )
@@ -138,7 +138,7 @@ def test_config_shows_the_base_branch() -> None:
 
 
 def test_config_tells_what_is_wrong() -> None:
-    with StandIn() as github:
+    with FakeGitHub() as github:
         world = World(github, files={".ptopt.toml": b'budgte = 3\n"@octo/all" = 1\n'})
         answer = world.give("dev", "/ptopt config")
         assert "has errors:\n\n- .ptopt.toml: unknown key 'budgte', did you mean 'budget'?" in answer
@@ -329,7 +329,7 @@ def test_fix_of_a_closed_pull_request(world: World) -> None:
 
 
 def test_fix_of_a_fork_tells_how() -> None:
-    with StandIn() as github:
+    with FakeGitHub() as github:
         world = World(github, head="mallory:change")
         world.review()
         assert "in another repository, where ptopt cannot write. Use *Commit suggestion*" in world.give(
@@ -338,7 +338,7 @@ def test_fix_of_a_fork_tells_how() -> None:
 
 
 def test_fix_without_the_permission_tells_so() -> None:
-    with StandIn() as github:
+    with FakeGitHub() as github:
         world = World(github)
         assert world.repo.installation is not None
         world.repo.installation.permissions["contents"] = "read"
@@ -364,6 +364,6 @@ def test_fix_that_is_repeated_after_a_failure(world: World) -> None:
 
 
 def test_nothing_to_fix() -> None:
-    with StandIn() as github:
+    with FakeGitHub() as github:
         world = World(github)
         assert "no open finding here" in world.give("writer", "/ptopt fix")

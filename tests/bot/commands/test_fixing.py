@@ -4,8 +4,8 @@ from bot.commands.fixing import mend
 from ptopt.change import ChangedFile, Hunk, Status, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
-from ptopt.source.project import NO_FACTS
 
 CODE = b"""\
 import torch

@@ -1,4 +1,4 @@
-"""Who is heard, and how often an answer is written: against the stand-in, with the real client."""
+"""Who is heard, and how often an answer is written: against the fake GitHub, with the real client."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from markdown_it import MarkdownIt
 
 from bot.commands import handle
 from bot.commands.registry import COMMANDS
+from fake_github import FakeGitHub
 from ptopt.github.errors import AmbiguousError, RateLimitedError, UnavailableError
 from tests.bot.commands.world import CODE, World
-from tests.standin import StandIn
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with StandIn() as github:
+    with FakeGitHub() as github:
         yield World(github)
 
 
@@ -266,7 +266,7 @@ def test_what_a_comment_says_is_shown_as_text(world: World, verb: str) -> None:
 def test_what_the_pull_request_says_is_shown_as_text() -> None:
     path = "@octo <img src=evil> `x` #1.py"
     code = CODE.replace(b"batch", b"evil_batch").replace(b"8)", b"len('@octo <img src=evil> `x` #1'))")
-    with StandIn() as github:
+    with FakeGitHub() as github:
         world = World(github)
         world.pull.push({"train.py": None, path: code})
         world.review()

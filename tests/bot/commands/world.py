@@ -1,4 +1,4 @@
-"""A repository on the stand-in with a pull request that ptopt has reviewed, and people who give commands."""
+"""A repository on the fake GitHub with a pull request that ptopt has reviewed, and people who give commands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bot.commands import CommandRequest, handle
+from fake_github import FakeGitHub
+from fake_github.pulls import Pull
+from fake_github.repos import Repo
 from ptopt.github.auth import AppAuth, for_installation
 from ptopt.github.client import GitHubClient
 from ptopt.github.pipeline import review_pull
 from ptopt.github.pullstate import PullState, read_state
 from ptopt.github.values import Actor
-from tests.standin import StandIn
-from tests.standin.pulls import Pull
-from tests.standin.repos import Repo
 
 REPO = "octo/train"
 BEFORE = b"import torch\n"
@@ -61,7 +61,7 @@ class World:
     """Roles: `octo` owns, `writer` writes, `triager` triages, `dev` is the author, `stranger` is nobody."""
 
     def __init__(
-        self, github: StandIn, *, head: str = "change", files: dict[str, bytes] | None = None
+        self, github: FakeGitHub, *, head: str = "change", files: dict[str, bytes] | None = None
     ) -> None:
         self.github = github
         self.repo: Repo = github.repository(REPO, {"train.py": BEFORE, **(files or {})})

@@ -13,17 +13,17 @@ pytest.importorskip("tenacity")
 
 from ptopt.model.backends.http import Http
 from ptopt.model.port import ModelUnavailableError
-from tests.model.backends.standin import Reply, Standin, serving
+from tests.model.backends.fake_server import FakeServer, Reply, serving
 
 
 @pytest.fixture
-def server() -> Iterator[Standin]:
+def server() -> Iterator[FakeServer]:
     with serving() as server:
         yield server
 
 
 def test_a_key_from_a_file_loses_its_line_end_and_is_not_logged(
-    server: Standin, caplog: pytest.LogCaptureFixture
+    server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.replies["/v1/models"] = lambda _: Reply(200, b"{}")
     http = Http(server.url, api_key="sk-secret\n", timeout=5.0, attempts=1, connections=1)
@@ -41,7 +41,7 @@ def test_a_key_that_is_none_is_one_line_without_the_key(key: str) -> None:
     assert "sk-" not in str(caught.value)
 
 
-def test_no_attempt_begins_after_the_time_of_one(server: Standin) -> None:
+def test_no_attempt_begins_after_the_time_of_one(server: FakeServer) -> None:
     def slow(_: object) -> Reply:
         time.sleep(0.5)
         return Reply(200, b"{}")

@@ -17,7 +17,7 @@ from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.port import JudgePrompt, ModelUnavailableError
 from ptopt.model.prompt import PROMPT_VERSION
 from ptopt.model.schema import SCHEMA_VERSION
-from tests.model.backends.standin import Reply, completion, in_turn, serving
+from tests.model.backends.fake_server import Reply, completion, in_turn, serving
 
 FIT = Calibration(JudgeFit(0.0, 1.0, 0.5), measured_on="a test")
 CARD = {"name": "a", "base": "package:x", "prompt_version": PROMPT_VERSION, "schema_version": SCHEMA_VERSION}

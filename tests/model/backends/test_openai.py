@@ -13,7 +13,15 @@ pytest.importorskip("tenacity")
 
 from ptopt.model.backends.openai import API_KEY, OpenAIBackend
 from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
-from tests.model.backends.standin import LLAMA_MODELS, Reply, Standin, chat, completion, in_turn, serving
+from tests.model.backends.fake_server import (
+    LLAMA_MODELS,
+    FakeServer,
+    Reply,
+    chat,
+    completion,
+    in_turn,
+    serving,
+)
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 JUDGE = JudgePrompt(("code\nQ1 Answer", "\nQ2 Answer"))
@@ -22,11 +30,11 @@ Open = Callable[..., OpenAIBackend]
 
 
 @pytest.fixture
-def server() -> Iterator[Standin]:
-    with serving() as standin:
-        standin.replies["/v1/completions"] = lambda _: completion(yes=-0.5, no=-2.0)
-        standin.replies["/v1/chat/completions"] = lambda _: chat('{"a": 1}')
-        yield standin
+def server() -> Iterator[FakeServer]:
+    with serving() as fake:
+        fake.replies["/v1/completions"] = lambda _: completion(yes=-0.5, no=-2.0)
+        fake.replies["/v1/chat/completions"] = lambda _: chat('{"a": 1}')
+        yield fake
 
 
 @pytest.fixture
@@ -34,7 +42,7 @@ def backend() -> Iterator[Callable[..., OpenAIBackend]]:
     """`backend(server)`; all are closed in the end."""
     opened: list[OpenAIBackend] = []
 
-    def make(server: Standin | str, model: str = "m", **settings: Any) -> OpenAIBackend:
+    def make(server: FakeServer | str, model: str = "m", **settings: Any) -> OpenAIBackend:
         url = server if isinstance(server, str) else server.url
         opened.append(OpenAIBackend(url, model, **{"timeout": 5.0, **settings}))
         return opened[-1]
@@ -44,7 +52,7 @@ def backend() -> Iterator[Callable[..., OpenAIBackend]]:
         one.close()
 
 
-def test_a_request_a_mark_with_all_text_before_it(backend: Open, server: Standin) -> None:
+def test_a_request_a_mark_with_all_text_before_it(backend: Open, server: FakeServer) -> None:
     assert backend(server).score([JUDGE, JUDGE]) == [(1.5, 1.5), (1.5, 1.5)]
     asked = server.bodies("/v1/completions")
     assert sorted(body["prompt"] for body in asked) == 2 * ["code\nQ1 Answer"] + 2 * [
@@ -66,13 +74,13 @@ def test_a_request_a_mark_with_all_text_before_it(backend: Open, server: Standin
     ],
 )
 def test_an_answer_that_is_not_told_is_bounded(
-    backend: Open, server: Standin, top: dict[str, float], odds: float
+    backend: Open, server: FakeServer, top: dict[str, float], odds: float
 ) -> None:
     server.replies["/v1/completions"] = lambda _: completion(**top)
     assert backend(server).score([JudgePrompt(("Q Answer",))]) == [(pytest.approx(odds),)]
 
 
-def test_logprobs_in_the_form_of_llama_server(backend: Open, server: Standin) -> None:
+def test_logprobs_in_the_form_of_llama_server(backend: Open, server: FakeServer) -> None:
     content = [
         {"token": " yes", "top_logprobs": [{"token": " yes", "logprob": -1}, {"token": " no", "logprob": -3}]}
     ]
@@ -84,14 +92,14 @@ def test_logprobs_in_the_form_of_llama_server(backend: Open, server: Standin) ->
     assert "logprob_token_ids" not in server.bodies("/v1/completions")[0]
 
 
-def test_a_server_without_tokenize_is_asked_for_the_most_likely(backend: Open, server: Standin) -> None:
+def test_a_server_without_tokenize_is_asked_for_the_most_likely(backend: Open, server: FakeServer) -> None:
     del server.replies["/tokenize"]
     assert backend(server).score([JudgePrompt(("Q Answer",))]) == [(1.5,)]
     assert "logprob_token_ids" not in server.bodies("/v1/completions")[0]
 
 
 def test_answers_come_in_the_order_of_the_prompts_and_not_too_many_at_once(
-    backend: Open, server: Standin
+    backend: Open, server: FakeServer
 ) -> None:
     def echo(body: dict[str, Any]) -> Reply:
         user = body["messages"][1]["content"]
@@ -105,7 +113,7 @@ def test_answers_come_in_the_order_of_the_prompts_and_not_too_many_at_once(
     assert server.busiest == 3
 
 
-def test_a_schema_is_asked_for_in_the_dialect_of_the_server(backend: Open, server: Standin) -> None:
+def test_a_schema_is_asked_for_in_the_dialect_of_the_server(backend: Open, server: FakeServer) -> None:
     assert backend(server).complete([CHAT]) == ['{"a": 1}']
     vllm = server.bodies("/v1/chat/completions")[-1]
     assert vllm["response_format"]["json_schema"]["schema"] == SCHEMA
@@ -118,14 +126,14 @@ def test_a_schema_is_asked_for_in_the_dialect_of_the_server(backend: Open, serve
     assert "chat_template_kwargs" not in llama
 
 
-def test_line_breaks_in_strings_are_mended_and_nothing_else(backend: Open, server: Standin) -> None:
+def test_line_breaks_in_strings_are_mended_and_nothing_else(backend: Open, server: FakeServer) -> None:
     broken = ('{"a": "one\ntwo\t"}', '{"a": "cut', "[" * 400)
     server.replies["/v1/chat/completions"] = in_turn(*map(chat, broken))
     texts = [backend(server).complete([CHAT])[0] for _ in broken]
     assert texts == ['{"a": "one\\ntwo\\t"}', *broken[1:]]
 
 
-def test_a_model_that_is_not_served_is_not_asked(backend: Open, server: Standin) -> None:
+def test_a_model_that_is_not_served_is_not_asked(backend: Open, server: FakeServer) -> None:
     server.replies["/v1/models"] = lambda _: Reply(body=LLAMA_MODELS)  # llama.cpp would answer for any name
     with pytest.raises(ModelUnavailableError, match="does not serve 'other'"):
         backend(server, "other").complete([CHAT])
@@ -141,14 +149,14 @@ def test_a_model_that_is_not_served_is_not_asked(backend: Open, server: Standin)
         Reply(429, b"", headers={"Retry-After": "nonsense"}),
     ],
 )
-def test_what_may_pass_is_tried_again(backend: Open, server: Standin, first: Reply) -> None:
+def test_what_may_pass_is_tried_again(backend: Open, server: FakeServer, first: Reply) -> None:
     server.replies["/v1/chat/completions"] = in_turn(first, chat('{"a": 2}'))
     assert backend(server).complete([CHAT]) == ['{"a": 2}']
     assert len(server.bodies("/v1/chat/completions")) == 2
 
 
 def test_the_server_names_how_long_to_wait(
-    backend: Open, server: Standin, monkeypatch: pytest.MonkeyPatch
+    backend: Open, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
@@ -181,7 +189,7 @@ def test_the_server_names_how_long_to_wait(
     ids=range(13),
 )
 def test_every_bad_answer_to_a_chat_is_one_line(
-    backend: Open, server: Standin, reply: Reply, says: str
+    backend: Open, server: FakeServer, reply: Reply, says: str
 ) -> None:
     server.replies["/v1/chat/completions"] = lambda _: reply
     with pytest.raises(ModelUnavailableError, match=says) as caught:
@@ -204,19 +212,19 @@ def test_every_bad_answer_to_a_chat_is_one_line(
         {"content": 5},
     ],
 )
-def test_log_probabilities_that_are_none(backend: Open, server: Standin, logprobs: Any) -> None:
+def test_log_probabilities_that_are_none(backend: Open, server: FakeServer, logprobs: Any) -> None:
     server.replies["/v1/completions"] = lambda _: Reply(body={"choices": [{"logprobs": logprobs}]})
     with pytest.raises(ModelUnavailableError, match="log-probabilities"):
         backend(server).score([JUDGE])
 
 
-def test_numbers_that_are_not_finite_are_no_answer(backend: Open, server: Standin) -> None:
+def test_numbers_that_are_not_finite_are_no_answer(backend: Open, server: FakeServer) -> None:
     text = b'{"choices": [{"logprobs": {"top_logprobs": [{" yes": NaN, " no": -Infinity, "x": -2}]}}]}'
     server.replies["/v1/completions"] = lambda _: Reply(200, text)
     assert backend(server).score([JudgePrompt(("Q Answer",))]) == [(0.0,)]
 
 
-def test_a_server_that_hangs_or_is_not_there(backend: Open, server: Standin) -> None:
+def test_a_server_that_hangs_or_is_not_there(backend: Open, server: FakeServer) -> None:
     server.replies["/v1/chat/completions"] = lambda _: Reply(after=60)
     with pytest.raises(ModelUnavailableError, match=r"took longer than 0\.2 s"):
         backend(server, timeout=0.2, attempts=1).complete([CHAT])
@@ -226,7 +234,7 @@ def test_a_server_that_hangs_or_is_not_there(backend: Open, server: Standin) -> 
         backend("file:///etc/passwd")
 
 
-def test_one_failure_ends_the_call_and_the_next_call_works(backend: Open, server: Standin) -> None:
+def test_one_failure_ends_the_call_and_the_next_call_works(backend: Open, server: FakeServer) -> None:
     one = backend(server, concurrency=1, attempts=1)
     server.replies["/v1/chat/completions"] = in_turn(Reply(500, b""), chat("ok"))
     with pytest.raises(ModelUnavailableError):
@@ -239,7 +247,7 @@ def test_one_failure_ends_the_call_and_the_next_call_works(backend: Open, server
 
 
 def test_the_key_is_sent_and_never_logged(
-    backend: Open, server: Standin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    backend: Open, server: FakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(API_KEY, "sk-secret")
     server.replies["/v1/chat/completions"] = lambda _: Reply(500, b"")
@@ -249,7 +257,7 @@ def test_the_key_is_sent_and_never_logged(
     assert "sk-secret" not in caplog.text + str(caught.value)
 
 
-def test_adapters_are_loaded_once_and_unloaded(backend: Open, server: Standin) -> None:
+def test_adapters_are_loaded_once_and_unloaded(backend: Open, server: FakeServer) -> None:
     one = backend(server)
     server.replies["/v1/load_lora_adapter"] = lambda _: Reply(200, b"Success")
     server.replies["/v1/unload_lora_adapter"] = lambda _: Reply(200, b"Success")

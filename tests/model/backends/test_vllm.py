@@ -28,8 +28,8 @@ from ptopt.model.backends.local import TransformersBackend
 from ptopt.model.backends.open import OpenModel, open_model
 from ptopt.model.backends.openai import OpenAIBackend
 from ptopt.model.calibration import Calibration, JudgeFit
+from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
-from ptopt.source.project import NO_FACTS
 from tests.model.backends.vllm_server import VLLMServer, environment
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]

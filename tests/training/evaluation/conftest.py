@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.model.conftest import base_model, make_adapter  # noqa: F401 (pytest finds fixtures by name)
-from training.rows import Positive, Sample
+from training.dataset.rows import Positive, Sample
 
 CONTEXT = "import torch\n\n\n"
 STEP = """\

@@ -18,12 +18,12 @@ from ptopt.model.region import Candidate, regions_of
 from ptopt.source.file import SourceFile
 from tests.model.scripted import Scripted
 from tests.training.evaluation.conftest import MENDED, SLOW
+from training.dataset.rows import Sample
+from training.dataset.rule_examples import measured, pairs
 from training.evaluation.baselines import Prior, WordsAndLines
 from training.evaluation.judges import Answers, Asked, log_odds
 from training.evaluation.metrics import auc
 from training.evaluation.synthetic import advise, drawn, questions
-from training.rows import Sample
-from training.seeds import measured, pairs
 
 pytestmark = pytest.mark.model
 
@@ -137,7 +137,7 @@ def test_text_that_is_no_code_is_passed_over(dataset: Path) -> None:
 
 @pytest.mark.slow
 def test_a_benchmark_of_ours_is_run_with_what_was_advised() -> None:
-    from training.execute import Outcome
+    from training.sandbox.execute import Outcome
 
     name = "repeat-for-broadcast"
     rule, pair = next((r, p) for r, p in pairs() if r.name == name)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.model import weights
-from training.rows import Positive, Sample
+from training.dataset.rows import Positive, Sample
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -74,7 +74,7 @@ def recipe(tiny: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     def make(*changes: str, base: str | None = None) -> Path:
         import yaml
 
-        from training.settings import read, written
+        from training.recipes.settings import read, written
 
         path = tmp_path / "recipe.yaml"
         path.write_text(
@@ -116,6 +116,6 @@ def environment() -> dict[str, str]:
 
 
 def losses(run_folder: Path) -> list[tuple[int, float]]:
-    from training.tracking import read_metrics
+    from training.recipes.tracking import read_metrics
 
     return [(line["step"], line["loss"]) for line in read_metrics(run_folder)]

@@ -17,7 +17,7 @@ from tests.training.recipes.conftest import REPOSITORY, environment, losses  # n
 
 def test_two_processes_give_the_losses_of_accumulation(recipe: Callable[..., Path], tmp_path: Path) -> None:
     from training.recipes import sft
-    from training.settings import read
+    from training.recipes.settings import read
 
     config = recipe("lora.dropout=0", "limits.steps=4", "checkpoint.every=2")
     alone = sft.train(read(config, ["batch.accumulation=2", f"output={tmp_path / 'alone'}"]))

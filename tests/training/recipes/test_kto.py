@@ -16,7 +16,7 @@ from tests.training.recipes.conftest import a_sample, losses  # noqa: E402
 
 def feedback(path: Path) -> Path:
     """Of judge prompts: the right answer was good, the wrong one bad; and a chat of each kind."""
-    from training.views import judge_examples
+    from training.dataset.views import judge_examples
 
     rows = []
     for number in range(12):
@@ -33,8 +33,8 @@ def test_rows_are_the_ids_of_serving(tmp_path: Path, smollm2: Path) -> None:
     from transformers import AutoTokenizer
 
     from ptopt.model.backends.encoding import answer_ids, encode_judge
+    from training.dataset.views import judge_examples
     from training.recipes.kto import feedback_rows
-    from training.views import judge_examples
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     rows = feedback_rows(feedback(tmp_path / "rows.jsonl"), tokenizer, 1024)
@@ -58,7 +58,7 @@ def test_a_wrong_row_is_named(tmp_path: Path, smollm2: Path, line: str) -> None:
     from transformers import AutoTokenizer
 
     from training.recipes.kto import feedback_rows
-    from training.settings import SettingsError
+    from training.recipes.settings import SettingsError
 
     path = feedback(tmp_path / "rows.jsonl")
     path.write_text(path.read_text() + line + "\n")
@@ -74,7 +74,7 @@ def test_rows_made_from_what_people_said(recipe: Callable[..., Path], tmp_path: 
     from tests.training.people import DOWN, MERGED, World, code, served
     from training.__main__ import main
     from training.recipes import kto, sft
-    from training.settings import read
+    from training.recipes.settings import read
 
     world = World(tmp_path)
     texts = {f"train_{n}.py": code(n) for n in range(4)}
@@ -106,7 +106,7 @@ def test_rows_made_from_what_people_said(recipe: Callable[..., Path], tmp_path: 
 
 def test_answers_that_were_good_become_likelier(recipe: Callable[..., Path], tmp_path: Path) -> None:
     from training.recipes import kto, sft
-    from training.settings import read
+    from training.recipes.settings import read
 
     parent = sft.train(read(recipe("limits.steps=2")))
     assert parent is not None

@@ -40,7 +40,7 @@ def started(config: Path, until: int) -> tuple[subprocess.Popen[str], Path]:
 
 def test_sigterm_and_sigkill_change_no_loss(recipe: Recipe, tmp_path: Path) -> None:
     from training.recipes import sft
-    from training.settings import read
+    from training.recipes.settings import read
 
     config = recipe(f"limits.steps={STEPS}", "batch.accumulation=4", "checkpoint.every=3")
     whole = sft.train(read(config, [f"output={tmp_path / 'whole'}"]))

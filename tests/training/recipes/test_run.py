@@ -14,9 +14,9 @@ from ptopt.model.calibration import Calibration
 from ptopt.model.region import JUDGE_TOKENS
 from tests.model.scripted import Scripted
 from tests.training.recipes.conftest import a_sample
+from training.dataset.views import judge_examples, judge_regions
 from training.recipes.run import Run, card_of
-from training.settings import Settings
-from training.views import judge_examples, judge_regions
+from training.recipes.settings import Settings
 
 
 def test_all_processes_of_a_run_may_begin_at_once(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ Recipe = Callable[..., Path]
 def trained(recipe: Recipe, *changes: str, base: str | None = None) -> Path:
     """The adapter folder."""
     from training.recipes import sft
-    from training.settings import read
+    from training.recipes.settings import read
 
     adapter = sft.train(read(recipe(*changes, base=base)))
     assert adapter is not None
@@ -31,9 +31,9 @@ def trained(recipe: Recipe, *changes: str, base: str | None = None) -> Path:
 def test_a_run_learns_and_leaves_an_adapter_folder(
     recipe: Recipe, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from ptopt.model.adapters import check_folder, why_unusable
     from ptopt.model.calibration import Calibration
-    from training.adapters import check_folder, why_unusable
-    from training.tracking import read_metrics
+    from training.recipes.tracking import read_metrics
 
     adapter = trained(recipe, "evaluate.rows=4", "evaluate.every=4", "tracking.mlflow=true")
     folder = adapter.parent
@@ -146,7 +146,7 @@ def test_an_adapter_is_trained_further(recipe: Recipe) -> None:
 def test_the_real_model_learns_and_serves(recipe: Recipe, smollm2: Path) -> None:
     from ptopt.model.backends.local import TransformersBackend
     from tests.training.recipes.conftest import a_sample
-    from training.views import judge_examples
+    from training.dataset.views import judge_examples
 
     adapter = trained(
         recipe,

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.model
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge  # noqa: E402
 from ptopt.model.port import ChatPrompt, JudgePrompt  # noqa: E402
 from tests.training.recipes.conftest import a_sample  # noqa: E402
-from training.settings import Data  # noqa: E402
-from training.tokens import IGNORED, arranged, chat_row, judge_row, rows_of, token_rows  # noqa: E402
-from training.views import advise_example, judge_examples  # noqa: E402
+from training.dataset.views import advise_example, judge_examples  # noqa: E402
+from training.recipes.settings import Data  # noqa: E402
+from training.recipes.tokens import IGNORED, arranged, chat_row, judge_row, rows_of, token_rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_rows_come_in_the_shares_that_are_asked_for_and_from_the_cache(
     judged = [row for row in first if sum(label != IGNORED for label in row["labels"]) <= 2]
     assert len(first) == 16
     assert len(judged) == 4
-    monkeypatch.setattr("training.tokens.rows_of", lambda *_: pytest.fail("tokenised again"))
+    monkeypatch.setattr("training.recipes.tokens.rows_of", lambda *_: pytest.fail("tokenised again"))
     again = token_rows(data, tokenizer, "base", "train", seed=0, limit=16, cache=tmp_path)
     assert again["input_ids"] == first["input_ids"]
     assert again.cache_files  # memory-mapped

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.model
 
+from training.recipes.settings import Settings  # noqa: E402
 from training.recipes.trainer import Stop, until_it_fits  # noqa: E402
-from training.settings import Settings  # noqa: E402
 
 
 class Held:

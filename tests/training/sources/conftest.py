@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.training.sources.standins import FakeClock, StandIn, serve
-from training.sources.pace import Manners
-from training.sources.polite import PoliteClient
+from tests.training.sources.fakes import FakeClock, FakeServer, serve
+from training.sources.http import PoliteClient
+from training.sources.throttle import Manners
 
 
 @pytest.fixture
@@ -18,19 +18,19 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[[StandIn], StandIn]]:
+def serving() -> Iterator[Callable[[FakeServer], FakeServer]]:
     with ExitStack() as stack:
-        yield lambda standin: stack.enter_context(serve(standin))
+        yield lambda fake: stack.enter_context(serve(fake))
 
 
 @pytest.fixture
 def client_for(clock: FakeClock) -> Iterator[Callable[..., PoliteClient]]:
-    """Clients that know the hosts of stand-ins, and are closed at the end."""
+    """Clients that know the hosts of the fakes, and are closed at the end."""
     with ExitStack() as stack:
 
-        def make(*standins: StandIn, **manners: object) -> PoliteClient:
+        def make(*fakes: FakeServer, **manners: object) -> PoliteClient:
             client = PoliteClient(
-                [standin.host for standin in standins],
+                [fake.host for fake in fakes],
                 manners=Manners(**manners),  # type: ignore[arg-type]
                 clock=clock,
             )

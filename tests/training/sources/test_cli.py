@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.training.sources.standins import FAST, FilesStandIn, inventory, post
+from tests.training.sources.fakes import FAST, FakeFiles, inventory, post
 from training.sources.cli import sources_commands
 from training.sources.registry import SOURCES, Setting, make
 
@@ -24,7 +24,7 @@ def test_list_names_every_source_and_option():
 def test_pull_and_show(serving, tmp_path: Path):
     page = f"<article>{post(FAST)}</article>".encode()
     files = {"/s/objects.inv": (inventory(["data", "amp"]), "x/y"), "/s/data.html": (page, "text/html")}
-    server = serving(FilesStandIn(files))
+    server = serving(FakeFiles(files))
     store = str(tmp_path / "s.sqlite")
     arguments = ("docs", "--store", store, "--option", f"sites={server.url}/s", "--contact", "me@example.com")
     done = run("pull", *arguments, "--cache", str(tmp_path / "cache.sqlite"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.sources.standins import FAST, SLOW
+from tests.training.sources.fakes import FAST, SLOW
 from tests.training.texts import GPL, MIT
 from training.sources.base import SourceError
 from training.sources.changes import changed_functions, says_performance

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-from tests.training.sources.standins import FAST, SLOW, post
-from tests.training.sources.threads import DiscourseStandIn, forum_post
+from tests.training.sources.fakes import FAST, SLOW, post
+from tests.training.sources.sample_threads import FakeDiscourse, forum_post
 from training.sources.base import SourceError
 from training.sources.discourse import Discourse
 from training.sources.store import Store, pull
@@ -27,9 +27,7 @@ def source(client_for):
 
 def test_every_page_and_every_liked_answer(serving, source):
     server = serving(
-        DiscourseStandIn(
-            {1: topic(1), 2: topic(2, likes=0), 3: topic(3), 4: topic(4, posts=45), 5: topic(5, 1)}
-        )
+        FakeDiscourse({1: topic(1), 2: topic(2, likes=0), 3: topic(3), 4: topic(4, posts=45), 5: topic(5, 1)})
     )
     pages = list(source(server).pull(None, 100))
     documents = [d for page in pages for d in page.documents]
@@ -44,7 +42,7 @@ def test_every_page_and_every_liked_answer(serving, source):
 
 
 def test_an_accepted_answer_needs_no_likes(serving, source):
-    server = serving(DiscourseStandIn({1: topic(1, 3, likes=0)}))
+    server = serving(FakeDiscourse({1: topic(1, 3, likes=0)}))
     server.accepted = {1: 3}
     ((document,),) = [page.documents for page in source(server).pull(None, 10)]
     assert [(b.role, b.author, b.url.rpartition("/t/")[2]) for b in document.blocks] == [
@@ -54,7 +52,7 @@ def test_an_accepted_answer_needs_no_likes(serving, source):
 
 
 def test_its_terms_are_no_licence(serving, source):
-    server = serving(DiscourseStandIn({1: topic(1)}))
+    server = serving(FakeDiscourse({1: topic(1)}))
     (page,) = source(server).pull(None, 10)
     licence = page.documents[0].licence
     assert licence.startswith("LicenseRef-terms-of-127.0.0.1-") and not page.documents[0].train
@@ -63,14 +61,14 @@ def test_its_terms_are_no_licence(serving, source):
 
 
 def test_robots_txt_that_forbids_topics_is_obeyed(serving, source):
-    server = serving(DiscourseStandIn({1: topic(1), 2: topic(2)}, robots="User-agent: *\nDisallow: /t/\n"))
+    server = serving(FakeDiscourse({1: topic(1), 2: topic(2)}, robots="User-agent: *\nDisallow: /t/\n"))
     (page,) = source(server).pull(None, 10)
     assert page.documents == () and len(page.notes) == 2
     assert server.paths() == ["/robots.txt", "/latest.json"]
 
 
 def test_429_is_waited_for(serving, source, clock):
-    server = serving(DiscourseStandIn({1: topic(1)}))
+    server = serving(FakeDiscourse({1: topic(1)}))
     server.faults = [("/t/1", Response(status_code=429, headers={"retry-after": "48"}))]
     (page,) = source(server).pull(None, 10)
     assert len(page.documents) == 1 and 48 in clock.slept
@@ -81,14 +79,14 @@ def test_429_is_waited_for(serving, source, clock):
     [Response(b"{", 200), Response(b"[]"), Response(status_code=404), Response(b'{"post_stream": 1}')],
 )
 def test_one_bad_topic_does_not_end_the_pull(serving, source, fault):
-    server = serving(DiscourseStandIn({1: topic(1), 2: topic(2)}))
+    server = serving(FakeDiscourse({1: topic(1), 2: topic(2)}))
     server.faults = [("/t/1", fault)]
     (page,) = source(server).pull(None, 10)
     assert len(page.documents) == 1 and len(page.notes) == 1
 
 
 def test_a_list_that_is_none_ends_it(serving, source):
-    server = serving(DiscourseStandIn({1: topic(1)}))
+    server = serving(FakeDiscourse({1: topic(1)}))
     server.faults = [("/latest", Response(b'{"topic_list": null}'))]
     with pytest.raises(SourceError):
         list(source(server).pull(None, 10))
@@ -96,7 +94,7 @@ def test_a_list_that_is_none_ends_it(serving, source):
 
 def test_it_goes_on_after_a_kill_and_finds_what_came_since(serving, source, tmp_path: Path):
     topics = {n: topic(n) for n in range(1, 4)}
-    server = serving(DiscourseStandIn(topics))
+    server = serving(FakeDiscourse(topics))
     with Store(tmp_path / "s.sqlite") as store:
         store.save("discourse", next(iter(source(server).pull(None, 10))))
     with Store(tmp_path / "s.sqlite") as store:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from feedback import database
-from feedback.models import CommentRow, Installation, Repository, ReviewRow
 from feedback.signals import SignalKind, record
+from service import database
+from service.models import CommentRow, Installation, Repository, ReviewRow
 from training.sources.base import SourceError
 from training.sources.feedback import Feedback
 
@@ -130,7 +130,7 @@ def test_a_label_names_the_adapter_that_had_a_say(service: Service):
 def test_a_schema_of_before(service: Service):
     with service.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE reviews DROP COLUMN adapter")
-    with pytest.raises(SourceError, match="python -m feedback upgrade"):
+    with pytest.raises(SourceError, match="python -m service upgrade"):
         list(Feedback(service.url).pull(None, 9))
 
 

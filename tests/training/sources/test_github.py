@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from tests.training.sources.standins import FAST, SLOW
-from tests.training.sources.threads import GitHubStandIn
+from tests.training.sources.fakes import FAST, SLOW
+from tests.training.sources.sample_threads import FakeGitHub
 from tests.training.texts import GPL, MIT
 from training.sources.github import TERMS, GitHub
 
@@ -18,7 +18,7 @@ def source(client_for):
 
 
 def test_threads_are_under_terms_and_code_under_the_repository_s_licence(serving, source):
-    server = serving(GitHubStandIn(SLOW, FAST))
+    server = serving(FakeGitHub(SLOW, FAST))
     (page,) = source(server).pull(None, 10)
     issue, talk, code = page.documents
     assert (issue.id, issue.licence, issue.train) == ("acme/net#1", TERMS, False)
@@ -47,7 +47,7 @@ def test_threads_are_under_terms_and_code_under_the_repository_s_licence(serving
     [("GPL-3.0", "", False), ("NOASSERTION", GPL, False), ("NOASSERTION", MIT, True)],
 )
 def test_the_code_of_a_repository_without_a_good_licence_is_left_out(serving, source, licence, text, left):
-    server = serving(GitHubStandIn(SLOW, FAST, licence))
+    server = serving(FakeGitHub(SLOW, FAST, licence))
     server.licence_text = text
     (page,) = source(server).pull(None, 10)
     assert any(d.id.endswith(":code") for d in page.documents) is left
@@ -55,14 +55,14 @@ def test_the_code_of_a_repository_without_a_good_licence_is_left_out(serving, so
 
 
 def test_a_repository_without_a_licence_file(serving, source):
-    server = serving(GitHubStandIn(SLOW, FAST))
+    server = serving(FakeGitHub(SLOW, FAST))
     server.faults = [("/repos/acme/net/license", Response(status_code=404))]
     (page,) = source(server).pull(None, 10)
     assert len(page.documents) == 2 and "LicenseRef-unknown" in page.notes[0]
 
 
 def test_the_secondary_rate_limit_is_waited_for(serving, source, clock):
-    server = serving(GitHubStandIn(SLOW, FAST))
+    server = serving(FakeGitHub(SLOW, FAST))
     server.faults = [("/search", Response(status_code=403, headers={"retry-after": "60"}))]
     (page,) = source(server).pull(None, 10)
     assert len(page.documents) == 3 and 60 in clock.slept
@@ -72,14 +72,14 @@ def test_the_secondary_rate_limit_is_waited_for(serving, source, clock):
     "path", ["/repos/acme/net/issues", "/repos/acme/net/contents", "/repos/acme/net/pulls/2/files"]
 )
 def test_one_bad_thread_does_not_end_the_pull(serving, source, path):
-    server = serving(GitHubStandIn(SLOW, FAST))
+    server = serving(FakeGitHub(SLOW, FAST))
     server.faults = [(path, Response(b"gone", 404))]
     (page,) = source(server).pull(None, 10)
     assert len(page.documents) == 2 and len(page.notes) == 1
 
 
 def test_hostile_results(serving, source):
-    server = serving(GitHubStandIn(SLOW, FAST))
+    server = serving(FakeGitHub(SLOW, FAST))
     items = [
         None,
         {"number": 3},
@@ -93,7 +93,7 @@ def test_hostile_results(serving, source):
 
 
 def test_after_a_thousand_results_it_goes_on_from_the_last_day(serving, source):
-    server = serving(GitHubStandIn(SLOW, FAST))
+    server = serving(FakeGitHub(SLOW, FAST))
     item = {"number": 9, "title": "x", "body": "", "repository_url": "https://api.github.com/repos/acme/net"}
     full = [{**item, "created_at": f"2024-03-{n % 28 + 1:02}T00:00:00Z"} for n in range(50)]
     server.faults = [("/search", JSONResponse({"items": full}))]

@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from tests.training.sources.standins import FilesStandIn, sdist
+from tests.training.sources.fakes import FakeFiles, sdist
 from tests.training.texts import GPL, MIT
 from training.sources.packageindex import PackageIndex
 
@@ -19,7 +19,7 @@ class Index:
     """Files and the pages of an index that name them."""
 
     def __init__(self, serving, files_host=None) -> None:
-        self.server = serving(FilesStandIn({}))
+        self.server = serving(FakeFiles({}))
         self.listed: dict[str, list[dict[str, object]]] = {}
 
     def add(self, project: str, name: str, data: bytes, *, url: str = "", **values: object) -> None:

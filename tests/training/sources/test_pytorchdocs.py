@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.training.sources.standins import FAST, FilesStandIn, inventory, post
+from tests.training.sources.fakes import FAST, FakeFiles, inventory, post
 from training.sources.base import UnusableError
 from training.sources.pytorchdocs import PyTorchDocs, read_inventory
 
@@ -14,7 +14,7 @@ PAGES = ("notes/cuda", "recipes/tuning_guide", "nn", "data")
 def site(serving):
     files = {f"/stable/{page}.html": (PAGE, "text/html") for page in PAGES}
     return serving(
-        FilesStandIn({"/stable/objects.inv": (inventory(PAGES), "application/octet-stream"), **files})
+        FakeFiles({"/stable/objects.inv": (inventory(PAGES), "application/octet-stream"), **files})
     )
 
 

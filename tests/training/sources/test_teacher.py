@@ -7,7 +7,7 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from ptopt.rules import find_rule
-from tests.training.sources.standins import FAST, SLOW, TeacherStandIn
+from tests.training.sources.fakes import FAST, SLOW, FakeTeacher
 from training.sources.base import QuotaError
 from training.sources.store import Store, pull
 from training.sources.teacher import Price, Teacher, says
@@ -33,8 +33,8 @@ def source(client_for):
     return make
 
 
-def answers(*values: object) -> TeacherStandIn:
-    return TeacherStandIn([v if isinstance(v, str) else json.dumps(v) for v in values])
+def answers(*values: object) -> FakeTeacher:
+    return FakeTeacher([v if isinstance(v, str) else json.dumps(v) for v in values])
 
 
 def test_what_the_rule_agrees_with_is_kept(serving, source):
@@ -104,7 +104,7 @@ def test_replies_that_are_none(serving, source, reply):
 
 def test_the_cost_cap_holds_over_all_pulls(serving, source, tmp_path: Path):
     price = Price(prompt=2.0, completion=10.0, most=0.06)  # an answer costs 0.007, at worst about 0.04
-    server = serving(TeacherStandIn([json.dumps(GOOD)], tokens=(1000, 500)))
+    server = serving(FakeTeacher([json.dumps(GOOD)], tokens=(1000, 500)))
     with Store(tmp_path / "s.sqlite") as store:
         for _ in range(3):
             stopped = pull(source(server, price=price, per_rule=50), store, 100).stopped

@@ -1,0 +1,1 @@
+"""The GitHub Action: one event in, a review or an answer out."""

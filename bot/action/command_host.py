@@ -1,0 +1,65 @@
+"""Where slash commands run in the Action: GitHub is the only memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Literal
+
+from bot.commands.base import CommandRequest, UserError
+from bot.commands.parse import new_commands
+from ptopt.github import outside_diff
+from ptopt.github.client import GitHubClient
+from ptopt.github.pipeline import review_pull
+from ptopt.github.values import Actor, IssueComment, PostedComment
+from ptopt.report.text import count, markdown_text
+
+
+class ActionHost:
+    """`bot.commands.Host` without a service."""
+
+    budget = 20
+
+    def __init__(self, github: GitHubClient, request: CommandRequest) -> None:
+        self._github = github
+        self._request = request
+
+    def commands_in_last_hour(self, login: str) -> int:
+        request = self._request
+        since = datetime.now(timezone.utc) - timedelta(hours=1)
+        comments: list[IssueComment | PostedComment] = [
+            *self._github.issue_comments(request.repo, request.number),
+            *self._github.review_comments(request.repo, request.number),
+        ]
+        return sum(
+            c.author.login == login and c.created_at > since and bool(new_commands(c.body, None))
+            for c in comments
+        )
+
+    def review(self, full: bool) -> str:
+        request = self._request
+        outcome = review_pull(
+            self._github, request.repo, request.number, before_write=lambda: None, asked=True, full=full
+        )
+        if outcome.review is None or outcome.status == "superseded":
+            return f"No review: {markdown_text(outcome.reason)}."
+        findings = outcome.review.findings
+        text = (
+            f"Reviewed: {count(len(findings), 'finding')} in {count(outcome.review.files_reviewed, 'file')}."
+        )
+        if full and outcome.pull is not None:
+            comments = self._github.issue_comments(request.repo, request.number)
+            outside_diff.tell(self._github, outcome.pull, outcome.elsewhere, comments, lambda: None)
+            text += " What else stands in these files is told in a comment of its own."
+        return text
+
+    def status(self) -> Sequence[str]:
+        return ["Runs as a GitHub Action: nothing is queued between its runs."]
+
+    def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
+        raise UserError(
+            "The Action keeps no feedback; the service does. A reaction on the comment is seen by people."
+        )
+
+    def note_ignored(self, comment_ids: Sequence[int], scope: Literal["rule", "here"], actor: Actor) -> None:
+        """The answer remembers what is ignored; there is nowhere to count it."""

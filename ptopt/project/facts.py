@@ -1,0 +1,209 @@
+"""Which versions of its libraries the project under review runs with, from the files in which it says so."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ptopt.project import readers
+from ptopt.project.pins import PACKAGES, Pin, Reading
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+__all__ = ["FACT_FILES", "NO_FACTS", "PACKAGES", "Pin", "ProjectFacts", "read_facts"]
+
+MAX_BYTES = 500_000
+MAX_LOCK_BYTES = 10_000_000
+
+_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml")
+_CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
+_DOCKERFILES = ("Dockerfile", "docker/Dockerfile")
+_REQUIREMENTS = (
+    "requirements.txt",
+    "requirements.lock",
+    "constraints.txt",
+    "requirements-train.txt",
+    "requirements-gpu.txt",
+    "requirements_train.txt",
+    "requirements_gpu.txt",
+    *(f"requirements/{kind}.txt" for kind in ("base", "common", "core", "default", "main", "requirements")),
+    *(f"requirements/{kind}.txt" for kind in ("cuda", "gpu", "prod", "pytorch", "runtime", "train")),
+)
+_OPTIONAL_REQUIREMENTS = (
+    *(f"requirements{joint}{kind}.txt" for kind in ("dev", "test") for joint in "-_/"),
+    "dev-requirements.txt",
+    "test-requirements.txt",
+)
+_READERS: dict[str, Callable[[Reading], None]] = {
+    "pyproject.toml": readers.pyproject,
+    "setup.cfg": readers.setup_cfg,
+    "setup.py": readers.setup_py,
+    "Pipfile": readers.pipfile,
+    "Pipfile.lock": readers.pipfile_lock,
+    **dict.fromkeys((*_REQUIREMENTS, *_OPTIONAL_REQUIREMENTS), readers.requirements),
+    **dict.fromkeys(_CONDA, readers.conda),
+    **dict.fromkeys(_LOCKS, readers.lock),
+    **dict.fromkeys(_DOCKERFILES, readers.dockerfile),
+}
+
+FACT_FILES: tuple[str, ...] = tuple(_READERS)
+"""Paths, from the root of the repository, of the files `read_facts` understands."""
+
+
+@dataclass(frozen=True)
+class ProjectFacts:
+    """The pins of a project. An exact pin (lock file, image tag, `==`) wins over every range.
+
+    Several pins of one kind are all taken to be in use: the lowest version among them decides. Extras,
+    development and test requirements are heard only on packages of which nothing else names a version.
+    """
+
+    pins: Mapping[str, tuple[Pin, ...]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()  # what could not be read, as "<path>: <reason>"
+
+    def known(self, package: str) -> bool:
+        """Whether anything is said about the version of `package` (a bare name says nothing)."""
+        return bool(self._deciding(package))
+
+    def at_least(self, package: str, version: str) -> bool | None:
+        """True: every version the project admits is `version` or later. False: it admits, or is locked to, an
+        earlier one. None: nothing is known.
+
+        An upper bound alone (`torch<2.6`) proves "earlier" only for versions it excludes. Local and
+        pre-release parts are left out of the comparison: `2.4.0rc1+cu121` counts as 2.4.0.
+        """
+        pins = self._deciding(package)
+        wanted = _version(version)
+        if not pins:
+            return None
+        answers: list[bool | None] = []
+        for pin in pins:
+            bounds = _bounds(pin.specifier)
+            if bounds.lower is not None:
+                answers.append(bounds.lower >= wanted)
+            elif bounds.upper is not None and bounds.upper <= wanted:
+                answers.append(False)
+            else:
+                answers.append(None)
+        if False in answers:
+            return False
+        return None if None in answers else True
+
+    def allows(self, package: str, below: str) -> bool:
+        """Whether the project may run with a version earlier than `below`; True where nothing is known."""
+        return self.at_least(package, below) is not True
+
+    def describe(self, package: str) -> str:
+        """The pin that decides, as "torch>=2.1 (pyproject.toml:12)"; "" where nothing is known."""
+        pins = self._deciding(package)
+        if not pins:
+            return ""
+        lows = [(low, pin) for pin in pins if (low := _bounds(pin.specifier).lower) is not None]
+        pin = min(lows, key=lambda entry: entry[0])[1] if len(lows) == len(pins) else pins[0]
+        return f"{pin.package}{pin.specifier} ({pin.path}:{pin.line})"
+
+    def _deciding(self, package: str) -> list[Pin]:
+        pins = [pin for pin in self.pins.get(package, ()) if _bounds(pin.specifier).says_something]
+        return [pin for pin in pins if pin.exact] or pins
+
+
+NO_FACTS = ProjectFacts()
+
+
+def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
+    """Pins of the packages in `PACKAGES`, from files by their path from the root of the repository.
+
+    Reads those named in FACT_FILES and the requirements files they include. Never raises: what cannot be read
+    is told in `unread`.
+    """
+    pins: set[Pin] = set()
+    optional_pins: set[Pin] = set()
+    unread: list[str] = []
+    seen: set[str] = set()
+    # A stack: what an optional file includes is read last, and as optional too.
+    waiting = [(path in _OPTIONAL_REQUIREMENTS, path) for path in files if path in _READERS]
+    waiting.sort(reverse=True)
+    while waiting:
+        optional, path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        try:
+            reading = Reading(path, _decode(files[path], MAX_LOCK_BYTES if path in _LOCKS else MAX_BYTES))
+            reading.optional = optional
+            _READERS.get(path, readers.requirements)(reading)
+        except (RecursionError, MemoryError):
+            unread.append(f"{path}: nested too deeply")
+            continue
+        except ValueError as error:
+            unread.append(f"{path}: {_printable(str(error))}")
+            continue
+        pins.update(reading.pins)
+        optional_pins.update(reading.optional_pins)
+        unread += [f"{path}: {reason}" for reason in reading.unread]
+        for include in reading.includes:
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), include))
+            if target in files:
+                waiting.append((optional, target))
+    settled = {pin.package for pin in pins if pin.specifier}
+    pins.update(pin for pin in optional_pins if pin.package not in settled)
+    ordered = sorted(pins, key=lambda pin: (pin.package, pin.path, pin.line, pin.specifier))
+    by_package = {name: tuple(group) for name, group in itertools.groupby(ordered, lambda pin: pin.package)}
+    return ProjectFacts(by_package, tuple(sorted(unread)))
+
+
+def _decode(data: bytes, limit: int) -> str:
+    if len(data) > limit:
+        raise ValueError(f"larger than {limit // 1000} kB")
+    # `pip freeze > requirements.txt` in PowerShell writes UTF-16.
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text[:160])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The lowest version a specifier admits, and the lowest one above which it admits none."""
+
+    lower: Version | None = None
+    upper: Version | None = None
+
+    @property
+    def says_something(self) -> bool:
+        return self.lower is not None or self.upper is not None
+
+
+@functools.lru_cache(maxsize=256)
+def _version(text: str) -> Version:
+    from packaging.version import Version
+
+    return Version(Version(text).base_version)
+
+
+@functools.lru_cache(maxsize=1024)
+def _bounds(specifier: str) -> _Bounds:
+    from packaging.specifiers import SpecifierSet
+
+    lower: list[Version] = []
+    upper: list[Version] = []
+    try:
+        for clause in SpecifierSet(specifier):
+            version = _version(clause.version.removesuffix(".*"))
+            if clause.operator in ("==", "===", "~=", ">=", ">"):
+                lower.append(version)
+            elif clause.operator in ("<", "<="):
+                upper.append(version)
+    except ValueError:  # `===` takes any text for a version
+        return _Bounds()
+    return _Bounds(max(lower, default=None), min(upper, default=None))

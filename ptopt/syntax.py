@@ -1,0 +1,58 @@
+"""From Python text to a syntax tree, or to the reason why there is none."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import warnings
+
+MAX_LINE = 100_000
+
+_PYTHON_2 = re.compile(
+    r"Missing parentheses in call to '(?:print|exec)'"
+    r"|multiple exception types must be parenthesized"
+    r"|leading zeros in decimal integer literals"
+)
+_PRINTED = 160
+
+
+class ParseError(ValueError):
+    """A file that cannot be read as Python. Its text is the reason in "not looked at: <path>: <reason>"."""
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        shown = "".join(c if c.isprintable() else "?" for c in reason[:_PRINTED])
+        super().__init__(f"{shown} (line {line})" if line else shown)
+        self.reason = shown
+        self.line = line
+
+
+def check_lines(text: str) -> None:
+    """Raises ParseError for lines that only a generator writes, or that Python and git count differently."""
+    if len(text) > MAX_LINE:
+        for number, line in enumerate(text.split("\n"), start=1):
+            if len(line) > MAX_LINE:
+                raise ParseError(f"a line of more than {MAX_LINE:,} characters, taken for generated", number)
+    if "\r" in text:
+        alone = re.search(r"\r(?!\n)", text)
+        if alone:
+            number = text.count("\n", 0, alone.start()) + 1
+            raise ParseError("a carriage return alone ends a line, which shifts line numbers", number)
+
+
+def parse_text(text: str) -> ast.Module:
+    """`ast.parse` that prints no warning and raises ParseError alone, with the line where there is one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        message = str(error.msg)
+        if _PYTHON_2.match(message):
+            raise ParseError(f"not Python 3: {message}", error.lineno or 1) from None
+        running = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+        raise ParseError(f"does not parse with {running}: {message}", error.lineno or 1) from None
+    except (RecursionError, MemoryError):
+        raise ParseError("nested too deeply to be parsed") from None
+    except (ValueError, OverflowError) as error:
+        raise ParseError(f"does not parse: {error}") from None

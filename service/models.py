@@ -1,0 +1,236 @@
+"""The tables. The same on SQLite and PostgreSQL; `migrations/` brings a database to this state.
+
+No code of a repository is stored: findings by fingerprint, suggestions and people by keyed hash. Times are UTC.
+Deleting an installation deletes what belongs to it.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import DateTime, TypeDecorator
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A point in time. SQLite forgets time zones, so it is always UTC and always aware."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(timezone.utc)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        # PostgreSQL answers in the time zone of its session.
+        return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
+
+
+# SQLite counts up by itself only for a plain INTEGER key.
+_Id = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {  # noqa: RUF012 (read once, by SQLAlchemy)
+        datetime: UtcDateTime(),
+        int: BigInteger(),
+        dict[str, Any]: JSON(),
+    }
+
+
+class Installation(Base):
+    """The App on one account. `id` is GitHub's."""
+
+    __tablename__ = "installations"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    account: Mapped[str] = mapped_column(String(100))
+    suspended: Mapped[bool] = mapped_column(default=False)
+    created_at: Mapped[datetime]
+
+
+class Repository(Base):
+    """`id` is GitHub's; the name follows renames."""
+
+    __tablename__ = "repositories"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    installation_id: Mapped[int] = mapped_column(
+        ForeignKey("installations.id", ondelete="CASCADE"), index=True
+    )
+    full_name: Mapped[str] = mapped_column(String(255), index=True)
+    private: Mapped[bool] = mapped_column(default=True)
+
+
+class DeliveryRow(Base):
+    """A webhook delivery that was accepted: its GUID can be claimed once."""
+
+    __tablename__ = "deliveries"
+
+    guid: Mapped[str] = mapped_column(String(64), primary_key=True)
+    event: Mapped[str] = mapped_column(String(64))
+    action: Mapped[str] = mapped_column(String(64), default="")
+    installation_id: Mapped[int | None]
+    received_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class JobState(str, enum.Enum):
+    QUEUED = "queued"  # due at `due_at`; on its way to a worker when `published_at` is set
+    RUNNING = "running"  # `owner` works on it until `lease_until`
+    DONE = "done"
+    SUPERSEDED = "superseded"  # not wanted then: a newer push, a draft, a pause; a review may be queued again
+    DEAD = "dead"  # failed too often; `error` says how
+
+
+_RUNNING_ON_A_PULL: dict[str, Any] = {
+    f"{dialect}_where": text("state = 'running' AND pull > 0") for dialect in ("sqlite", "postgresql")
+}
+
+
+class Job(Base):
+    """Something to do once. The unique key makes redelivery, retries and two workers at once give one review."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        UniqueConstraint("repository_id", "pull", "head_sha", "kind", "subject", name="uq_jobs_key"),
+        Index("ix_jobs_state_due", "state", "due_at"),
+        # One job at a time works on a pull request: the database itself sees to it.
+        Index("uq_jobs_running", "repository_id", "pull", unique=True, **_RUNNING_ON_A_PULL),
+    )
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    kind: Mapped[str] = mapped_column(String(32))  # a value of service.jobs.Kind
+    # GitHub's ids, not foreign keys: an event may be the first we hear of a repository. 0 where there is none.
+    installation_id: Mapped[int] = mapped_column(index=True)
+    repository_id: Mapped[int]
+    repository: Mapped[str] = mapped_column(String(255))  # the full name
+    pull: Mapped[int]
+    head_sha: Mapped[str] = mapped_column(String(64))  # "" where the kind has none
+    subject: Mapped[str] = mapped_column(String(128))  # tells jobs of one kind apart, see service.jobs.Kind
+    payload: Mapped[dict[str, Any]]
+    # Login of who asked, for the budget of commands; forgotten after some hours.
+    actor: Mapped[str] = mapped_column(String(100), default="")
+    delivery: Mapped[str] = mapped_column(String(64), default="")  # GUID, for the log
+
+    state: Mapped[str] = mapped_column(String(16), default=JobState.QUEUED.value)
+    attempts: Mapped[int] = mapped_column(
+        default=0
+    )  # starts in a row that ended in a crash or an error of ours
+    deferrals: Mapped[int] = mapped_column(default=0)  # times GitHub told us to come back later
+    due_at: Mapped[datetime]
+    published_at: Mapped[datetime | None]
+    lease_until: Mapped[datetime | None]
+    owner: Mapped[str] = mapped_column(String(64), default="")
+    error: Mapped[str] = mapped_column(Text, default="")
+    created_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+
+
+class ReviewRow(Base):
+    """A review that was posted on GitHub, or a silent one: then `github_id` is None."""
+
+    __tablename__ = "reviews"
+    __table_args__ = (UniqueConstraint("repository_id", "pull", "head_sha", name="uq_reviews_head"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    repository_id: Mapped[int] = mapped_column(ForeignKey("repositories.id", ondelete="CASCADE"), index=True)
+    pull: Mapped[int]
+    head_sha: Mapped[str] = mapped_column(String(64))
+    github_id: Mapped[int | None]
+    ptopt_version: Mapped[str] = mapped_column(String(32))
+    files_reviewed: Mapped[int]
+    findings: Mapped[int]  # all that are in force on this head, new or told before
+    # The model that read along when what is posted was said, see ptopt.findings.ModelRecord; "" for the rules alone.
+    model: Mapped[str] = mapped_column(String(200), default="", server_default="")
+    adapter: Mapped[str] = mapped_column(String(64), default="", server_default="")
+    prompt_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
+    schema_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
+    model_note: Mapped[str] = mapped_column(
+        String(300), default="", server_default=""
+    )  # why it was not heard
+    received_at: Mapped[datetime]  # when the job was created
+    posted_at: Mapped[datetime]  # or found to be silent
+
+
+class CommentRow(Base):
+    """A review comment of ours. `github_id` is the id of the review comment."""
+
+    __tablename__ = "comments"
+    __table_args__ = (UniqueConstraint("repository_id", "github_id", name="uq_comments_github"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    review_id: Mapped[int] = mapped_column(ForeignKey("reviews.id", ondelete="CASCADE"), index=True)
+    repository_id: Mapped[int] = mapped_column(ForeignKey("repositories.id", ondelete="CASCADE"))
+    pull: Mapped[int]
+    github_id: Mapped[int]
+    rule: Mapped[str] = mapped_column(String(16))
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    origin: Mapped[str] = mapped_column(String(16))
+    confidence: Mapped[float]
+    safety: Mapped[str] = mapped_column(String(16), default="")  # of the fix; "" without one
+    path_hash: Mapped[str] = mapped_column(String(64))
+    # Hashes that tell whether the suggestion was applied, see feedback.suggestions; empty without a suggestion.
+    suggestion: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    posted_at: Mapped[datetime]
+
+
+class Signal(Base):
+    """One thing that one person did about one comment of ours. Append-only."""
+
+    __tablename__ = "signals"
+    __table_args__ = (
+        UniqueConstraint("comment_id", "kind", "actor", "value", "source", name="uq_signals_once"),
+    )
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    comment_id: Mapped[int] = mapped_column(ForeignKey("comments.id", ondelete="CASCADE"), index=True)
+    kind: Mapped[str] = mapped_column(String(16))  # a value of feedback.signals.SignalKind
+    value: Mapped[str] = mapped_column(String(32))
+    actor: Mapped[str] = mapped_column(
+        String(64)
+    )  # keyed hash of the person's id; "" where nobody can be named
+    actor_writes: Mapped[bool | None]  # may the person write to the repository? None: not asked
+    source: Mapped[str] = mapped_column(String(64))  # what told us: a reaction id, a head SHA, a comment id
+    # The reason of `/ptopt feedback`, which people give to be kept. Nothing else that they write is.
+    note: Mapped[str] = mapped_column(String(500), default="")
+    created_at: Mapped[datetime]
+
+
+class AppCredentials(Base):
+    """What the manifest flow brought, encrypted with the service's secret key. One row."""
+
+    __tablename__ = "app_credentials"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # the App's id on GitHub
+    slug: Mapped[str] = mapped_column(String(100))
+    sealed: Mapped[str] = mapped_column(Text)  # private key and webhook secret
+    created_at: Mapped[datetime]
+
+
+class PolledPull(Base):
+    """A pull request whose comments are asked for reactions, until some days after it is closed."""
+
+    __tablename__ = "polled_pulls"
+
+    repository_id: Mapped[int] = mapped_column(
+        ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    pull: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    closed_at: Mapped[datetime | None]
+    next_poll_at: Mapped[datetime] = mapped_column(index=True)

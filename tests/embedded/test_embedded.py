@@ -1,0 +1,106 @@
+"""The embedded service: a webhook in, a review out, in one process on SQLite; killed, and started again."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import func, select
+
+from embedded.service import Embedded
+from fake_github import FakeGitHub
+from fake_github.repos import Repo
+from service import database
+from service.database import reading
+from service.models import DeliveryRow, Job
+from service.settings import Settings
+from tests.worker.processes import free_port, kill, process, wait_for
+from tests.worker.pulls import SLOW, job_for, settings_for
+from tests.worker.rows import row
+from worker.job_context import Resources
+
+
+@pytest.fixture
+def settings(github: FakeGitHub, sqlite_url: str) -> Settings:
+    return settings_for(github, sqlite_url, log_format="console")
+
+
+@pytest.fixture
+def embedded(settings: Settings) -> Iterator[Embedded]:
+    embedded = Embedded(settings)
+    embedded.start()
+    yield embedded
+    embedded.stop()
+
+
+def test_a_job_is_done_without_a_broker(embedded: Embedded, repo: Repo) -> None:
+    pull = repo.pull(files={"train.py": SLOW}, author="dev")
+    job_id = job_for(embedded.resources, pull)
+    wait_for(lambda: row(embedded.resources.engine, job_id).state == "done")
+    assert len(pull.reviews) == 1
+    embedded.check()
+
+
+def test_the_end_of_the_worker_is_noticed(embedded: Embedded) -> None:
+    assert embedded.alive()
+    embedded._controller.stop()
+    wait_for(lambda: not embedded.alive())
+    with pytest.raises(RuntimeError, match="worker"):
+        embedded.check()
+
+
+def test_it_makes_its_database(github: FakeGitHub, settings: Settings, tmp_path: object) -> None:
+    fresh = settings.model_copy(update={"database_url": f"sqlite:///{tmp_path}/fresh.db"})
+    embedded = Embedded(fresh)
+    embedded.start()
+    database.check(embedded.resources.engine)
+    embedded.stop()
+
+
+def states(resources: Resources) -> set[str]:
+    with reading(resources.engine) as session:
+        return set(session.scalars(select(Job.state)))
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def test_a_signal_stops_it_in_order(settings: Settings) -> None:
+    port = free_port()
+    with process(settings, "-m", "embedded", "--port", str(port)) as service:
+        wait_for(lambda: answers(port))
+        service.terminate()
+        assert service.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_killed_and_started_again(settings: Settings, github: FakeGitHub, repo: Repo) -> None:
+    port = free_port()
+    command = ("-m", "embedded", "--port", str(port))
+    url = f"http://127.0.0.1:{port}"
+    resources = Resources(settings)
+    with process(settings, *command) as first:
+        wait_for(lambda: answers(port))
+        github.webhook_url = f"{url}/webhooks/github"
+        pulls = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(8)]
+        wait_for(lambda: any(pull.reviews for pull in pulls))
+        kill(first)
+    assert states(resources) != {"done"}
+    with reading(resources.engine) as session:
+        assert session.scalar(select(func.count()).select_from(DeliveryRow)) == 8
+    with process(settings, *command):
+        wait_for(lambda: answers(port))
+        wait_for(lambda: all(pull.reviews for pull in pulls))
+        for delivery in list(github.deliveries):
+            github.redeliver(delivery)
+        wait_for(lambda: states(resources) == {"done"})
+    assert [len(pull.reviews) for pull in pulls] == [1] * 8
+    assert [len(pull.review_comments) for pull in pulls] == [1] * 8
+    resources.engine.dispose()

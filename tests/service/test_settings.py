@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service import settings_table
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nAA==\n-----END RSA PRIVATE KEY-----\n"
+
+
+def bot(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return python("bot", *arguments, **environment)
+
+
+def python(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PTOPT_")}
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_page_is_current() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == settings_table.markdown(), "run `python -m service settings --docs > docs/settings.md`"
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_what_is_wrong_is_said_without_values() -> None:
+    result = bot(
+        PTOPT_DEBOUNCE="hunter2",
+        PTOPT_APP_ID="0",
+        PTOPT_PRIVATE_KEY="hunter2",
+        PTOPT_GITHUB_URL="http://git.example.org/api/v3",
+        PTOPT_PUBLIC_URL="ptopt.example.org",
+        PTOPT_WEBHOK_SECRET="hunter2",
+    )
+    assert result.returncode == 1
+    assert "hunter2" not in result.stderr + result.stdout
+    for name in ("DEBOUNCE", "APP_ID", "PRIVATE_KEY", "GITHUB_URL", "PUBLIC_URL"):
+        assert f"PTOPT_{name}: " in result.stderr
+    assert "Is it PTOPT_WEBHOOK_SECRET?" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"PTOPT_APP_ID": "3"}, "belong together"),
+        ({"PTOPT_APP_ID": "3", "PTOPT_PRIVATE_KEY": PEM}, "PTOPT_WEBHOOK_SECRET"),
+        ({"PTOPT_DATABASE_URL": "mysql://root:hunter2@db/x"}, "PTOPT_DATABASE_URL"),
+        ({"PTOPT_DATABASE_URL": "nonsense"}, "PTOPT_DATABASE_URL"),
+    ],
+)
+def test_the_service_does_not_start_with(environment: dict[str, str], says: str) -> None:
+    result = bot(**environment)
+    assert result.returncode == 1
+    assert says in result.stderr
+    assert "hunter2" not in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    [("bot",), ("embedded",), ("worker.scheduler",), ("worker", "jobs"), ("service", "check")],
+)
+def test_a_wrong_url_is_told_in_one_line(module: tuple[str, ...]) -> None:
+    result = python(*module, PTOPT_DATABASE_URL="nonsense")
+    assert result.returncode == 1
+    assert "this is no URL of a database" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_worker_does_not_start_with_wrong_settings() -> None:
+    result = python("celery", "-A", "worker", "worker", PTOPT_APP_ID="x")
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: PTOPT_APP_ID: ") and result.stderr.count("\n") == 1
+
+
+def test_the_service_does_not_start_without_the_schema(tmp_path: Path) -> None:
+    result = bot(PTOPT_DATABASE_URL=f"sqlite:///{tmp_path}/new.db")
+    assert result.returncode == 1
+    assert "python -m service upgrade" in result.stderr
+    assert not list(tmp_path.iterdir()), "a look at a database must not make one"
+
+
+def test_good_settings() -> None:
+    result = python("service", "settings", PTOPT_DEBOUNCE="5")
+    assert (result.returncode, result.stdout) == (0, "The settings are good.\n")
+
+
+def test_an_empty_secret_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTOPT_WEBHOOK_SECRET", "")
+    monkeypatch.setenv("PTOPT_SETUP_TOKEN", " \n")
+    assert Settings().webhook_secret is None
+    assert Settings().setup_token is None
+    assert Settings(webhook_secret_previous="").webhook_secret_previous is None
+
+
+def test_secrets_from_files(tmp_path: Path) -> None:
+    (tmp_path / "ptopt_webhook_secret").write_text("from a file\n")
+    (tmp_path / "ptopt_private_key").write_text(PEM)
+    (tmp_path / "ptopt_app_id").write_text("3\n")
+    code = (
+        "from service.settings import Settings; s = Settings(); "
+        "print(s.app_id, s.webhook_secret.get_secret_value(), s.private_key.get_secret_value().count(chr(10)), s)"
+    )
+    environment = dict(os.environ, PTOPT_SECRETS_DIR=str(tmp_path))
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith("3 from a file 2 ")
+    assert "AA==" not in result.stdout
+
+
+def test_a_private_key_in_one_line() -> None:
+    key = Settings(app_id=3, private_key=PEM.replace("\n", "\\n")).private_key
+    assert key is not None
+    assert key.get_secret_value() == PEM
+    with pytest.raises(ValidationError) as error:
+        Settings(app_id=3, private_key="hunter2")
+    assert "hunter2" not in str(error.value)
+
+
+def test_names_that_kubernetes_sets_are_no_mistakes() -> None:
+    names = (
+        "PTOPT_PORT",
+        "PTOPT_SERVICE_HOST",
+        "PTOPT_SERVICE_PORT_HTTP",
+        "PTOPT_PORT_8000_TCP_ADDR",
+        "PTOPT_WEB_PORT",
+    )
+    environment = dict.fromkeys(names, "x") | {"PTOPT_SECRETS_DIR": "x", "PATH": "x", "PTOPT_LOG_LEVL": "x"}
+    assert list(settings_table.unknown(environment)) == [("PTOPT_LOG_LEVL", "PTOPT_LOG_LEVEL")]

@@ -1,5 +1,0 @@
-"""The REST API: one module per concern, each route under GitHub's own path template."""
-
-from tests.standin.rest import apps, checks, comments, contents, gitdata, pulls, repos, reviews
-
-__all__ = ["apps", "checks", "comments", "contents", "gitdata", "pulls", "repos", "reviews"]

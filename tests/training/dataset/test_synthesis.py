@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from training.dataset import rule_examples
+from training.dataset.regions import regions
+from training.dataset.rows import NOTHING, Positive, Sample, instruct_row, numbered
+from training.dataset.synthesis import Origin, samples_of
+
+ORIGIN = Origin("demo", "MIT", "packages", "demo==1")
+FILE = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Trainer:
+    def fit(self, model, loader, optimizer):
+        for step, (x, y) in enumerate(loader):
+            loss = F.cross_entropy(model(x.cuda()), y.cuda())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def report(loss, writer, model):
+    value = torch.sum(loss).item()
+    writer.write(value)
+    return value
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        x = self.proj(x)
+        position = torch.arange(x.size(1), device=x.device)
+        return x + self.embedding(position)
+"""
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Sample]:
+    return [sample for region in regions("demo/a.py", FILE) for sample in samples_of(region, ORIGIN)]
+
+
+def mended(sample: Sample, positive: Positive) -> str:
+    lines = sample.text.split("\n")
+    new = (positive.replacement or "").split("\n") if positive.replacement else []
+    return "\n".join([*lines[: positive.fix_start - 1], *new, *lines[positive.fix_end :]])
+
+
+def test_a_training_loop_gives_many_problems_and_look_alikes(samples: list[Sample]) -> None:
+    rules = {s.main_rule for s in samples if s.kind == "mutated"}
+    assert {"item-every-step", "synchronize-every-step", "graph-retained", "factory-then-move"} <= rules
+    assert {"item-every-step", "cache-cleared-every-step"} <= {
+        s.main_rule for s in samples if s.kind == "guarded"
+    }
+    assert any(s.kind == "original" for s in samples)
+
+
+def test_positives_name_lines_of_the_text(samples: list[Sample]) -> None:
+    for sample in samples:
+        count = sample.text.count("\n")
+        for p in sample.positives:
+            assert 1 <= p.fix_start <= p.start <= p.end <= count
+            assert p.end <= p.fix_end <= count
+
+
+def test_the_replacement_of_a_mutation_gives_the_original(samples: list[Sample]) -> None:
+    mutated = [s for s in samples if s.kind == "mutated"]
+    for sample in mutated:
+        about = next(p for p in sample.positives if p.rule == sample.main_rule)
+        assert sample.before == sample.text
+        assert about.replacement is not None
+        assert mended(sample, about) == sample.after
+    assert len(mutated) > 10
+
+
+def test_samples_without_a_problem_say_so(samples: list[Sample]) -> None:
+    for sample in samples:
+        if sample.kind in ("guarded", "original"):
+            assert not sample.positives
+            assert sample.main_rule in sample.negatives
+            assert instruct_row(sample)["output"].startswith(NOTHING)
+            assert instruct_row(sample)["metadata"]["label"] == "no"
+
+
+def test_a_sample_survives_its_json(samples: list[Sample]) -> None:
+    for sample in [*samples, *rule_examples.examples()]:
+        assert Sample.from_json(sample.to_json()) == sample
+
+
+def test_the_seeds_are_labelled_as_the_rules_have_them() -> None:
+    found = list(rule_examples.examples())
+    assert sum(bool(s.positives) for s in found) > 150
+    assert sum(not s.positives for s in found) > 200
+    assert {s.project for s in found} == {"ptopt"}
+
+
+def test_expected_speedup_names_its_source(samples: list[Sample]) -> None:
+    told = {instruct_row(s)["metadata"]["expected_speedup"] for s in rule_examples.examples() if s.positives}
+    assert any("measured: " in text for text in told)
+    assert all(text == "" or "measured" in text or "published" in text for text in told)
+
+
+def test_lines_are_numbered_from_one() -> None:
+    assert numbered("a\nb\n") == "1| a\n2| b"
+    assert numbered("\n" * 9 + "z").split("\n")[0] == " 1| "

@@ -1,0 +1,217 @@
+"""From documents to samples: pairs that people or a teacher made, and what our rules find in the code of threads and pages.
+
+Only what a rule agrees with becomes a sample. A pair gives two: the slow form, and the fast one as a hard negative.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from ptopt.findings import Finding
+from ptopt.rules.examples import PRELUDE
+from training.dataset.regions import MAX_LINES, MIN_LINES, Region, regions
+from training.dataset.rows import Positive, Sample
+from training.dataset.synthesis import SURE, Origin, difficulty, look_alikes, review, samples_of
+from training.sources.base import Block, Document
+
+_LIKE = 0.5  # how much of its lines an answer must share with the question to be its mended form
+_MOST_REPLACED = 30  # lines
+
+
+def samples(documents: Iterable[Document], *, only_trainable: bool = True) -> Iterator[Sample]:
+    """The samples of each document, in order; documents that the licence gate keeps from training are left out."""
+    for document in documents:
+        if document.train or not only_trainable:
+            yield from samples_of_document(document)
+
+
+def samples_of_document(document: Document) -> Iterator[Sample]:
+    """Every sample once, by its hash."""
+    seen = set[str]()
+    for sample in _all(document):
+        if sample.hash not in seen:
+            seen.add(sample.hash)
+            yield sample
+
+
+def _all(document: Document) -> Iterator[Sample]:
+    pairs: defaultdict[int, dict[str, Block]] = defaultdict(dict)
+    for block in document.blocks:
+        if block.pair:
+            pairs[block.pair][block.role] = block
+        elif block.role == "file":
+            yield from _file(document, block)
+        elif block.role == "tuned":
+            yield from _silent(document, block, block.rules, "look-alike", _group(block))
+    for pair in pairs.values():
+        slow, fast = pair.get("before") or pair.get("slow"), pair.get("after") or pair.get("fast")
+        if slow is not None and fast is not None:
+            yield from _pair(document, slow, fast, "taught" if slow.role == "slow" else "pair")
+    yield from _thread(document)
+
+
+def _file(document: Document, block: Block) -> Iterator[Sample]:
+    provenance = document.provenance.removesuffix(f":{block.path}")
+    origin = Origin(document.project, block.licence or document.licence, document.source, provenance)
+    for region in regions(block.path, block.code):
+        yield from samples_of(region, origin)
+
+
+def _pair(document: Document, slow: Block, fast: Block, kind: str) -> Iterator[Sample]:
+    """The slow form with the rules that left, and the fast form with the same rules as hard negatives."""
+    before, after = _region(slow), _region(fast)
+    if before is None or after is None:
+        return
+    found = _sure(before)
+    left = {f.name for f in _sure(after)}
+    gone = [f for f in found if f.name not in left and f.name in slow.rules]
+    if not gone or any(f.span.start < before.first_line for f in found):
+        return
+    positives = tuple(_positive(f, before, after, alone=len(gone) == 1 and f in gone) for f in gone) + tuple(
+        _positive(f, before, after, alone=False) for f in found if f not in gone
+    )
+    group = _group(slow)
+    yield _sample(
+        document,
+        slow,
+        before,
+        kind,
+        gone[0].name,
+        group,
+        positives,
+        before_text=slow.code,
+        after_text=fast.code,
+    )
+    if not left:
+        yield from _silent(document, fast, tuple(dict.fromkeys(f.name for f in gone)), "mended", group)
+
+
+def _silent(
+    document: Document, block: Block, names: Sequence[str], kind: str, group: str
+) -> Iterator[Sample]:
+    """Code that looks as if it had the problems, and has not. Nothing where a rule speaks after all."""
+    region = _region(block)
+    if region is None or not names or _sure(region):
+        return
+    alike = [n for n in look_alikes(region.text, region.context) if n not in names][:2]
+    yield _sample(document, block, region, kind, names[0], group, negatives=(*names, *alike))
+
+
+def _thread(document: Document) -> Iterator[Sample]:
+    """Code of questions and pages on which our rules speak, mended by the answer that resembles it most, if one does."""
+    answers = [b for b in document.blocks if b.role == "answer"]
+    for block in document.blocks:
+        if block.role not in ("question", "page", "answer"):
+            continue
+        region = _region(block)
+        if region is None or not (found := _sure(region)):
+            continue
+        if any(f.span.start < region.first_line for f in found):
+            continue
+        fast = _mended(block, {f.name for f in found}, answers) if block.role == "question" else None
+        mended = _region(fast) if fast is not None else None
+        alone = len(found) == 1
+        positives = tuple(_positive(f, region, mended, alone=alone) for f in found)
+        yield _sample(
+            document, block, region, "organic", found[0].name, _group(block), positives,
+            before_text=block.code if fast else None, after_text=fast.code if fast else None,
+        )  # fmt: skip
+
+
+def _mended(question: Block, names: set[str], answers: Sequence[Block]) -> Block | None:
+    """The answer that is nearest to the question, of those on which none of its rules speaks."""
+    best: tuple[float, Block] | None = None
+    lines = question.code.split("\n")
+    for answer in answers:
+        region = _region(answer)
+        if region is None or names & {f.name for f in _sure(region)}:
+            continue
+        likeness = difflib.SequenceMatcher(None, lines, answer.code.split("\n"), autojunk=False).ratio()
+        if likeness >= _LIKE and (best is None or likeness > best[0]):
+            best = (likeness, answer)
+    return best[1] if best else None
+
+
+def _region(block: Block) -> Region | None:
+    """The block as a region; a snippet of a page gets the usual imports, unless it brings its own."""
+    text = block.code.rstrip("\n") + "\n"
+    if not MIN_LINES <= text.count("\n") <= MAX_LINES or "\t" in text:
+        return None
+    last_line = block.context.rstrip("\n").rpartition("\n")[2]
+    own = block.context or text.startswith(("import ", "from ")) or "\nimport torch" in text
+    context = block.context if block.context or own else PRELUDE
+    region = Region(block.path or "snippet.py", block.symbol, context, text, last_line.startswith("class "))
+    try:
+        ast.parse(region.as_file())
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return region
+
+
+def _sure(region: Region) -> list[Finding]:
+    return [f for f in review(region.path, region.as_file()) if f.confidence >= SURE]
+
+
+def _positive(finding: Finding, before: Region, after: Region | None, *, alone: bool) -> Positive:
+    """The finding in lines of the region. Where it is `alone` what changed, the changed lines are its replacement."""
+    shift = before.first_line - 1
+    start, end = finding.span.start - shift, finding.span.end - shift
+    fix_start, fix_end, replacement = start, end, None
+    if alone and after is not None:
+        old, new = before.text.rstrip("\n").split("\n"), after.text.rstrip("\n").split("\n")
+        head = min(_common(old, new), start - 1)
+        tail = min(_common(old[head:][::-1], new[head:][::-1]), len(old) - end)
+        lines = new[head : len(new) - tail]
+        if max(len(lines), len(old) - tail - head) <= _MOST_REPLACED:
+            fix_start, fix_end, replacement = head + 1, len(old) - tail, "\n".join(lines)
+    return Positive(
+        finding.name, start, end, finding.message, finding.when_wrong, fix_start, fix_end, replacement
+    )
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    count = 0
+    while count < min(len(a), len(b)) and a[count] == b[count]:
+        count += 1
+    return count
+
+
+def _sample(
+    document: Document,
+    block: Block,
+    region: Region,
+    kind: str,
+    rule: str,
+    group: str,
+    positives: tuple[Positive, ...] = (),
+    negatives: tuple[str, ...] = (),
+    *,
+    before_text: str | None = None,
+    after_text: str | None = None,
+) -> Sample:
+    return Sample(
+        text=region.text,
+        context=region.context,
+        path=region.path,
+        project=document.project,
+        licence=block.licence or document.licence,
+        source=document.source,
+        provenance=block.url or f"{document.provenance}:{region.path}::{region.symbol}",
+        kind=kind,
+        main_rule=rule,
+        positives=positives,
+        negatives=negatives,
+        before=before_text,
+        after=after_text,
+        difficulty=difficulty(region.text, kind, positives),
+        group=group,
+        attributes={"author": block.author or document.author} if block.author or document.author else {},
+    )
+
+
+def _group(block: Block) -> str:
+    return hashlib.sha256(block.code.encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -1,0 +1,291 @@
+"""Reverse synthesis: from a region of real code to samples, each checked against the rule it is about."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptopt.change import whole_file
+from ptopt.config import Config
+from ptopt.findings import Edit, Finding
+from ptopt.model.prompt import COMMON_WORDS
+from ptopt.project.facts import NO_FACTS
+from ptopt.review import review_files
+from ptopt.rules import rules
+from ptopt.rules.base import Rule
+from ptopt.rules.engine import Prefilter, run
+from ptopt.source.file import SourceFile
+from ptopt.syntax import ParseError
+from ptopt.verify import apply_edits
+from training.dataset.regions import Region, cut
+from training.dataset.rows import Positive, Sample, Speedup
+from training.dataset.rows import difficulty as difficulty  # also for those who make samples elsewhere
+from training.mutators import Mutation, Mutator, mutators
+from training.mutators.base import apply
+
+SURE = 0.6  # what a review shows by default
+PER_RULE = 2  # mutations of one rule in one region, guarded ones apart
+_CONFIG = Config.model_validate({"min-confidence": 0.0, "skip": []})
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where regions come from."""
+
+    project: str
+    licence: str
+    source: str
+    provenance: str  # the part before the path
+
+
+def samples_of(region: Region, origin: Origin) -> list[Sample]:
+    """What can be learned from the region: it as it stands, its mutations, and its look-alikes."""
+    text = region.as_file()
+    try:
+        source = SourceFile.parse(region.path, text.encode())
+    except (ParseError, UnicodeError):
+        return []
+    found = review(region.path, text)
+    if any(not _inside(f, region) for f in found):
+        return []
+    make = functools.partial(_sample, region, origin)
+    sure = [f for f in found if f.confidence >= SURE]
+    samples = _as_it_stands(region, text, found, make)
+    taken: Counter[tuple[str, bool]] = Counter()
+    for mutator in mutators():
+        rule = _rule(mutator.rule)
+        for mutation in _in_order(mutator, source):
+            if taken[mutator.rule, mutation.guarded] >= PER_RULE:
+                continue
+            sample = _mutated(region, source, rule, mutation, sure, make)
+            if sample is not None:
+                taken[mutator.rule, mutation.guarded] += 1
+                samples.append(sample)
+    return samples
+
+
+def review(path: str, text: str) -> tuple[Finding, ...]:
+    """All that the rules see in the text, the doubtful included."""
+    file = whole_file(path, text.encode())
+    result = review_files([file], config=_CONFIG, facts=NO_FACTS, limit_to_change=False, one_per_cause=False)
+    return result.findings
+
+
+def look_alikes(text: str, context: str) -> list[str]:
+    """Names of the rules whose words stand in the text, by how telling the words are."""
+    return [
+        rule.name for rule in _PREFILTER(f"{context}{text}".encode()) if rule.default and _telling(rule, text)
+    ]
+
+
+_PREFILTER = Prefilter(rules())
+
+
+def _telling(rule: Rule, text: str) -> bool:
+    words = [w for w in rule.triggers if w not in COMMON_WORDS] or [f"{c}(" for c in rule.calls]
+    return any(re.search(rf"(?<!\w){re.escape(w)}" if w[0].isalpha() else re.escape(w), text) for w in words)
+
+
+@functools.cache
+def _rule(name: str) -> Rule:
+    return next(rule for rule in rules() if rule.name == name)
+
+
+def _in_order(mutator: Mutator, source: SourceFile) -> list[Mutation]:
+    """The mutations, in an order that does not prefer the first place of the file."""
+    try:
+        found = list(mutator.mutate(source))
+    except RecursionError:
+        return []
+    return sorted(found, key=lambda m: hashlib.sha256(repr(m.edits).encode()).digest())
+
+
+def _inside(finding: Finding, region: Region) -> bool:
+    return finding.span.start >= region.first_line
+
+
+def _as_it_stands(
+    region: Region, text: str, found: Sequence[Finding], make: functools.partial[Sample]
+) -> list[Sample]:
+    sure = [f for f in found if f.confidence >= SURE]
+    doubtful = sorted({f.name for f in found} - {f.name for f in sure})
+    alike = [name for name in look_alikes(region.text, region.context) if name not in {f.name for f in found}]
+    samples = []
+    if sure:
+        positives = tuple(_positive(f, region, text, _fixed_by(f)) for f in sure)
+        main = min(positives, key=lambda p: (p.replacement is None, p.start))
+        samples.append(
+            make(
+                region.text,
+                kind="organic",
+                main_rule=main.rule,
+                positives=positives,
+                negatives=tuple(alike[:3]),
+            )
+        )
+        return samples
+    if doubtful:
+        samples.append(
+            make(region.text, kind="near-miss", main_rule=doubtful[0], negatives=tuple(doubtful + alike[:3]))
+        )
+    samples += [
+        make(
+            region.text,
+            kind="original",
+            main_rule=name,
+            negatives=(name, *[a for a in alike if a != name][:3]),
+        )
+        for name in alike
+    ]
+    return samples
+
+
+def _mutated(
+    region: Region,
+    source: SourceFile,
+    rule: Rule,
+    mutation: Mutation,
+    before: Sequence[Finding],
+    make: functools.partial[Sample],
+) -> Sample | None:
+    """The mutation as a sample, or None when it fails one of its tests: parses, leads back, the rule agrees."""
+    if any(e.start != 0 and source.line_at(e.start) < region.first_line for e in mutation.edits):
+        return None
+    try:
+        slow, back = apply(source.text, mutation.edits)
+        after = SourceFile.parse(source.path, slow.encode())
+    except (ParseError, UnicodeError, ValueError):
+        return None
+    if slow == source.text or apply(slow, back)[0] != source.text:
+        return None
+    first = region.first_line + sum(
+        e.replacement.count("\n") for e in mutation.edits if e.start == 0 and e.end == 0
+    )
+    text = cut(slow, first, region.method)
+    if text is None:
+        return None
+    context = "\n".join(slow.split("\n")[: first - 1]) + "\n" if first > 1 else ""
+    lines = [
+        range(after.line_at(e.start), after.line_at(max(e.start, e.end - 1)) + 1)
+        for e in back
+        if e.end > first
+    ]
+    hits = run(after, [rule])
+    if mutation.guarded:
+        if hits or before or any(f.confidence >= SURE for f in review(region.path, slow)):
+            return None
+        return make(text, context=context, kind="guarded", main_rule=rule.name, negatives=(rule.name,))
+    known = [f for f in before if f.name == rule.name]
+    new = [h for h in hits if h.problem.confidence >= SURE and _near(after.span(h.problem.node).start, lines)]
+    if not new or len(known) >= sum(h.problem.confidence >= SURE for h in hits):
+        return None
+    found = [f for f in review(region.path, slow) if f.confidence >= SURE]
+    about = [f for f in found if f.name == rule.name and _near(f.span.start, lines)]
+    if not about or any(f.span.start < first for f in found):
+        return None
+    positives = tuple(
+        _positive(f, region, slow, back if f in about else _fixed_by(f), first)
+        for f in sorted(found, key=lambda f: (f not in about, f.sort_key()))
+    )
+    alike = [n for n in look_alikes(text, context) if n not in {f.name for f in found}]
+    return make(
+        text, context=context, kind="mutated", main_rule=rule.name, positives=positives, negatives=tuple(alike[:3]),
+        before=text, after=region.text,
+    )  # fmt: skip
+
+
+def _near(line: int, places: Sequence[range]) -> bool:
+    return any(place.start - 3 <= line <= place.stop + 3 for place in places)
+
+
+def _fixed_by(finding: Finding) -> tuple[Edit, ...]:
+    return finding.fix.edits if finding.fix is not None else ()
+
+
+def _positive(finding: Finding, region: Region, text: str, edits: Sequence[Edit], first: int = 0) -> Positive:
+    """The finding in lines of the region's text, with the lines that replace it."""
+    first = first or region.first_line
+    start, end = finding.span.start - first + 1, finding.span.end - first + 1
+    fix_start, fix_end, replacement = start, end, None
+    body = [e for e in edits if not (e.start == 0 and e.replacement == "")]
+    if body:
+        mended = apply_edits(text, body)
+        old, new = text.split("\n"), mended.split("\n")
+        head = _common(old, new)
+        tail = _common(old[head:][::-1], new[head:][::-1])
+        # The lines that the finding names are part of what is replaced.
+        head = min(head, finding.span.start - 1)
+        tail = min(tail, len(old) - finding.span.end)
+        lines = new[head : len(new) - tail]
+        if head >= first - 1 and len(lines) <= 40:
+            fix_start, fix_end = head - first + 2, max(head + 1, len(old) - tail) - first + 1
+            cut_off = 4 if region.method else 0
+            replacement = "\n".join(line[cut_off:] if line[:cut_off].isspace() else line for line in lines)
+    return Positive(
+        finding.name,
+        start,
+        end,
+        _relative(finding.message, first),
+        finding.when_wrong,
+        fix_start,
+        fix_end,
+        replacement,
+    )
+
+
+def _relative(message: str, first: int) -> str:
+    """The message with line numbers of the text, not of the file it was judged in."""
+    return re.sub(r"\bline (\d+)", lambda m: f"line {max(1, int(m.group(1)) - first + 1)}", message)
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    count = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        count += 1
+    return count
+
+
+def _sample(
+    region: Region, origin: Origin, text: str, *, kind: str, main_rule: str, context: str | None = None,
+    positives: tuple[Positive, ...] = (), negatives: tuple[str, ...] = (), before: str | None = None, after: str | None = None,
+) -> Sample:  # fmt: skip
+    return Sample(
+        text=text,
+        context=region.context if context is None else context,
+        path=region.path,
+        project=origin.project,
+        licence=origin.licence,
+        source=origin.source,
+        provenance=f"{origin.provenance}:{region.path}::{region.symbol}",
+        kind=kind,
+        main_rule=main_rule,
+        positives=positives,
+        negatives=negatives,
+        before=before,
+        after=after,
+        difficulty=difficulty(text, kind, positives),
+        group=region.group,
+    )
+
+
+def finished(
+    region: Region, origin: Origin, found: Sequence[Finding], *, kind: str, main_rule: str, after: str | None = None,
+    speedup: Speedup | None = None,
+) -> Sample:  # fmt: skip
+    """A whole region as it stands, about one rule, with its findings."""
+    text = region.as_file()
+    first = sorted(found, key=lambda f: (f.name != main_rule, f.sort_key()))
+    sample = _sample(
+        region, origin, region.text, kind=kind, main_rule=main_rule,
+        positives=tuple(_positive(f, region, text, _fixed_by(f)) for f in first),
+        negatives=() if any(f.name == main_rule for f in found) else (main_rule,),
+        before=region.text if after is not None else None, after=after,
+    )  # fmt: skip
+    return dataclasses.replace(sample, executed=speedup is not None, speedup=speedup)

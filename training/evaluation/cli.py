@@ -1,0 +1,200 @@
+"""`python -m training evaluate`: measure an adapter, its base model and the baselines, and write a report."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ptopt.model.advisor import Advisor
+    from training.evaluation.cases import Pool
+    from training.evaluation.study import Study
+
+_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+_IN_A_REGISTRY = re.compile(r"[0-9a-f]{64}")
+
+
+@click.command()
+@click.option(
+    "--adapter",
+    type=_FOLDER,
+    help="Folder of the adapter. Without it, only baselines (and --base) are measured.",
+)
+@click.option("--base", help="Base model [default: what the card of the adapter says].")
+@click.option("--data", type=_FOLDER, required=True, help="Folder of a dataset.")
+@click.option(
+    "--cases", type=_FOLDER, help="Folder of labelled real commits, as `benchmarks.quality` reads it."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the report [default: evaluation/DATE].",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=300,
+    show_default=True,
+    help="Samples of the validation and the test split that judges are asked about.",
+)
+@click.option(
+    "--learned",
+    type=click.IntRange(1),
+    default=4000,
+    show_default=True,
+    help="Samples that the baselines are fitted on.",
+)
+@click.option(
+    "--advised",
+    type=click.IntRange(0),
+    default=40,
+    show_default=True,
+    help="Samples that findings are asked for.",
+)
+@click.option(
+    "--resamples",
+    type=click.IntRange(10),
+    default=1000,
+    show_default=True,
+    help="Of the bootstrap intervals.",
+)
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Of the model, on a CPU."
+)
+@click.option(
+    "--calibrate/--no-calibrate",
+    default=True,
+    show_default=True,
+    help="Write into the adapter folder what its word is worth.",
+)
+def evaluate(
+    adapter: Path | None, base: str | None, data: Path, cases: Path | None, out: Path | None, limit: int, learned: int,
+    advised: int, resamples: int, threads: int, calibrate: bool,
+) -> None:  # fmt: skip
+    """Measure a judge and an adviser on held-out projects and on real commits; write a report."""
+    try:
+        from training.evaluation.study import Sizes
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"the evaluation needs the package {error.name}: pip install 'ptopt[training]'"
+        ) from None
+    from ptopt.model.port import ModelUnavailableError
+
+    day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    sizes = Sizes(judged=limit, learned=learned, advised=advised, resamples=resamples)
+    folder = out or Path("evaluation", day)
+    try:
+        decision = run(folder, adapter, base, data, cases, sizes, threads, day, calibrate=calibrate)
+    except (FileNotFoundError, ModelUnavailableError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(decision)
+    click.echo(f"report: {folder / 'report.md'}")
+
+
+def run(
+    out: Path, adapter: Path | None, base: str | None, data: Path, cases: Path | None, sizes: Any, threads: int, day: str,
+    *, calibrate: bool,
+) -> str:  # fmt: skip
+    """Measure, write the report and the calibration; returns what was decided, in a sentence.
+
+    Raises FileNotFoundError for data or cases that are not there, ModelUnavailableError for a model that cannot be used.
+    """
+    from training.dataset.files import read_info
+    from training.evaluation import report
+    from training.evaluation.cases import read_pool
+    from training.evaluation.study import hash_of, study
+    from training.progress import shown
+
+    hashes = {"dataset": str(read_info(data)["hash"])}
+    models = _models(adapter, base, threads, hashes)
+    try:
+        with shown() as progress:
+            pool = None
+            if cases is not None:
+                pool = read_pool(cases, sizes.cases, progress)
+                hashes["labels of the cases"] = hash_of(cases / "labels.jsonl")
+            found = study(data, models, pool, sizes, progress)
+    finally:
+        for model in models.values():
+            model.close()
+    decision = decided(found, pool, adapter is not None)
+    command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
+    names = ("judged", "learned", "advised", "resamples")
+    origin = report.Origin(command, day, hashes, {name: getattr(sizes, name) for name in names})
+    report.write(out, found, origin, decision)
+    if adapter is not None and calibrate:
+        _calibrate(adapter, found, decision, hashes["dataset"])
+    return decision
+
+
+def decided(found: Study, pool: Pool | None, tuned: bool) -> str:
+    """What the numbers say of the judge's part in a review, in a sentence or two."""
+    from training.evaluation.report import room
+    from training.evaluation.study import TUNED
+
+    if not tuned:
+        return "No adapter was measured."
+    if pool is None:
+        return "The judge is off: it was not measured on real commits, and a score on made data alone proves nothing."
+    on_cases = found.cases[TUNED]
+    gain = on_cases.certain.gain
+    if on_cases.helps:
+        return f"The judge is on: it raises precision at equal recall by {gain} on real commits."
+    return (
+        f"The judge is off: on real commits it changes precision at equal recall by {gain}, and the default settings find "
+        f"{on_cases.at_default.found} problems with it and {found.rules.at_default.found if found.rules else 0} without; {room(pool)}."
+    )
+
+
+def _models(
+    adapter: Path | None, base: str | None, threads: int, hashes: dict[str, str]
+) -> dict[str, Advisor]:
+    from ptopt.model.advisor import Advisor
+    from ptopt.model.backends.open import open_backend
+    from ptopt.model.calibration import Calibration
+    from ptopt.model.region import JUDGE_TOKENS
+    from training.evaluation.study import BASE, TUNED
+
+    models: dict[str, Advisor] = {}
+    tokens = JUDGE_TOKENS  # of code, for both: they are held against each other
+    if adapter is not None:
+        from ptopt.model.backends.loading import read_adapter
+        from training.evaluation.study import hash_of
+
+        folder = read_adapter(adapter)
+        base, tokens = base or folder.base, folder.judge_tokens
+        hashes["weights of the adapter"] = hash_of(adapter / "adapter_model.safetensors")
+    for name, spec in ((BASE, base), (TUNED, None if adapter is None else str(adapter))):
+        if spec is not None:
+            backend = open_backend(spec, threads=threads)
+            models[name] = Advisor(backend, Calibration.off(), judge_tokens=tokens)
+            hashes[name] = models[name].record.name
+    return models
+
+
+def _calibrate(adapter: Path, found: Study, decision: str, dataset: str) -> None:
+    """Only where it was measured to help does the model get a say. What is in a registry is never changed."""
+    from ptopt.model.calibration import Calibration
+    from training.evaluation.calibrate import write
+    from training.evaluation.study import TUNED, plain_values
+
+    if _IN_A_REGISTRY.fullmatch(adapter.resolve().name):
+        click.echo(f"{adapter} is in a registry and stays as it is: evaluate before it is added", err=True)
+        return
+    on_cases = found.cases.get(TUNED)
+    calibration = Calibration.off()
+    if on_cases is not None and on_cases.helps:
+        calibration = Calibration(
+            judge=on_cases.fit, measured_on=f"validation split of dataset {dataset[:16]}; real commits"
+        )
+    values = plain_values(found)
+    metrics = {
+        "held_out": values["judged"].get(TUNED), "advice": values["advised"].get(TUNED), "real_commits": values["cases"].get(TUNED),
+    }  # fmt: skip
+    write(adapter, calibration, decision, {"evaluation": metrics})

@@ -1,0 +1,1 @@
+"""From what people did with our comments to rows that a recipe learns from."""

@@ -1,0 +1,1 @@
+"""Runs pairs of our own code, before and after, in a sandboxed subprocess."""

@@ -1,0 +1,116 @@
+"""What a handler works with: the job, GitHub, the database, and whether the job is still its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import sqlalchemy
+
+from ptopt.github.app import AppClient
+from ptopt.github.auth import AppAuth, for_installation
+from ptopt.github.client import GitHubClient
+from ptopt.github.errors import UnavailableError
+from service import credentials, database
+from service.leases import Claim
+from service.settings import Settings
+from worker.model_pool import Engine
+
+_CLIENTS = 200  # installations of which the client, with its cache, is kept
+
+
+class Later(Exception):  # noqa: N818 (no error: a wish)
+    """The job is to be run again after `seconds`."""
+
+    def __init__(self, seconds: float, reason: str) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+class Clients:
+    """GitHub clients of one process. The App's key is read once it is there."""
+
+    def __init__(self, engine: sqlalchemy.Engine, settings: Settings) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._auth: AppAuth | None = None
+        self._clients: OrderedDict[int, GitHubClient] = OrderedDict()
+
+    def app(self) -> AppClient:
+        """Raises UnavailableError before the App is set up."""
+        with self._lock:
+            return AppClient(self._signed_in())
+
+    def installation(self, installation_id: int) -> GitHubClient:
+        """Raises UnavailableError before the App is set up."""
+        with self._lock:
+            if installation_id not in self._clients:
+                self._clients[installation_id] = for_installation(self._signed_in(), installation_id)
+            self._clients.move_to_end(installation_id)
+            if len(self._clients) > _CLIENTS:
+                self._clients.popitem(last=False)
+            return self._clients[installation_id]
+
+    def _signed_in(self) -> AppAuth:
+        if self._auth is None:
+            found = credentials.load(self._engine, self._settings)
+            if found is None:
+                raise UnavailableError("there is no GitHub App yet: open /setup, or set PTOPT_APP_ID")
+            self._auth = AppAuth(
+                self._settings.github_url,
+                found.app_id,
+                found.private_key,
+                seconds_between_writes=self._settings.seconds_between_writes,
+            )
+        return self._auth
+
+
+class Resources:
+    """What one process needs for all jobs. Made at first use, so that nothing of it crosses a fork."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def engine(self) -> sqlalchemy.Engine:
+        return database.engine(self.settings.database_url)
+
+    @cached_property
+    def clients(self) -> Clients:
+        return Clients(self.engine, self.settings)
+
+    @cached_property
+    def model(self) -> Engine:
+        return Engine(self.settings)
+
+    def close(self) -> None:
+        """Give back what was made."""
+        if "model" in self.__dict__:
+            self.model.close()
+        if "engine" in self.__dict__:
+            self.engine.dispose()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One job and its means. `check` is to be called before each write: it raises SupersededError."""
+
+    job: Claim
+    resources: Resources
+    check: Callable[[], None]
+
+    @property
+    def github(self) -> GitHubClient:
+        return self.resources.clients.installation(self.job.installation_id)
+
+    @property
+    def engine(self) -> sqlalchemy.Engine:
+        return self.resources.engine
+
+    @property
+    def settings(self) -> Settings:
+        return self.resources.settings

@@ -1,0 +1,168 @@
+"""What has to be done from time to time so that nothing is lost, and nothing kept for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from typing import Protocol
+
+import structlog
+from celery import Celery
+from sqlalchemy import delete, exists, select, update
+
+from ptopt.github.errors import GitHubError, UnavailableError
+from ptopt.github.values import Delivery
+from service import inbox, leases
+from service.database import reading, writing
+from service.jobs import Kind, NewJob
+from service.models import DeliveryRow, Installation, Job, JobState, PolledPull, Repository
+from service.relay import publish_due
+from worker.job_context import Resources
+
+_MOST_DAYS = timedelta(days=3)  # GitHub remembers deliveries no longer
+_OVERLAP = timedelta(hours=1)  # deliveries come with a delay
+_LONGEST_WAIT = timedelta(minutes=30)  # between two tries: less than the overlap, or they are not seen again
+_AT_ONCE = 100  # deliveries that one look asks for
+_POLLED = timedelta(days=7)  # after a pull request was closed
+_POLLS_AT_ONCE = 200
+_NAMED = timedelta(hours=2)  # that a job says who asked for it
+# While GitHub or the workers are away, one look is enough for all those that are missed.
+_WAITS = exists().where(
+    Job.repository_id == PolledPull.repository_id,
+    Job.pull == PolledPull.pull,
+    Job.kind == Kind.POLL.value,
+    Job.state.in_((JobState.QUEUED.value, JobState.RUNNING.value)),
+)
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """`do` is called each `every` seconds, with the time."""
+
+    name: str
+    every: float
+    do: Callable[[datetime], object]
+
+
+class Deliveries(Protocol):
+    """What the chores need of `ptopt.github.app.AppClient`."""
+
+    def deliveries(self, since: datetime) -> Iterator[Delivery]: ...
+    def redeliver(self, delivery_id: int) -> None: ...
+
+
+def all_chores(resources: Resources, celery: Celery) -> list[Chore]:
+    settings = resources.settings
+    missed = MissedDeliveries(resources)
+    return [
+        Chore("relay", 1.0, lambda now: publish_due(resources.engine, celery, now)),
+        Chore("sweep", settings.sweep_every, lambda now: sweep(resources, now)),
+        Chore("redeliver", settings.redeliver_every, missed.look),
+        Chore("poll", min(60.0, settings.poll_every), lambda now: poll(resources, now)),
+        Chore("prune", 3600.0, lambda now: prune(resources, now)),
+    ]
+
+
+def sweep(resources: Resources, now: datetime) -> None:
+    """Queue again what was begun and not finished, or published and not begun."""
+    settings = resources.settings
+    silent, lost = leases.sweep(
+        resources.engine, now, lease=settings.lease, max_attempts=settings.max_attempts
+    )
+    if silent or lost:
+        _log.warning("jobs recovered", silent_workers=silent, lost_messages=lost)
+
+
+class MissedDeliveries:
+    """Asks GitHub to deliver again what it could not deliver. It never does so by itself."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._since: datetime | None = None
+
+    def look(self, now: datetime) -> int:
+        """How many were asked for. Raises what GitHub raises.
+
+        The next look goes back as far as this one when it raises, and when it leaves some for the next.
+        """
+        try:
+            client: Deliveries = self._resources.clients.app()
+        except UnavailableError:  # the App is not set up yet
+            return 0
+        since = max(now - _MOST_DAYS, self._since or now - _MOST_DAYS)
+        asked = 0
+        failure: GitHubError | None = None
+        missed = self._missed(client.deliveries(since), now)
+        for delivery in missed[:_AT_ONCE]:
+            try:
+                client.redeliver(delivery.id)
+            except GitHubError as error:
+                failure = error
+                continue
+            asked += 1
+            _log.warning("delivery asked for again", delivery=delivery.guid, event_name=delivery.event)
+        if failure is not None:
+            raise failure
+        if len(missed) <= _AT_ONCE:
+            self._since = now - _OVERLAP
+        return asked
+
+    def _missed(self, deliveries: Iterable[Delivery], now: datetime) -> list[Delivery]:
+        """The last try of each delivery that never succeeded, and that we know nothing of. Oldest first.
+
+        Tries come further and further apart, for as long as GitHub remembers: we may be away for a day.
+        """
+        every = timedelta(seconds=self._resources.settings.redeliver_every)
+        ordered = sorted(deliveries, key=lambda one: (one.guid.lower(), one.delivered_at, one.id))
+        failed = []
+        for _, group in groupby(ordered, key=lambda one: one.guid.lower()):
+            tries = list(group)
+            wait = min(every * 2.0 ** min(len(tries) - 2, 16), _LONGEST_WAIT)
+            rested = len(tries) == 1 or now - tries[-1].delivered_at >= wait
+            if rested and not any(200 <= one.status_code < 300 for one in tries):
+                failed.append(tries[-1])
+        guids = [one.guid.lower() for one in failed]
+        with reading(self._resources.engine) as session:
+            known = set(session.scalars(select(DeliveryRow.guid).where(DeliveryRow.guid.in_(guids))))
+        missed = [one for one in failed if one.guid.lower() not in known]
+        return sorted(missed, key=lambda one: (one.delivered_at, one.id))
+
+
+def poll(resources: Resources, now: datetime) -> int:
+    """Queue a look at the reactions of each pull request whose turn it is; how many."""
+    every = timedelta(seconds=resources.settings.poll_every)
+    due = select(PolledPull, Repository).join(Repository, Repository.id == PolledPull.repository_id)
+    due = due.join(Installation, Installation.id == Repository.installation_id)
+    due = due.where(PolledPull.next_poll_at <= now, Installation.suspended.is_(False), ~_WAITS)
+    due = due.order_by(PolledPull.next_poll_at).limit(_POLLS_AT_ONCE)
+    with writing(resources.engine) as session:
+        session.execute(delete(PolledPull).where(PolledPull.closed_at < now - _POLLED))
+        jobs = []
+        for polled, repository in session.execute(due.with_for_update(of=PolledPull, skip_locked=True)):
+            polled.next_poll_at = now + every
+            jobs.append(
+                NewJob(
+                    kind=Kind.POLL,
+                    installation_id=repository.installation_id,
+                    repository_id=repository.id,
+                    repository=repository.full_name,
+                    pull=polled.pull,
+                    subject=now.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
+                )
+            )
+        inbox.add(session.connection(), jobs, now)
+    return len(jobs)
+
+
+def prune(resources: Resources, now: datetime) -> None:
+    """Delete old deliveries and finished jobs, and soon who asked for a job: only the budget of an hour wants it."""
+    before = now - timedelta(days=resources.settings.keep_days)
+    over = [JobState.DONE.value, JobState.SUPERSEDED.value, JobState.DEAD.value]
+    with writing(resources.engine) as session:
+        session.execute(delete(DeliveryRow).where(DeliveryRow.received_at < before))
+        session.execute(delete(Job).where(Job.state.in_(over), Job.finished_at < before))
+        named = update(Job).where(Job.actor != "", Job.created_at < now - _NAMED)
+        session.execute(named.values(actor=""))

@@ -1,0 +1,80 @@
+"""A review that a person asked for: what became of it is added to the answer that they got.
+
+An edit makes no noise, and the answer is where they look. What a full review found beside the change is a comment of
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptopt.github import markers, outside_diff
+from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError
+from ptopt.github.pipeline import Outcome
+from ptopt.github.values import IssueComment, PostedComment
+from ptopt.report.text import code_span, count, markdown_text
+from worker.job_context import Work
+
+_PREFIX = "asked-"
+
+
+def subject(comment_id: int, full: bool) -> str:
+    """Of the review job that the command in this comment asks for."""
+    return f"{_PREFIX}{comment_id}{'-full' if full else ''}"
+
+
+def tell(work: Work, outcome: Outcome) -> list[str]:
+    """Tell what became of the review, if somebody asked for it; telling twice changes nothing.
+
+    Returns what could not be told, and why: a locked conversation is no reason to review again.
+    """
+    job = work.job
+    if not job.payload.get("asked"):
+        return []
+    comments = work.github.issue_comments(job.repository, job.pull)
+    try:
+        if job.payload.get("full") and outcome.review is not None and outcome.pull is not None:
+            outside_diff.tell(work.github, outcome.pull, outcome.elsewhere, comments, work.check)
+        _edit(work, comments, said(outcome, code_span(job.head_sha[:7]), bool(job.payload.get("full"))))
+    except (ForbiddenError, NotFoundError, RejectedError) as error:
+        return [f"could not tell what became of the review: {error}"]
+    return []
+
+
+def said(outcome: Outcome, head: str, full: bool) -> str:
+    """What became of it, in a sentence or two."""
+    if outcome.review is None:
+        return f"{head} was not reviewed: {markdown_text(outcome.reason)}."
+    findings, posted = len(outcome.review.findings), outcome.posted
+    if not outcome.review.files_reviewed:
+        text = f"Reviewed {head}: it changes no Python file that ptopt could look at."
+    elif posted is not None and posted.review_id is not None and not posted.already:
+        text = f"Reviewed {head}: {count(findings, 'finding')}, see the review."
+    elif findings:
+        text = f"Reviewed {head}: nothing new; {count(findings, 'finding')} told before."
+    else:
+        text = f"Reviewed {head}: no findings."
+    return f"{text} What else stands in its files is told in a comment of its own." if full else text
+
+
+def _edit(work: Work, comments: list[IssueComment], text: str) -> None:
+    """Add the text to our answer. When somebody deleted that, nobody waits for more."""
+    github, repo = work.github, work.job.repository
+    answer: IssueComment | PostedComment | None = _answer(work, comments)
+    edit: Callable[[str, int, str], None] = github.edit_issue_comment
+    if answer is None:
+        answer = _answer(work, github.review_comments(repo, work.job.pull))
+        edit = github.edit_review_comment
+    if answer is not None and text not in answer.body:
+        work.check()
+        edit(repo, answer.id, f"{answer.body.rstrip()}\n\n{text}\n")
+
+
+def _answer(
+    work: Work, comments: list[IssueComment] | list[PostedComment]
+) -> IssueComment | PostedComment | None:
+    me, asked = work.github.identity(), work.job.subject.removeprefix(_PREFIX).partition("-")[0]
+    ours = (c for c in comments if c.author.login == me)
+    marked = ((c, markers.first(c.body, "answer")) for c in ours)
+    found = [c for c, mark in marked if mark is not None and mark.words[:1] == (asked,)]
+    return found[-1] if found else None  # after an edit of the command there are several

@@ -1,0 +1,169 @@
+"""Writes down what was said: the review, its comments, and where to ask for reactions."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import case, select
+from sqlalchemy.orm import Session
+
+import ptopt
+from feedback.signals import hashed
+from feedback.suggestions import Offer, remember
+from ptopt.change import Change, ChangedFile
+from ptopt.findings import Finding, Review
+from ptopt.github.comment import suggestion
+from ptopt.github.errors import SupersededError
+from ptopt.github.pipeline import Outcome
+from ptopt.github.post import Posted
+from service import leases
+from service.database import insert, writing
+from service.leases import Claim
+from service.models import CommentRow, Installation, PolledPull, Repository, ReviewRow
+from service.settings import Settings
+from worker.job_context import Work
+
+# The columns of a review that tell of its model -> field of ptopt.findings.ModelRecord, and how much of it fits.
+_OF_A_MODEL = {
+    "model": ("name", 200),
+    "adapter": ("adapter", 64),
+    "prompt_version": ("prompt_version", 32),
+    "schema_version": ("schema_version", 32),
+    "model_note": ("note", 300),
+}
+
+
+def hash_key(settings: Settings) -> bytes:
+    """The key of the hashes of people, paths and code. Raises ValueError without a secret to derive it from."""
+    secret = settings.secret_key or settings.webhook_secret
+    if secret is None:
+        raise ValueError("PTOPT_SECRET_KEY is needed: it keys the hashes of people and code")
+    return hashlib.sha256(b"ptopt hashes\0" + secret.get_secret_value().encode()).digest()
+
+
+def store(work: Work, outcome: Outcome, now: datetime) -> None:
+    """Store the review of `work.job`; doing it twice changes nothing. `outcome` is posted or silent.
+
+    Raises SupersededError when the job is not ours any more: with the App, all that belongs to it may be removed.
+    """
+    job, settings = work.job, work.settings
+    if outcome.review is None or outcome.change is None:
+        raise ValueError(f"there is no review in an outcome that is {outcome.status}")
+    posted = outcome.posted
+    with writing(work.engine) as session:
+        if not leases.is_ours(session.connection(), job):
+            raise SupersededError("the job was taken back")
+        know_repository(session, job, now)
+        review_id = _review(session, job, outcome.review, posted.review_id if posted else None, now)
+        if posted is None or not posted.comments:
+            return
+        _comments(session, job, review_id, outcome.change, outcome.review, posted, hash_key(settings), now)
+        polled = insert(session, PolledPull).values(
+            repository_id=job.repository_id,
+            pull=job.pull,
+            next_poll_at=now + timedelta(seconds=settings.poll_every),
+        )
+        session.execute(
+            polled.on_conflict_do_update(index_elements=["repository_id", "pull"], set_={"closed_at": None})
+        )
+
+
+def know_repository(session: Session, job: Claim, now: datetime) -> None:
+    """See to it that the repository of the job has a row, under the name it has now."""
+    owner = job.repository.partition("/")[0]
+    installation = insert(session, Installation).values(
+        id=job.installation_id, account=owner, suspended=False, created_at=now
+    )
+    session.execute(installation.on_conflict_do_nothing())
+    add_repository(session, job.installation_id, job.repository_id, job.repository)
+
+
+def add_repository(
+    session: Session, installation_id: int, repository_id: int, full_name: str, *, private: bool | None = None
+) -> None:
+    """`private` is None where nobody said; a new row is then taken for private."""
+    row = insert(session, Repository).values(
+        id=repository_id,
+        installation_id=installation_id,
+        full_name=full_name,
+        private=True if private is None else private,
+    )
+    changed = {"installation_id": installation_id, "full_name": full_name}
+    known = {} if private is None else {"private": private}
+    session.execute(row.on_conflict_do_update(index_elements=["id"], set_=changed | known))
+
+
+def _review(session: Session, job: Claim, review: Review, github_id: int | None, now: datetime) -> int:
+    values = {
+        "github_id": github_id,
+        "ptopt_version": ptopt.__version__,
+        "files_reviewed": review.files_reviewed,
+        "findings": len(review.findings) + len(review.withheld),
+    }
+    key = {"repository_id": job.repository_id, "pull": job.pull, "head_sha": job.head_sha}
+    heard = _model(review)
+    row = insert(session, ReviewRow).values(
+        **key, **values, **heard, received_at=job.created_at, posted_at=now
+    )
+    # When it was posted, and which model read along then, is told by the run that posted it, not by one that looked
+    # again: people answer to what was said.
+    posted = ReviewRow.github_id.is_not(None)
+    kept = {name: case((posted, getattr(ReviewRow, name)), else_=row.excluded[name]) for name in heard}
+    row = row.on_conflict_do_update(index_elements=list(key), set_=values | kept)
+    session.execute(row)
+    return session.scalars(select(ReviewRow.id).filter_by(**key)).one()
+
+
+def _model(review: Review) -> dict[str, str]:
+    if review.model is None:
+        return dict.fromkeys(_OF_A_MODEL, "")
+    return {column: getattr(review.model, name)[:most] for column, (name, most) in _OF_A_MODEL.items()}
+
+
+def _comments(
+    session: Session,
+    job: Claim,
+    review_id: int,
+    change: Change,
+    review: Review,
+    posted: Posted,
+    key: bytes,
+    now: datetime,
+) -> None:
+    rows = [
+        {
+            "review_id": review_id,
+            "repository_id": job.repository_id,
+            "pull": job.pull,
+            "github_id": comment.id,
+            "rule": finding.rule,
+            "fingerprint": finding.fingerprint,
+            "origin": finding.origin,
+            "confidence": finding.confidence,
+            "safety": str(finding.fix.safety) if finding.fix else "",
+            "path_hash": hashed(finding.path, key),
+            "suggestion": _suggestion(change, review, finding, key),
+            "posted_at": now,
+        }
+        for finding, comment in posted.comments
+    ]
+    # A comment that was found again keeps the row of the review that made it.
+    session.execute(insert(session, CommentRow).on_conflict_do_nothing(), rows)
+
+
+def _suggestion(change: Change, review: Review, finding: Finding, key: bytes) -> dict[str, Any]:
+    file = next((file for file in change.files if file.path == finding.path), None)
+    offer = _offer(review, file, finding)
+    text = (review.sources or {}).get(finding.path)
+    if offer is None or text is None:
+        return {}
+    here = (each for each in review.findings if each.path == finding.path and each is not finding)
+    others = [other for each in here if (other := _offer(review, file, each)) is not None]
+    return remember(text, offer, key, others)
+
+
+def _offer(review: Review, file: ChangedFile | None, finding: Finding) -> Offer | None:
+    made = suggestion(review, file, finding) if file is not None else None
+    return None if made is None else Offer(made.start, made.end, made.lines)

@@ -1,0 +1,104 @@
+"""Carries out one job, and writes down what became of it."""
+
+from __future__ import annotations
+
+import time
+import traceback
+import uuid
+from datetime import datetime, timezone
+
+import structlog
+
+from ptopt.github.errors import (
+    AmbiguousError,
+    ForbiddenError,
+    NotFoundError,
+    RateLimitedError,
+    SupersededError,
+    UnavailableError,
+)
+from service import leases, logs
+from service.lease_renewal import Hold
+from service.leases import Claim
+from worker.handlers import handler_of
+from worker.job_context import Later, Resources, Work
+
+_log = structlog.get_logger(__name__)
+# Also of a fresh token: GitHub lags behind itself, or our key is being replaced; both pass.
+_UNKNOWN_TOKEN = 401
+_TRACEBACK = 6_000  # characters kept, the last ones
+
+
+def execute(resources: Resources, job_id: int) -> None:
+    """Work on the job if it is due and nobody else does. Does not raise for what the job does wrong."""
+    settings = resources.settings
+    job = leases.claim(
+        resources.engine,
+        job_id,
+        uuid.uuid4().hex,
+        _now(),
+        lease=settings.lease,
+        max_attempts=settings.max_attempts,
+    )
+    if job is None:
+        _log.debug("job not to be run", job=job_id)
+        return
+    words = {
+        "job": job.id,
+        "kind": str(job.kind),
+        "delivery": job.delivery,
+        "repository": job.repository,
+        "pull": job.pull,
+    }
+    with structlog.contextvars.bound_contextvars(**words):
+        _log.info("job started", head=job.head_sha, attempt=job.attempts, deferrals=job.deferrals)
+        started = time.monotonic()
+        with Hold(resources.engine, job, settings.lease) as hold:
+            became, ours = _attempt(resources, job, hold)
+        if ours:
+            _log.info("job " + became, seconds=round(time.monotonic() - started, 3))
+        else:
+            _log.warning("lease lost", would_have_been=became)
+
+
+def _attempt(resources: Resources, job: Claim, hold: Hold) -> tuple[str, bool]:
+    """What became of the job, and whether it was still ours to say so."""
+    engine, most = resources.engine, resources.settings.max_attempts
+    try:
+        note = handler_of(job.kind)(Work(job, resources, hold.check))
+    except SupersededError as error:
+        _log.info("job not wanted", reason=str(error))
+        return "superseded", leases.supersede(engine, job, _now(), note=str(error))
+    except Later as wish:
+        return "deferred", leases.defer(engine, job, _now(), seconds=wish.seconds, error=str(wish))
+    except RateLimitedError as error:
+        _log.warning("rate limited", retry_after=error.retry_after)
+        return "deferred", leases.defer(engine, job, _now(), seconds=error.retry_after, error=str(error))
+    except (UnavailableError, AmbiguousError) as error:
+        _log.warning("GitHub is unavailable", error=str(error))
+        return "deferred", leases.defer(engine, job, _now(), seconds=None, error=str(error))
+    except (ForbiddenError, NotFoundError) as error:
+        if error.status == _UNKNOWN_TOKEN:
+            _log.error("GitHub refuses our token", error=str(error))
+            return "deferred", leases.defer(engine, job, _now(), seconds=None, error=str(error))
+        # Repeating does not help: the repository is gone, or the permission is missing.
+        _log.warning("job impossible", error=str(error))
+        return "finished", leases.finish(engine, job, _now(), note=str(error))
+    except Exception:
+        _log.exception("job failed")
+        became = "dead" if job.attempts >= most else "failed"
+        return became, leases.fail(engine, job, _now(), max_attempts=most, error=_traceback())
+    except BaseException:
+        leases.release(engine, job, _now())
+        raise
+    return "finished", leases.finish(engine, job, _now(), note=note)
+
+
+def _traceback() -> str:
+    """Of the exception being handled, without secrets, for the operator."""
+    cleaned = logs.clean(None, "", {"exception": traceback.format_exc()})
+    return str(cleaned["exception"])[-_TRACEBACK:]
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

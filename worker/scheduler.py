@@ -1,0 +1,82 @@
+"""The beat: `python -m worker.scheduler` does the chores, each in a thread of its own. Run one; two do no harm.
+
+The chores run here and not as Celery tasks: what finds lost messages must not depend on messages.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+import click
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from service import database, logs
+from service.environment import read_settings
+from worker.app import make_app
+from worker.job_context import Resources
+from worker.periodic_tasks import Chore, all_chores
+
+_log = structlog.get_logger(__name__)
+
+
+class Beat:
+    """Threads that do chores until `stop`. A chore that fails is logged and done again at its next time."""
+
+    def __init__(self, chores: Sequence[Chore]) -> None:
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(chore,), name=f"beat-{chore.name}", daemon=True)
+            for chore in chores
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """Let each finish what it is doing, for so long."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def alive(self) -> bool:
+        return all(thread.is_alive() for thread in self._threads)
+
+    def wait(self) -> None:
+        self._stop.wait()
+
+    def _repeat(self, chore: Chore) -> None:
+        while True:
+            try:
+                chore.do(datetime.now(timezone.utc))
+            except Exception:
+                _log.exception("chore failed", chore=chore.name)
+            if self._stop.wait(chore.every):
+                return
+
+
+@click.command(help=__doc__)
+def main() -> None:
+    settings = read_settings()
+    logs.configure(settings.log_level, settings.log_format)
+    resources = Resources(settings)
+    try:
+        database.check(resources.engine)
+    except database.DatabaseError as error:
+        raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
+    except SQLAlchemyError as error:  # it may come up later
+        _log.warning("the database cannot be reached", error=str(error))
+    beat = Beat(all_chores(resources, make_app(settings, resources=resources)))
+    beat.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: beat.stop(0))
+    beat.wait()
+    beat.stop()
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m worker.scheduler")
