@@ -168,6 +168,7 @@ class Review:
 
     findings: tuple[Finding, ...]  # within the budget, best first
     withheld: tuple[Finding, ...] = ()  # real, but over the budget: told in the summary
+    muted: tuple[Finding, ...] = ()  # real, but people do not want to see it in this pull request
     suppressed: tuple[Finding, ...] = ()  # silenced by a comment in the code
     not_reviewed: tuple[NotReviewed, ...] = ()
     unused_suppressions: tuple[UnusedSuppression, ...] = ()

@@ -1,10 +1,11 @@
-"""From what the rules see in one file to findings: those that touch the change, each with a checked fix."""
+"""From what the rules see in one file to proposals: those that touch the change, each with a checked fix."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ptopt import impact
@@ -12,57 +13,70 @@ from ptopt.change import ChangedFile
 from ptopt.findings import Evidence, Finding, Fix, Safety, Severity, Span, fingerprint
 from ptopt.rules.engine import Hit, assumptions
 from ptopt.source.file import SourceFile
+from ptopt.suppress import Suppressions, Use
 from ptopt.verify import verified
 
 _WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
-    """A finding of a rule. Findings of a family with one `cause` become one comment."""
+class Proposal:
+    """What may become a comment, as values: nothing here holds on to a syntax tree.
+
+    Proposals of one family and file with the same `cause` become one comment. `confidence` is that of the rule until a
+    model has reweighed it.
+    """
 
     finding: Finding
-    cause: object
-    by_rule: float  # how sure the rule is
-    sure: float  # the same after the model was heard
+    cause: Hashable
+    rule_confidence: float
+    confidence: float
+    silenced_by: frozenset[Use] = frozenset()
 
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """What is proposed on one file, before anything is silenced or merged."""
-
-    source: SourceFile
-    change: ChangedFile | None  # None: the file as a whole is under review
-    hits: tuple[Hit, ...]
-    found: tuple[Proposed, ...]
-    advised: tuple[Finding, ...] = ()  # findings of the model's own
+    def reweighed(self, confidence: float) -> Proposal:
+        finding = dataclasses.replace(self.finding, confidence=round(confidence, 2))
+        return dataclasses.replace(self, confidence=confidence, finding=finding)
 
 
 def propose(
-    source: SourceFile, hits: list[Hit], change: ChangedFile | None, min_confidence: float
-) -> Iterator[Proposed]:
-    """Findings of one file that touch the change and are sure enough, each with its cause."""
-    seen: Counter[str] = Counter()
-    of_rule = Counter(hit.rule.id for hit in hits)
+    source: SourceFile,
+    hits: Sequence[Hit],
+    change: ChangedFile | None,
+    min_confidence: float,
+    suppressions: Suppressions | None = None,
+) -> Iterator[Proposal]:
+    """The hits in one file that touch the change (None: the whole file is under review) and are sure enough."""
+    occurrences: Counter[str] = Counter()
+    hits_of_rule = Counter(hit.rule.id for hit in hits)
     for hit in hits:
-        problem = hit.problem
-        span = problem.span or source.span(problem.node)
-        symbol = source.index.symbol_of(problem.node)
-        code = "\n".join(source.line(n) for n in span.lines())
-        base = fingerprint(hit.rule.id, source.path, symbol, code)
-        seen[base] += 1
+        rule, problem = hit.rule, hit.problem
+        identity = (rule.id, source.path, hit.symbol, hit.code)
+        base = fingerprint(*identity)
+        occurrences[base] += 1
         if problem.confidence < min_confidence:
             continue
-        if change is not None and not _touches(source, change, span, problem.evidence):
+        if change is not None and not _touches(source, change, hit):
             continue
-        fix = postable(verified(source, hit.rule, problem, of_rule[hit.rule.id]), source, change)
-        mark = fingerprint(hit.rule.id, source.path, symbol, code, seen[base] - 1)
-        finding = _finding(source, hit, span, symbol, mark, fix)
-        yield Proposed(finding, problem.cause, problem.confidence, problem.confidence)
+        fix = postable(verified(source, rule, problem, hits_of_rule[rule.id]), source, change)
+        finding = _finding(source, hit, fingerprint(*identity, occurrences[base] - 1), fix)
+        silenced_by = (
+            frozenset[Use]()
+            if suppressions is None
+            else suppressions.matching(rule.keys(), hit.span.start, hit.span.end)
+        )
+        yield Proposal(finding, _cause(problem.cause), problem.confidence, problem.confidence, silenced_by)
 
 
-def _finding(source: SourceFile, hit: Hit, span: Span, symbol: str, mark: str, fix: Fix | None) -> Finding:
-    rule, problem = hit.rule, hit.problem
+def _cause(node: ast.AST | None) -> Hashable:
+    """A node as a value: its type and where it stands, which no two nodes of a file share."""
+    if node is None:
+        return None
+    place = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+    return (type(node).__name__, *(getattr(node, name, 0) for name in place))
+
+
+def _finding(source: SourceFile, hit: Hit, mark: str, fix: Fix | None) -> Finding:
+    rule, problem, span = hit.rule, hit.problem, hit.span
     head = source.head_line
     return Finding(
         rule=rule.id,
@@ -71,7 +85,7 @@ def _finding(source: SourceFile, hit: Hit, span: Span, symbol: str, mark: str, f
         severity=rule.severity,
         path=source.path,
         span=Span(head(span.start), max(head(span.start), head(span.end))),
-        symbol=symbol,
+        symbol=hit.symbol,
         message=problem.message,
         when_wrong=rule.when_wrong,
         confidence=round(problem.confidence, 2),
@@ -83,9 +97,9 @@ def _finding(source: SourceFile, hit: Hit, span: Span, symbol: str, mark: str, f
     )
 
 
-def _touches(source: SourceFile, change: ChangedFile, span: Span, evidence: tuple[Evidence, ...]) -> bool:
-    """Did the change write a line of the finding, or one that proves it?"""
-    lines = [*span.lines(), *(e.line for e in evidence)]
+def _touches(source: SourceFile, change: ChangedFile, hit: Hit) -> bool:
+    """Did the change write a line of the hit, or one that proves it?"""
+    lines = [*hit.span.lines(), *(e.line for e in hit.problem.evidence)]
     return any(source.head_line(line) in change.added for line in lines)
 
 
@@ -100,25 +114,36 @@ def postable(fix: Fix | None, source: SourceFile, change: ChangedFile | None) ->
     return dataclasses.replace(fix, safety=Safety.DISPLAY)
 
 
-def by_cause(proposed: Iterable[Proposed]) -> list[list[Finding]]:
-    """Findings of one file that are one comment: those of a family with a common cause, and a rule that repeats."""
-    groups: defaultdict[tuple[str, object], list[Finding]] = defaultdict(list)
-    for one in proposed:
-        finding, cause = one.finding, one.cause
-        groups[(finding.rule, None) if cause is None else (finding.family, cause)].append(finding)
-    by_rule: defaultdict[str, list[Finding]] = defaultdict(list)
+def by_cause(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
+    """Proposals of one file that are one comment: those of a family with a common cause, and a rule that repeats.
+
+    What a model found by itself stands alone.
+    """
+    groups: defaultdict[Hashable, list[Proposal]] = defaultdict(list)
+    alone: list[list[Proposal]] = []
+    for proposal in proposals:
+        finding, cause = proposal.finding, proposal.cause
+        if finding.origin == "model":
+            alone.append([proposal])
+        else:
+            groups[(finding.rule, None) if cause is None else (finding.family, cause)].append(proposal)
+    by_rule: defaultdict[str, list[Proposal]] = defaultdict(list)
     for group in groups.values():
-        by_rule[min(group, key=rank).rule] += group
-    return list(by_rule.values())
+        by_rule[min(group, key=_rank).finding.rule] += group
+    return [*by_rule.values(), *alone]
 
 
-def merged(group: list[Finding]) -> Finding:
+def merged(group: Iterable[Finding]) -> Finding:
     """The finding that speaks for the group, the other places listed in it."""
-    first = min(group, key=rank)
-    others = sorted({f.span for f in group} - {first.span})
-    return dataclasses.replace(first, also=tuple(others))
+    several = sorted(group, key=rank)
+    others = sorted({f.span for f in several} - {several[0].span})
+    return dataclasses.replace(several[0], also=tuple(others))
 
 
 def rank(finding: Finding) -> tuple[float, str, int, int, str]:
-    """The best first: the sureness, weighed by what the problem costs."""
+    """The best first: the confidence, weighed by what the problem costs."""
     return (-finding.confidence * _WEIGHT[finding.severity], *finding.sort_key())
+
+
+def _rank(proposal: Proposal) -> tuple[float, str, int, int, str]:
+    return rank(proposal.finding)

@@ -10,7 +10,9 @@ import io
 import re
 import sys
 import tokenize
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 _FILE_COMMENT_LAST_LINE = 20
 
@@ -23,6 +25,10 @@ _OUR_CODE = re.compile(r"PTO\d{3}", re.IGNORECASE)
 _LAYOUT = frozenset((tokenize.NL, tokenize.INDENT, tokenize.DEDENT))
 
 
+Use = tuple[int, str]
+"""A part of a suppression comment: the comment's place among those of its file, and the code, "" for every rule."""
+
+
 @dataclass(slots=True)
 class _Comment:
     line: int  # where it stands
@@ -30,43 +36,43 @@ class _Comment:
     end: int
     codes: tuple[str, ...]  # as written
     every_rule: bool
-    reported: bool = True  # whether it is worth a word when it silences nothing
-    used: set[str] = field(default_factory=set)
+    reported: bool = True  # whether it is reported when it silences nothing
 
-    def silences(self, keys: frozenset[str], start: int, end: int) -> bool:
+    def matching(self, keys: frozenset[str], start: int, end: int) -> list[str]:
         if max(self.start, start) > min(self.end, end):
-            return False
-        hits = {code for code in self.codes if code.lower() in keys}
-        if self.every_rule:
-            hits.add("")
-        self.used |= hits
-        return bool(hits)
+            return []
+        return [code for code in self.codes if code.lower() in keys] + [""] * self.every_rule
 
-    def unused(self) -> tuple[str, ...] | None:
+    def unused(self, used: AbstractSet[str]) -> tuple[str, ...] | None:
         """The codes that silenced nothing, () for a comment without codes; None when all of it is in use."""
-        left = tuple(code for code in self.codes if code not in self.used)
-        return left if left or (not self.codes and not self.used) else None
+        left = tuple(code for code in self.codes if code not in used)
+        return left if left or (not self.codes and not used) else None
 
 
 class Suppressions:
-    """The suppression comments of one file. Remembers which of them silenced something."""
+    """The suppression comments of one file."""
 
-    def __init__(self, comments: list[_Comment]) -> None:
-        self._comments = comments
+    def __init__(self, comments: Sequence[_Comment] = ()) -> None:
+        self._comments = tuple(comments)
 
-    def silences(self, rule_id: str, rule_name: str, family: str, start: int, end: int) -> bool:
-        """Whether a comment silences this rule on the lines `start` to `end` (both included)."""
-        keys = frozenset(key.lower() for key in (rule_id, rule_name, family))
-        # Every comment is asked, so that two that say the same are both in use.
-        answers = [comment.silences(keys, start, end) for comment in self._comments]
-        return any(answers)
+    def matching(self, keys: tuple[str, str, str], start: int, end: int) -> frozenset[Use]:
+        """What silences a rule (id, name, family) on the lines `start` to `end`, both included; empty: nothing does.
 
-    def unused(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        Two comments that silence the same are both part of the answer, so that both count as used.
+        """
+        lower = frozenset(key.lower() for key in keys)
+        return frozenset(
+            (at, code)
+            for at, comment in enumerate(self._comments)
+            for code in comment.matching(lower, start, end)
+        )
+
+    def unused(self, used: AbstractSet[Use]) -> tuple[tuple[int, tuple[str, ...]], ...]:
         """(line, codes that silenced nothing) of each such comment; no codes where it has none."""
         return tuple(
             (comment.line, codes)
-            for comment in self._comments
-            if comment.reported and (codes := comment.unused()) is not None
+            for at, comment in enumerate(self._comments)
+            if comment.reported and (codes := comment.unused({c for n, c in used if n == at})) is not None
         )
 
 
@@ -74,13 +80,13 @@ def find_suppressions(text: str) -> Suppressions:
     """Find the suppression comments of a Python file; none where it cannot be split into tokens."""
     lower = text.lower()
     if "ptopt:" not in lower and "noqa" not in lower:
-        return Suppressions([])
+        return Suppressions()
     # The line ends of `ast`, so that lines have the same numbers here and there.
     source = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     try:
         return Suppressions(_comments(source))
     except (tokenize.TokenError, SyntaxError, ValueError):
-        return Suppressions([])
+        return Suppressions()
 
 
 def _comments(source: str) -> list[_Comment]:

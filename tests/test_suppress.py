@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.suppress import Suppressions, find_suppressions
+from ptopt.suppress import Suppressions, Use, find_suppressions
 
 RULE = ("PTO101", "item-in-step", "sync")
 
 
 def silenced(text: str, start: int, end: int | None = None) -> bool:
-    return find_suppressions(text).silences(*RULE, start, end or start)
+    return bool(find_suppressions(text).matching(RULE, start, end or start))
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_whole_file() -> None:
 
 def test_a_file_comment_that_comes_too_late_silences_nothing_and_is_reported() -> None:
     found = find_suppressions("\n" * 20 + "# ptopt: ignore-file[sync]\nx = 1\n")
-    assert not found.silences(*RULE, 22, 22)
-    assert found.unused() == ((21, ("sync",)),)
+    assert not found.matching(RULE, 22, 22)
+    assert found.unused(frozenset()) == ((21, ("sync",)),)
 
 
 def test_unused() -> None:
@@ -105,16 +105,17 @@ def test_unused() -> None:
         "e = 1  # noqa: E501\n"
         "f = 1  # ptopt: ignore[PTO104\n"
     )
-    assert found.silences(*RULE, 1, 1)
-    assert found.unused() == ((1, ("PTO102",)), (2, ()), (4, ("PTO103",)), (6, ()))
-    assert found.silences(*RULE, 2, 2)
-    assert found.unused() == ((1, ("PTO102",)), (4, ("PTO103",)), (6, ()))
+    used = found.matching(RULE, 1, 1)
+    assert found.unused(used) == ((1, ("PTO102",)), (2, ()), (4, ("PTO103",)), (6, ()))
+    used |= found.matching(RULE, 2, 2)
+    assert found.unused(used) == ((1, ("PTO102",)), (4, ("PTO103",)), (6, ()))
 
 
 def test_all_comments_that_silence_are_in_use() -> None:
     found = find_suppressions("# ptopt: ignore[sync]\nx = 1  # noqa: PTO101\n")
-    assert found.silences(*RULE, 2, 2)
-    assert found.unused() == ()
+    used = found.matching(RULE, 2, 2)
+    assert len(used) == 2
+    assert found.unused(used) == ()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -128,7 +129,7 @@ def test_lines_are_those_of_ast(end: str) -> None:
     ["x = (  # ptopt: ignore\n", "if a:\n        b  # noqa\n   c\n", "'''  # noqa"],
 )
 def test_text_that_is_no_python_has_no_suppressions(text: str) -> None:
-    assert find_suppressions(text).unused() == ()
+    assert find_suppressions(text).unused(frozenset()) == ()
     assert not silenced(text, 1)
 
 
@@ -156,7 +157,8 @@ LINES = st.lists(
 def test_any_text_is_read_the_same_way_twice(lines: list[str], end: str, tail: str) -> None:
     text = end.join(lines) + tail + "# noqa"
 
-    def ask(found: Suppressions) -> tuple[list[bool], tuple[tuple[int, tuple[str, ...]], ...]]:
-        return [found.silences(*RULE, line, line) for line in range(1, 15)], found.unused()
+    def ask(found: Suppressions) -> tuple[list[frozenset[Use]], tuple[tuple[int, tuple[str, ...]], ...]]:
+        matching = [found.matching(RULE, line, line) for line in range(1, 15)]
+        return matching, found.unused(frozenset().union(*matching))
 
     assert ask(find_suppressions(text)) == ask(find_suppressions(text))

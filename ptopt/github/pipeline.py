@@ -167,23 +167,14 @@ def review_without(
     files that have nothing to do with the change; these are the word of the rules alone.
     """
     rules = tuple(name for name in sorted(silenced) if name in known_names())
-    marks = frozenset(silenced).difference(rules)
+    muted = frozenset(silenced).difference(rules)
     config = config.model_copy(update={"ignore": (*config.ignore, *rules)})
-    wider = config.model_copy(update={"budget": config.budget + len(marks)})
-    found = review_change(change, config=wider, facts=facts, advisor=advisor)
-    loud = [f for f in (*found.findings, *found.withheld) if f.fingerprint not in marks]
-    review = dataclasses.replace(
-        found, findings=tuple(loud[: config.budget]), withheld=tuple(loud[config.budget :])
-    )
+    review = review_change(change, config=config, facts=facts, advisor=advisor, muted=muted)
     if not full:
         return review, ()
     everything = review_files(
-        change.files, config=config, facts=facts, limit_to_change=False, one_per_cause=False
+        change.files, config=config, facts=facts, limit_to_change=False, one_per_cause=False, muted=muted
     )
-    told = {
-        (f.path, span)
-        for f in (*found.findings, *found.withheld, *found.suppressed, *found.dropped)
-        for span in (f.span, *f.also)
-    }
-    outside = (f for f in everything.findings if (f.path, f.span) not in told and f.fingerprint not in marks)
-    return review, tuple(outside)
+    in_review = (review.findings, review.withheld, review.muted, review.suppressed, review.dropped)
+    known = {(f.path, span) for several in in_review for f in several for span in (f.span, *f.also)}
+    return review, tuple(f for f in everything.findings if (f.path, f.span) not in known)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ptopt.findings import Span
 from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
@@ -21,10 +22,19 @@ _BASELINE = {"torch": "2.4"}
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A problem and the rule that saw it."""
+    """A problem, the rule that saw it, and where: lines of `SourceFile.text`, the symbol around them, their code."""
 
     rule: Rule
     problem: Problem
+    span: Span
+    symbol: str
+    code: str
+
+    @classmethod
+    def of(cls, rule: Rule, problem: Problem, file: SourceFile) -> Hit:
+        span = problem.span or file.span(problem.node)
+        code = "\n".join(file.line(number) for number in span.lines())
+        return cls(rule, problem, span, file.index.symbol_of(problem.node), code)
 
 
 class Prefilter:
@@ -126,7 +136,7 @@ def run(
             continue
         try:
             for node in _nodes(rule, file):
-                hits += [Hit(rule, problem) for problem in rule.check(node, file)]
+                hits += [Hit.of(rule, problem, file) for problem in rule.check(node, file)]
         except Exception as error:
             if failed is None:
                 raise
