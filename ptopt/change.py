@@ -142,10 +142,10 @@ def _look(entry: Entry, heads: Callable[[str], bytes | None]) -> ChangedFile | N
     return ChangedFile(entry.path, entry.old_path, entry.status, tuple(hunks), frozenset(added), head)
 
 
-def _same(told: str, found: str, *, exact: bool) -> bool:
+def _same(in_diff: str, found: str, *, exact: bool) -> bool:
     """Line ends may differ (core.autocrlf), and white space in the context of a diff made with `-w`."""
-    told, found = told.removesuffix("\n").removesuffix("\r"), found.removesuffix("\r")
-    return told == found or (not exact and told.split() == found.split())
+    in_diff, found = in_diff.removesuffix("\n").removesuffix("\r"), found.removesuffix("\r")
+    return in_diff == found or (not exact and in_diff.split() == found.split())
 
 
 def _split(head: bytes) -> list[str]:

@@ -63,7 +63,7 @@ def change_of_commit(
     most: int,
     environment: Mapping[str, str],
 ) -> Change:
-    """The change that `diff` tells of; its head files are those of the commit `head` of the repository `root`.
+    """The change in `diff`; its head files are those of the commit `head` of the repository `root`.
 
     `why_not` says why the head of a path shall not be read, or None; `most` bounds the bytes of all of them
     together; git runs in `environment`. Raises as `change_between`.
@@ -78,7 +78,7 @@ def change_of_commit(
 
 
 def change_from_patch(diff: bytes, tree: Path) -> Change:
-    """The change that `diff` tells of; its head files lie under `tree`. Raises as `change_between`."""
+    """The change in `diff`; its head files lie under `tree`. Raises as `change_between`."""
     if not tree.is_dir():
         raise CheckoutError(f"{tree}: not a folder; give the folder that holds the patched files")
     files = _Tree(tree)
@@ -142,10 +142,10 @@ class _Heads:
         return None
 
     def explain(self, change: Change) -> Change:
-        told = (
+        not_reviewed = (
             replace(item, reason=self.reasons.get(item.path, item.reason)) for item in change.not_reviewed
         )
-        return replace(change, not_reviewed=tuple(told))
+        return replace(change, not_reviewed=tuple(not_reviewed))
 
     def too_large(self, size: int) -> str:
         return f"too large: {size / 1e6:.1f} MB, the limit is {self.limit / 1e6:g} MB"

@@ -122,7 +122,7 @@ def review_with(
     model: ModelChoice, files: Iterable[ChangedFile | NotReviewed], *, config: Config, facts: ProjectFacts,
     limit_to_change: bool,
 ) -> Review:  # fmt: skip
-    """The review, with the model heard where one is named. A server that is away does not stop the review."""
+    """The review, reweighed by a model where one is named. A server that cannot be reached does not stop the review."""
     from ptopt.review import review_files
 
     review = functools.partial(
@@ -191,7 +191,7 @@ def user_errors() -> Iterator[None]:
 
 
 def load(root: Path, settings: Settings) -> tuple[Config, ProjectFacts]:
-    """The configuration with the command line's word on top, and the facts of the project at `root`."""
+    """The configuration, overridden by the command line, and the facts of the project at `root`."""
     from ptopt.checkout import project_files
     from ptopt.config import OWN_FILE, PROJECT_FILE
     from ptopt.project.facts import FACT_FILES, read_facts
@@ -262,7 +262,7 @@ def stream(
             skipped.append(NotReviewed(path, reason))
         return reason is None
 
-    def told() -> Iterator[ChangedFile | NotReviewed]:
+    def chosen() -> Iterator[ChangedFile | NotReviewed]:
         for item in files:
             if isinstance(
                 item, NotReviewed
@@ -271,7 +271,7 @@ def stream(
             yield item
 
     files = change_from_paths(paths, root, wants=wants)
-    return root, told(), config, facts, skipped
+    return root, chosen(), config, facts, skipped
 
 
 def _root_of(path: Path) -> Path:

@@ -148,7 +148,7 @@ class Config(BaseModel):
         return copy
 
     def enabled(self, rule_id: str, name: str, family: str, default_on: bool, path: str) -> bool:
-        """Whether a rule speaks about the file at `path`."""
+        """Whether a rule is on for the file at `path`."""
         keys = {rule_id, name, family}
         if not keys.isdisjoint(self.ignore) or not (default_on or not keys.isdisjoint(self.select)):
             return False

@@ -40,7 +40,7 @@ class Status(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file of the diff as its header tells it."""
+    """One file of the diff as its header names it."""
 
     line: int  # of the diff, where the file begins
     path: str
@@ -105,8 +105,8 @@ def _entries(lines: list[str]) -> Iterator[Entry]:
 
 
 def _starts_plain(lines: list[str], index: int) -> bool:
-    marks = [line[:3] for line in lines[index : index + 3]]
-    return marks == ["---", "+++", "@@ "]
+    prefixes = [line[:3] for line in lines[index : index + 3]]
+    return prefixes == ["---", "+++", "@@ "]
 
 
 def _git_entries(lines: list[str], offset: int) -> Iterator[Entry]:
@@ -221,7 +221,7 @@ def _may_follow(lines: list[str], index: int) -> bool:
 
 
 def _git_names(text: str, place: int) -> tuple[str, str] | None:
-    """The two names of a `diff --git` line, where they are one path; None when that cannot be told."""
+    """The two names of a `diff --git` line, where they are one path; None when it is ambiguous."""
     if text.startswith('"'):
         quoted = re.fullmatch(r'("(?:[^"\\]|\\.)*") (.*)', text, re.DOTALL)
         if quoted is None:

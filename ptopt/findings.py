@@ -114,7 +114,7 @@ class Finding:
     impact: tuple[Impact, ...] = ()
     assumes: str = ""  # library versions taken for granted, as in "torch >= 2.5"; "" when they are pinned
     origin: str = "rule"  # "rule" | "model"
-    also: tuple[Span, ...] = ()  # other places with the same cause, told in this comment
+    also: tuple[Span, ...] = ()  # other places with the same cause, listed in this comment
     explanation: str = ""  # what a model wrote about it: shown as a quotation, and never believed
 
     def sort_key(self) -> tuple[str, int, int, str]:
@@ -124,7 +124,7 @@ class Finding:
 def fingerprint(rule: str, path: str, symbol: str, code: str, occurrence: int = 0) -> str:
     """Identity of a finding that survives line shifts and re-indentation.
 
-    `code` is normalised by dropping white space; `occurrence` tells equal code in one symbol apart.
+    `code` is normalised by dropping white space; `occurrence` numbers equal code in one symbol.
     Returns 32 hexadecimal digits.
     """
     normal = "".join(code.split())
@@ -151,7 +151,7 @@ class UnusedSuppression:
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """The model that a review was made with, so that it can be told what was said on whose word."""
+    """The model that a review was made with, for the record."""
 
     name: str  # base model, adapter, engine
     adapter: str  # hash of the adapter; "" without one
@@ -159,7 +159,7 @@ class ModelRecord:
     schema_version: str
     judged: int = 0  # candidates of the rules that it gave an answer on
     invalid: int = 0  # answers in another form than was asked for
-    note: str = ""  # why it had no say in this review; "" when it had
+    note: str = ""  # why it had no say in this review; "" when it had one
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Review:
     """What the reviewer says of a change: the findings that made the cut, and all that is left unsaid."""
 
     findings: tuple[Finding, ...]  # within the budget, best first
-    withheld: tuple[Finding, ...] = ()  # real, but over the budget: told in the summary
+    withheld: tuple[Finding, ...] = ()  # real, but over the budget: listed in the summary
     muted: tuple[Finding, ...] = ()  # real, but people do not want to see it in this pull request
     suppressed: tuple[Finding, ...] = ()  # silenced by a comment in the code
     not_reviewed: tuple[NotReviewed, ...] = ()
@@ -177,5 +177,5 @@ class Review:
     sources: dict[str, str] | None = (
         None  # path -> the code of each file with a finding, line by line as on disk
     )
-    dropped: tuple[Finding, ...] = ()  # those of the rules that the model talked below the threshold
+    dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
     model: ModelRecord | None = None  # None: no model was asked

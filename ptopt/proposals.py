@@ -50,15 +50,15 @@ def propose(
     hits_of_rule = Counter(hit.rule.id for hit in hits)
     for hit in hits:
         rule, problem = hit.rule, hit.problem
-        identity = (rule.id, source.path, hit.symbol, hit.code)
-        base = fingerprint(*identity)
+        parts = (rule.id, source.path, hit.symbol, hit.code)
+        base = fingerprint(*parts)
         occurrences[base] += 1
         if problem.confidence < min_confidence:
             continue
         if change is not None and not _touches(source, change, hit):
             continue
         fix = postable(verified(source, rule, problem, hits_of_rule[rule.id]), source, change)
-        finding = _finding(source, hit, fingerprint(*identity, occurrences[base] - 1), fix)
+        finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix)
         silenced_by = (
             frozenset[Use]()
             if suppressions is None
@@ -75,7 +75,7 @@ def _cause(node: ast.AST | None) -> Hashable:
     return (type(node).__name__, *(getattr(node, name, 0) for name in place))
 
 
-def _finding(source: SourceFile, hit: Hit, mark: str, fix: Fix | None) -> Finding:
+def _finding(source: SourceFile, hit: Hit, identity: str, fix: Fix | None) -> Finding:
     rule, problem, span = hit.rule, hit.problem, hit.span
     head = source.head_line
     return Finding(
@@ -89,7 +89,7 @@ def _finding(source: SourceFile, hit: Hit, mark: str, fix: Fix | None) -> Findin
         message=problem.message,
         when_wrong=rule.when_wrong,
         confidence=round(problem.confidence, 2),
-        fingerprint=mark,
+        fingerprint=identity,
         evidence=tuple(Evidence(head(e.line), e.note) for e in problem.evidence),
         fix=fix,
         impact=impact.of_rule(rule.name),
@@ -134,7 +134,7 @@ def by_cause(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
 
 
 def merged(group: Iterable[Finding]) -> Finding:
-    """The finding that speaks for the group, the other places listed in it."""
+    """The best finding of the group, the other places listed in it."""
     several = sorted(group, key=rank)
     others = sorted({f.span for f in several} - {several[0].span})
     return dataclasses.replace(several[0], also=tuple(others))

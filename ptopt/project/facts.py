@@ -60,14 +60,14 @@ class ProjectFacts:
     """The pins of a project. An exact pin (lock file, image tag, `==`) wins over every range.
 
     Several pins of one kind are all taken to be in use: the lowest version among them decides. Extras,
-    development and test requirements are heard only on packages of which nothing else names a version.
+    development and test requirements count only for packages of which nothing else names a version.
     """
 
     pins: Mapping[str, tuple[Pin, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()  # what could not be read, as "<path>: <reason>"
 
     def known(self, package: str) -> bool:
-        """Whether anything is said about the version of `package` (a bare name says nothing)."""
+        """Whether anything constrains the version of `package` (a bare name does not)."""
         return bool(self._deciding(package))
 
     def at_least(self, package: str, version: str) -> bool | None:
@@ -119,7 +119,7 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
     """Pins of the packages in `PACKAGES`, from files by their path from the root of the repository.
 
     Reads those named in FACT_FILES and the requirements files they include. Never raises: what cannot be read
-    is told in `unread`.
+    is listed in `unread`.
     """
     pins: set[Pin] = set()
     optional_pins: set[Pin] = set()

@@ -91,7 +91,7 @@ def _finding(review: Review, finding: Finding, color: bool, width: int) -> Rende
 
 
 def _prose(text: str, color: bool, style: str = "") -> Text:
-    """A paragraph; code is told by its colour, and by backticks where there is none."""
+    """A paragraph; code is marked by its colour, and by backticks where there is none."""
     styled = Text(style=style)
     for part, is_code in split_code(one_line(text)):
         if is_code:
@@ -159,7 +159,7 @@ def _fix(review: Review, finding: Finding, color: bool) -> Iterator[RenderableTy
     signed: list[tuple[str, str, str]] = []
     for hunk in changes:
         signed += [(str(number), "-", line) for number, line in enumerate(hunk.old, hunk.start)]
-        # A line that replaces another stands below it; one that is added tells its place.
+        # A line that replaces another stands below it; an added one names its place.
         places = [""] * len(hunk.new) if hunk.old else map(str, range(hunk.start, hunk.start + len(hunk.new)))
         signed += [(place, "+", line) for place, line in zip(places, hunk.new, strict=True)]
     codes = _dedented([line for _, _, line in signed])

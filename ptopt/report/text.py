@@ -117,7 +117,7 @@ def _longest_run(text: str) -> int:
     return max((len(run) for run in _BACKTICKS.findall(text)), default=0)
 
 
-# -- what is said in every format --------------------------------------------------------------------------------
+# -- texts that all formats share --------------------------------------------------------------------------------
 
 
 def place(path: str, span: Span) -> str:

@@ -1,6 +1,6 @@
 """Notebooks: the code cells of an `.ipynb` file as one Python text, and the JSON line of each of its lines.
 
-The standard `json` module tells no positions. The small reader here walks the few levels that lead to the
+The standard `json` module gives no positions. The small reader here walks the few levels that lead to the
 sources of the cells and leaves every value on the way to `json` itself.
 """
 
@@ -39,7 +39,7 @@ class _Cell:
 def parse_notebook(data: bytes) -> Parsed:
     """Parse the code cells of a notebook (nbformat 4, Python).
 
-    Cells in another language are blanked; a cell that does not parse is blanked and told in `lost`. Raises
+    Cells in another language are blanked; a cell that does not parse is blanked and listed in `lost`. Raises
     ParseError, and nothing else, whatever the bytes are.
     """
     if len(data) > MAX_NOTEBOOK_BYTES:
@@ -201,8 +201,8 @@ def _read_cells(reader: _Reader) -> list[_Cell]:
     if reader.peek():
         raise ParseError("not valid JSON: text behind the end", reader.line())
     if version != "4":
-        told = f"nbformat {version[:9]}" if isinstance(version, str) else "no nbformat"
-        raise ParseError(f"a notebook of {told}; only nbformat 4 is read")
+        version_text = f"nbformat {version[:9]}" if isinstance(version, str) else "no nbformat"
+        raise ParseError(f"a notebook of {version_text}; only nbformat 4 is read")
     if language not in ("python", "ipython"):
         raise ParseError(f"a notebook in {language[:20]}, not in Python")
     return cells

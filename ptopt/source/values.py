@@ -1,7 +1,7 @@
 """Light local facts: is this expression a tensor, where does it live, does it carry a graph?
 
 Flow-insensitive across branches, lexical within a function: the last binding before a use counts. What cannot
-be told is `UNKNOWN`, and rules stay silent on it.
+be determined is `UNKNOWN`, and rules stay silent on it.
 """
 
 from __future__ import annotations
