@@ -19,8 +19,10 @@ __all__ = ["FACT_FILES", "NO_FACTS", "PACKAGES", "Pin", "ProjectFacts", "read_fa
 
 MAX_BYTES = 500_000
 MAX_LOCK_BYTES = 10_000_000
+MAX_LINE = 10_000  # characters; what machines write is exempt, and read in linear time
 
 _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml")
+_MACHINE_WRITTEN = (*_LOCKS, "Pipfile.lock")
 _CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
 _DOCKERFILES = ("Dockerfile", "docker/Dockerfile")
 _REQUIREMENTS = (
@@ -134,7 +136,7 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
             continue
         seen.add(path)
         try:
-            reading = Reading(path, _decode(files[path], MAX_LOCK_BYTES if path in _LOCKS else MAX_BYTES))
+            reading = Reading(path, (_locked_text if path in _MACHINE_WRITTEN else _text)(files[path]))
             reading.optional = optional
             _READERS.get(path, readers.requirements)(reading)
         except (RecursionError, MemoryError):
@@ -155,6 +157,18 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
     ordered = sorted(pins, key=lambda pin: (pin.package, pin.path, pin.line, pin.specifier))
     by_package = {name: tuple(group) for name, group in itertools.groupby(ordered, lambda pin: pin.package)}
     return ProjectFacts(by_package, tuple(sorted(unread)))
+
+
+def _locked_text(data: bytes) -> str:
+    return _decode(data, MAX_LOCK_BYTES)
+
+
+def _text(data: bytes) -> str:
+    text = _decode(data, MAX_BYTES)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > MAX_LINE:
+            raise ValueError(f"line {number} has more than {MAX_LINE:,} characters")
+    return text
 
 
 def _decode(data: bytes, limit: int) -> str:

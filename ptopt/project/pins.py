@@ -9,6 +9,10 @@ _HUGGING_FACE = ("accelerate", "datasets", "peft", "transformers", "trl")
 PACKAGES = frozenset(("torch", "torchvision", "lightning", "pytorch-lightning", "numpy", *_HUGGING_FACE))
 
 _LONGEST = 200  # characters of a specifier; what is longer would only be a burden to read
+_LONGEST_REQUIREMENT = 2_000  # characters, markers included
+# Far more than any project has of the few packages of interest, and few enough that a search through the file for each
+# costs nothing.
+_MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Reading:
         self.optional = False  # whether such a group is being read
         self.unread: list[str] = []
         self.includes: list[str] = []  # other requirements files it names, as written
+        self._entries = 0
 
     def line_of(self, *needles: str) -> int:
         """First line that holds one of `needles`, tried in order; 1 when none does."""
@@ -45,6 +50,12 @@ class Reading:
     def line_of_string(self, value: str) -> int:
         return self.line_of(f'"{value}"', f"'{value}'", value)
 
+    def count_entry(self) -> None:
+        """One more entry on a package of interest. Raises ValueError for more than any project has."""
+        self._entries += 1
+        if self._entries > _MOST:
+            raise ValueError(f"more than {_MOST:,} entries on packages of interest")
+
     def add(self, package: str, specifier: str, line: int) -> None:
         """Keep a pin on a package of interest. `specifier` is PEP 440; "*" and "" stand for any version."""
         from packaging.specifiers import SpecifierSet
@@ -52,6 +63,7 @@ class Reading:
         name = re.sub(r"[-_.]+", "-", package).lower()
         if name not in PACKAGES:
             return
+        self.count_entry()
         try:
             if len(specifier) > _LONGEST:
                 raise ValueError
@@ -69,7 +81,10 @@ class Reading:
             return
         from packaging.requirements import Requirement
 
+        self.count_entry()
         try:
+            if len(requirement) > _LONGEST_REQUIREMENT:
+                raise ValueError
             parsed = Requirement(requirement)
         except ValueError:
             self.unread.append(f"not a requirement (line {line})")

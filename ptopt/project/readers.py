@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ptopt.project.pins import OF_INTEREST, Pin, Reading
 
 _LOCKED = re.compile(r'^\[\[packages?\]\]\r?\nname = "([^"\n]+)"\r?\nversion = "([^"\n]+)"', re.MULTILINE)
+_MOST_DOTS = 200  # in a line of TOML
 _IMAGE = re.compile(r"FROM\s+(?:--\S+\s+)*(?:docker\.io/)?pytorch/pytorch:(\d+\.\d+\.\d+)\b", re.IGNORECASE)
 
 
@@ -106,6 +107,8 @@ def pyproject(reading: Reading) -> None:
 def setup_cfg(reading: Reading) -> None:
     import configparser
 
+    # configparser's pattern for options takes quadratic time on a run of blanks inside a line.
+    reading.text = re.sub(r"(?<=\S)[^\S\n]{2,}", " ", reading.text)
     parser = configparser.RawConfigParser(strict=False)
     try:
         parser.read_string(reading.text)
@@ -210,6 +213,10 @@ def _toml(text: str) -> dict[str, object]:
         import tomllib
     else:
         import tomli as tomllib
+    # The parser walks from the root for each part of a dotted key, which is quadratic.
+    deep = next((n for n, line in enumerate(text.split("\n"), 1) if line.count(".") > _MOST_DOTS), None)
+    if deep is not None:
+        raise ValueError(f"more than {_MOST_DOTS} dots in line {deep}")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
