@@ -16,7 +16,9 @@ from ptopt.proposals import by_cause, merged, propose, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Prefilter, run
+from ptopt.source import work
 from ptopt.source.file import SourceFile
+from ptopt.source.work import WorkLimitError, limited
 from ptopt.suppress import Suppressions, find_suppressions
 from ptopt.syntax import ParseError
 
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".py", ".ipynb")
 _LONGEST_NOTE = 200
+# Visited nodes. The costliest of 6,500 files of 18 well-known projects takes 0.4 million.
+FILE_WORK = 3_000_000
+CHANGE_WORK = 30_000_000
+_TOO_MUCH_WORK = "reviewed in part: it takes more work than one file may"
+_NONE_LEFT = "not reviewed: the files before it took all the work that one change may"
 
 
 def review_change(
@@ -112,6 +119,7 @@ class _Inspector:
         self._model = model
         self._prefilter = Prefilter(rules())
         floor = None if model is None else model.calibration.floor
+        self._work_left = CHANGE_WORK
         self._floor = config.min_confidence if floor is None else min(floor, config.min_confidence)
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
@@ -135,7 +143,16 @@ class _Inspector:
                 FileResult.skipped(NotReviewed(file.path, str(error))) if for_rules else FileResult(file.path)
             )
         lost = source.parsed.lost if for_rules else ()
-        return self._proposed(source, file, wanted, [NotReviewed(file.path, reason) for reason in lost])
+        notes = [NotReviewed(file.path, reason) for reason in lost]
+        if not self._limit_to_change:
+            with limited(FILE_WORK):
+                return self._proposed(source, file, wanted, notes)
+        if self._work_left <= 0:
+            return FileResult.skipped(NotReviewed(file.path, _NONE_LEFT))
+        with limited(min(FILE_WORK, self._work_left)) as account:
+            result = self._proposed(source, file, wanted, notes)
+        self._work_left -= account.spent
+        return result
 
     def _enabled(self, rule: Rule, path: str) -> bool:
         return self._config.enabled(*rule.keys(), rule.default, path)
@@ -149,12 +166,18 @@ class _Inspector:
     ) -> FileResult:
         failed: list[tuple[Rule, Exception]] = []
         hits = run(source, wanted, failed)
-        notes += [NotReviewed(source.path, _failure(rule, error)) for rule, error in failed]
         change = file if self._limit_to_change else None
         # Comments of other tools matter only where there is something to silence.
         comments = hits or self._model is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
         proposals = tuple(propose(source, hits, change, self._floor, suppressions))
+        if work.current().left < 0:  # rules were not run, or fixes not checked and so not offered
+            notes.append(NotReviewed(source.path, _TOO_MUCH_WORK))
+        notes += [
+            NotReviewed(source.path, f"{rule.id} failed on it ({type(error).__name__}): please report this")
+            for rule, error in failed
+            if not isinstance(error, WorkLimitError)
+        ]
         result = FileResult(
             path=source.path,
             not_reviewed=tuple(notes),
@@ -172,7 +195,8 @@ class _Inspector:
             return result
         from ptopt.model_review import regions
 
-        shown = regions(source, change, proposals, self._model.calibration)
+        with limited(FILE_WORK):
+            shown = regions(source, change, proposals, self._model.calibration)
         if not shown:
             return result
         taken = tuple(hit.span for hit in hits)
@@ -182,10 +206,6 @@ class _Inspector:
 
 def _mentions_ptopt(data: bytes) -> bool:
     return b"ptopt:" in data or b"PTO" in data
-
-
-def _failure(rule: Rule, error: Exception) -> str:
-    return f"{rule.id} failed on it ({type(error).__name__}): please report this"
 
 
 # -- all files: group, cut and rank --------------------------------------------------------------------------

@@ -7,13 +7,15 @@ import re
 import sys
 import warnings
 
-MAX_LINE = 100_000
+MAX_LINE = 100_000  # characters
+MAX_WORDS = 200_000  # names, numbers and operators
 
 _PYTHON_2 = re.compile(
     r"Missing parentheses in call to '(?:print|exec)'"
     r"|multiple exception types must be parenthesized"
     r"|leading zeros in decimal integer literals"
 )
+_WORD = re.compile(r"\w+|[^\w\s]")
 _PRINTED = 160
 
 
@@ -27,8 +29,11 @@ class ParseError(ValueError):
         self.line = line
 
 
-def check_lines(text: str) -> None:
-    """Raises ParseError for lines that only a generator writes, or that Python and git count differently."""
+def check_text(text: str) -> None:
+    """Raises ParseError for text that only a generator writes, or whose lines Python and git count differently."""
+    # A tree takes up to 700 times the memory of its text; a hand-written file has one word in six characters.
+    if len(text) > MAX_WORDS and sum(1 for _ in _WORD.finditer(text)) > MAX_WORDS:
+        raise ParseError(f"more than {MAX_WORDS:,} words, taken for generated")
     if len(text) > MAX_LINE:
         for number, line in enumerate(text.split("\n"), start=1):
             if len(line) > MAX_LINE:

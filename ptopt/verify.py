@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from ptopt.findings import Edit, Fix
 from ptopt.rules.base import Problem, Rule
 from ptopt.rules.engine import run
+from ptopt.source import work
 from ptopt.source.file import SourceFile
+from ptopt.source.work import WorkLimitError
 from ptopt.syntax import ParseError
+
+_BYTES_PER_NODE = 8
 
 
 class EditError(ValueError):
@@ -52,9 +56,10 @@ def verified(file: SourceFile, rule: Rule, problem: Problem, before: int) -> Fix
     if fix is None or file.is_notebook:
         return None
     try:
+        work.current().charge(len(file.data) // _BYTES_PER_NODE)  # for parsing it again
         text = apply_edits(file.text, fix.edits)
         after = SourceFile.parse(file.path, text.encode(file.parsed.encoding), file.facts)
-    except (EditError, ParseError, UnicodeError):
+    except (EditError, ParseError, UnicodeError, WorkLimitError):
         return None
     if not only_edited_lines_differ(file, fix.edits, text):
         return None

@@ -11,6 +11,7 @@ from ptopt.findings import Span
 from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
+from ptopt.source.work import WorkLimitError
 
 _FEW = 8
 _IDENTIFIER = re.compile(r"\w+")
@@ -128,7 +129,8 @@ def run(
 ) -> list[Hit]:
     """Every problem that `rules` see in the file, in source order.
 
-    A rule that raises lands in `failed`, and the others go on; without `failed`, the exception goes up.
+    A rule that raises lands in `failed`, and the others go on, unless the work that the file may cost is spent; without
+    `failed`, the exception goes up.
     """
     hits: list[Hit] = []
     for rule in rules:
@@ -141,6 +143,8 @@ def run(
             if failed is None:
                 raise
             failed.append((rule, error))
+            if isinstance(error, WorkLimitError):
+                break  # nothing is left for the others either
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits
 

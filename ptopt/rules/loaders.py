@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FunctionNode, own_nodes
+from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"}
@@ -248,12 +248,12 @@ def batch_names(loop: ast.For) -> frozenset[str]:
     counted = isinstance(_enumerated(loop.iter), ast.Call)
     if counted and isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 2:
         target = target.elts[1]
-    names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-    for node in ast.walk(loop):
+    names = {n.id for n in walk(target) if isinstance(n, ast.Name)}
+    for node in walk(loop):
         if isinstance(node, ast.Assign) and _parts(node.value) & names:
-            names.update(n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name))
+            names.update(n.id for t in node.targets for n in walk(t) if isinstance(n, ast.Name))
         elif isinstance(node, ast.comprehension) and root_name(node.iter) in names:
-            names.update(n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
+            names.update(n.id for n in walk(node.target) if isinstance(n, ast.Name))
     return frozenset(names)
 
 

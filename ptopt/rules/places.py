@@ -34,7 +34,7 @@ def every_step(node: ast.AST, file: SourceFile) -> Step | None:
 
 def _updates_weights(file: SourceFile) -> bool:
     """Is there a sign of an optimizer? Attacks, attributions and influence scores backpropagate without one."""
-    return bool(_UPDATES.search(file.text))
+    return bool(file.search(_UPDATES))
 
 
 def _is_trial(node: ast.AST, file: SourceFile) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ptopt.source.calls import CallGraph
 from ptopt.source.imports import Imports
-from ptopt.source.index import FUNCTIONS, FunctionNode, Index, Loop
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, Loop, walk
 
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _OPTIMIZER = re.compile(r"optim|(^|_)opts?(_|$|\d)|scaler|(^|_)engine$", re.I)
@@ -332,7 +332,7 @@ def is_rare_test(test: ast.expr, in_body: bool) -> bool:
         if isinstance(test.op, ast.And):
             return in_body and any(is_rare_test(value, True) for value in test.values)
         return all(is_rare_test(value, in_body) for value in test.values)
-    modulo = next((n for n in ast.walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None)
+    modulo = next((n for n in walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None)
     if modulo is not None:
         if _ACCUMULATION.search(_text(modulo.right)):
             return False
@@ -365,7 +365,7 @@ def _is_edge(left: ast.expr, right: ast.expr) -> bool:
 
 
 def _mentions_rare(test: ast.expr) -> bool:
-    for node in ast.walk(test):
+    for node in walk(test):
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         if name and (_RARE_NAME.search(name) or _LAST.search(name)) and not _ACCUMULATION.search(name):
             return True

@@ -11,7 +11,7 @@ import codecs
 import io
 from dataclasses import dataclass
 
-from ptopt.syntax import ParseError, check_lines, parse_text
+from ptopt.syntax import ParseError, check_text, parse_text
 
 MAX_BYTES = 2_000_000
 
@@ -48,7 +48,7 @@ def parse_python(path: str, data: bytes) -> Parsed:
     if len(data) > MAX_BYTES:
         raise ParseError(f"larger than {MAX_BYTES // 1_000_000} MB, taken for generated")
     text, encoding = decode_python(data)
-    check_lines(text)
+    check_text(text)
     try:
         return Parsed(text, parse_text(text), encoding)
     except ParseError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import cached_property
@@ -31,6 +32,7 @@ class SourceFile:
         self.facts = facts
         self.parsed = parsed
         self._computed: dict[Callable[[SourceFile], Any], Any] = {}
+        self._searched: dict[re.Pattern[str], bool] = {}
 
     @classmethod
     def parse(cls, path: str, data: bytes, facts: ProjectFacts = NO_FACTS) -> SourceFile:
@@ -135,6 +137,12 @@ class SourceFile:
         return self.parsed.head_lines is not None
 
     # -- the file as a whole ---------------------------------------------------------------------------
+
+    def search(self, pattern: re.Pattern[str]) -> bool:
+        """Whether the pattern occurs in the text; each is looked for once."""
+        if pattern not in self._searched:
+            self._searched[pattern] = pattern.search(self.text) is not None
+        return self._searched[pattern]
 
     def once(self, compute: Callable[[SourceFile], T]) -> T:
         """`compute(self)`, remembered: for tables that several rules read."""

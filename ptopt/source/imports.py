@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ptopt.source.index import FUNCTIONS, FunctionNode, Index
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, walk
 
 # The same object under several public names; the right-hand side is the one that rules ask for.
 _CANONICAL = {
@@ -97,7 +97,7 @@ class Imports:
             every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
             names = {a.arg for a in every if a is not None}
             names.update(
-                n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+                n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
             )
             known = self._locals[function] = frozenset(names)
         return known

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeVar, overload
 
+from ptopt.source import work
+
 N = TypeVar("N", bound=ast.AST)
 M = TypeVar("M", bound=ast.AST)
 K = TypeVar("K", bound=ast.AST)
@@ -84,15 +86,19 @@ class Index:
     def of_type(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
         """Nodes of exactly these classes, in source order within each class."""
         for cls in types:
-            yield from self._nodes.get(cls, ())
+            nodes = self._nodes.get(cls, ())
+            work.current().charge(len(nodes))
+            yield from nodes
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parent.get(node)
 
     def ancestors(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
         """Pairs (ancestor, the child of it that leads to `node`), innermost first."""
+        account = work.current()
         child, parent = node, self._parent.get(node)
         while parent is not None:
+            account.charge(1)
             yield parent, child
             child, parent = parent, self._parent.get(parent)
 
@@ -147,11 +153,12 @@ class Index:
 
     def within(self, node: ast.AST, container: ast.AST) -> bool:
         current: ast.AST | None = node
-        while current is not None:
-            if current is container:
-                return True
+        steps = 1
+        while current is not None and current is not container:
             current = self._parent.get(current)
-        return False
+            steps += 1
+        work.current().charge(steps)
+        return current is not None
 
     def loops_of(self, node: ast.AST) -> Iterator[Loop]:
         """Loops of the same function that run `node` once per iteration, innermost first."""
@@ -188,7 +195,16 @@ def children_of(node: ast.AST) -> list[ast.AST]:
             children += [child for child in value if child is not None]
         elif value is not None:
             children.append(value)
+    work.current().charge(1 + len(children))
     return children
+
+
+def walk(root: ast.AST) -> Iterator[ast.AST]:
+    """`ast.walk`, charged."""
+    account = work.current()
+    for node in ast.walk(root):
+        account.charge(1)
+        yield node
 
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:

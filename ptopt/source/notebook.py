@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ptopt.source.decode import MAX_BYTES, Parsed
 from ptopt.source.magics import blank_magics, is_foreign_cell
-from ptopt.syntax import ParseError, check_lines, parse_text
+from ptopt.syntax import ParseError, check_text, parse_text
 
 MAX_NOTEBOOK_BYTES = 20_000_000  # the pictures among the outputs count too
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -62,7 +62,7 @@ def parse_notebook(data: bytes) -> Parsed:
     lost: list[str] = []
     try:
         text, head, blanked = _join(cells)
-        check_lines(text)
+        check_text(text)
         tree = parse_text(text)
     except ParseError:
         lost = [reason for cell in cells if (reason := _mend(cell))]
@@ -76,7 +76,7 @@ def parse_notebook(data: bytes) -> Parsed:
 def _mend(cell: _Cell) -> str:
     """Blank what keeps the cell from parsing. Returns why all of it had to go, "" where it did not."""
     try:
-        check_lines(cell.text())
+        check_text(cell.text())
         try:
             parse_text(cell.text())
         except ParseError:
@@ -99,13 +99,14 @@ def _join(cells: list[_Cell]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     head: list[int] = []
     blanked: list[int] = []
     for cell in cells:
+        gone = frozenset(cell.blanked)
         for index, (line, at) in enumerate(zip(cell.lines, cell.head, strict=True)):
             gap = range(len(lines) + 1, at)
             lines += [""] * len(gap)
             head += gap
             lines.append(line)
             head.append(at)
-            if index in cell.blanked:
+            if index in gone:
                 blanked.append(len(lines))
         if head[-1] != len(lines):  # nothing else will part this cell from the next
             lines.append("")

@@ -8,6 +8,7 @@ import re
 from ptopt.rules.attention._scores import Scores
 from ptopt.rules.attention._weights import Mixed
 from ptopt.rules.base import SourceFile, keyword_of
+from ptopt.source.index import walk
 
 _DEFAULT_SCALE = re.compile(
     r"\(?(1(\.0?)?/)?\(?(math\.|np\.|torch\.)?sqrt\([qk]\w*\.(size\(-1\)|shape\[-1\])\)\)?\)?|[qk]\w*\.(size\(-1\)|shape\[-1\])\*\*\(?-?0?\.5\)?"
@@ -114,7 +115,7 @@ def _is_causal(mask: ast.expr, file: SourceFile) -> bool:
         and isinstance(n.args[0], ast.Constant)
         and n.args[0].value == name
         and "torch.tril(torch.ones(" in file.source(n.args[1])
-        for n in ast.walk(cls)
+        for n in walk(cls)
     )
 
 

@@ -20,7 +20,7 @@ from ptopt.rules.base import (
     SourceFile,
     Span,
 )
-from ptopt.source.index import own_nodes
+from ptopt.source.index import own_nodes, walk
 
 _FUSED = (
     "scaled_dot_product_attention", "flash", "xformers", "memory_efficient_attention", "flex_attention", "sdpa",
@@ -242,7 +242,7 @@ class AttentionByHand(Rule):
             scores is None
             or mixed is None
             or _has_fused_path(node, function, file)
-            or _SECOND_ORDER.search(file.text)
+            or file.search(_SECOND_ORDER)
         ):
             return
         first, last = scores.product.lineno, mixed.product.end_lineno or mixed.product.lineno
@@ -306,7 +306,7 @@ def _rebound(scores: Scores, mixed: Mixed, file: SourceFile) -> bool:
     return any(
         part.lineno < binding.line <= end
         for part in parts
-        for name in ast.walk(part)
+        for name in walk(part)
         if isinstance(name, ast.Name)
         for binding in file.bindings.of(file.index.function_of(name), name.id)
     )
@@ -344,5 +344,5 @@ def _returned(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
         isinstance(x, ast.Name) and x.id == target.id
         for n in own_nodes(function)
         if isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple)
-        for x in ast.walk(n.value)
+        for x in walk(n.value)
     )

@@ -210,7 +210,7 @@ class AttentionWeightsDiscarded(Rule):
             node,
             f"Nobody reads the weights of {quote(file, node, 50)}, but computing them keeps `nn.MultiheadAttention` off "
             "the fused kernel. Pass `need_weights=False`.",
-            0.5 if _UNUSUAL.search(file.text) else 0.9,
+            0.5 if file.search(_UNUSUAL) else 0.9,
             (Evidence(made.lineno, "an `nn.MultiheadAttention`"),),
             Fix(Safety.SAFE, (add_keyword(file, node, "need_weights=False"),)),
         )

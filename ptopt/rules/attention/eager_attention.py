@@ -119,7 +119,7 @@ class EagerAttention(Rule):
         ):
             return
         given = keyword_of(node, "attn_implementation")
-        if not (isinstance(given, ast.Constant) and given.value == "eager") or _NEEDS_EAGER.search(file.text):
+        if not (isinstance(given, ast.Constant) and given.value == "eager") or file.search(_NEEDS_EAGER):
             return
         yield Problem(
             node,

@@ -6,7 +6,7 @@ import ast
 
 from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import SourceFile
-from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 from ptopt.source.values import is_loss_name
 
 CUTS = frozenset({"detach", "item", "tolist", "numpy", "data", "detach_"})
@@ -28,7 +28,7 @@ def carrier_of(value: ast.expr) -> ast.Name | None:
 
 
 def is_cut(value: ast.expr) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr in CUTS for n in ast.walk(value))
+    return any(isinstance(n, ast.Attribute) and n.attr in CUTS for n in walk(value))
 
 
 def backpropagated(function: FunctionNode | None, file: SourceFile) -> set[str]:
@@ -39,7 +39,7 @@ def backpropagated(function: FunctionNode | None, file: SourceFile) -> set[str]:
         if not (isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward")):
             continue
         for part in (func.value, *call.args):
-            names = [n for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+            names = [n for n in walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
             found.update(n.id for n in names)
             if path := path_of(part):
                 found.add(path)
@@ -78,7 +78,7 @@ def reduced_to_loss(path: str, function: FunctionNode | None, trained: set[str],
         for name in trained
         for binding in file.bindings.of(function, name)
         if binding.value is not None
-        for n in ast.walk(binding.value)
+        for n in walk(binding.value)
     )
 
 

@@ -65,7 +65,7 @@ def case_of(
     switched = any(path in evals and evals[path] < call.lineno for call, path in calls)
     over_data = any(file.context.is_eval_loop(loop) for c, _ in calls for loop in file.index.loops_of(c))
     if function is None:
-        if looped and switched and not over_data and not _WANTS_GRAPH.search(file.text):
+        if looped and switched and not over_data and not file.search(_WANTS_GRAPH):
             call = next(c for c, _ in calls if any(file.index.loops_of(c)))
             outer = list(file.index.loops_of(call))[-1]
             return Case(f"evaluates in the loop at line {outer.lineno}", 0.7, outer)

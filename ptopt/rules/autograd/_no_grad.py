@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ptopt.rules.base import Edit, Fix, Safety, SourceFile
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, walk
 
 
 def no_grad_text(file: SourceFile) -> str:
@@ -59,5 +59,5 @@ def indented(text: str, unit: str) -> str:
 def _has_text_block(statement: ast.stmt) -> bool:
     """Does a string run over several lines, so that re-indenting would change it?"""
     return any(
-        isinstance(n, (ast.Constant, ast.JoinedStr)) and n.lineno != n.end_lineno for n in ast.walk(statement)
+        isinstance(n, (ast.Constant, ast.JoinedStr)) and n.lineno != n.end_lineno for n in walk(statement)
     )

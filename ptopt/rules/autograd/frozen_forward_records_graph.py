@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.autograd._models import network_of, networks, path_of
 from ptopt.rules.autograd._no_grad import wrap
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 
 _FROZEN_NAME = re.compile(
     r"(^|_)(teacher|target|ref|reference|ema|frozen|old|momentum)(_|$)|(^|_)(tgt|targ)(_|$)", re.I
@@ -259,7 +259,7 @@ def _cuts(call: ast.Call, file: SourceFile) -> list[ast.Call]:
             return []
         cuts.append(cut)
     nested = [n for n in own_nodes(root) if isinstance(n, (*FUNCTIONS, ast.Lambda))]
-    if any(isinstance(n, ast.Name) and n.id == name for inner in nested for n in ast.walk(inner)):
+    if any(isinstance(n, ast.Name) and n.id == name for inner in nested for n in walk(inner)):
         return []
     return cuts
 

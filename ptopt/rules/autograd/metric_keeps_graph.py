@@ -17,7 +17,7 @@ from ptopt.rules.autograd._carriers import (
 )
 from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
-from ptopt.source.index import FUNCTIONS, own_nodes
+from ptopt.source.index import FUNCTIONS, own_nodes, walk
 
 _METRICS = re.compile(
     r"(^|_)(metrics?|logs?|stats?|history|info|scalars|summary|meters?|log_dict|outputs|losses)(_|$)|loss",
@@ -278,7 +278,7 @@ def _beside_loss(node: ast.Assign, target: ast.Subscript, file: SourceFile) -> I
         and isinstance(n.targets[0], ast.Subscript)
         and isinstance(n.targets[0].slice, (ast.Constant, ast.JoinedStr))
         and path_of(n.targets[0].value) == held
-        and any(isinstance(c, ast.Attribute) and c.attr in CUTS for c in ast.walk(n.value))
+        and any(isinstance(c, ast.Attribute) and c.attr in CUTS for c in walk(n.value))
     ]
     if not cut:
         return

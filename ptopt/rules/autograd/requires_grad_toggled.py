@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.rules.autograd._models import path_of, requires_grad_set
 from ptopt.rules.autograd._no_grad import indented, no_grad_text
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
-from ptopt.source.index import own_nodes
+from ptopt.source.index import own_nodes, walk
 
 
 class RequiresGradToggled(Rule):
@@ -179,7 +179,7 @@ def _sets(loop: ast.For, value: bool) -> str:
 
 def _fix(first: ast.For, between: list[ast.stmt], back: ast.For, file: SourceFile) -> Fix | None:
     spelled = no_grad_text(file)
-    texts = (n for s in between for n in ast.walk(s) if isinstance(n, (ast.Constant, ast.JoinedStr)))
+    texts = (n for s in between for n in walk(s) if isinstance(n, (ast.Constant, ast.JoinedStr)))
     if not spelled or any(n.lineno != n.end_lineno for n in texts) or "\r" in file.text:
         return None
     start, end = file.bounds(first)[0], file.bounds(back)[1]

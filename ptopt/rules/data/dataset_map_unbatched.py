@@ -15,7 +15,7 @@ from ptopt.rules.base import (
     keyword_of,
     quote,
 )
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, walk
 
 _DATASET = re.compile(r"(^|_)(data|dataset|datasets|ds|train|corpus)(_|$|\d)|dataset", re.I)
 _TOKENIZER = re.compile(
@@ -157,7 +157,7 @@ class DatasetMapUnbatched(Rule):
 def _tokenizer_call(mapped: ast.expr, file: SourceFile) -> ast.Call | None:
     """The tokenizer call in the mapped function: a lambda, a function or a method of this file, or a method that it calls."""
     if isinstance(mapped, ast.Lambda):
-        calls = [n for n in ast.walk(mapped.body) if isinstance(n, ast.Call)]
+        calls = [n for n in walk(mapped.body) if isinstance(n, ast.Call)]
         return next((c for c in calls if _TOKENIZER.search(file.source(c.func))), None)
     function = _function(mapped, file)
     if function is None:

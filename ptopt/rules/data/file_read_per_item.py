@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, walk
 
 _WHOLE_FILE = re.compile(
     r"^(numpy\.load|numpy\.loadtxt|numpy\.genfromtxt|torch\.load|json\.load|pickle\.load|joblib\.load|scipy\.io\.loadmat"
@@ -165,12 +165,10 @@ def _opened(argument: ast.expr, file: SourceFile) -> ast.expr:
 
 def _is_constant(path: ast.expr, function: FunctionNode, file: SourceFile) -> bool:
     """Is the path made of attributes of `self` and literals only, none of them set in the function itself?"""
-    if any(isinstance(n, (ast.Call, ast.Subscript, ast.NamedExpr)) for n in ast.walk(path)):
+    if any(isinstance(n, (ast.Call, ast.Subscript, ast.NamedExpr)) for n in walk(path)):
         return False
-    names = [n.id for n in ast.walk(path) if isinstance(n, ast.Name)]
+    names = [n.id for n in walk(path) if isinstance(n, ast.Name)]
     if not names or any(name != "self" for name in names):
         return False
-    stored = {
-        n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
-    }
-    return not any(isinstance(n, ast.Attribute) and n.attr in stored for n in ast.walk(path))
+    stored = {n.attr for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    return not any(isinstance(n, ast.Attribute) and n.attr in stored for n in walk(path))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.data._epochs import is_epoch_loop
 from ptopt.rules.loaders import loader_of
-from ptopt.source.index import FUNCTIONS, Loop, own_nodes
+from ptopt.source.index import FUNCTIONS, Loop, own_nodes, walk
 
 _LOADER_NAME = re.compile(r"loader", re.I)
 
@@ -185,12 +185,12 @@ def _rebuilt(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
     if loop is None or file.context.rare_guard(node, loop) is not None:
         return
     touched = _touched(loop, file)
-    for part in ast.walk(node):
+    for part in walk(node):
         if part is node.func or not isinstance(part, (ast.Name, ast.Attribute)):
             continue
         if (part.id if isinstance(part, ast.Name) else part.attr) in touched:
             return
-    if any(isinstance(n, ast.Call) and n is not node for n in ast.walk(node)) or not _trains(loop, file):
+    if any(isinstance(n, ast.Call) and n is not node for n in walk(node)) or not _trains(loop, file):
         return
     yield Problem(
         node,
@@ -212,7 +212,7 @@ def _touched(loop: ast.AST, file: SourceFile, deep: bool = True) -> frozenset[st
     Functions of the file that it calls are looked into once.
     """
     names: set[str] = set()
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
         elif isinstance(node, ast.Call):

@@ -208,7 +208,7 @@ class WorkersRestartedEachEpoch(Rule):
             call, fix = _restarting_loader(node, file), None
             if call is not None:
                 fix = add_keyword(file, call, "persistent_workers=True")
-        if call is None or fix is None or file.is_notebook or _DATASET_CHANGES.search(file.text):
+        if call is None or fix is None or file.is_notebook or file.search(_DATASET_CHANGES):
             return
         for reading in readings(call, file):
             loop = epoch_loop(reading, file)

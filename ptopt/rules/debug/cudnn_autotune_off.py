@@ -135,6 +135,6 @@ class CudnnAutotuneOff(Rule):
             node,
             "`benchmark = False` keeps cuDNN from searching for the fastest convolution kernels. Set it to True if "
             "the input shapes stay the same from step to step.",
-            0.5 if _RAGGED.search(file.text) else 0.65,
+            0.5 if file.search(_RAGGED) else 0.65,
             fix=Fix(Safety.UNSAFE, (replace_node(file, node.value, "True"),), "input shapes seldom change"),
         )

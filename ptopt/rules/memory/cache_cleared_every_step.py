@@ -204,7 +204,7 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         step = every_step(node, file) or _averaging(node, file)
         if step is None or _asked_for(node, step.node, file):
             return
-        phases = _REINFORCEMENT.search(file.text) is not None or any(
+        phases = file.search(_REINFORCEMENT) or any(
             _PHASES.search(file.source(n)) for n in own_nodes(step.node) if isinstance(n, ast.Call)
         )
         evidence = step_evidence(step, file)

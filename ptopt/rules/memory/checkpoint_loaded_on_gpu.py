@@ -155,13 +155,13 @@ class CheckpointLoadedOnGpu(Rule):
         parent = file.index.parent(node)
         if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
             return
-        if not _GPU.search(file.text) or _mapped_elsewhere(node, file):
+        if not file.search(_GPU) or _mapped_elsewhere(node, file):
             return
         loads = _fills(parent.targets[0].id, node, file)
         owners = {file.source(load.func) for load in loads}
         if len(owners) < 2:
             return
-        several = _PROCESSES.search(file.text) is not None
+        several = file.search(_PROCESSES)
         where = (
             "each process puts the whole of it on the GPU it was saved from"
             if several

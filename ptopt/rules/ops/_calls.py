@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile, has_unpacking, keyword_of
+from ptopt.source.index import walk
 
 # What a loop runs over a handful of times.
 FEW = re.compile(
@@ -98,7 +99,7 @@ def int_literal(node: ast.expr | None) -> int | None:
 
 def names_in(node: ast.AST) -> frozenset[str]:
     """The plain names that an expression reads."""
-    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+    return frozenset(n.id for n in walk(node) if isinstance(n, ast.Name))
 
 
 def is_range(node: ast.expr) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile, method_call
 from ptopt.rules.ops._calls import names_in, torch_op
+from ptopt.source.index import walk
 
 _POINTWISE = frozenset(
     "abs exp log log1p log2 log10 sqrt rsqrt sin cos tan tanh sigmoid relu clamp clip round floor ceil pow square "
@@ -56,10 +57,7 @@ class Formula:
                 return None
         written = {self.file.source(out) for out in outputs}
         read = {
-            self.file.source(n)
-            for v in values
-            for n in ast.walk(v)
-            if isinstance(n, (ast.Name, ast.Attribute))
+            self.file.source(n) for v in values for n in walk(v) if isinstance(n, (ast.Name, ast.Attribute))
         }
         return outputs[0] if outputs and not written & read else None
 
@@ -102,7 +100,7 @@ class Formula:
 
     def takes_element(self, expr: ast.expr) -> bool:
         """Does it read `x[i]`, and no blocks of rows?"""
-        reads = [n.slice for n in ast.walk(expr) if isinstance(n, ast.Subscript) and self.is_tensor(n.value)]
+        reads = [n.slice for n in walk(expr) if isinstance(n, ast.Subscript) and self.is_tensor(n.value)]
         plain = all(isinstance(index, ast.Name) for index in reads)
         return plain and any(names_in(index) & self.scalars for index in reads)
 
@@ -153,7 +151,7 @@ def _store(stmt: ast.stmt) -> tuple[ast.expr | None, ast.expr | None]:
 
 def _looked_up(index: ast.expr) -> bool:
     """Is an index read from data, so that two iterations may store to one place?"""
-    return any(isinstance(n, ast.Subscript) for n in ast.walk(index))
+    return any(isinstance(n, ast.Subscript) for n in walk(index))
 
 
 def _indexed(index: ast.expr, scalars: set[str]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
 from ptopt.rules.ops._calls import FEW, int_literal, same_code
-from ptopt.source.index import Loop, own_nodes
+from ptopt.source.index import Loop, own_nodes, walk
 
 _GROW = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack", "append"})
 _SHORT = 8  # iterations below which copying is cheap
@@ -320,7 +320,7 @@ def _grows_both_ways(loop: Loop, node: ast.Assign, file: SourceFile) -> bool:
 
 def _is_drawn(parts: list[ast.expr], file: SourceFile) -> bool:
     """One token per call of a model, drawn by `multinomial`: next to the call, copying the tokens is nothing."""
-    for name in (n for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)):
+    for name in (n for part in parts for n in walk(part) if isinstance(n, ast.Name)):
         for binding in file.bindings.of(file.index.function_of(name), name.id):
             if binding.value is not None and "multinomial(" in file.source(binding.value):
                 return True

@@ -17,6 +17,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.ops._calls import FEW, int_literal, is_range, names_in
 from ptopt.rules.ops._formula import Formula
+from ptopt.source.index import walk
 
 _FEW_ROWS = 16
 
@@ -240,7 +241,7 @@ def _begins_empty(output: ast.Name, node: ast.For, file: SourceFile) -> bool:
 
 def _sized(loops: list[ast.For]) -> frozenset[str]:
     """`x` of `range(x.size(0))`: only tensors have that method."""
-    calls = [n for loop in loops for n in ast.walk(loop.iter) if isinstance(n, ast.Call)]
+    calls = [n for loop in loops for n in walk(loop.iter) if isinstance(n, ast.Call)]
     return frozenset(
         base.id for base in (method_call(call, "size") for call in calls) if isinstance(base, ast.Name)
     )

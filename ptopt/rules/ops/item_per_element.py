@@ -19,7 +19,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.ops._iteration import Elements, elements_of
-from ptopt.source.index import own_nodes
+from ptopt.source.index import own_nodes, walk
 
 _NUMBER = frozenset({"id", "tid", "idx", "token", "label"})
 _NUMBERS = frozenset(
@@ -316,7 +316,7 @@ def _fix(node: ast.Call, element: ast.expr, found: Elements, known: bool, file: 
         return Fix(safety, (Edit(*file.bounds(place), numbers),), assumption)
     edits = [Edit(*file.bounds(source), numbers)]
     scope = (file.index.function_of(place) or file.index.tree) if found.is_loop else place
-    for use in ast.walk(scope):
+    for use in walk(scope):
         if not isinstance(use, ast.Name) or use.id != element.id or isinstance(use.ctx, ast.Store):
             continue
         attribute = file.index.parent(use)

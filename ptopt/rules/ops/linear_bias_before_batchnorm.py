@@ -210,9 +210,9 @@ class LinearBiasBeforeBatchnorm(Rule):
 
 def _confidence(file: SourceFile) -> float:
     """Weights exist for most models, and need the bias; a file that trains a model of its own has none to keep."""
-    if _PRETRAINED.search(file.text):
+    if file.search(_PRETRAINED):
         return 0.4
-    return 0.6 if _TRAINS.search(file.text) else 0.5
+    return 0.6 if file.search(_TRAINS) else 0.5
 
 
 def _leaf(call: ast.Call) -> str:

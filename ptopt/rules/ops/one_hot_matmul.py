@@ -16,6 +16,7 @@ from ptopt.rules.base import (
     method_call,
 )
 from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.source.index import walk
 
 _CASTS = ("float", "to", "type", "type_as", "half", "bfloat16", "double")
 
@@ -166,9 +167,7 @@ def _only_use(name: str, statement: ast.Assign, file: SourceFile) -> tuple[ast.e
     if function is None or len(file.bindings.of(function, name)) != 1:
         return None, None
     uses = [
-        n
-        for n in ast.walk(function)
-        if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+        n for n in walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
     ]
     return _product(uses[0], file) if len(uses) == 1 else (None, None)
 

@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import int_literal, names_in, torch_op
-from ptopt.source.index import own_nodes
+from ptopt.source.index import own_nodes, walk
 
 _DISTANCES = (
     "norm",
@@ -178,7 +178,7 @@ class PairwiseLoop(Rule):
 
 def _subtracts(expr: ast.expr, outer: str, inner: str) -> bool:
     """A sum is a distance only when it sums differences of the two rows."""
-    for n in ast.walk(expr):
+    for n in walk(expr):
         if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub):
             left, right = names_in(n.left), names_in(n.right)
             if (outer in left and inner in right) or (inner in left and outer in right):
@@ -203,7 +203,7 @@ def _rows(operands: list[ast.expr], outer: ast.For, inner: ast.For, file: Source
         elif not file.values.is_tensor(loop.iter):
             return False
         for operand in operands:
-            for n in ast.walk(operand):
+            for n in walk(operand):
                 if isinstance(n, ast.Subscript) and ranged and target in names_in(n.slice):
                     if method_call(n.value, "keys") is None and isinstance(
                         n.value, (ast.Name, ast.Attribute)

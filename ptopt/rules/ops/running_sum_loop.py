@@ -15,7 +15,7 @@ from ptopt.rules.base import (
     method_call,
 )
 from ptopt.rules.ops._calls import names_in
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, walk
 
 _CONVERTERS = frozenset(
     {"numpy.array", "numpy.asarray", "torch.tensor", "torch.as_tensor", "torch.LongTensor", "torch.IntTensor"}
@@ -150,7 +150,7 @@ class RunningSumLoop(Rule):
             return
         table, added = append[0], addition[1]
         if node.target.id not in names_in(added) or any(
-            isinstance(n, (ast.Call, ast.Subscript)) for n in ast.walk(added)
+            isinstance(n, (ast.Call, ast.Subscript)) for n in walk(added)
         ):
             return
         use = _conversion(table, file.index.function_of(node), node.lineno, file)

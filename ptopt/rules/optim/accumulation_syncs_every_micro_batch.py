@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
-from ptopt.source.index import FUNCTIONS, Loop, own_nodes
+from ptopt.source.index import FUNCTIONS, Loop, own_nodes, walk
 
 # Any of these tells that somebody decides when gradients are averaged, or that another engine does.
 _HANDLED = re.compile(
@@ -158,7 +158,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.Call) or not _is_backward(node, file) or _HANDLED.search(file.text):
+        if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.search(_HANDLED):
             return
         wrapper = _wrapper(file)
         if wrapper is None:
@@ -238,7 +238,7 @@ def _modulo_guard(node: ast.AST, loop: Loop, file: SourceFile) -> ast.If | None:
 
 
 def _has_modulo(test: ast.expr) -> bool:
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(test))
 
 
 def _loops_over_parts(backward: ast.Call, loop: Loop, outer: Loop) -> bool:
@@ -255,4 +255,4 @@ def _loops_over_parts(backward: ast.Call, loop: Loop, outer: Loop) -> bool:
 
 
 def _names(expr: ast.expr) -> set[str]:
-    return {n.id for n in ast.walk(expr) if isinstance(n, ast.Name)}
+    return {n.id for n in walk(expr) if isinstance(n, ast.Name)}

@@ -124,7 +124,7 @@ class DataParallel(Rule):
         devices = keyword_of(node, "device_ids") or (node.args[1] if len(node.args) > 1 else None)
         if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:
             return
-        if _OFFERED.search(file.text):
+        if file.search(_OFFERED):
             return
         if not any(file.context.marks_in(f) for f in (None, *file.calls.functions)):
             return

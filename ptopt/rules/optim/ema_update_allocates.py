@@ -15,7 +15,7 @@ from ptopt.rules.base import (
     method_call,
     replace_node,
 )
-from ptopt.source.index import LOOPS
+from ptopt.source.index import LOOPS, walk
 
 
 class EmaUpdateAllocates(Rule):
@@ -142,7 +142,7 @@ result = teacher[0]
             return
         if not isinstance(loop, ast.For) or not _pairs_of_parameters(loop, file):
             return
-        names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        names = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
         last = _root(added.right) in names
         other, weight = (added.right, added.left) if last else (added.left, added.right)
         if _root(other) not in names or not _plain(kept, names, file) or not _plain(weight, names, file):
@@ -201,6 +201,6 @@ def _root(expr: ast.expr) -> str:
 
 def _plain(expr: ast.expr, names: set[str], file: SourceFile) -> bool:
     """A factor that is no tensor, as far as the file tells, and no part of the parameters."""
-    if any(isinstance(n, (ast.Call, ast.Subscript)) for n in ast.walk(expr)) or file.values.is_tensor(expr):
+    if any(isinstance(n, (ast.Call, ast.Subscript)) for n in walk(expr)) or file.values.is_tensor(expr):
         return False
-    return not any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(expr))
+    return not any(isinstance(n, ast.Name) and n.id in names for n in walk(expr))

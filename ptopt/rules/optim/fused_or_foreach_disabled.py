@@ -118,14 +118,14 @@ class FusedOrForeachDisabled(Rule):
         qualified = file.imports.qualified(node.func)
         if not (qualified.startswith("torch.optim.") or qualified in _CLIP) or not file.uses_accelerator:
             return
-        if _SHARDED.search(file.text) or _explained(node, name, file) or _for_other_device(node, file):
+        if file.search(_SHARDED) or _explained(node, name, file) or _for_other_device(node, file):
             return
         edit = remove_keyword(file, node, name)
         yield Problem(
             node,
             f"`{name}=False` makes `{qualified.rpartition('.')[2]}` go through the parameters one by one, with several "
             "kernel launches each. Drop the argument: torch then picks the multi-tensor implementation on CUDA.",
-            0.5 if _LIKELY_WANTED.search(file.text) else 0.65,
+            0.5 if file.search(_LIKELY_WANTED) else 0.65,
             fix=Fix(
                 Safety.UNSAFE, (edit,), "there is memory for temporary tensors of about the parameters' size"
             )

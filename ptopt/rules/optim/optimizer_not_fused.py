@@ -194,13 +194,13 @@ for p, g in zip(model.parameters(), grads):
         kind = _ADAM.get(file.imports.qualified(node.func))
         if kind is None or has_unpacking(node) or any(keyword_of(node, name) for name in _CHOSEN):
             return
-        if not _CUDA.search(file.text) or _ELSEWHERE.search(file.text):
+        if not file.search(_CUDA) or file.search(_ELSEWHERE):
             return
         mark = _drives_a_step(node, file)
         if mark is None or not node.args or _FEW_PARAMETERS.search(_parameters(node.args[0], file)):
             return
         # The gain was published for AdamW on transformers; most other networks have too little to update.
-        sure = kind == "AdamW" and _TRANSFORMER.search(file.text) is not None
+        sure = kind == "AdamW" and file.search(_TRANSFORMER)
         yield Problem(
             node,
             f"`{kind}` runs its default multi-tensor update here, which goes over all weights and moments many times "

@@ -111,7 +111,7 @@ class ZeroGradKeepsTensors(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or method_call(node, "zero_grad") is None:
             return
-        if not is_literal(keyword_of(node, "set_to_none"), False) or _NEEDS_TENSORS.search(file.text):
+        if not is_literal(keyword_of(node, "set_to_none"), False) or file.search(_NEEDS_TENSORS):
             return
         edit = remove_keyword(file, node, "set_to_none")
         yield Problem(

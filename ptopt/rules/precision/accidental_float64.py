@@ -174,7 +174,7 @@ class AccidentalFloat64(Rule):
                 if binding is not None and binding.kind == "assign" and binding.value
                 else source
             )
-        if not _is_double(source, file) or _cast_later(node, file) or _WANTED.search(file.text):
+        if not _is_double(source, file) or _cast_later(node, file) or file.search(_WANTED):
             return
         step = every_step(node, file)
         if step is None:

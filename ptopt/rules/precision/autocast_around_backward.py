@@ -17,7 +17,7 @@ from ptopt.rules.base import (
     keyword_of,
     quote,
 )
-from ptopt.source.index import own_nodes
+from ptopt.source.index import own_nodes, walk
 
 _AUTOCASTS = frozenset(("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast"))
 
@@ -177,7 +177,7 @@ def _fix(region: ast.With, mark: ast.AST, file: SourceFile) -> Fix | None:
     indent = statement.col_offset - region.col_offset
     start, end = file.offset(statement.lineno, 0), file.bounds(tail[-1])[1]
     lines = file.data[start:end].decode("utf-8", "surrogatepass").split("\n")
-    strings = any(isinstance(n, ast.Constant) and n.end_lineno != n.lineno for s in tail for n in ast.walk(s))
+    strings = any(isinstance(n, ast.Constant) and n.end_lineno != n.lineno for s in tail for n in walk(s))
     if strings or not all(not line.strip() or not line[:indent].strip() for line in lines):
         return None
     text = "\n".join(line[indent:] if line.strip() else line for line in lines)

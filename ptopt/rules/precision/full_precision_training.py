@@ -141,7 +141,7 @@ class FullPrecisionTraining(Rule):
             ),
             None,
         )
-        if mark is None or _DECIDED.search(file.text) or _SMALL.search(file.text):
+        if mark is None or file.search(_DECIDED) or file.search(_SMALL):
             return
         yield Problem(
             mark,

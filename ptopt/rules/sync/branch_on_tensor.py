@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.source.index import walk
 
 _NAN_CHECK = re.compile(r"isnan|isinf|isfinite|nan", re.I)
 _TELLS = re.compile(r"warn|log|print", re.I)
@@ -202,9 +203,9 @@ def _needs_value(node: ast.AST, tensor: ast.expr, file: SourceFile) -> bool:
     """Does the branch index with the tested tensor, or pass it on as a size? Then Python waits for it anyway."""
     if not isinstance(node, ast.If):
         return False
-    tested = {n.id for n in ast.walk(tensor) if isinstance(n, ast.Name)}
+    tested = {n.id for n in walk(tensor) if isinstance(n, ast.Name)}
     for stmt in node.body:
-        for use in ast.walk(stmt):
+        for use in walk(stmt):
             if not (isinstance(use, ast.Name) and use.id in tested and isinstance(use.ctx, ast.Load)):
                 continue
             around = file.index.parent(use)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
-from ptopt.source.index import Loop, own_nodes
+from ptopt.source.index import Loop, own_nodes, walk
 from ptopt.source.torch_names import TENSOR_ONLY_METHODS
 
 _LOADER = re.compile(r"load|data|batch|(^|_)dl|iter", re.I)
@@ -182,9 +182,7 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
     pending = list(_names(expr))
     seen: set[str] = set()
     targets = (
-        {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-        if isinstance(loop, ast.For)
-        else set()
+        {n.id for n in walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
     )
     function = file.index.function_of(loop)
     while pending:
@@ -202,7 +200,7 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
             if binding.kind != "assign" or binding.value is None or _calls_module(binding.value, file):
                 return None
             pending += _names(binding.value)
-    if any(isinstance(n, ast.Attribute) and _assigned_in(n, loop, file) for n in ast.walk(expr)):
+    if any(isinstance(n, ast.Attribute) and _assigned_in(n, loop, file) for n in walk(expr)):
         return None
     if from_target:
         return "it follows from the tensor that the loop runs over"
@@ -256,7 +254,7 @@ def _assigned_in(attribute: ast.Attribute, loop: Loop, file: SourceFile) -> bool
 
 
 def _calls_module(expr: ast.expr, file: SourceFile) -> bool:
-    return any(isinstance(n, ast.Call) and _is_module_call(n, file) for n in ast.walk(expr))
+    return any(isinstance(n, ast.Call) and _is_module_call(n, file) for n in walk(expr))
 
 
 def _is_module_call(call: ast.Call, file: SourceFile) -> bool:

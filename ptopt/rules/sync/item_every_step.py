@@ -19,7 +19,7 @@ from ptopt.rules.base import (
 from ptopt.rules.places import every_step, step_evidence, step_words
 from ptopt.rules.sync._reads import is_reported, tensor_of_item
 from ptopt.source.context import Step
-from ptopt.source.index import own_nodes
+from ptopt.source.index import own_nodes, walk
 from ptopt.source.values import is_loss_name
 
 _CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check|check_?(for_)?nan", re.I)
@@ -268,7 +268,7 @@ def _once_per_update(node: ast.AST, file: SourceFile) -> bool:
     return any(
         isinstance(ancestor, ast.If)
         and child in ancestor.body
-        and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(ancestor.test))
+        and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(ancestor.test))
         for ancestor, child in file.index.ancestors(node)
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ptopt.rules.base import Evidence
 from ptopt.rules.places import every_step, step_evidence, step_words
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FUNCTIONS, Loop
+from ptopt.source.index import FUNCTIONS, Loop, walk
 
 _BATCHES = re.compile(r"loader|dataloader|batches|timesteps|_iter\b|trainset|data_iterator", re.I)
 _RUNS_ONCE = re.compile(
@@ -73,7 +73,7 @@ def is_cached(node: ast.AST, file: SourceFile) -> bool:
 def bound_in(root: ast.AST) -> frozenset[str]:
     """Names, and names of attributes, that the code under `root` binds or changes by subscript."""
     names: set[str] = set()
-    for node in ast.walk(root):
+    for node in walk(root):
         if isinstance(node, FUNCTIONS):
             names.add(node.name)
         elif isinstance(node, ast.AugAssign):
@@ -86,7 +86,7 @@ def bound_in(root: ast.AST) -> frozenset[str]:
 def attributes_set_in(method: ast.AST) -> frozenset[str]:
     """Attributes of `self` that the code binds or changes by subscript."""
     names: set[str] = set()
-    for node in ast.walk(method):
+    for node in walk(method):
         if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
             target = node
             while isinstance(target, (ast.Subscript, ast.Starred)):

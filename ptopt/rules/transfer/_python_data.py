@@ -10,7 +10,7 @@ from ptopt.rules.base import has_unpacking, keyword_of
 from ptopt.rules.moves import Move, is_accelerator, move_of
 from ptopt.rules.transfer._hot import Hot, attributes_set_in, bound_in
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FUNCTIONS
+from ptopt.source.index import FUNCTIONS, walk
 
 LEGACY_DTYPES = {
     "Tensor": "float32",
@@ -129,7 +129,7 @@ def is_constant(made: Made, hot: Hot, file: SourceFile) -> bool:
     if written_out(made.data):
         return True
     names = list(_names(made.data))
-    if not names or not all(_is_plain(n) for n in ast.walk(made.data)):
+    if not names or not all(_is_plain(n) for n in walk(made.data)):
         return False
     if isinstance(hot.node, FUNCTIONS):
         cls = file.index.class_of(hot.node)
@@ -148,7 +148,7 @@ def _is_plain(node: ast.AST) -> bool:
 
 
 def _names(root: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
-    for node in ast.walk(root):
+    for node in walk(root):
         if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id not in _PURE_BUILTINS):
             yield node
 
@@ -156,7 +156,7 @@ def _names(root: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
 def _mutated_in(root: ast.AST) -> frozenset[str]:
     """Names of lists and tables that the code under `root` changes by a method."""
     names: set[str] = set()
-    for node in ast.walk(root):
+    for node in walk(root):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
