@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from fake_github import default_checks
@@ -38,3 +39,15 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     ):
         return argname
     return None
+
+
+_SERVERS = {"fake_github", "github", "postgres_server", "redis_server", "serve", "served", "world"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever takes a server from a fixture is slow."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        parameters = given.params.values() if given else ()
+        if "postgresql" in parameters or _SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
