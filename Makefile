@@ -16,13 +16,19 @@ PRISM := $(VENV)/prism/.ready
 PIP_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: demo demo-review test test-light test-model lint format docs action-requirements clean
+# Else each process compiles all that it imports, a model stack among it, anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo demo-review check test test-light test-model lint format docs action-requirements clean
 
 demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
 	$(BIN)/python -m examples.service
 
 demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head
+
+check: lint $(DESCRIBED)  ## lint, types, and the tests that are fast
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not slow and not model"
 
 test: test-light test-model  ## every test, the slow ones too
 

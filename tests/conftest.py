@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fake_github import default_checks
 from fake_github.conformance import check
@@ -25,10 +24,30 @@ from tests.services import (  # noqa: F401 (pytest finds fixtures by name)
 default_checks[:] = [check]  # every fake of every test is held against GitHub's own descriptions
 
 
-@pytest.fixture(autouse=True)
-def _strangers_on_old_ports() -> None:
-    """Tokens and names are kept for the life of a process, by address; the next fake server may get an old port."""
-    auth = sys.modules.get("ptopt.github.auth")
-    if auth is not None:
-        auth._slugs.clear()
-        auth._tokens.clear()
+# The same examples on each run and each machine, however slow it is. For new ones:
+# `pytest --hypothesis-profile=default`.
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("same")
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes and long or unprintable texts have no part in a test's id: they may differ from run to run."""
+    if isinstance(val, bytes) or (
+        isinstance(val, str) and (len(val) > 60 or not (val.isascii() and val.isprintable()))
+    ):
+        return argname
+    return None
+
+
+_SERVERS = {"fake_github", "github", "postgres_server", "redis_server", "serve", "served", "world"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever takes a server from a fixture is slow."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        parameters = given.params.values() if given else ()
+        if "postgresql" in parameters or _SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)

@@ -394,6 +394,7 @@ def test_colour_and_progress_on_a_terminal(tree: Path, variables: dict[str, str]
     assert b"PTO407" in seen
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_and_an_ascii_stdout_are_no_crash(tree: Path) -> None:
     for number in range(300):
         (tree / f"ops{number}.py").write_text(OPS)

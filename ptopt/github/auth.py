@@ -43,25 +43,26 @@ class AppAuth:
         if signer is None:
             raise ValueError("the App's private key is not an RSA key in PEM format")
         self.transport = Transport(self.endpoint, signer, seconds_between_writes=0)
+        self._slug: str | None = None
+        self._minted: defaultdict[int, _Minted] = defaultdict(_Minted)  # by installation
 
     def __repr__(self) -> str:
         return f"AppAuth({self.endpoint.origin}, {self.app_id})"
 
     def slug(self) -> str:
-        """The App's name in URLs; its login is `<slug>[bot]`. Asked once in a process."""
-        key = (self.endpoint.origin, self.app_id)
-        if key not in _slugs:
-            _slugs[key] = self.transport.get("/app", lambda data: str(data["slug"]))
-        return _slugs[key]
+        """The App's name in URLs; its login is `<slug>[bot]`. Asked once."""
+        if self._slug is None:
+            self._slug = self.transport.get("/app", lambda data: str(data["slug"]))
+        return self._slug
 
 
 class InstallationAuth(Auth):
-    """Access to one installation. All of a process share one token, minted anew shortly before it expires."""
+    """Access to one installation. All of an App share one token, minted anew shortly before it expires."""
 
     def __init__(self, app: AppAuth, installation_id: int) -> None:
         self._app = app
         self._installation_id = installation_id
-        self._minted = _tokens[app.endpoint.origin, app.app_id, installation_id]
+        self._minted = app._minted[installation_id]
 
     @property
     def token_type(self) -> str:
@@ -109,10 +110,6 @@ class _Minted:
     lock: threading.Lock = field(default_factory=threading.Lock)
     token: str | None = field(default=None, repr=False)
     expires_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
-
-
-_tokens: defaultdict[tuple[str, int, int], _Minted] = defaultdict(_Minted)
-_slugs: dict[tuple[str, int], str] = {}
 
 
 def _signer(app_id: int, private_key: str) -> AppJWT | None:

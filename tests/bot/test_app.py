@@ -44,6 +44,7 @@ def test_not_ready_without_the_newest_schema(serve: Serve) -> None:
         assert served.client.get("/healthz").status_code == 200
 
 
+@pytest.mark.slow
 def test_not_ready_without_a_broker(sqlite_url: str) -> None:
     import uvicorn
 

@@ -93,6 +93,7 @@ def test_only_what_is_wanted_is_kept(registry: Path, tmp_path: Path, monkeypatch
         (None, b"something", "cannot get http://127.0.0.1:"),
         (tarball({"package/a": b""}), tarball({"package/a": b""}), "has no api.github.com.json"),
     ],
+    ids=["not what was pinned", "not there", "without the file"],
 )
 def test_what_is_wrong_leaves_nothing(
     registry: Path,

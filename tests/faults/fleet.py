@@ -86,7 +86,7 @@ class Fleet:
             return Process(name, list(command), environment, folder)
 
         if broker_url is None:
-            self.processes = [process("embedded", "embedded.service", "--port", str(self.port))]
+            self.processes = [process("embedded", "embedded", "--port", str(self.port))]
         else:
             worker = ("celery", "-A", "worker.celery", "worker", "-Q", QUEUES, "-c", "1", "--without-mingle")
             self.processes = [
@@ -108,14 +108,14 @@ class Fleet:
 
     def wait_ready(self, seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end and not any(process.has_ended() for process in self.processes):
             try:
                 if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
                     return
             except httpx.TransportError:
                 pass
             time.sleep(0.1)
-        raise AssertionError(f"not ready after {seconds} s\n{self.logs()}")
+        raise AssertionError(f"not ready within {seconds} s\n{self.logs()}")
 
     def logs(self, characters: int = 4000) -> str:
         """The end of each log."""

@@ -41,7 +41,8 @@ def mints(github: FakeGitHub) -> int:
 
 
 def test_all_clients_of_an_installation_share_one_token(github: FakeGitHub, pull: Pull) -> None:
-    clients = [installed(github, pull) for _ in range(4)]
+    auth = app(github)
+    clients = [installed(github, pull, auth) for _ in range(4)]
     threads = [threading.Thread(target=client.pull, args=("octo/models", pull.number)) for client in clients]
     for thread in threads:
         thread.start()
@@ -153,9 +154,10 @@ def test_a_bad_token_has_no_identity() -> None:
         assert len(server.got) == 1
 
 
-def test_the_slug_is_asked_once_in_a_process(github: FakeGitHub) -> None:
-    assert app(github).slug() == "ptopt"
-    assert app(github).slug() == "ptopt"
+def test_the_slug_is_asked_once(github: FakeGitHub) -> None:
+    auth = app(github)
+    assert auth.slug() == "ptopt"
+    assert auth.slug() == "ptopt"
     assert sum(request.path == "/app" for request in github.requests) == 1
 
 

@@ -140,6 +140,7 @@ def test_a_hostile_model_on_hostile_code(case: Case, tmp_path: Path, monkeypatch
     assert not hasattr(builtins, "PTOPT_WAS_HERE") and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_hostile_model_is_believed_where_it_can_be_checked() -> None:
     """So that the cases above do test what happens to its words."""
     spoke = 0
@@ -280,11 +281,14 @@ class _nothing_is_executed:  # noqa: N801 - reads as what it says
         if not _nothing_is_executed.hooked:  # a hook stays for the life of the process
             sys.addaudithook(_audit)
             _nothing_is_executed.hooked = True
+        self._writes = sys.dont_write_bytecode
+        sys.dont_write_bytecode = True  # on the first run, an import writes what it compiled
         _seen = []
 
     def __exit__(self, *error: object) -> None:
         global _seen
         seen, _seen = _seen, None
+        sys.dont_write_bytecode = self._writes
         assert seen == []
 
 

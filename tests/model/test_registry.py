@@ -290,6 +290,7 @@ def test_killed_at_any_moment_nothing_is_lost(registry: Registry, three: list[st
     assert not list(registry.folder.rglob(".incoming-*"))
 
 
+@pytest.mark.slow
 def test_many_at_once(registry: Registry, three: list[str], tmp_path: Path) -> None:
     """Threads of this process, and processes; each change is in the history, and the link is the last of them."""
     more = make_adapter(tmp_path / "more", "more")

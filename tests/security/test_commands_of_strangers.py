@@ -134,13 +134,13 @@ def test_an_edit_gives_the_new_commands_of_who_edits(service: Service, pull: Pul
 
 
 def test_ten_thousand_commands(service: Service, pull: Pull) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     pull.comment("dev", "\n\n".join(f"/ptopt x{number}" for number in range(5000))[:65_000])
     service.work()
     (answer,) = answers(service, pull)
     assert answer.count("There is no command") == MOST_COMMANDS
     assert len(answer) < 4000
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 LARGE = {

@@ -40,6 +40,7 @@ def test_every_setting_is_described() -> None:
     assert all(field.description for field in Settings.model_fields.values())
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_without_values() -> None:
     result = bot(
         PTOPT_DEBOUNCE="hunter2",
@@ -57,6 +58,7 @@ def test_what_is_wrong_is_said_without_values() -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
@@ -74,6 +76,7 @@ def test_the_service_does_not_start_with(environment: dict[str, str], says: str)
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [("bot",), ("embedded",), ("worker.scheduler",), ("worker", "jobs"), ("service", "check")],
@@ -85,12 +88,14 @@ def test_a_wrong_url_is_told_in_one_line(module: tuple[str, ...]) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_worker_does_not_start_with_wrong_settings() -> None:
     result = python("celery", "-A", "worker", "worker", PTOPT_APP_ID="x")
     assert result.returncode == 1
     assert result.stderr.startswith("Error: PTOPT_APP_ID: ") and result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_service_does_not_start_without_the_schema(tmp_path: Path) -> None:
     result = bot(PTOPT_DATABASE_URL=f"sqlite:///{tmp_path}/new.db")
     assert result.returncode == 1
@@ -98,6 +103,7 @@ def test_the_service_does_not_start_without_the_schema(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "a look at a database must not make one"
 
 
+@pytest.mark.slow
 def test_good_settings() -> None:
     result = python("service", "settings", PTOPT_DEBOUNCE="5")
     assert (result.returncode, result.stdout) == (0, "The settings are good.\n")

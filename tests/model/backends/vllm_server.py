@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import httpx
+
+from tests.worker.processes import free_port
 
 STARTS_WITHIN = 400.0  # seconds; half a minute on a quiet machine
 
@@ -33,9 +34,7 @@ class VLLMServer:
     """`model` served on a free port, ready for adapters. The log is in `folder`."""
 
     def __init__(self, model: Path, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._log = folder / "vllm.log"
         command = [

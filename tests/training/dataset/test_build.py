@@ -15,6 +15,8 @@ from training.dataset.files import NAMES, load, read_info, samples, write
 from training.dataset.packages import Package
 from training.dataset.split import SPLITS, Sizes
 
+pytestmark = pytest.mark.slow
+
 METADATA = "Metadata-Version: 2.4\nName: {}\nVersion: 1\nLicense-Expression: MIT\n"
 FILE = """\
 import torch
