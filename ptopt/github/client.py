@@ -6,9 +6,7 @@ import base64
 import gzip
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-
-from github.Auth import Auth
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptopt.github import commits, graphql, parsing
 from ptopt.github.endpoint import checked_login, checked_repo, checked_sha, quoted, repo_path
@@ -29,6 +27,9 @@ from ptopt.github.values import (
     TreeEntry,
 )
 
+if TYPE_CHECKING:
+    from ptopt.github.auth import TokenAuth
+
 T = TypeVar("T")
 
 CHECK_NAME = "ptopt"
@@ -44,7 +45,7 @@ class GitHubClient:
     A `repo`, SHA, path or login that can be none raises ValueError before anything is sent.
     """
 
-    def __init__(self, transport: Transport, auth: Auth, identity: Callable[[], str]) -> None:
+    def __init__(self, transport: Transport, auth: TokenAuth, identity: Callable[[], str]) -> None:
         self._transport = transport
         self._auth = auth
         self._ask_identity = identity
@@ -63,7 +64,7 @@ class GitHubClient:
 
     def token(self) -> str:
         """Good for at least the next two minutes."""
-        return self._auth.token
+        return self._auth.token()
 
     def clone_url(self, repo: str) -> str:
         """Without credentials."""

@@ -186,7 +186,8 @@ def test_the_last_line_of_defence(text: str, log: io.StringIO) -> None:
         logger.exception("failed")
     out = log.getvalue()
     assert not re.search(r"hunter2|ghs_|ghp_secret|pat_11|c2ln|A1b2", out)
-    assert len(out.splitlines()) == 3
+    # httpcore logs when the clients of earlier tests are collected
+    assert sum('"logger":"httpcore' not in line for line in out.splitlines()) == 3
 
 
 FORGED = [
