@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ptopt.github import markers, sticky
+from ptopt.github.client import GitHubClient
 from ptopt.github.values import IssueComment, PullRequest
 from ptopt.report.text import markdown_text
 
@@ -16,7 +17,7 @@ _MENDED = "The settings of ptopt can be read again. Thank you."
 
 
 def tell(
-    github: sticky.Comments,
+    github: GitHubClient,
     pull: PullRequest,
     comments: Iterable[IssueComment],
     *,

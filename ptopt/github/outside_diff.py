@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ptopt.findings import Finding
 from ptopt.github import markers, sticky
+from ptopt.github.client import GitHubClient
 from ptopt.github.values import IssueComment, PullRequest
 from ptopt.report.text import code_span, count, markdown_text, place
 
@@ -14,7 +15,7 @@ _LONGEST = 200  # characters of a place, and of a message
 
 
 def tell(
-    github: sticky.Comments,
+    github: GitHubClient,
     pull: PullRequest,
     findings: Sequence[Finding],
     comments: Iterable[IssueComment],

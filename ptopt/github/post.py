@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ptopt.change import Change
 from ptopt.findings import Finding, Review
 from ptopt.github import checks, code_scanning, markers, sticky, threads
+from ptopt.github.client import GitHubClient
 from ptopt.github.comment import draft
 from ptopt.github.errors import (
     AmbiguousError,
@@ -24,15 +24,6 @@ from ptopt.github.errors import (
 )
 from ptopt.github.summary import later, marks, summary
 from ptopt.github.values import PostedComment, PostedReview, PullRequest, ReviewDraft
-
-
-class PostClient(threads.ThreadClient, checks.CheckClient, code_scanning.CodeScanningClient, Protocol):
-    def identity(self) -> str: ...
-    def pull(self, repo: str, number: int) -> PullRequest: ...
-    def reviews(self, repo: str, number: int) -> list[PostedReview]: ...
-    def review_comments(self, repo: str, number: int) -> list[PostedComment]: ...
-    def create_review(self, repo: str, number: int, draft: ReviewDraft) -> PostedReview: ...
-    def edit_review(self, repo: str, number: int, review_id: int, body: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class Posted:
 
 
 def post(
-    github: PostClient,
+    github: GitHubClient,
     pull: PullRequest,
     change: Change,
     review: Review,
@@ -77,7 +68,7 @@ def post(
 class _Posting:
     def __init__(
         self,
-        github: PostClient,
+        github: GitHubClient,
         pull: PullRequest,
         change: Change,
         review: Review,

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ptopt.change import Change, ChangedFile, ChangeError, parse_diff
 from ptopt.checkout import MAX_FILE, MAX_PROJECT_FILE, together_too_large
 from ptopt.config import Config
 from ptopt.findings import NotReviewed
+from ptopt.github.client import GitHubClient
 from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, TooLargeError
 from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
-from ptopt.github.values import PullFile, PullRequest, TreeEntry
+from ptopt.github.values import PullFile, PullRequest
 from ptopt.project.facts import FACT_FILES, NO_FACTS, ProjectFacts, read_facts
 
 _SUFFIXES = (".py", ".ipynb")
@@ -24,17 +24,7 @@ _REST = "*.py"  # stands for the files that nobody listed
 _MOST_FACT_FILES = 12
 
 
-class Source(Protocol):
-    def pull(self, repo: str, number: int) -> PullRequest: ...
-    def pull_files(self, repo: str, number: int) -> list[PullFile]: ...
-    def merge_base(self, repo: str, base_sha: str, head_sha: str) -> str: ...
-    def blob(self, repo: str, sha: str, limit: int) -> bytes: ...
-    def tree(self, repo: str, sha: str) -> list[TreeEntry]: ...
-    def clone_url(self, repo: str) -> str: ...
-    def token(self) -> str: ...
-
-
-def list_files(github: Source, pull: PullRequest) -> list[PullFile]:
+def list_files(github: GitHubClient, pull: PullRequest) -> list[PullFile]:
     """The files of the diff, as far as GitHub lists them: none where it refuses to make the diff."""
     try:
         return github.pull_files(pull.repo, pull.number)
@@ -43,7 +33,7 @@ def list_files(github: Source, pull: PullRequest) -> list[PullFile]:
 
 
 def read_change(
-    github: Source, pull: PullRequest, config: Config, files: Sequence[PullFile] | None = None
+    github: GitHubClient, pull: PullRequest, config: Config, files: Sequence[PullFile] | None = None
 ) -> Change:
     """The Python files and notebooks that the pull request changes; `files` are those of `list_files`.
 
@@ -67,7 +57,7 @@ def read_change(
 
 
 def _from_api(
-    github: Source,
+    github: GitHubClient,
     pull: PullRequest,
     listed: Sequence[PullFile],
     why_not: Callable[[str], str | None],
@@ -121,7 +111,7 @@ def _read(file: PullFile, heads: _Heads) -> Change | None:
 class _Heads:
     """Head files by blob; `reason` says why the last one was not given."""
 
-    def __init__(self, github: Source, pull: PullRequest) -> None:
+    def __init__(self, github: GitHubClient, pull: PullRequest) -> None:
         self._github, self._pull = github, pull
         self._left = MAX_HEADS
         self.reason = ""
@@ -174,7 +164,7 @@ def _quoted(prefix: str, path: str) -> str:
 # --- library versions
 
 
-def facts(github: Source, pull: PullRequest) -> ProjectFacts:
+def facts(github: GitHubClient, pull: PullRequest) -> ProjectFacts:
     """The library versions of the project at the head: what the code under review will run with.
 
     Unlike the settings, they decide nothing but which advice applies, so that the pull request may bring them.

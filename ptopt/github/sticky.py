@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from ptopt.github import markers
+from ptopt.github.client import GitHubClient
 from ptopt.github.markers import Marker
 from ptopt.github.values import IssueComment, PullRequest
 
 
-class Comments(Protocol):
-    def identity(self) -> str: ...
-    def create_issue_comment(self, repo: str, number: int, body: str) -> IssueComment: ...
-    def edit_issue_comment(self, repo: str, comment_id: int, body: str) -> None: ...
-
-
 def keep(
-    github: Comments,
+    github: GitHubClient,
     pull: PullRequest,
     comments: Iterable[IssueComment],
     mark: Marker,

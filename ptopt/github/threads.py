@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from ptopt.change import Change
 from ptopt.findings import Finding, Review
 from ptopt.github import markers
 from ptopt.github.values import PostedComment, Thread
-
-
-class ThreadClient(Protocol):
-    def threads(self, repo: str, number: int) -> list[Thread]: ...
-    def resolve_thread(self, thread_id: str) -> None: ...
 
 
 def gone(comments: Iterable[PostedComment], change: Change, review: Review) -> list[PostedComment]:
