@@ -32,7 +32,7 @@ from ptopt.github import markers
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import AmbiguousError, ForbiddenError, NotFoundError, RejectedError
 from ptopt.github.pullstate import fold
-from ptopt.github.values import IssueComment, PostedComment
+from ptopt.github.values import IssueComment, PostedComment, ReactionContent
 from ptopt.report.text import code_span, count, markdown_text
 
 __all__ = ["CommandRequest", "Host", "UserError", "handle"]
@@ -80,7 +80,7 @@ def _digest(lines: Sequence[Line]) -> str:
     return hashlib.sha256("\n".join(map(str, lines)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _react(github: GitHubClient, request: CommandRequest, content: str) -> None:
+def _react(github: GitHubClient, request: CommandRequest, content: ReactionContent) -> None:
     """A reaction is a courtesy: it may fail."""
     with suppress(AmbiguousError, ForbiddenError, RejectedError):
         github.react(request.repo, request.where, request.comment_id, content)

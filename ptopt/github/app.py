@@ -18,7 +18,7 @@ from ptopt.github.values import Delivery
 
 @dataclass(frozen=True, slots=True)
 class NewApp:
-    """An App right after its creation from a manifest. GitHub tells these secrets once."""
+    """An App right after its creation from a manifest. GitHub shows these secrets once."""
 
     id: int
     slug: str

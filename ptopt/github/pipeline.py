@@ -96,7 +96,7 @@ def look(
     if state.paused and not asked:
         return Outcome("paused", "reviews of this pull request are paused", pull)
     config, base_problems = base_config.settings_of(github, pull)
-    reason = why_skipped(pull, config, asked=asked)
+    reason = why_skipped(pull, config, requested=asked)
     if reason is not None:
         return Outcome("skipped", reason, pull)
     files = reading.list_files(github, pull)
@@ -139,7 +139,7 @@ def _tell_problems(github: GitHubClient, seen: Look, fence: Callable[[], None]) 
     """The comment on the settings; what GitHub refuses (a locked conversation) is noted."""
     base, head = seen.base_problems, seen.head_problems
     try:
-        config_comment.tell(github, seen.pull, seen.comments, base=base, head=head, before_write=fence)
+        config_comment.update(github, seen.pull, seen.comments, base=base, head=head, before_write=fence)
     except (ForbiddenError, NotFoundError, RejectedError) as error:
         return (f"could not comment on the settings: {error}",)
     return ()

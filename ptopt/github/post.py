@@ -22,7 +22,7 @@ from ptopt.github.errors import (
     SupersededError,
     TooLargeError,
 )
-from ptopt.github.summary import later, marks, summary
+from ptopt.github.summary import body_markers, later, summary
 from ptopt.github.values import PostedComment, PostedReview, PullRequest, ReviewDraft
 
 
@@ -139,7 +139,7 @@ class _Posting:
             return later(self._review, head, new, refused)
         told = {*self._told(), *(f.fingerprint for f in new if f not in refused)}
         untold = [f for f in self._findings if f.fingerprint not in told]
-        return summary(self._review, untold, marks(head, refused))
+        return summary(self._review, untold, body_markers(head, refused))
 
     def _submit(self, review: ReviewDraft) -> PostedReview:
         self._before_write()
@@ -178,7 +178,7 @@ class _Posting:
         told = self._told()
         untold = [f for f in self._findings if f.fingerprint not in told]
         body = summary(self._review, untold, markers.read(first.body))
-        if not sticky.says(first.body, body):
+        if not sticky.same_text(first.body, body):
             self._before_write()
             self._github.edit_review(self._pull.repo, self._pull.number, first.id, body)
 

@@ -1,6 +1,6 @@
-"""What people told ptopt about one pull request: paused, ignored. It is kept in the markers of our own answers.
+"""What people set for one pull request: paused, ignored. It is kept in the markers of our own answers.
 
-So the Action, which has no database, knows it too; and to delete an answer is to undo what it says.
+So the Action, which has no database, knows it too; and to delete an answer is to undo it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a pull request changes, with the head files under review, and the library versions of its project.
 
 The ladder: the diff and the blobs of the API; git itself where the API leaves something out; else a change that
-says what was not looked at. A pull request is never too large to be read, only too large to be read whole.
+lists what was not reviewed. A pull request is never too large to be read, only too large to be read whole.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def read_change(
 
     listed = list_files(github, pull) if files is None else files
     unlisted = pull.changed_files - len(listed)
-    told: list[NotReviewed] = []
+    not_reviewed: list[NotReviewed] = []
     if unlisted:
         try:
             return fetch_change(github, pull, why_not=why_not)
         except FetchError as error:
             if unlisted > 0:
                 many = f"{unlisted:,} of the {pull.changed_files:,} changed files"
-                told.append(NotReviewed(_REST, f"GitHub does not list {many}, and {error}"))
-    return _from_api(github, pull, listed, why_not, told)
+                not_reviewed.append(NotReviewed(_REST, f"GitHub does not list {many}, and {error}"))
+    return _from_api(github, pull, listed, why_not, not_reviewed)
 
 
 def _from_api(
@@ -61,7 +61,7 @@ def _from_api(
     pull: PullRequest,
     listed: Sequence[PullFile],
     why_not: Callable[[str], str | None],
-    told: list[NotReviewed],
+    not_reviewed: list[NotReviewed],
 ) -> Change:
     heads = _Heads(github, pull)
     found: list[ChangedFile] = []
@@ -72,27 +72,29 @@ def _from_api(
             continue
         if not file.additions + file.deletions:  # renamed, empty, or binary
             if file.status in ("modified", "changed"):
-                told.append(NotReviewed(path, "GitHub shows no diff of it: binary, or only its mode changed"))
+                not_reviewed.append(
+                    NotReviewed(path, "GitHub shows no diff of it: binary, or only its mode changed")
+                )
         elif (reason := why_not(path)) is not None:
-            told.append(NotReviewed(path, reason))
+            not_reviewed.append(NotReviewed(path, reason))
         elif (change := _read(file, heads)) is None:
             missing.add(path)
         else:
             found += change.files
-            told += change.not_reviewed
+            not_reviewed += change.not_reviewed
     if missing:
         try:
             change = fetch_change(
                 github, pull, why_not=lambda path: None if path in missing else "read already"
             )
             found += change.files
-            told += (item for item in change.not_reviewed if item.path in missing)
+            not_reviewed += (item for item in change.not_reviewed if item.path in missing)
             reason = "GitHub shows no diff of it, nor does git"
         except FetchError as error:
             reason = f"GitHub leaves its diff out, and {error}"
-        missing -= {file.path for file in found} | {item.path for item in told}
-        told += (NotReviewed(path, reason) for path in missing)
-    return Change(tuple(sorted(found, key=lambda file: file.path)), tuple(sorted(told)))
+        missing -= {file.path for file in found} | {item.path for item in not_reviewed}
+        not_reviewed += (NotReviewed(path, reason) for path in missing)
+    return Change(tuple(sorted(found, key=lambda file: file.path)), tuple(sorted(not_reviewed)))
 
 
 def _read(file: PullFile, heads: _Heads) -> Change | None:
@@ -104,8 +106,8 @@ def _read(file: PullFile, heads: _Heads) -> Change | None:
         change = parse_diff(unified_diff(file), lambda _: heads.of(file))
     except ChangeError:
         return None
-    told = (replace(item, reason=heads.reason or item.reason) for item in change.not_reviewed)
-    return replace(change, not_reviewed=tuple(told))
+    not_reviewed = (replace(item, reason=heads.reason or item.reason) for item in change.not_reviewed)
+    return replace(change, not_reviewed=tuple(not_reviewed))
 
 
 class _Heads:

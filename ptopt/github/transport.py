@@ -237,7 +237,7 @@ class Transport:
 
 
 class _Cache:
-    """Answers with an ETag, by URL; those that were not asked for the longest go first."""
+    """Answers with an ETag, by URL; the least recently used go first."""
 
     SIZE = 2**22  # characters of all bodies; a worker keeps many clients
     LONGEST = 2**20  # of one
@@ -277,7 +277,7 @@ def _with(path: str, parameters: Mapping[str, str | int] | None) -> str:
 
 
 def _raise_broken(what: str, error: Exception, repeatable: bool) -> NoReturn:
-    """No answer. Of the error only its kind is told."""
+    """No answer. The error's text may hold a secret: only its class is shown."""
     kind: type[GitHubError] = UnavailableError if repeatable or isinstance(error, _UNSENT) else AmbiguousError
     raise kind(f"{what}: no answer ({type(error).__name__})")
 
