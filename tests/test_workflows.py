@@ -81,6 +81,13 @@ def test_what_the_action_installs_is_pinned_and_complete() -> None:
             assert wanted.specifier.contains(pinned[wanted.name.lower()]), line
 
 
+def test_the_action_needs_nothing_of_an_app() -> None:
+    """PyGithub signs as the App; it is not among what the Action installs."""
+    code = "import sys, bot.action.run as _, ptopt.github.auth as a; a.for_token('t'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"cryptography", "github", "jwt", "requests"}.isdisjoint(done.stdout.split())
+
+
 def test_no_command_is_dropped_for_another_one() -> None:
     """GitHub keeps one waiting run of a concurrency group and cancels the others."""
     text = (ROOT / "docs/workflows/ptopt-commands.yml").read_text()

@@ -34,7 +34,7 @@ def tell(work: Work, outcome: Outcome) -> list[str]:
     comments = work.github.issue_comments(job.repository, job.pull)
     try:
         if job.payload.get("full") and outcome.review is not None and outcome.pull is not None:
-            outside_diff.tell(work.github, outcome.pull, outcome.elsewhere, comments, work.check)
+            outside_diff.update(work.github, outcome.pull, outcome.elsewhere, comments, work.check)
         _edit(work, comments, said(outcome, code_span(job.head_sha[:7]), bool(job.payload.get("full"))))
     except (ForbiddenError, NotFoundError, RejectedError) as error:
         return [f"could not tell what became of the review: {error}"]

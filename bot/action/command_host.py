@@ -49,7 +49,7 @@ class ActionHost:
         )
         if full and outcome.pull is not None:
             comments = self._github.issue_comments(request.repo, request.number)
-            outside_diff.tell(self._github, outcome.pull, outcome.elsewhere, comments, lambda: None)
+            outside_diff.update(self._github, outcome.pull, outcome.elsewhere, comments, lambda: None)
             text += " What else stands in these files is told in a comment of its own."
         return text
 

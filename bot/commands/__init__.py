@@ -13,9 +13,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
-from bot.commands import permission, registry
+from bot.commands import registry
 from bot.commands.base import (
     Answer,
     Call,
@@ -30,33 +29,18 @@ from bot.commands.base import (
 from bot.commands.parse import MOST_COMMANDS, WORD, Line, new_commands
 from bot.commands.permission import Standing, standing
 from ptopt.github import markers
+from ptopt.github.client import GitHubClient
 from ptopt.github.errors import AmbiguousError, ForbiddenError, NotFoundError, RejectedError
 from ptopt.github.pullstate import fold
-from ptopt.github.values import IssueComment, PostedComment, PullRequest
+from ptopt.github.values import IssueComment, PostedComment, ReactionContent
 from ptopt.report.text import code_span, count, markdown_text
 
-__all__ = ["CommandRequest", "GitHub", "Host", "UserError", "handle"]
+__all__ = ["CommandRequest", "Host", "UserError", "handle"]
 
 _LONGEST_QUOTE = 80
 
 
-class GitHub(registry.GitHub, permission.GitHub, Protocol):
-    """What slash commands need of GitHub."""
-
-    def pull(self, repo: str, number: int) -> PullRequest: ...
-
-    def issue_comments(self, repo: str, number: int) -> list[IssueComment]: ...
-
-    def review_comments(self, repo: str, number: int) -> list[PostedComment]: ...
-
-    def create_issue_comment(self, repo: str, number: int, body: str) -> IssueComment: ...
-
-    def reply(self, repo: str, number: int, comment_id: int, body: str) -> PostedComment: ...
-
-    def react(self, repo: str, where: str, comment_id: int, content: str) -> None: ...
-
-
-def handle(request: CommandRequest, github: GitHub, host: Host) -> None:
+def handle(request: CommandRequest, github: GitHubClient, host: Host) -> None:
     """Run the commands of a comment and answer them. Raises what GitHub raises, and is then to be called again."""
     lines = [] if request.actor.is_bot else new_commands(request.body, request.previous_body)
     if not lines or (markers.read(request.body) and request.actor.login == github.identity()):
@@ -79,7 +63,7 @@ def handle(request: CommandRequest, github: GitHub, host: Host) -> None:
         _react(github, request, "eyes")
     except NotFoundError:
         return  # the comment was deleted
-    call: Call[GitHub] = Call(
+    call = Call(
         request,
         pull,
         github,
@@ -96,7 +80,7 @@ def _digest(lines: Sequence[Line]) -> str:
     return hashlib.sha256("\n".join(map(str, lines)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _react(github: GitHub, request: CommandRequest, content: str) -> None:
+def _react(github: GitHubClient, request: CommandRequest, content: ReactionContent) -> None:
     """A reaction is a courtesy: it may fail."""
     with suppress(AmbiguousError, ForbiddenError, RejectedError):
         github.react(request.repo, request.where, request.comment_id, content)
@@ -112,7 +96,7 @@ def _told(identity: str, comments: Iterable[PostedComment]) -> Iterable[Told]:
 # -- running -----------------------------------------------------------------------------------------------
 
 
-def _run(call: Call[GitHub], who: Standing, lines: Sequence[Line]) -> tuple[str, tuple[str, ...]]:
+def _run(call: Call, who: Standing, lines: Sequence[Line]) -> tuple[str, tuple[str, ...]]:
     """The answers to all commands as one text, and what is in force from now on."""
     parts: list[str] = []
     effects: tuple[str, ...] = ()
@@ -129,7 +113,7 @@ def _run(call: Call[GitHub], who: Standing, lines: Sequence[Line]) -> tuple[str,
     return "\n\n".join(parts), effects
 
 
-def _run_one(call: Call[GitHub], who: Standing, line: Line) -> Answer:
+def _run_one(call: Call, who: Standing, line: Line) -> Answer:
     command = registry.COMMANDS.get(line.verb or "help")
     if command is None:
         near = nearest(line.verb, registry.COMMANDS)
@@ -173,7 +157,7 @@ def _is_answered(
     )
 
 
-def _write(request: CommandRequest, github: GitHub, digest: str, body: str) -> None:
+def _write(request: CommandRequest, github: GitHubClient, digest: str, body: str) -> None:
     """Answer where the question stands. After a failure that may have been none, look before giving up."""
     repo, number = request.repo, request.number
     try:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
 from bot.commands.parse import WORD
+from ptopt.github.client import GitHubClient
 from ptopt.github.pullstate import PullState
 from ptopt.github.values import Actor, PullRequest
 from ptopt.report.text import code_span
 
-G = TypeVar("G")  # the methods of GitHub that a command needs
-A = TypeVar("A")  # its arguments
+A = TypeVar("A")  # the arguments of a command
 
 
 class Who(enum.Enum):
@@ -73,12 +73,12 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[G]):
+class Call:
     """What a command knows when it runs."""
 
     request: CommandRequest
     pull: PullRequest
-    github: G
+    github: GitHubClient
     host: Host
     told: tuple[Told, ...]  # oldest first
     state: PullState  # after the commands before it in the comment
@@ -109,7 +109,7 @@ class UsageError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Command(Generic[A, G]):
+class Command(Generic[A]):
     """A slash command. The help, `docs/commands.md` and the permission check are made of this."""
 
     name: str
@@ -119,7 +119,7 @@ class Command(Generic[A, G]):
     who: Who
     examples: tuple[tuple[str, str], ...]  # a command, and what it does
     parse: Callable[[Sequence[str]], A]  # raises `UsageError`
-    run: Callable[[Call[G], A], Answer]  # raises `UserError`; other exceptions are no fault of the person
+    run: Callable[[Call, A], Answer]  # raises `UserError`; other exceptions are no fault of the person
 
     @property
     def usage(self) -> str:

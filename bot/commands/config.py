@@ -8,14 +8,14 @@ from typing import Any
 
 from bot.commands.base import Answer, Call, Command, Who, nothing
 from ptopt.config import Config
-from ptopt.github.base_config import Files, settings_of
+from ptopt.github.base_config import settings_of
 from ptopt.github.config_comment import listed
 from ptopt.report.text import code_fence, code_span
 
 _MOST = 6_000  # characters of the listing
 
 
-def run(call: Call[Files], _: None) -> Answer:
+def run(call: Call, _: None) -> Answer:
     config, problems = settings_of(call.github, call.pull)
     if problems:
         source = f"The configuration of the base branch has errors:\n\n{listed(problems)}\n\nThe defaults are in force."
@@ -54,7 +54,7 @@ def _key(key: str) -> str:
     return key if key.isascii() and key.replace("-", "").isalnum() else json.dumps(key, ensure_ascii=False)
 
 
-COMMAND: Command[None, Files] = Command(
+COMMAND: Command[None] = Command(
     name="config",
     arguments="",
     summary="show the configuration in force, and where it comes from",

@@ -23,7 +23,7 @@ What `ignore`, `pause` and `resume` do is kept in the answer itself: delete the 
 changes the configuration."""
 
 
-def table(commands: Iterable[Command[Any, Any]]) -> str:
+def table(commands: Iterable[Command[Any]]) -> str:
     lines = ["| command | what it does | who |", "| --- | --- | --- |"]
     for command in commands:
         usage = command.usage.replace("|", "\\|")
@@ -31,7 +31,7 @@ def table(commands: Iterable[Command[Any, Any]]) -> str:
     return "\n".join(lines)
 
 
-def page(commands: Iterable[Command[Any, Any]]) -> str:
+def page(commands: Iterable[Command[Any]]) -> str:
     commands = list(commands)
     parts = ["# Slash commands", "Written by `make docs`.", _INTRODUCTION, table(commands)]
     for command in commands:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from bot.commands.base import Answer, Call, Command, Told, UsageError, UserError, Who
 from bot.commands.rulename import rule_named
 from ptopt import impact
 from ptopt.change import whole_file
 from ptopt.findings import Finding
-from ptopt.github.base_config import Files, settings_of
+from ptopt.github.base_config import settings_of
 from ptopt.github.errors import TooLargeError
-from ptopt.github.reading import Source, facts
+from ptopt.github.reading import facts
 from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain
 from ptopt.review import review_files
 from ptopt.rules import find_rule
@@ -23,10 +22,6 @@ from ptopt.rules.base import Rule
 _COMMENT = re.compile(r"(?:https://\S+#|#)?(?:discussion_)?r?(\d{1,18})", re.A)
 _FOLDED = ("What it does", "Example", "Use instead", "Fix safety", "Sources")
 _EVIDENCE = 10
-
-
-class GitHub(Source, Files, Protocol):
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ def parse(words: Sequence[str]) -> Topic:
     return Topic(comment_id=int(comment[1])) if comment else Topic(rule=rule_named(words[0]))
 
 
-def run(call: Call[GitHub], topic: Topic) -> Answer:
+def run(call: Call, topic: Topic) -> Answer:
     if topic.rule is not None:
         return Answer(_rule(topic.rule))
     if topic.comment_id is None:
@@ -68,7 +63,7 @@ def run(call: Call[GitHub], topic: Topic) -> Answer:
     return Answer(f"{_in_this_code(call, told)}\n\n{_rule(rule)}")
 
 
-def _in_this_code(call: Call[GitHub], told: Told) -> str:
+def _in_this_code(call: Call, told: Told) -> str:
     """What the finding rests on, at the head as it is now."""
     pull = call.pull
     head = code_span(pull.head_sha[:7])
@@ -90,7 +85,7 @@ def _in_this_code(call: Call[GitHub], told: Told) -> str:
     )
 
 
-def _look(call: Call[GitHub], told: Told) -> Finding | None:
+def _look(call: Call, told: Told) -> Finding | None:
     github, pull = call.github, call.pull
     data = github.file(pull.repo, told.path, pull.head_sha)
     if data is None:
@@ -142,7 +137,7 @@ def _unwrapped(text: str) -> str:
     return "\n".join(lines)
 
 
-COMMAND: Command[Topic, GitHub] = Command(
+COMMAND: Command[Topic] = Command(
     name="explain",
     arguments="[RULE|COMMENT]",
     summary="explain a rule, or the finding of this thread in this code",

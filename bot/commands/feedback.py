@@ -25,7 +25,7 @@ def parse(words: Sequence[str]) -> Verdict:
     return Verdict(verdict == "good", " ".join(words[1:]))
 
 
-def run(call: Call[object], verdict: Verdict) -> Answer:
+def run(call: Call, verdict: Verdict) -> Answer:
     if call.thread is None:
         raise UserError("Feedback is about one comment: reply in the thread of a comment that ptopt made.")
     call.host.record_feedback(call.thread.comment_id, verdict.good, verdict.reason, call.request.actor)
@@ -37,7 +37,7 @@ def run(call: Call[object], verdict: Verdict) -> Answer:
     return Answer(noted + silence)
 
 
-COMMAND: Command[Verdict, object] = Command(
+COMMAND: Command[Verdict] = Command(
     name="feedback",
     arguments="good|bad [REASON]",
     summary="judge a comment of ptopt, in its thread",

@@ -7,16 +7,15 @@ GitHub still has. Where ptopt may not write, the answer tells how it is done.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
 from bot.commands.base import Answer, Call, Command, Told, UserError, Who, nothing
 from bot.commands.fixing import Mended, mend
 from ptopt.findings import Finding
-from ptopt.github.base_config import Files, settings_of
+from ptopt.github.base_config import settings_of
 from ptopt.github.errors import ForbiddenError, RejectedError, SupersededError
-from ptopt.github.reading import Source, facts, read_change
-from ptopt.github.values import PullRequest, Thread
+from ptopt.github.reading import facts, read_change
+from ptopt.github.values import PullRequest
 from ptopt.report.text import code_span, markdown_text, place
 from ptopt.rules import find_rule
 
@@ -25,15 +24,7 @@ _LISTED = 30
 _LONGEST_PATH = 200
 
 
-class GitHub(Source, Files, Protocol):
-    def threads(self, repo: str, number: int) -> list[Thread]: ...
-
-    def commit_files(
-        self, repo: str, branch: str, expected_head: str, files: Mapping[str, bytes], message: str
-    ) -> str: ...
-
-
-def run(call: Call[GitHub], _: None) -> Answer:
+def run(call: Call, _: None) -> Answer:
     pull = call.pull
     _check_reachable(pull)
     wanted = _wanted(call)
@@ -64,7 +55,7 @@ def _check_reachable(pull: PullRequest) -> None:
         raise UserError(f"The branch is in another repository, where ptopt cannot write. {_BY_HAND}")
 
 
-def _wanted(call: Call[GitHub]) -> list[Told]:
+def _wanted(call: Call) -> list[Told]:
     """The findings to fix: that of this thread, or all whose threads are open; none that is ignored."""
     told = list(call.told)
     if call.thread is not None:
@@ -76,7 +67,7 @@ def _wanted(call: Call[GitHub]) -> list[Told]:
     return [item for item in told if call.state.ignored.isdisjoint({item.rule, item.fingerprint})]
 
 
-def _mend(call: Call[GitHub], wanted: Sequence[Told]) -> list[Mended]:
+def _mend(call: Call, wanted: Sequence[Told]) -> list[Mended]:
     config, _ = settings_of(call.github, call.pull)
     try:
         change = read_change(call.github, call.pull, config)
@@ -120,7 +111,7 @@ def _title(rule_id: str) -> str:
     return f"{rule_id} {rule.name}" if rule is not None else rule_id
 
 
-def _message(call: Call[GitHub], fixed: Iterable[Finding]) -> str:
+def _message(call: Call, fixed: Iterable[Finding]) -> str:
     """Nothing of the pull request stands in it: GitHub acts on words such as "closes #1" in a commit message."""
     tally = Counter((finding.rule, finding.name) for finding in fixed)
     lines = [
@@ -131,7 +122,7 @@ def _message(call: Call[GitHub], fixed: Iterable[Finding]) -> str:
     return "\n".join(["Apply the safe fixes of ptopt", "", *lines, "", who])
 
 
-COMMAND: Command[None, GitHub] = Command(
+COMMAND: Command[None] = Command(
     name="fix",
     arguments="",
     summary="commit the safe fixes of the open findings to the branch",

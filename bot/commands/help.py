@@ -19,7 +19,7 @@ def parse(words: Sequence[str]) -> str | None:
     return name
 
 
-def run(call: Call[object], name: str | None) -> Answer:
+def run(call: Call, name: str | None) -> Answer:
     from bot.commands.docs import table
     from bot.commands.registry import COMMANDS
 
@@ -36,7 +36,7 @@ def run(call: Call[object], name: str | None) -> Answer:
     )
 
 
-COMMAND: Command[str | None, object] = Command(
+COMMAND: Command[str | None] = Command(
     name="help",
     arguments="[COMMAND]",
     summary="list the commands, or tell about one",

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from bot.commands.base import Answer, Call, Command, Told, UsageError, UserError, Who
 from bot.commands.rulename import rule_named
 from ptopt.github import pullstate
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError
-from ptopt.github.values import Thread
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
 
 _HERE = "here"
-
-
-class GitHub(Protocol):
-    def threads(self, repo: str, number: int) -> list[Thread]: ...
-
-    def resolve_thread(self, thread_id: str) -> None: ...
 
 
 def parse(words: Sequence[str]) -> type[Rule] | None:
@@ -31,7 +23,7 @@ def parse(words: Sequence[str]) -> type[Rule] | None:
     return None if words[0].lower() == _HERE else rule_named(words[0])
 
 
-def run(call: Call[GitHub], rule: type[Rule] | None) -> Answer:
+def run(call: Call, rule: type[Rule] | None) -> Answer:
     if rule is None:
         return _ignore_here(call)
     silenced = [told for told in call.told if told.rule == rule.id]
@@ -43,7 +35,7 @@ def run(call: Call[GitHub], rule: type[Rule] | None) -> Answer:
     )
 
 
-def _ignore_here(call: Call[GitHub]) -> Answer:
+def _ignore_here(call: Call) -> Answer:
     told = call.thread
     if told is None:
         raise UserError(
@@ -58,7 +50,7 @@ def _ignore_here(call: Call[GitHub]) -> Answer:
     )
 
 
-def _resolve(call: Call[GitHub], silenced: Sequence[Told]) -> str:
+def _resolve(call: Call, silenced: Sequence[Told]) -> str:
     """Resolve the threads of these comments. Returns what to say of it."""
     first = {told.comment_id for told in silenced}
     if not first:
@@ -80,7 +72,7 @@ def _for_good(rule: type[Rule], *, here: bool = False) -> str:
     return f'To keep it: `ignore = ["{rule.name}"]` in `.ptopt.toml` on the base branch, or {inline}.'
 
 
-COMMAND: Command[type[Rule] | None, GitHub] = Command(
+COMMAND: Command[type[Rule] | None] = Command(
     name="ignore",
     arguments="RULE|here",
     summary="silence a rule, or the finding of this thread, in this pull request",

@@ -6,13 +6,13 @@ from bot.commands.base import Answer, Call, Command, Who, nothing
 from ptopt.github.pullstate import PAUSE
 
 
-def run(call: Call[object], _: None) -> Answer:
+def run(call: Call, _: None) -> Answer:
     if call.state.paused:
         return Answer("Reviews of this pull request are paused already. `/ptopt resume` ends the pause.")
     return Answer("Paused: this pull request is not reviewed until `/ptopt resume`.", (PAUSE,))
 
 
-COMMAND: Command[None, object] = Command(
+COMMAND: Command[None] = Command(
     name="pause",
     arguments="",
     summary="stop the reviews of this pull request",

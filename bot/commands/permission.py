@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from bot.commands.base import Who
+from ptopt.github.client import GitHubClient
 from ptopt.github.values import Actor, PullRequest
 
 _WRITE = frozenset({"admin", "maintain", "write"})
 _TRIAGE = _WRITE | {"triage"}
-
-
-class GitHub(Protocol):
-    def permission(self, repo: str, login: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +30,7 @@ class Standing:
         return self.author or self.role in _TRIAGE
 
 
-def standing(github: GitHub, pull: PullRequest, actor: Actor) -> Standing:
+def standing(github: GitHubClient, pull: PullRequest, actor: Actor) -> Standing:
     return Standing(
         github.permission(pull.repo, actor.login), author=actor.id != 0 and actor.id == pull.author.id
     )

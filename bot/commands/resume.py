@@ -6,13 +6,13 @@ from bot.commands.base import Answer, Call, Command, Who, nothing
 from ptopt.github.pullstate import RESUME
 
 
-def run(call: Call[object], _: None) -> Answer:
+def run(call: Call, _: None) -> Answer:
     if not call.state.paused:
         return Answer("Reviews of this pull request are not paused.")
     return Answer("Resumed: the next push is reviewed. `/ptopt review` reviews what is there.", (RESUME,))
 
 
-COMMAND: Command[None, object] = Command(
+COMMAND: Command[None] = Command(
     name="resume",
     arguments="",
     summary="go on with the reviews of this pull request",

@@ -17,13 +17,13 @@ def parse(words: Sequence[str]) -> bool:
     return bool(words)
 
 
-def run(call: Call[object], full: bool) -> Answer:
+def run(call: Call, full: bool) -> Answer:
     if not call.pull.open:
         raise UserError("The pull request is closed, so there is nothing to review.")
     return Answer(call.host.review(full))
 
 
-COMMAND: Command[bool, object] = Command(
+COMMAND: Command[bool] = Command(
     name="review",
     arguments=_FULL.join("[]"),
     summary="review the head of the pull request now",

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from bot.commands.base import Answer, Call, Command, Who, nothing
 from ptopt.github import markers
-from ptopt.github.base_config import Files, settings_of
+from ptopt.github.base_config import settings_of
 from ptopt.github.config_comment import listed
 from ptopt.github.filters import why_skipped
-from ptopt.github.values import PostedReview, Thread
 from ptopt.report.text import code_span, count
 
 _LISTED = 20
 
 
-class GitHub(Files, Protocol):
-    def identity(self) -> str: ...
-
-    def reviews(self, repo: str, number: int) -> list[PostedReview]: ...
-
-    def threads(self, repo: str, number: int) -> list[Thread]: ...
-
-
-def run(call: Call[GitHub], _: None) -> Answer:
+def run(call: Call, _: None) -> Answer:
     lines = [_reviewed(call), _findings(call), *_in_force(call), *call.host.status()]
     return Answer("\n".join(f"- {line}" for line in lines))
 
 
-def _reviewed(call: Call[GitHub]) -> str:
+def _reviewed(call: Call) -> str:
     identity, pull = call.github.identity(), call.pull
     reviews = [
         review for review in call.github.reviews(pull.repo, pull.number) if review.author.login == identity
@@ -45,7 +35,7 @@ def _reviewed(call: Call[GitHub]) -> str:
     return f"Review: the last one that said something was of {code_span(heads[-1][:7])}; the head is {head}."
 
 
-def _findings(call: Call[GitHub]) -> str:
+def _findings(call: Call) -> str:
     ids = {told.comment_id for told in call.told}
     if not ids:
         return "Findings: none were told."
@@ -55,7 +45,7 @@ def _findings(call: Call[GitHub]) -> str:
     return f"Findings: {left:,} open, {len(ours) - left:,} resolved."
 
 
-def _in_force(call: Call[GitHub]) -> Iterator[str]:
+def _in_force(call: Call) -> Iterator[str]:
     if call.state.paused:
         yield "Paused: `/ptopt resume` ends it."
     if call.state.ignored:
@@ -74,7 +64,7 @@ def _in_force(call: Call[GitHub]) -> Iterator[str]:
         yield f"Pushes are not reviewed: {reason}."
 
 
-COMMAND: Command[None, GitHub] = Command(
+COMMAND: Command[None] = Command(
     name="status",
     arguments="",
     summary="show what was reviewed, what is open, and what is in force here",

@@ -18,7 +18,7 @@ from ptopt.github.values import Delivery
 
 @dataclass(frozen=True, slots=True)
 class NewApp:
-    """An App right after its creation from a manifest. GitHub tells these secrets once."""
+    """An App right after its creation from a manifest. GitHub shows these secrets once."""
 
     id: int
     slug: str
@@ -78,16 +78,12 @@ def _new_app(data: Any) -> NewApp:
     )
 
 
-class _NoCodes(logging.Filter):
-    """The libraries log URLs, and a code that was not exchanged yet opens the App to anybody."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if "/app-manifests/" in text:
-            record.msg, record.args = _CODE.sub(r"\1…", text), ()
-        return True
+def _without_code(record: logging.LogRecord) -> bool:
+    """httpx logs URLs, and a code that was not exchanged yet opens the App to anybody."""
+    text = record.getMessage()
+    if "/app-manifests/" in text:
+        record.msg, record.args = re.sub(r"(/app-manifests/)[^/\s]+", r"\1…", text), ()
+    return True
 
 
-_CODE = re.compile(r"(/app-manifests/)[^/\s]+")
-for _name in ("github.Requester", "urllib3.connectionpool", "urllib3.util.retry"):
-    logging.getLogger(_name).addFilter(_NoCodes())
+logging.getLogger("httpx").addFilter(_without_code)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from github.Auth import AppAuth as AppJWT
-from github.Auth import Auth, Token
+import httpx
 
 from ptopt.github.client import GitHubClient
 from ptopt.github.endpoint import GITHUB, Endpoint
@@ -18,10 +18,39 @@ from ptopt.github.graphql import viewer
 from ptopt.github.parsing import moment
 from ptopt.github.transport import Transport
 
+if TYPE_CHECKING:
+    from github.Auth import AppAuth as AppJWT
+
 ACTIONS_BOT = "github-actions[bot]"
 _EARLY = timedelta(
     minutes=2
 )  # a token is not used in the last minutes of its hour: `git fetch` takes a while
+
+
+class TokenAuth(httpx.Auth):
+    """Sends a token with each request."""
+
+    scheme = "token"
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
+
+    def renew(self, _refused: str) -> bool:
+        """Whether there may be another token than the one that got a 401."""
+        return False
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        token = self.token()
+        request.headers["Authorization"] = f"{self.scheme} {token}"
+        response = yield request
+        if response.status_code == 401 and self.renew(
+            token
+        ):  # a 401 did nothing yet, so a write may follow it
+            request.headers["Authorization"] = f"{self.scheme} {self.token()}"
+            yield request
 
 
 class AppAuth:
@@ -42,7 +71,7 @@ class AppAuth:
         signer = _signer(app_id, private_key)
         if signer is None:
             raise ValueError("the App's private key is not an RSA key in PEM format")
-        self.transport = Transport(self.endpoint, signer, seconds_between_writes=0)
+        self.transport = Transport(self.endpoint, _JWTAuth(signer), seconds_between_writes=0)
         self._slug: str | None = None
         self._minted: defaultdict[int, _Minted] = defaultdict(_Minted)  # by installation
 
@@ -56,7 +85,17 @@ class AppAuth:
         return self._slug
 
 
-class InstallationAuth(Auth):
+class _JWTAuth(TokenAuth):
+    scheme = "Bearer"
+
+    def __init__(self, signer: AppJWT) -> None:
+        self._signer = signer
+
+    def token(self) -> str:
+        return self._signer.token
+
+
+class InstallationAuth(TokenAuth):
     """Access to one installation. All of an App share one token, minted anew shortly before it expires."""
 
     def __init__(self, app: AppAuth, installation_id: int) -> None:
@@ -64,11 +103,6 @@ class InstallationAuth(Auth):
         self._installation_id = installation_id
         self._minted = app._minted[installation_id]
 
-    @property
-    def token_type(self) -> str:
-        return "token"
-
-    @property
     def token(self) -> str:
         minted = self._minted
         with minted.lock:
@@ -78,11 +112,12 @@ class InstallationAuth(Auth):
                 )
             return minted.token
 
-    def renew(self, refused: str) -> None:
+    def renew(self, refused: str) -> bool:
         """Another thread's newer token stays."""
         with self._minted.lock:
-            if refused == f"{self.token_type} {self._minted.token}":
+            if refused == self._minted.token:
                 self._minted.token = None
+        return True
 
 
 def for_installation(auth: AppAuth, installation_id: int) -> GitHubClient:
@@ -100,7 +135,7 @@ def for_token(token: str, base_url: str = GITHUB, *, seconds_between_writes: flo
     token = token.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise ValueError("the GitHub token is empty or has characters that no token has")
-    auth = Token(token)
+    auth = TokenAuth(token)
     transport = Transport(Endpoint.of(base_url), auth, seconds_between_writes=seconds_between_writes)
     return GitHubClient(transport, auth, lambda: _bearer(transport))
 
@@ -114,6 +149,9 @@ class _Minted:
 
 def _signer(app_id: int, private_key: str) -> AppJWT | None:
     """None when the key cannot sign."""
+    # PyGithub takes half a second to import, and the Action, which has a token, does without an App.
+    from github.Auth import AppAuth as AppJWT
+
     try:
         signer = AppJWT(app_id, private_key.replace("\\n", "\n"))  # as environment files write it
         signer.create_jwt()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from ptopt.config import MAX_BYTES, OWN_FILE, PROJECT_FILE, Config, ConfigError, load_config
+from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, TooLargeError
 from ptopt.github.values import PullFile, PullRequest
 from ptopt.rules import known_names
@@ -13,11 +13,7 @@ from ptopt.rules import known_names
 _ORGANISATION_REPOSITORY = ".github"
 
 
-class Files(Protocol):
-    def file(self, repo: str, path: str, ref: str) -> bytes | None: ...
-
-
-def settings_of(github: Files, pull: PullRequest) -> tuple[Config, tuple[str, ...]]:
+def settings_of(github: GitHubClient, pull: PullRequest) -> tuple[Config, tuple[str, ...]]:
     """What is in force for a pull request: `base_config`, or the defaults and what is wrong with the settings."""
     try:
         return base_config(github, pull), ()
@@ -25,7 +21,7 @@ def settings_of(github: Files, pull: PullRequest) -> tuple[Config, tuple[str, ..
         return Config(), error.problems
 
 
-def base_config(github: Files, pull: PullRequest) -> Config:
+def base_config(github: GitHubClient, pull: PullRequest) -> Config:
     """The settings at the base commit, else those of the owner's `.github` repository, else the defaults.
 
     The files of the two repositories are never mixed. ConfigError names the file.
@@ -47,7 +43,9 @@ def base_config(github: Files, pull: PullRequest) -> Config:
         raise ConfigError(problem.replace(OWN_FILE, name, 1) for problem in error.problems) from None
 
 
-def head_config_problems(github: Files, pull: PullRequest, files: Sequence[PullFile]) -> tuple[str, ...]:
+def head_config_problems(
+    github: GitHubClient, pull: PullRequest, files: Sequence[PullFile]
+) -> tuple[str, ...]:
     """What is wrong with the settings that will count once it is merged; () when it does not touch them."""
     edited = {path for file in files for path in (file.path, file.previous_path)} & {OWN_FILE, PROJECT_FILE}
     if not edited:
@@ -62,7 +60,7 @@ def head_config_problems(github: Files, pull: PullRequest, files: Sequence[PullF
     return ()
 
 
-def _present(github: Files, repo: str, commit: str) -> dict[str, bytes]:
+def _present(github: GitHubClient, repo: str, commit: str) -> dict[str, bytes]:
     """The one file of the two that counts, if there is one."""
     for name in (OWN_FILE, PROJECT_FILE):
         data = _file(github, repo, name, commit)
@@ -71,7 +69,7 @@ def _present(github: Files, repo: str, commit: str) -> dict[str, bytes]:
     return {}
 
 
-def _file(github: Files, repo: str, name: str, ref: str) -> bytes | None:
+def _file(github: GitHubClient, repo: str, name: str, ref: str) -> bytes | None:
     try:
         return github.file(repo, name, ref)
     except TooLargeError:

@@ -5,21 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable
-from typing import Protocol
 
 from ptopt.findings import Finding, Review
-from ptopt.github.client import CHECK_NAME
+from ptopt.github.client import CHECK_NAME, GitHubClient
 from ptopt.github.summary import overview
 from ptopt.github.values import Annotation, CheckRun
 from ptopt.report.text import headline, is_minor, one_line, plain_message
 
 _LONGEST_TITLE = 255
 _LONGEST_MESSAGE = 16_000  # GitHub takes 64 KB
-
-
-class CheckClient(Protocol):
-    def create_check_run(self, repo: str, run: CheckRun) -> int: ...
-    def check_runs(self, repo: str, head_sha: str, name: str) -> list[tuple[int, str]]: ...
 
 
 def check_run(head_sha: str, review: Review) -> CheckRun:
@@ -39,7 +33,7 @@ def check_run(head_sha: str, review: Review) -> CheckRun:
 
 
 def ensure_check_run(
-    github: CheckClient, repo: str, head_sha: str, review: Review, before_write: Callable[[], None]
+    github: GitHubClient, repo: str, head_sha: str, review: Review, before_write: Callable[[], None]
 ) -> None:
     """Create the check run, unless it is there."""
     run = check_run(head_sha, review)

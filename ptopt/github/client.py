@@ -6,9 +6,7 @@ import base64
 import gzip
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-
-from github.Auth import Auth
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from ptopt.github import commits, graphql, parsing
 from ptopt.github.endpoint import checked_login, checked_repo, checked_sha, quoted, repo_path
@@ -18,24 +16,30 @@ from ptopt.github.values import (
     Annotation,
     CheckRun,
     CommentDraft,
+    CommentKind,
     IssueComment,
     PostedComment,
     PostedReview,
     PullFile,
     PullRequest,
     Reaction,
+    ReactionContent,
     ReviewDraft,
+    Role,
     Thread,
     TreeEntry,
 )
+
+if TYPE_CHECKING:
+    from ptopt.github.auth import TokenAuth
 
 T = TypeVar("T")
 
 CHECK_NAME = "ptopt"
 MAX_FILE = 2**20  # bytes that `file` reads at most
 ANNOTATIONS = 50  # that GitHub takes in one request
-_ROLES = ("admin", "maintain", "write", "triage", "read", "none")
-_WHERE = {"issue": "issues", "review": "pulls"}
+_ROLES = frozenset(get_args(Role))
+_WHERE: dict[CommentKind, str] = {"issue": "issues", "review": "pulls"}
 
 
 class GitHubClient:
@@ -44,10 +48,10 @@ class GitHubClient:
     A `repo`, SHA, path or login that can be none raises ValueError before anything is sent.
     """
 
-    def __init__(self, transport: Transport, auth: Auth, identity: Callable[[], str]) -> None:
+    def __init__(self, transport: Transport, auth: TokenAuth, identity: Callable[[], str]) -> None:
         self._transport = transport
         self._auth = auth
-        self._ask_identity = identity
+        self._fetch_identity = identity
         self._identity: str | None = None
         self._lock = threading.Lock()
 
@@ -55,15 +59,15 @@ class GitHubClient:
         return f"GitHubClient({self._transport.endpoint.origin})"
 
     def identity(self) -> str:
-        """Our login: `<slug>[bot]` for an App, `github-actions[bot]` in a workflow, else the user's. Asked once."""
+        """Our login: `<slug>[bot]` for an App, `github-actions[bot]` in a workflow, else the user's. Fetched once."""
         with self._lock:
             if self._identity is None:
-                self._identity = self._ask_identity()
+                self._identity = self._fetch_identity()
             return self._identity
 
     def token(self) -> str:
         """Good for at least the next two minutes."""
-        return self._auth.token
+        return self._auth.token()
 
     def clone_url(self, repo: str) -> str:
         """Without credentials."""
@@ -114,7 +118,7 @@ class GitHubClient:
         path = f"{repo_path(repo)}/git/trees/{checked_sha(sha)}"
         return self._transport.get(path, parsing.each(parsing.tree_entry, "tree"))
 
-    # What was said on it
+    # Reviews, comments, reactions
 
     def reviews(self, repo: str, number: int) -> list[PostedReview]:
         return self._all(f"{_pull(repo, number)}/reviews", parsing.review)
@@ -132,19 +136,18 @@ class GitHubClient:
     def threads(self, repo: str, number: int) -> list[Thread]:
         return graphql.threads(self._transport, repo, number)
 
-    def reactions(self, repo: str, where: str, comment_id: int) -> list[Reaction]:
-        """`where`: "issue" | "review"."""
+    def reactions(self, repo: str, where: CommentKind, comment_id: int) -> list[Reaction]:
         return self._all(f"{_comment(repo, where, comment_id)}/reactions", parsing.reaction)
 
-    def permission(self, repo: str, login: str) -> str:
-        """admin | maintain | write | triage | read | none. Of a custom role, what it is built upon."""
+    def permission(self, repo: str, login: str) -> Role:
+        """Of a custom role, what it is built upon."""
         path = f"{repo_path(repo)}/collaborators/{checked_login(login)}/permission"
         try:
             return self._transport.get(path, _role)
         except NotFoundError:
             return "none"
 
-    # What we say
+    # Writing them
 
     def create_review(self, repo: str, number: int, draft: ReviewDraft) -> PostedReview:
         payload = {
@@ -182,8 +185,8 @@ class GitHubClient:
     def resolve_thread(self, thread_id: str) -> None:
         graphql.resolve_thread(self._transport, thread_id)
 
-    def react(self, repo: str, where: str, comment_id: int, content: str) -> None:
-        """`where`: "issue" | "review". A reaction that is there already is a success."""
+    def react(self, repo: str, where: CommentKind, comment_id: int, content: ReactionContent) -> None:
+        """A reaction that is there already is a success."""
         path = f"{_comment(repo, where, comment_id)}/reactions"
         self._transport.write("POST", path, {"content": content}, parsing.nothing)
 
@@ -250,7 +253,7 @@ def _pull(repo: str, number: int) -> str:
     return f"{repo_path(repo)}/pulls/{int(number)}"
 
 
-def _comment(repo: str, where: str, comment_id: int) -> str:
+def _comment(repo: str, where: CommentKind, comment_id: int) -> str:
     return f"{repo_path(repo)}/{_WHERE[where]}/comments/{int(comment_id)}"
 
 
@@ -309,8 +312,8 @@ def _check_run(data: parsing.Json) -> tuple[int, str, str]:
     return int(data["id"]), str(data.get("external_id") or ""), f"{app.get('slug')}[bot]"
 
 
-def _role(data: Any) -> str:
+def _role(data: Any) -> Role:
     role = data.get("role_name")
-    if role in _ROLES:
-        return str(role)
-    return str(data["permission"]) if data["permission"] in _ROLES else "none"
+    if role not in _ROLES:
+        role = data["permission"]
+    return cast("Role", role) if role in _ROLES else "none"

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ptopt.findings import Review
+from ptopt.github.client import GitHubClient
 from ptopt.report import sarif
 
 
-class CodeScanningClient(Protocol):
-    def upload_sarif(self, repo: str, commit_sha: str, ref: str, sarif: bytes) -> None: ...
-
-
-def upload(github: CodeScanningClient, repo: str, head_sha: str, ref: str, review: Review) -> None:
+def upload(github: GitHubClient, repo: str, head_sha: str, ref: str, review: Review) -> None:
     """Upload the review as SARIF. Uploading it again replaces it."""
     github.upload_sarif(repo, head_sha, ref, sarif.render(review).encode("utf-8", "backslashreplace"))

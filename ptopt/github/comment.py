@@ -1,4 +1,4 @@
-"""One review comment: where it stands, and what it says.
+"""One review comment: its lines and its text.
 
 All texts of a finding may come from the pull request. They are shown as text; only a suggestion is byte for byte what
 the fix makes of the file, because it is committed as it stands.
@@ -47,7 +47,7 @@ class Suggestion:
 
 
 def draft(review: Review, change: Change, finding: Finding) -> CommentDraft | None:
-    """The comment on a finding; None where GitHub takes none: then it is told in the body of the review."""
+    """The comment on a finding; None where GitHub takes none: then it is a section of the review's body."""
     file = next((file for file in change.files if file.path == finding.path), None)
     if file is None:
         return None
@@ -61,7 +61,7 @@ def draft(review: Review, change: Change, finding: Finding) -> CommentDraft | No
     return CommentDraft(finding.path, at.end, at.start if at.start < at.end else None, body)
 
 
-def told_in_body(review: Review, finding: Finding) -> str:
+def body_section(review: Review, finding: Finding) -> str:
     """The finding as a part of a review's body."""
     where = code_span(place(finding.path, finding.span))
     title = f"{where} {finding.rule} {markdown_text(finding.name)}: {_text(finding.message)}"
@@ -186,7 +186,7 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
 
 
 def _measured(finding: Finding) -> str:
-    """What our own measurements rest on, folded: it is long, and the command says it all."""
+    """What our own measurements rest on, folded: it is long, and the command has it all."""
     ours = [f"{_text(gain(i))}. Again: {code_span(i.source)}" for i in finding.impact if _is_ours(i)]
     if not ours:
         return ""

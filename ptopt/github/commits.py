@@ -24,7 +24,7 @@ def commit_files(
     """Commits `files` (path: new content) on top of `expected_head`; the new commit's id.
 
     RejectedError when the branch moved, or a path is no regular file. AmbiguousError only when the branch may have
-    been moved to the new commit and a look at it did not tell.
+    been moved to the new commit and reading it did not show.
     """
     head = f"{repo_path(repo)}/git/ref/heads/{quoted(branch)}"
     base = repo_path(repo) + "/git"

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ptopt.github import markers, sticky
+from ptopt.github.client import GitHubClient
 from ptopt.github.values import IssueComment, PullRequest
 from ptopt.report.text import markdown_text
 
-_MOST = 20  # problems told of each kind
-_MENDED = "The settings of ptopt can be read again. Thank you."
+_MOST = 20  # problems listed of each kind
+_VALID_AGAIN = "The settings of ptopt can be read again. Thank you."
 
 
-def tell(
-    github: sticky.Comments,
+def update(
+    github: GitHubClient,
     pull: PullRequest,
     comments: Iterable[IssueComment],
     *,
@@ -29,7 +30,7 @@ def tell(
     `base` are the problems of the settings in force, `head` those of the settings that the pull request brings.
     """
     text, wrong = body(base, head), bool(base or head)
-    sticky.keep(github, pull, comments, markers.config(), text, before_write, begin=wrong)
+    sticky.upsert(github, pull, comments, markers.config(), text, before_write, create=wrong)
 
 
 def body(base: Sequence[str], head: Sequence[str]) -> str:
@@ -44,7 +45,7 @@ def body(base: Sequence[str], head: Sequence[str]) -> str:
         parts.append("The settings that this pull request brings could not be used:\n\n" + listed(head))
     if parts:
         parts.append("`ptopt config check` finds the same before a push.")
-    return f"{markers.config()}\n" + "\n\n".join(parts or [_MENDED]) + "\n"
+    return f"{markers.config()}\n" + "\n\n".join(parts or [_VALID_AGAIN]) + "\n"
 
 
 def listed(problems: Sequence[str], indent: str = "") -> str:

@@ -62,7 +62,7 @@ def wait(headers: Mapping[str, str]) -> float:
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """GitHub's words in a log line."""
+    """GitHub's text in a log line."""
     return _CONTROL.sub(" ", text)[:limit].strip()
 
 
@@ -105,7 +105,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _now(headers: Mapping[str, str]) -> float:
-    """GitHub's clock where it tells, since the reset is by that one."""
+    """GitHub's clock where the answer has it, since the reset is by that one."""
     try:
         return parsedate_to_datetime(headers["date"]).timestamp()
     except (KeyError, TypeError, ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class GitHubError(Exception):
-    """GitHub did not do what was asked. The text is for the log: method, path, status and GitHub's message."""
+    """The request failed. The text is for the log: method, path, status and GitHub's message."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)

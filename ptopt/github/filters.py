@@ -6,10 +6,10 @@ from ptopt.config import Config
 from ptopt.github.values import PullRequest
 
 
-def why_skipped(pull: PullRequest, config: Config, *, asked: bool = False) -> str | None:
-    """None: it is reviewed; else the reason, in words that hold nothing of the pull request.
+def why_skipped(pull: PullRequest, config: Config, *, requested: bool = False) -> str | None:
+    """None: it is reviewed; else the reason, in a text that holds nothing of the pull request.
 
-    A person who asked for the review gets one of a draft too, and whatever the author and the labels are.
+    With `requested` by a person, drafts are reviewed too, and whatever the author and the labels are.
     """
     settings = config.pull_requests
     if not pull.open:
@@ -20,7 +20,7 @@ def why_skipped(pull: PullRequest, config: Config, *, asked: bool = False) -> st
         return _above(pull.changed_files, "files", "max-files", settings.max_files)
     if pull.changed_lines > settings.max_lines:
         return _above(pull.changed_lines, "lines", "max-lines", settings.max_lines)
-    if asked:
+    if requested:
         return None
     if pull.draft and not settings.drafts:
         return "it is a draft (`pull-requests.drafts`)"

@@ -155,8 +155,8 @@ def _environment(root: Path, url: str, token: str) -> dict[str, str]:
         "fetch.unpackLimit": "1",
     }
     environment = {name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES}
-    if "REQUESTS_CA_BUNDLE" in os.environ:  # the client's own authorities count for git too
-        environment.setdefault("GIT_SSL_CAINFO", os.environ["REQUESTS_CA_BUNDLE"])
+    if "SSL_CERT_FILE" in os.environ:  # the client's own authorities count for git too
+        environment.setdefault("GIT_SSL_CAINFO", os.environ["SSL_CERT_FILE"])
     environment |= {
         "HOME": str(root),
         "GIT_CONFIG_GLOBAL": os.devnull,

@@ -65,7 +65,7 @@ def threads(transport: Transport, repo: str, number: int) -> list[Thread]:
     after: str | None = None
     for _ in range(MAX_PAGES):
         variables = {"owner": owner, "name": name, "number": number, "after": after}
-        data = _ask(transport, THREADS, variables, repeatable=True)
+        data = _query(transport, THREADS, variables, repeatable=True)
         try:
             page = data["repository"]["pullRequest"]["reviewThreads"]
             found += [_thread(node) for node in page["nodes"] or () if node]
@@ -79,12 +79,12 @@ def threads(transport: Transport, repo: str, number: int) -> list[Thread]:
 
 def resolve_thread(transport: Transport, thread_id: str) -> None:
     """Resolved already is a success."""
-    _ask(transport, RESOLVE, {"thread": thread_id}, repeatable=False)
+    _query(transport, RESOLVE, {"thread": thread_id}, repeatable=False)
 
 
 def viewer(transport: Transport) -> str:
     """The login that the token acts as; an App's may or may not have its `[bot]`."""
-    data = _ask(transport, VIEWER, {}, repeatable=True)
+    data = _query(transport, VIEWER, {}, repeatable=True)
     try:
         return str(data["viewer"]["login"])
     except (LookupError, TypeError):
@@ -114,10 +114,10 @@ def _actor(data: Mapping[str, Any] | None) -> Actor:
     return Actor(int(data.get("databaseId") or 0), login, is_bot)
 
 
-def _ask(
+def _query(
     transport: Transport, query: str, variables: Mapping[str, Any], *, repeatable: bool
 ) -> dict[str, Any]:
-    """`data` of the answer; an answer with errors is raised, as GraphQL says 200 to those too."""
+    """`data` of the answer; an answer with errors is raised, as GraphQL answers 200 to those too."""
     answer = transport.graphql({"query": query, "variables": variables}, repeatable=repeatable)
     unclear: type[GitHubError] = UnavailableError if repeatable else AmbiguousError
     try:

@@ -1,4 +1,4 @@
-"""How we know our own words again: HTML comments on the first lines of a body.
+"""How we recognise our own comments: HTML comments on the first lines of a body.
 
 They count only in a body that we wrote (the caller compares the author with our identity), and only where the
 body begins: text of the pull request that we quote further down cannot pass for one.
@@ -37,7 +37,7 @@ def review(head_sha: str) -> Marker:
 
 
 def answer(comment_id: int, commands: str, *effects: str) -> Marker:
-    """Begins the answer to the slash commands of a comment; `commands` is their digest, which tells edits apart.
+    """Begins the answer to the slash commands of a comment; `commands` is their digest, which distinguishes edits.
 
     Effects: `pause`, `resume`, `ignore=RULE`, `ignore=FINGERPRINT`.
     """

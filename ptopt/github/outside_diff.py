@@ -1,4 +1,4 @@
-"""One comment on what a full review found in the changed files beside the change. A person asked for it."""
+"""One comment on what a full review found in the changed files beside the change. A person requested it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ptopt.findings import Finding
 from ptopt.github import markers, sticky
+from ptopt.github.client import GitHubClient
 from ptopt.github.values import IssueComment, PullRequest
 from ptopt.report.text import code_span, count, markdown_text, place
 
-_MOST = 20  # findings told
+_MOST = 20  # findings listed
 _LONGEST = 200  # characters of a place, and of a message
 
 
-def tell(
-    github: sticky.Comments,
+def update(
+    github: GitHubClient,
     pull: PullRequest,
     findings: Sequence[Finding],
     comments: Iterable[IssueComment],
@@ -22,7 +23,7 @@ def tell(
 ) -> None:
     """Bring the comment of this head to where it should be; `comments` are all of the conversation."""
     text = body(pull.head_sha, findings)
-    sticky.keep(github, pull, comments, markers.full(pull.head_sha), text, before_write)
+    sticky.upsert(github, pull, comments, markers.full(pull.head_sha), text, before_write)
 
 
 def body(head_sha: str, findings: Sequence[Finding]) -> str:

@@ -83,7 +83,7 @@ def pull_file(data: Json) -> PullFile:
     return PullFile(
         path=str(data["filename"]),
         previous_path=_text_or_none(data.get("previous_filename")),
-        status=str(data["status"]),
+        status=data["status"],
         blob_sha=_text_or_none(data.get("sha")),
         additions=int(data["additions"]),
         deletions=int(data["deletions"]),
@@ -92,7 +92,7 @@ def pull_file(data: Json) -> PullFile:
 
 
 def tree_entry(data: Json) -> TreeEntry:
-    return TreeEntry(str(data["path"]), str(data["type"]), str(data["sha"]), int(data.get("size") or 0))
+    return TreeEntry(str(data["path"]), data["type"], str(data["sha"]), int(data.get("size") or 0))
 
 
 def review(data: Json) -> PostedReview:
@@ -134,7 +134,7 @@ def issue_comment(data: Json) -> IssueComment:
 def reaction(data: Json) -> Reaction:
     return Reaction(
         id=int(data["id"]),
-        content=str(data["content"]),
+        content=data["content"],
         actor=actor(data.get("user")),
         created_at=moment(data["created_at"]),
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from ptopt.change import Change
 from ptopt.config import Config
 from ptopt.findings import Finding, Review
-from ptopt.github import base_config, config_comment, post, pullstate, reading, sticky
+from ptopt.github import base_config, config_comment, post, pullstate, reading
+from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
 from ptopt.github.filters import why_skipped
 from ptopt.github.post import Posted, PostOptions
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from ptopt.model.advisor import Advisor
 
 Status = Literal["posted", "silent", "skipped", "superseded", "paused"]
-
-
-class Source(reading.Source, base_config.Files, pullstate.GitHub, Protocol):
-    """What a look needs: reads only."""
-
-
-class Client(Source, post.PostClient, sticky.Comments, Protocol):
-    """What a review that is posted needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class Outcome:
 
 
 def review_pull(
-    github: Client,
+    github: GitHubClient,
     repo: str,
     number: int,
     *,
@@ -84,7 +77,7 @@ def review_pull(
 
 
 def look(
-    github: Source,
+    github: GitHubClient,
     repo: str,
     number: int,
     *,
@@ -103,7 +96,7 @@ def look(
     if state.paused and not asked:
         return Outcome("paused", "reviews of this pull request are paused", pull)
     config, base_problems = base_config.settings_of(github, pull)
-    reason = why_skipped(pull, config, asked=asked)
+    reason = why_skipped(pull, config, requested=asked)
     if reason is not None:
         return Outcome("skipped", reason, pull)
     files = reading.list_files(github, pull)
@@ -118,7 +111,7 @@ def look(
     return Look(pull, config, change, review, elsewhere, tuple(comments), base_problems, head_problems)
 
 
-def write(github: Client, seen: Look, *, before_write: Callable[[], None]) -> Outcome:
+def write(github: GitHubClient, seen: Look, *, before_write: Callable[[], None]) -> Outcome:
     """Post a review that `look` made, as long as the head is the one that was looked at."""
     pull, settings = seen.pull, seen.config.pull_requests
 
@@ -142,11 +135,11 @@ def write(github: Client, seen: Look, *, before_write: Callable[[], None]) -> Ou
     return dataclasses.replace(outcome, status=status, posted=posted)
 
 
-def _tell_problems(github: Client, seen: Look, fence: Callable[[], None]) -> tuple[str, ...]:
+def _tell_problems(github: GitHubClient, seen: Look, fence: Callable[[], None]) -> tuple[str, ...]:
     """The comment on the settings; what GitHub refuses (a locked conversation) is noted."""
     base, head = seen.base_problems, seen.head_problems
     try:
-        config_comment.tell(github, seen.pull, seen.comments, base=base, head=head, before_write=fence)
+        config_comment.update(github, seen.pull, seen.comments, base=base, head=head, before_write=fence)
     except (ForbiddenError, NotFoundError, RejectedError) as error:
         return (f"could not comment on the settings: {error}",)
     return ()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ptopt.change import Change
 from ptopt.findings import Finding, Review
 from ptopt.github import checks, code_scanning, markers, sticky, threads
+from ptopt.github.client import GitHubClient
 from ptopt.github.comment import draft
 from ptopt.github.errors import (
     AmbiguousError,
@@ -22,17 +22,8 @@ from ptopt.github.errors import (
     SupersededError,
     TooLargeError,
 )
-from ptopt.github.summary import later, marks, summary
+from ptopt.github.summary import body_markers, later, summary
 from ptopt.github.values import PostedComment, PostedReview, PullRequest, ReviewDraft
-
-
-class PostClient(threads.ThreadClient, checks.CheckClient, code_scanning.CodeScanningClient, Protocol):
-    def identity(self) -> str: ...
-    def pull(self, repo: str, number: int) -> PullRequest: ...
-    def reviews(self, repo: str, number: int) -> list[PostedReview]: ...
-    def review_comments(self, repo: str, number: int) -> list[PostedComment]: ...
-    def create_review(self, repo: str, number: int, draft: ReviewDraft) -> PostedReview: ...
-    def edit_review(self, repo: str, number: int, review_id: int, body: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class Posted:
 
 
 def post(
-    github: PostClient,
+    github: GitHubClient,
     pull: PullRequest,
     change: Change,
     review: Review,
@@ -77,7 +68,7 @@ def post(
 class _Posting:
     def __init__(
         self,
-        github: PostClient,
+        github: GitHubClient,
         pull: PullRequest,
         change: Change,
         review: Review,
@@ -148,7 +139,7 @@ class _Posting:
             return later(self._review, head, new, refused)
         told = {*self._told(), *(f.fingerprint for f in new if f not in refused)}
         untold = [f for f in self._findings if f.fingerprint not in told]
-        return summary(self._review, untold, marks(head, refused))
+        return summary(self._review, untold, body_markers(head, refused))
 
     def _submit(self, review: ReviewDraft) -> PostedReview:
         self._before_write()
@@ -187,7 +178,7 @@ class _Posting:
         told = self._told()
         untold = [f for f in self._findings if f.fingerprint not in told]
         body = summary(self._review, untold, markers.read(first.body))
-        if not sticky.says(first.body, body):
+        if not sticky.same_text(first.body, body):
             self._before_write()
             self._github.edit_review(self._pull.repo, self._pull.number, first.id, body)
 

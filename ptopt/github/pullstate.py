@@ -1,6 +1,6 @@
-"""What people told ptopt about one pull request: paused, ignored. It is kept in the markers of our own answers.
+"""What people set for one pull request: paused, ignored. It is kept in the markers of our own answers.
 
-So the Action, which has no database, knows it too; and to delete an answer is to undo what it says.
+So the Action, which has no database, knows it too; and to delete an answer is to undo it.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from ptopt.github import markers
+from ptopt.github.client import GitHubClient
 from ptopt.github.values import IssueComment, PostedComment
 
 PAUSE = "pause"
@@ -41,15 +41,7 @@ def ignore(what: str) -> str:
     return _IGNORE + what
 
 
-class GitHub(Protocol):
-    def identity(self) -> str: ...
-
-    def issue_comments(self, repo: str, number: int) -> list[IssueComment]: ...
-
-    def review_comments(self, repo: str, number: int) -> list[PostedComment]: ...
-
-
-def read_state(github: GitHub, repo: str, number: int) -> PullState:
+def read_state(github: GitHubClient, repo: str, number: int) -> PullState:
     """The state of a pull request, from all our answers in it."""
     comments: list[IssueComment | PostedComment] = [
         *github.issue_comments(repo, number),

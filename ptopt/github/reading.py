@@ -1,22 +1,22 @@
 """What a pull request changes, with the head files under review, and the library versions of its project.
 
 The ladder: the diff and the blobs of the API; git itself where the API leaves something out; else a change that
-says what was not looked at. A pull request is never too large to be read, only too large to be read whole.
+lists what was not reviewed. A pull request is never too large to be read, only too large to be read whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ptopt.change import Change, ChangedFile, ChangeError, parse_diff
 from ptopt.checkout import MAX_FILE, MAX_PROJECT_FILE, together_too_large
 from ptopt.config import Config
 from ptopt.findings import NotReviewed
+from ptopt.github.client import GitHubClient
 from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, TooLargeError
 from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
-from ptopt.github.values import PullFile, PullRequest, TreeEntry
+from ptopt.github.values import PullFile, PullRequest
 from ptopt.project.facts import FACT_FILES, NO_FACTS, ProjectFacts, read_facts
 
 _SUFFIXES = (".py", ".ipynb")
@@ -24,17 +24,7 @@ _REST = "*.py"  # stands for the files that nobody listed
 _MOST_FACT_FILES = 12
 
 
-class Source(Protocol):
-    def pull(self, repo: str, number: int) -> PullRequest: ...
-    def pull_files(self, repo: str, number: int) -> list[PullFile]: ...
-    def merge_base(self, repo: str, base_sha: str, head_sha: str) -> str: ...
-    def blob(self, repo: str, sha: str, limit: int) -> bytes: ...
-    def tree(self, repo: str, sha: str) -> list[TreeEntry]: ...
-    def clone_url(self, repo: str) -> str: ...
-    def token(self) -> str: ...
-
-
-def list_files(github: Source, pull: PullRequest) -> list[PullFile]:
+def list_files(github: GitHubClient, pull: PullRequest) -> list[PullFile]:
     """The files of the diff, as far as GitHub lists them: none where it refuses to make the diff."""
     try:
         return github.pull_files(pull.repo, pull.number)
@@ -43,7 +33,7 @@ def list_files(github: Source, pull: PullRequest) -> list[PullFile]:
 
 
 def read_change(
-    github: Source, pull: PullRequest, config: Config, files: Sequence[PullFile] | None = None
+    github: GitHubClient, pull: PullRequest, config: Config, files: Sequence[PullFile] | None = None
 ) -> Change:
     """The Python files and notebooks that the pull request changes; `files` are those of `list_files`.
 
@@ -55,23 +45,23 @@ def read_change(
 
     listed = list_files(github, pull) if files is None else files
     unlisted = pull.changed_files - len(listed)
-    told: list[NotReviewed] = []
+    not_reviewed: list[NotReviewed] = []
     if unlisted:
         try:
             return fetch_change(github, pull, why_not=why_not)
         except FetchError as error:
             if unlisted > 0:
                 many = f"{unlisted:,} of the {pull.changed_files:,} changed files"
-                told.append(NotReviewed(_REST, f"GitHub does not list {many}, and {error}"))
-    return _from_api(github, pull, listed, why_not, told)
+                not_reviewed.append(NotReviewed(_REST, f"GitHub does not list {many}, and {error}"))
+    return _from_api(github, pull, listed, why_not, not_reviewed)
 
 
 def _from_api(
-    github: Source,
+    github: GitHubClient,
     pull: PullRequest,
     listed: Sequence[PullFile],
     why_not: Callable[[str], str | None],
-    told: list[NotReviewed],
+    not_reviewed: list[NotReviewed],
 ) -> Change:
     heads = _Heads(github, pull)
     found: list[ChangedFile] = []
@@ -82,27 +72,29 @@ def _from_api(
             continue
         if not file.additions + file.deletions:  # renamed, empty, or binary
             if file.status in ("modified", "changed"):
-                told.append(NotReviewed(path, "GitHub shows no diff of it: binary, or only its mode changed"))
+                not_reviewed.append(
+                    NotReviewed(path, "GitHub shows no diff of it: binary, or only its mode changed")
+                )
         elif (reason := why_not(path)) is not None:
-            told.append(NotReviewed(path, reason))
+            not_reviewed.append(NotReviewed(path, reason))
         elif (change := _read(file, heads)) is None:
             missing.add(path)
         else:
             found += change.files
-            told += change.not_reviewed
+            not_reviewed += change.not_reviewed
     if missing:
         try:
             change = fetch_change(
                 github, pull, why_not=lambda path: None if path in missing else "read already"
             )
             found += change.files
-            told += (item for item in change.not_reviewed if item.path in missing)
+            not_reviewed += (item for item in change.not_reviewed if item.path in missing)
             reason = "GitHub shows no diff of it, nor does git"
         except FetchError as error:
             reason = f"GitHub leaves its diff out, and {error}"
-        missing -= {file.path for file in found} | {item.path for item in told}
-        told += (NotReviewed(path, reason) for path in missing)
-    return Change(tuple(sorted(found, key=lambda file: file.path)), tuple(sorted(told)))
+        missing -= {file.path for file in found} | {item.path for item in not_reviewed}
+        not_reviewed += (NotReviewed(path, reason) for path in missing)
+    return Change(tuple(sorted(found, key=lambda file: file.path)), tuple(sorted(not_reviewed)))
 
 
 def _read(file: PullFile, heads: _Heads) -> Change | None:
@@ -114,14 +106,14 @@ def _read(file: PullFile, heads: _Heads) -> Change | None:
         change = parse_diff(unified_diff(file), lambda _: heads.of(file))
     except ChangeError:
         return None
-    told = (replace(item, reason=heads.reason or item.reason) for item in change.not_reviewed)
-    return replace(change, not_reviewed=tuple(told))
+    not_reviewed = (replace(item, reason=heads.reason or item.reason) for item in change.not_reviewed)
+    return replace(change, not_reviewed=tuple(not_reviewed))
 
 
 class _Heads:
     """Head files by blob; `reason` says why the last one was not given."""
 
-    def __init__(self, github: Source, pull: PullRequest) -> None:
+    def __init__(self, github: GitHubClient, pull: PullRequest) -> None:
         self._github, self._pull = github, pull
         self._left = MAX_HEADS
         self.reason = ""
@@ -174,7 +166,7 @@ def _quoted(prefix: str, path: str) -> str:
 # --- library versions
 
 
-def facts(github: Source, pull: PullRequest) -> ProjectFacts:
+def facts(github: GitHubClient, pull: PullRequest) -> ProjectFacts:
     """The library versions of the project at the head: what the code under review will run with.
 
     Unlike the settings, they decide nothing but which advice applies, so that the pull request may bring them.

@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from ptopt.github import markers
+from ptopt.github.client import GitHubClient
 from ptopt.github.markers import Marker
 from ptopt.github.values import IssueComment, PullRequest
 
 
-class Comments(Protocol):
-    def identity(self) -> str: ...
-    def create_issue_comment(self, repo: str, number: int, body: str) -> IssueComment: ...
-    def edit_issue_comment(self, repo: str, comment_id: int, body: str) -> None: ...
-
-
-def keep(
-    github: Comments,
+def upsert(
+    github: GitHubClient,
     pull: PullRequest,
     comments: Iterable[IssueComment],
-    mark: Marker,
+    marker: Marker,
     text: str,
     before_write: Callable[[], None],
     *,
-    begin: bool = True,
+    create: bool = True,
 ) -> None:
-    """Bring our comment that begins with `mark` to `text`; `comments` are all of the conversation.
+    """Bring our comment that begins with `marker` to `text`; `comments` are all of the conversation.
 
-    Without `begin`, only where there is one.
+    Without `create`, only where there is one.
     """
     me = github.identity()
     ours = next(
-        (c for c in comments if c.author.login == me and markers.first(c.body, mark.kind) == mark), None
+        (c for c in comments if c.author.login == me and markers.first(c.body, marker.kind) == marker), None
     )
     if ours is None:
-        if begin:
+        if create:
             before_write()
             github.create_issue_comment(pull.repo, pull.number, text)
-    elif not says(ours.body, text):
+    elif not same_text(ours.body, text):
         before_write()
         github.edit_issue_comment(pull.repo, ours.id, text)
 
 
-def says(posted: str, text: str) -> bool:
+def same_text(posted: str, text: str) -> bool:
     """Whether a body on GitHub is that text: its pages may change the line ends and the white space around it."""
     return posted.replace("\r\n", "\n").strip() == text.strip()

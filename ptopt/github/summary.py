@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ptopt.findings import Finding, Review
 from ptopt.github import markers
-from ptopt.github.comment import LIMIT, size, told_in_body
+from ptopt.github.comment import LIMIT, body_section, size
 from ptopt.github.markers import Marker
 from ptopt.report.text import MODEL_AWAY, code_span, count, headline, markdown_text, place
 
@@ -15,34 +15,34 @@ _LONGEST_PATH = 300
 _LIST_ROOM = 5_000  # characters; a list beyond holds no honest paths, and is only counted
 
 
-def summary(review: Review, untold: Sequence[Finding], marks: Iterable[Marker]) -> str:
-    """The body of the first review, as it stands after the latest look.
+def summary(review: Review, uncommented: Sequence[Finding], leading: Iterable[Marker]) -> str:
+    """The body of the first review, as it stands after the latest review.
 
-    `untold` are the findings without a comment of their own. `marks` begin the body.
+    `uncommented` are the findings without a comment of their own. `leading` begin the body.
     """
-    blocks = overview(review, untold, left=True)
-    return "\n\n".join(["\n".join(map(str, marks)), *blocks]) + "\n"
+    blocks = overview(review, uncommented, left=True)
+    return "\n\n".join(["\n".join(map(str, leading)), *blocks]) + "\n"
 
 
 def later(review: Review, head_sha: str, new: Sequence[Finding], refused: Sequence[Finding]) -> str:
     """The body of a review after the first: how much is new, and what GitHub takes no comment on."""
-    blocks = ["\n".join(map(str, marks(head_sha, refused)))]
+    blocks = ["\n".join(map(str, body_markers(head_sha, refused)))]
     blocks.append(f"ptopt: {count(len(new), 'new performance finding')}.")
-    return "\n\n".join([*blocks, *_told(review, refused)]) + "\n"
+    return "\n\n".join([*blocks, *_uncommented(review, refused)]) + "\n"
 
 
-def marks(head_sha: str, refused: Iterable[Finding]) -> tuple[Marker, ...]:
-    """What begins the body of a review: its head, and the findings that it tells in place of a comment."""
+def body_markers(head_sha: str, refused: Iterable[Finding]) -> tuple[Marker, ...]:
+    """What begins the body of a review: its head, and the findings that it has in place of a comment."""
     return (markers.review(head_sha), *(markers.finding(f.rule, f.fingerprint) for f in refused))
 
 
-def overview(review: Review, untold: Sequence[Finding], *, left: bool = False) -> list[str]:
+def overview(review: Review, uncommented: Sequence[Finding], *, left: bool = False) -> list[str]:
     """The state of the pull request, as blocks of Markdown. `left`: there were findings before."""
     opening = markdown_text(headline(review))
     if left and review.files_reviewed and not review.findings and not review.withheld:
         opening = f"nothing left: {opening[:1].lower()}{opening[1:]}"
     away = review.model is not None and bool(review.model.note)
-    blocks = [f"ptopt: {opening}.", *([MODEL_AWAY] if away else []), *_told(review, untold)]
+    blocks = [f"ptopt: {opening}.", *([MODEL_AWAY] if away else []), *_uncommented(review, uncommented)]
     blocks += _details(
         f"{count(len(review.withheld), 'finding')} withheld over the budget of comments",
         [f"{_where(f)} {f.rule} {markdown_text(f.name)}" for f in review.withheld],
@@ -63,7 +63,7 @@ def overview(review: Review, untold: Sequence[Finding], *, left: bool = False) -
     return [*blocks, f"<sub>Configuration: {config}.{model} Commands: `/ptopt help`.</sub>"]
 
 
-def _told(review: Review, findings: Sequence[Finding]) -> list[str]:
+def _uncommented(review: Review, findings: Sequence[Finding]) -> list[str]:
     """Findings without a comment of their own, as long as there is room; the rest by their places."""
     if not findings:
         return []
@@ -71,7 +71,7 @@ def _told(review: Review, findings: Sequence[Finding]) -> list[str]:
     left: list[str] = []
     room = LIMIT // 2
     for finding in findings:
-        text = told_in_body(review, finding)
+        text = body_section(review, finding)
         room -= size(text)
         if room > 0:
             blocks.append(text)

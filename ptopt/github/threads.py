@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from ptopt.change import Change
 from ptopt.findings import Finding, Review
@@ -11,32 +10,27 @@ from ptopt.github import markers
 from ptopt.github.values import PostedComment, Thread
 
 
-class ThreadClient(Protocol):
-    def threads(self, repo: str, number: int) -> list[Thread]: ...
-    def resolve_thread(self, thread_id: str) -> None: ...
-
-
 def gone(comments: Iterable[PostedComment], change: Change, review: Review) -> list[PostedComment]:
-    """Those of `comments` whose finding the latest look no longer had, though it looked at their file.
+    """Those of `comments` whose finding the latest review no longer has, though it covered their file.
 
     `comments` are ours, each with the marker of its finding.
     """
-    told = [*review.findings, *review.withheld]
-    alive = {finding.fingerprint for finding in told}
+    reported = [*review.findings, *review.withheld]
+    alive = {finding.fingerprint for finding in reported}
     skipped = {item.path for item in (*change.not_reviewed, *review.not_reviewed)}
     seen = {file.path for file in change.files if file.head is not None} - skipped
     return [
         comment
         for comment in comments
         if comment.path in seen
-        and (mark := markers.first(comment.body, "finding")) is not None
-        and mark.words[1] not in alive
-        and not _is_another_place(comment, mark.words[0], told)
+        and (marker := markers.first(comment.body, "finding")) is not None
+        and marker.words[1] not in alive
+        and not _is_another_place(comment, marker.words[0], reported)
     ]
 
 
 def _is_another_place(comment: PostedComment, rule: str, findings: Iterable[Finding]) -> bool:
-    """Findings of one cause are told once: the place of this comment may now be told at another one."""
+    """Findings of one cause are reported once: the place of this comment may now be reported at another one."""
     return any(
         finding.rule == rule
         and finding.path == comment.path
@@ -67,7 +61,7 @@ def to_resolve(
 
 
 def _by_a_person(comment: PostedComment | None, identity: str) -> bool:
-    """With a person's token we share their name: then only our markers tell us apart."""
+    """With a person's token we share their name: then only our markers distinguish us."""
     if comment is None:
         return True  # it came a moment ago: not ours
     if comment.author.login == identity and markers.read(comment.body):

@@ -1,33 +1,34 @@
-"""The one place that sends requests to GitHub: through PyGithub's `Requester`, over connections of our own.
+"""The one place that sends requests to GitHub, over httpx.
 
-What PyGithub 2.10 does and we do not want, hence the connections: it follows a 301 for writes too and loses the
-query, sleeps and asks without end while a read answers 202, writes whole answers (tokens among them) to its debug
-log, and its retries sleep for as long as `Retry-After` says. urllib3 repeats any method after a TLS error, also one
-that comes after the request was read. So reads and writes have a connection each, and that for writes has no
-retries at all. The requester adds authentication and the pause between writes.
+httpx follows no redirect and repeats no request, which is what writes need. Reads are repeated and redirected here,
+within GitHub's API and their limits. PyGithub's `Requester` does neither as we want it: it follows a 301 for writes
+too, sleeps while a read answers 202 and for as long as `Retry-After` says, bounds no answer, and writes whole ones
+(tokens among them) to its debug log.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
+import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlencode
 
-import requests
-from github.Auth import Auth
-from github.Requester import HTTPSRequestsConnectionClass, Requester
-from requests.adapters import HTTPAdapter
-from urllib3 import Retry
-from urllib3.exceptions import NewConnectionError
+import httpx
 
 from ptopt import __version__
 from ptopt.github.endpoint import Endpoint
 from ptopt.github.error_responses import one_line, refusal
 from ptopt.github.errors import AmbiguousError, GitHubError, TooLargeError, UnavailableError
+from ptopt.http import TooMuchError, read_bounded
+
+logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug log holds the headers of answers
 
 T = TypeVar("T")
 
@@ -38,53 +39,57 @@ MAX_ANSWER = 64 * 2**20  # bytes
 TIMEOUT = (10.0, 30.0)  # seconds to connect, and of silence
 _REDIRECTS = 3
 _MOVED = (301, 302, 307, 308)
-
-
-@runtime_checkable
-class Renewable(Protocol):
-    """Authentication that can do away with a token that GitHub no longer takes."""
-
-    def renew(self, refused: str) -> None:
-        """`refused` is the value of the Authorization header that got a 401."""
+_TRANSIENT = (500, 502, 503, 504)
+_PAUSES = (0.1, 0.2)  # seconds before a read is repeated
+_UNSENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.InvalidURL,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+)
 
 
 @dataclass(slots=True)
 class Answer:
     status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)  # names in lower case
+    headers: httpx.Headers = field(default_factory=httpx.Headers)
     body: str = ""
+    next_url: str | None = None  # of the Link header
+    location: str = ""
 
 
 class Transport:
     """Sends requests and reads answers. `parse` makes a value of an answer's JSON; what it cannot read is an error.
 
-    A read is repeated twice on 5xx and broken connections, a write never; both once after a 401 when the
-    authentication is `Renewable`. Nothing sleeps for a limit: RateLimitedError.
+    A read is repeated twice on 5xx and broken connections, a write never; both once after a 401 where `auth` gets
+    another token. Nothing sleeps for a limit: RateLimitedError.
     """
 
     def __init__(
         self,
         endpoint: Endpoint,
-        auth: Auth | None,
+        auth: httpx.Auth | None,
         *,
         seconds_between_writes: float = 1.0,
         timeout: tuple[float, float] = TIMEOUT,
     ) -> None:
         self.endpoint = endpoint
-        self._auth = auth
-        self._timeout = timeout
         self._cache = _Cache()
-        self._writing = threading.Lock()  # GitHub asks for writes one after the other
-        again = Retry(
-            total=2,
-            backoff_factor=0.1,
-            status_forcelist=(500, 502, 503, 504),
-            allowed_methods=None,  # each that is sent here: GraphQL queries are POSTs
-            respect_retry_after_header=False,
-            raise_on_status=False,
+        self._writing = threading.Lock()  # GitHub asks for writes one after the other, with a pause
+        self._seconds_between_writes = seconds_between_writes
+        self._next_write = 0.0
+        self._http = httpx.Client(
+            auth=auth,
+            headers={
+                "Accept": "application/vnd.github+json",
+                "User-Agent": f"ptopt/{__version__}",
+                "X-GitHub-Api-Version": API_VERSION,
+            },
+            timeout=httpx.Timeout(timeout[1], connect=timeout[0]),
+            event_hooks={"response": [_keep_location]},
         )
-        self._reads = _session(again), self._requester(None)
-        self._writes = _session(Retry(total=0, read=False)), self._requester(seconds_between_writes)
+        weakref.finalize(self, self._http.close)
 
     def get(
         self,
@@ -115,7 +120,7 @@ class Transport:
             url = self._next(path, answer)
             if full and url is None:
                 # A page has the same ETag once another one follows it, and a 304 comes without links.
-                self._cache.forget(here)
+                self._cache.put(here, Answer())
             yield value
         if url is not None:
             raise TooLargeError(f"GET {path}: more than {MAX_PAGES} pages")
@@ -145,38 +150,37 @@ class Transport:
         """Answer 200 of the GraphQL API, errors and all."""
         return self._send("POST", "", payload, repeatable=repeatable, graphql=True)
 
-    def _get(self, url: str, limit: int) -> Answer:
-        known = self._cache.get(url)
+    def _get(self, path: str, limit: int) -> Answer:
+        known = self._cache.get(path)
         headers = {"If-None-Match": known.headers["etag"]} if known else {}
-        where = url
+        here = path
         for _ in range(_REDIRECTS + 1):
-            answer = self._send("GET", where, None, repeatable=True, headers=headers, limit=limit)
+            answer = self._send("GET", here, None, repeatable=True, headers=headers, limit=limit)
             if answer.status not in _MOVED:
                 break
-            location = answer.headers.get("location", "")
+            location = answer.location
             if location.startswith("/") and not location.startswith("//"):
                 location = self.endpoint.origin + location
             target = self.endpoint.path_of(location)
             if target is None:
-                raise refusal(f"GET {url}", answer.status, answer.headers, "", repeatable=True)
-            where = target
+                raise refusal(f"GET {path}", answer.status, answer.headers, "", repeatable=True)
+            here = target
         else:
-            raise UnavailableError(f"GET {url}: more than {_REDIRECTS} redirects")
+            raise UnavailableError(f"GET {path}: more than {_REDIRECTS} redirects")
         if answer.status == 304:
             if known is None:
-                raise UnavailableError(f"GET {url}: 304 without a condition", status=304)
+                raise UnavailableError(f"GET {path}: 304 without a condition", status=304)
             return known
-        self._cache.put(url, answer)
+        self._cache.put(path, answer)
         return answer
 
     def _next(self, path: str, answer: Answer) -> str | None:
-        for link in requests.utils.parse_header_links(answer.headers.get("link", "")):
-            if link.get("rel") == "next":
-                url = self.endpoint.path_of(link["url"])
-                if url is None:
-                    raise UnavailableError(f"GET {path}: the next page is not on {self.endpoint.origin}")
-                return url
-        return None
+        if answer.next_url is None:
+            return None
+        target = self.endpoint.path_of(answer.next_url)
+        if target is None:
+            raise UnavailableError(f"GET {path}: the next page is not on {self.endpoint.origin}")
+        return target
 
     def _send(
         self,
@@ -192,112 +196,48 @@ class Transport:
     ) -> Answer:
         """2xx, or for a GET a redirect or 304; any other answer is raised."""
         what = "POST GraphQL" if graphql else f"{verb} {shown or path}"
-        session, requester = self._reads if repeatable else self._writes
-        for attempt in (1, 2):
-            exchange = _Exchange(session, self.endpoint.origin, self._timeout, limit)
-            sent = {"Accept": "application/vnd.github+json", **(headers or {})}
-            # an absolute URL's path is taken as it is, a relative one's is put below the REST API
-            url = self.endpoint.origin + self.endpoint.graphql if graphql else path
+        url = self.endpoint.origin + (self.endpoint.graphql if graphql else self.endpoint.rest + path)
+        content = None if payload is None else json.dumps(payload)
+        sent = {**(headers or {}), **({} if content is None else {"Content-Type": "application/json"})}
+        for pause in (*_PAUSES, None) if repeatable else (None,):
             failure: Exception | None = None
             try:
-                with nullcontext() if repeatable else self._writing:
-                    requester.requestJson(
-                        verb, url, None, sent, payload, cast("HTTPSRequestsConnectionClass", exchange)
-                    )
-            except requests.RequestException as error:
+                with (
+                    nullcontext() if repeatable else self._turn_to_write(),
+                    self._http.stream(verb, url, content=content, headers=sent) as response,
+                ):
+                    body = read_bounded(response, limit).decode("utf-8", "replace")
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
                 failure = error
-            except _TooLongError:
+            except TooMuchError:
                 raise TooLargeError(f"{what}: the answer is above {limit:,} bytes", status=200) from None
-            if failure is not None:  # raised out here: the library's error holds the request and its token
-                _raise_broken(what, failure, repeatable)
-            answer = exchange.answer
-            if answer.status == 401 and attempt == 1 and isinstance(self._auth, Renewable):
-                self._auth.renew(exchange.headers.get("Authorization", ""))  # a 401 did nothing yet
-                continue
-            break
-        if 200 <= answer.status < 300 and not (verb == "GET" and answer.status == 202):
-            return answer
-        if verb == "GET" and answer.status in (*_MOVED, 304):
-            return answer
-        raise refusal(what, answer.status, answer.headers, answer.body, repeatable=repeatable)
+            if pause is None or not (failure or response.status_code in _TRANSIENT):
+                break
+            time.sleep(pause)
+        if failure is not None:  # raised out here: httpx's error holds the request and its token
+            _raise_broken(what, failure, repeatable)
+        status = response.status_code
+        if (200 <= status < 300 and (verb, status) != ("GET", 202)) or (
+            verb == "GET" and status in (*_MOVED, 304)
+        ):
+            next_url = response.links.get("next", {}).get("url")
+            return Answer(status, response.headers, body, next_url, response.extensions["location"])
+        raise refusal(what, status, response.headers, body, repeatable=repeatable)
 
-    def _requester(self, seconds_between_writes: float | None) -> Requester:
-        return Requester(
-            auth=self._auth,
-            base_url=self.endpoint.origin + self.endpoint.rest,
-            timeout=int(self._timeout[1]),
-            user_agent=f"ptopt/{__version__}",
-            per_page=PER_PAGE,
-            verify=True,
-            retry=None,
-            pool_size=None,
-            seconds_between_writes=seconds_between_writes,
-            api_version=API_VERSION,
-        )
-
-
-class _TooLongError(Exception):
-    pass
-
-
-class _Session(requests.Session):
-    def get_redirect_target(self, _resp: requests.Response) -> None:
-        """Even where no redirect is followed, requests makes the next request and reads all of the answer for it."""
-
-
-class _Exchange:
-    """One request and its answer, in the shape of the connections that PyGithub makes.
-
-    PyGithub is shown the status alone, so it follows, sleeps for and logs nothing; the answer is kept here.
-    """
-
-    def __init__(
-        self, session: requests.Session, origin: str, timeout: tuple[float, float], limit: int
-    ) -> None:
-        self._session = session
-        self._origin = origin
-        self._timeout = timeout
-        self._limit = limit
-        self.headers: dict[str, str] = {}
-        self.answer = Answer()
-
-    def request(self, verb: str, url: str, data: str | None, headers: dict[str, str], _stream: bool) -> None:
-        self._request = verb, url, data
-        self.headers = headers
-
-    def getresponse(self) -> _Exchange:
-        verb, url, data = self._request
-        with self._session.request(
-            verb,
-            self._origin + url,
-            headers=self.headers,
-            data=data,
-            timeout=self._timeout,
-            allow_redirects=False,
-            stream=True,
-        ) as response:
-            chunks = bytearray()
-            for chunk in response.iter_content(2**16):
-                chunks += chunk
-                if len(chunks) > self._limit:
-                    raise _TooLongError
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            self.answer = Answer(response.status_code, headers, chunks.decode("utf-8", "replace"))
-        return self
-
-    @property
-    def status(self) -> int:
-        return 200 if self.answer.status == 202 else self.answer.status
-
-    def getheaders(self) -> tuple[tuple[str, str], ...]:
-        return ()
-
-    def read(self) -> str:
-        return ""
+    @contextmanager
+    def _turn_to_write(self) -> Iterator[None]:
+        with self._writing:
+            pause = self._next_write - time.monotonic()
+            if pause > 0:
+                time.sleep(pause)
+            try:
+                yield
+            finally:
+                self._next_write = time.monotonic() + self._seconds_between_writes
 
 
 class _Cache:
-    """Answers with an ETag, by URL; those that were not asked for the longest go first."""
+    """Answers with an ETag, by URL; the least recently used go first."""
 
     SIZE = 2**22  # characters of all bodies; a worker keeps many clients
     LONGEST = 2**20  # of one
@@ -314,13 +254,11 @@ class _Cache:
                 self._answers.move_to_end(url)
             return answer
 
-    def forget(self, url: str) -> None:
-        with self._lock:
-            self._drop(url)
-
     def put(self, url: str, answer: Answer) -> None:
+        """An answer without an ETag, or a long one, takes away what was known."""
         with self._lock:
-            self._drop(url)
+            old = self._answers.pop(url, None)
+            self._size -= len(old.body) if old else 0
             if not answer.headers.get("etag") or len(answer.body) > self.LONGEST:
                 return
             self._answers[url] = answer
@@ -328,29 +266,19 @@ class _Cache:
             while self._size > self.SIZE:
                 self._size -= len(self._answers.popitem(last=False)[1].body)
 
-    def _drop(self, url: str) -> None:
-        old = self._answers.pop(url, None)
-        self._size -= len(old.body) if old else 0
 
-
-def _session(retries: Retry) -> requests.Session:
-    session = _Session()
-    session.auth = Requester.noopAuth  # else a .netrc would overwrite our Authorization header
-    adapter = HTTPAdapter(max_retries=retries)
-    session.mount("https://", adapter)
-    session.mount("http://", adapter)
-    return session
+def _keep_location(response: httpx.Response) -> None:
+    """httpx makes the request to wherever a redirect leads, even if it does not send it, and fails at some."""
+    response.extensions["location"] = response.headers.pop("location", "")
 
 
 def _with(path: str, parameters: Mapping[str, str | int] | None) -> str:
-    return Requester.add_parameters_to_url(path, dict(parameters or {}))
+    return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 def _raise_broken(what: str, error: Exception, repeatable: bool) -> NoReturn:
-    """No answer. Of the error only its kind is told."""
-    cause = getattr(error.args[0] if error.args else None, "reason", None)
-    unsent = isinstance(error, requests.ConnectTimeout) or isinstance(cause, NewConnectionError)
-    kind: type[GitHubError] = UnavailableError if repeatable or unsent else AmbiguousError
+    """No answer. The error's text may hold a secret: only its class is shown."""
+    kind: type[GitHubError] = UnavailableError if repeatable or isinstance(error, _UNSENT) else AmbiguousError
     raise kind(f"{what}: no answer ({type(error).__name__})")
 
 

@@ -1,4 +1,4 @@
-"""What GitHub tells us and what we tell it, as far as ptopt needs it. Texts are hostile data.
+"""What ptopt reads from GitHub and writes to it. Texts are hostile data.
 
 `repo` is always the full name, `owner/name`. Lines are 1-based lines of the head file (side RIGHT).
 """
@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
+
+CommentKind = Literal["issue", "review"]  # in the conversation, or on the diff
+FileStatus = Literal["added", "removed", "modified", "renamed", "copied", "changed", "unchanged"]
+ReactionContent = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
+Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class PullFile:
 
     path: str
     previous_path: str | None
-    status: str  # added | removed | modified | renamed | copied | changed | unchanged
+    status: FileStatus
     blob_sha: str | None
     additions: int
     deletions: int
@@ -56,7 +62,7 @@ class TreeEntry:
     """An entry of one folder of a commit. `path` is its name in that folder."""
 
     path: str
-    type: str  # blob | tree | commit
+    type: Literal["blob", "tree", "commit"]
     sha: str
     size: int  # bytes of a blob, else 0
 
@@ -129,7 +135,7 @@ class Thread:
 @dataclass(frozen=True, slots=True)
 class Reaction:
     id: int
-    content: str  # "+1" | "-1" | "laugh" | "confused" | "heart" | "hooray" | "rocket" | "eyes"
+    content: ReactionContent
     actor: Actor
     created_at: datetime
 
@@ -141,7 +147,7 @@ class Annotation:
     path: str
     start_line: int
     end_line: int
-    level: str  # notice | warning
+    level: Literal["notice", "warning"]
     title: str
     message: str
 
@@ -151,7 +157,7 @@ class CheckRun:
     """A completed check run. `text` and `summary` are Markdown."""
 
     head_sha: str
-    conclusion: str  # success | neutral
+    conclusion: Literal["success", "neutral"]
     title: str
     summary: str
     annotations: tuple[Annotation, ...]

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from github.Auth import Token
-
+from ptopt.github.auth import TokenAuth
 from ptopt.github.endpoint import Endpoint
 from ptopt.github.transport import Transport
 
@@ -109,7 +108,7 @@ class Scripted:
 
 def client(server: Scripted, **more: Any) -> Transport:
     more = {"seconds_between_writes": 0, **more}
-    return Transport(Endpoint.of(server.url), Token(SECRET), **more)
+    return Transport(Endpoint.of(server.url), TokenAuth(SECRET), **more)
 
 
 def in_turn(*answers: Say | str) -> Script:

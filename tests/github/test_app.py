@@ -57,7 +57,8 @@ def test_deliveries_of_all_pages_and_a_redelivery(github: FakeGitHub) -> None:
 
 def test_an_app_of_a_manifest(github: FakeGitHub, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.DEBUG, "github.Requester")
+    caplog.set_level(logging.DEBUG, "httpx")
+    caplog.set_level(logging.DEBUG, "httpcore")
     code = github.manifest("ptopt-octo", "its own secret")
     app = convert_manifest(github.url, code)
     made = github.account("ptopt-octo[bot]")
@@ -68,7 +69,7 @@ def test_an_app_of_a_manifest(github: FakeGitHub, caplog: pytest.LogCaptureFixtu
     with pytest.raises(NotFoundError) as caught:
         convert_manifest(github.url, code)
     assert code not in str(caught.value)
-    ours = [record.getMessage() for record in caplog.records if record.name.startswith(("github", "urllib3"))]
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith(("httpx", "httpcore"))]
     logged = "\n".join(ours)
     assert code not in logged and "/app-manifests/…/conversions" in logged
     assert "its own secret" not in logged and "BEGIN" not in logged

@@ -86,9 +86,9 @@ def test_only_once(github: FakeGitHub, pull: Pull) -> None:
 def test_a_newer_token_of_another_thread_stays(github: FakeGitHub, pull: Pull) -> None:
     client = installed(github, pull)
     token = client.token()
-    client._auth.renew("token an-older-one")
+    client._auth.renew("an-older-one")
     assert client.token() == token
-    client._auth.renew(f"token {token}")
+    client._auth.renew(token)
     assert client.token() != token
 
 
@@ -203,7 +203,7 @@ def test_secrets_are_nowhere_to_be_read(
     github: FakeGitHub, pull: Pull, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.DEBUG, "github.Requester")
+    caplog.set_level(logging.DEBUG, "httpx")
     auth = app(github)
     client = installed(github, pull, auth)
     token = client.token()

@@ -12,7 +12,7 @@ from markdown_it.token import Token
 from ptopt.change import Hunk
 from ptopt.findings import Edit, Evidence, Finding, Fix, Impact, Safety, Span
 from ptopt.github import markers
-from ptopt.github.comment import LIMIT, Suggestion, draft, size, suggestion, told_in_body
+from ptopt.github.comment import LIMIT, Suggestion, body_section, draft, size, suggestion
 from ptopt.verify import apply_edits
 from tests.github.reviews import HOSTILE, SOURCE, change_of, changed, finding, reviewed
 
@@ -303,8 +303,8 @@ def test_nothing_of_the_pull_request_becomes_markup(message: str, other: str, ne
         assert markers.read(comment.body) == (markers.finding("PTO101", at.fingerprint),)
         assert_inert(comment.body)
         assert sum(t.type == "fence" for t in tokens(comment.body)) <= 1
-        assert_inert(told_in_body(review, at))
-        assert markers.read(told_in_body(review, at)) == ()
+        assert_inert(body_section(review, at))
+        assert markers.read(body_section(review, at)) == ()
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------

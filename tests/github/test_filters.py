@@ -36,7 +36,7 @@ def config(text: str) -> Config:
 
 
 def skipped(text: str = "", *, asked: bool = False, **changes: Any) -> str | None:
-    return why_skipped(dataclasses.replace(PULL, **changes), config(text), asked=asked)
+    return why_skipped(dataclasses.replace(PULL, **changes), config(text), requested=asked)
 
 
 BOT = Actor(9, "renovate[bot]", is_bot=True)

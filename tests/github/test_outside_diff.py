@@ -53,7 +53,7 @@ def test_it_is_found_again_and_kept_as_it_should_be(fake_github: FakeGitHub) -> 
 
     def tell(*findings: Finding) -> None:
         comments = desk.client.issue_comments("octo/repo", desk.pull.number)
-        outside_diff.tell(desk.client, pull, findings, comments, lambda: checks.append(1))
+        outside_diff.update(desk.client, pull, findings, comments, lambda: checks.append(1))
 
     desk.pull.comment("mallory", f"{markers.full(pull.head_sha)}\nFine.")
     tell(found())
@@ -73,5 +73,5 @@ def test_nothing_is_written_when_it_is_not_wanted(fake_github: FakeGitHub) -> No
         raise SupersededError("a newer head")
 
     with pytest.raises(SupersededError):
-        outside_diff.tell(desk.client, desk.client.pull("octo/repo", desk.pull.number), [found()], [], stop)
+        outside_diff.update(desk.client, desk.client.pull("octo/repo", desk.pull.number), [found()], [], stop)
     assert desk.pull.issue_comments == []

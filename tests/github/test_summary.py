@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from ptopt.findings import NotReviewed, UnusedSuppression
 from ptopt.github import markers
 from ptopt.github.comment import LIMIT, size
-from ptopt.github.summary import later, marks, overview, summary
+from ptopt.github.summary import body_markers, later, overview, summary
 from tests.github.reviews import HOSTILE, SOURCE, finding, reviewed
 from tests.github.test_comment import assert_inert
 
@@ -20,7 +20,7 @@ PRINT = finding(SOURCE, "print(loss.item())", "pass", rule="PTO104", name="tenso
 def test_findings_with_comments_are_only_counted() -> None:
     review = reviewed(ITEM, PRINT, config_path=".ptopt.toml")
     assert (
-        summary(review, (), marks(HEAD, ()))
+        summary(review, (), body_markers(HEAD, ()))
         == f"""\
 <!-- ptopt:review {HEAD} -->
 
@@ -38,7 +38,7 @@ def test_what_is_left_unsaid() -> None:
         not_reviewed=tuple(NotReviewed(f"old{n}.py", "Python 2 code") for n in range(22)),
         unused_suppressions=(UnusedSuppression("train.py", 3, ("PTO101",)), UnusedSuppression("a.py", 1, ())),
     )
-    text = summary(review, (), marks(HEAD, ()))
+    text = summary(review, (), body_markers(HEAD, ()))
     assert (
         "<details><summary>1 finding withheld over the budget of comments</summary>\n\n"
         "- `train.py:11` PTO104 tensor-logged-every-step\n\n</details>" in text
@@ -51,7 +51,7 @@ def test_what_is_left_unsaid() -> None:
 
 
 def test_a_finding_without_a_comment_is_told_in_full() -> None:
-    text = summary(reviewed(ITEM), (ITEM,), marks(HEAD, ()))
+    text = summary(reviewed(ITEM), (ITEM,), body_markers(HEAD, ()))
     assert (
         "Without a comment on their lines:\n\n"
         "`train.py:10` PTO101 item-every-step: `loss.item()` makes Python wait for the GPU.\n\n"
@@ -61,7 +61,7 @@ def test_a_finding_without_a_comment_is_told_in_full() -> None:
 
 
 def test_nothing_left() -> None:
-    text = summary(reviewed(), (), marks(HEAD, ()))
+    text = summary(reviewed(), (), body_markers(HEAD, ()))
     assert "\nptopt: nothing left: no performance findings in 1 file.\n" in text
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_left_of_nothing() -> None:
 
 @pytest.mark.parametrize("changes", [{"withheld": (ITEM,)}, {"files_reviewed": 0}])
 def test_something_may_be_left(changes: dict[str, object]) -> None:
-    assert "nothing left" not in summary(reviewed(**changes), (), marks(HEAD, ()))
+    assert "nothing left" not in summary(reviewed(**changes), (), body_markers(HEAD, ()))
 
 
 def test_later_reviews_are_one_line() -> None:
@@ -96,7 +96,7 @@ def test_hostile_texts_stay_texts() -> None:
         unused_suppressions=(UnusedSuppression(HOSTILE, 1, (HOSTILE,)),),
         config_path=HOSTILE,
     )
-    for text in (summary(review, (item,), marks(HEAD, ())), later(review, HEAD, [item], [item])):
+    for text in (summary(review, (item,), body_markers(HEAD, ())), later(review, HEAD, [item], [item])):
         assert_inert(text)
         assert [m.kind for m in markers.read(text)][:1] == ["review"]
     fences = [t for t in MarkdownIt("commonmark").parse(text) if t.type == "fence"]
@@ -116,7 +116,7 @@ def test_a_body_is_never_too_long() -> None:
         unused_suppressions=tuple(UnusedSuppression(f"{long}{n}", 1, (long,)) for n in range(50)),
         config_path=long,
     )
-    text = summary(review, items, marks(HEAD, items))
+    text = summary(review, items, body_markers(HEAD, items))
     assert size(text) < LIMIT
     assert "\n\n50 findings withheld over the budget of comments.\n\n" in text
     assert text.endswith("</sub>\n")

@@ -23,7 +23,7 @@ def test_a_read_follows_a_rename_on_its_host_with_its_query() -> None:
 
     with Scripted(answer) as server:
         assert client(server).get("/repos/old/name", same) == {"found": True}
-        assert server.targets() == ["/repos/old/name", "/repositories/1?a=b+c&page=2"]
+        assert server.targets() == ["/repos/old/name", "/repositories/1?a=b%20c&page=2"]
 
 
 @pytest.mark.parametrize(

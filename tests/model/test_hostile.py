@@ -238,7 +238,7 @@ def _leads_nowhere_else(found: Review, by_rules: Review, change: Change) -> None
 def _all_markdown(review: Review, change: Change) -> str:
     drafts = (comment.draft(review, change, f) for f in review.findings)
     bodies = [d.body.partition("\n\n")[2] for d in drafts if d is not None]
-    told = [comment.told_in_body(review, f) for f in review.findings]
+    told = [comment.body_section(review, f) for f in review.findings]
     return "\n\n".join([*bodies, *told, summary.summary(review, (), ()), render("markdown", review)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import re
@@ -29,6 +30,7 @@ def log() -> Iterator[io.StringIO]:
     """All that this process logs, at DEBUG, with the libraries at DEBUG too."""
     root, level, handlers = logging.getLogger(), logging.getLogger().level, logging.getLogger().handlers[:]
     out = io.StringIO()
+    gc.collect()  # clients of earlier tests close their connections now: httpcore would log it
     logs.configure("DEBUG", "json", out)
     levels = {}
     for name in ("urllib3", "github", "httpx", "httpcore", "sqlalchemy.engine", "requests", "kombu"):

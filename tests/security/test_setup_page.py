@@ -161,11 +161,12 @@ def callback(served: Served, code: str) -> int:
 
 def test_nothing_of_it_is_logged(serve: Serve, github: FakeGitHub) -> None:
     out, handlers, level = io.StringIO(), logging.getLogger().handlers[:], logging.getLogger().level
+    levels = {name: logging.getLogger(name).level for name in ("httpx", "httpcore")}
     code = github.manifest(webhook_secret="hunter2hunter2")
     try:
         with serve(**OPEN, secret_key="a secret key", github_url=github.url) as served:
             logs.configure("DEBUG", "json", out)
-            for name in ("urllib3", "github"):
+            for name in levels:
                 logging.getLogger(name).setLevel(logging.DEBUG)
             served.client.get("/setup", params={"token": TOKEN})
             callback(served, "0" * 40)
@@ -173,8 +174,8 @@ def test_nothing_of_it_is_logged(serve: Serve, github: FakeGitHub) -> None:
     finally:
         logging.getLogger().handlers[:] = handlers
         logging.getLogger().setLevel(level)
-        for name in ("urllib3", "github"):
-            logging.getLogger(name).setLevel(logging.NOTSET)
+        for name, before in levels.items():
+            logging.getLogger(name).setLevel(before)
         structlog.reset_defaults()
     assert "GitHub App made" in out.getvalue()
     assert not re.search(f"{TOKEN}|hunter2|{code}|{'0' * 40}|PRIVATE KEY", out.getvalue())

@@ -21,6 +21,7 @@ from hishel.httpx import CacheTransport
 from protego import Protego
 
 from ptopt import __version__
+from ptopt.http import TooMuchError, read_bounded
 from training.sources.base import QuotaError, SourceError, UnusableError
 from training.sources.throttle import Clock, Manners, Paced, SystemClock
 
@@ -184,9 +185,12 @@ class PoliteClient:
             response = self._http.send(request, stream=True)
             try:
                 self._judge(response, accept)
-                body = _body(response, max_bytes)
+                body = read_bounded(response, max_bytes)
             finally:
                 response.close()
+        except TooMuchError:
+            where = f"{_shown(request.url)}: larger than {max_bytes / 1e6:g} MB"
+            raise UnusableError(where, response.status_code) from None
         except httpx.DecodingError as error:
             raise UnusableError(f"{_shown(request.url)}: a body that does not decode ({error})") from None
         except (httpx.TransportError, httpx.StreamError) as error:
@@ -238,21 +242,6 @@ class PoliteClient:
             self._robots[host] = rules
             self._paced.delays[host] = min(float(rules.crawl_delay(AGENT) or 0.0), self._manners.max_wait)
         return self._robots[host]
-
-
-def _body(response: httpx.Response, max_bytes: int) -> bytes:
-    """The decoded body. A length that is announced too large is not read at all."""
-    where = f"{_shown(response.request.url)}: larger than {max_bytes / 1e6:g} MB"
-    if _number(response.headers.get("content-length", "")) > max_bytes:
-        raise UnusableError(where, response.status_code)
-    parts: list[bytes] = []
-    size = 0
-    for part in response.iter_bytes():
-        size += len(part)
-        if size > max_bytes:
-            raise UnusableError(where, response.status_code)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _wait(state: tenacity.RetryCallState) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import tenacity
 
+from ptopt.http import TooMuchError, read_bounded
 from ptopt.model.port import ModelUnavailableError
 
 log = logging.getLogger(__name__)
@@ -98,13 +99,9 @@ class Http:
         until = time.monotonic() + self._timeout
         try:
             with self._client.stream(method, path, json=body) as response:
-                content = bytearray()
-                for chunk in response.iter_bytes(1 << 16):
-                    content += chunk
-                    if len(content) > MAX_BODY:
-                        raise ModelUnavailableError("the model server's answer is too large")
-                    if time.monotonic() > until:
-                        raise _TryAgainError(f"took longer than {self._timeout:g} s")
+                content = read_bounded(response, MAX_BODY, until=until)
+        except TooMuchError:
+            raise ModelUnavailableError("the model server's answer is too large") from None
         except httpx.TimeoutException:
             raise _TryAgainError(f"took longer than {self._timeout:g} s") from None
         except httpx.TransportError as error:
