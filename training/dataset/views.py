@@ -218,7 +218,7 @@ def _within(
 
 def _judge_text(region: Region) -> str:
     """The longest prompt: the one with most questions."""
-    few = dataclasses.replace(region, candidates=region.candidates[: prompt.MAX_MARKS])
+    few = dataclasses.replace(region, candidates=region.candidates[: prompt.MAX_QUESTIONS])
     return "".join(prompt.judge(few)[0].pieces)
 
 
