@@ -12,7 +12,7 @@ from training.demo import demo
 from training.evaluation.cli import evaluate
 from training.feedback.cli import feedback
 from training.recipes.cli import kto, sft
-from training.registry_cli import registry
+from training.registry import registry
 
 
 def _cache() -> Path:
@@ -77,15 +77,14 @@ def build(
     execute: bool,
 ) -> None:  # fmt: skip
     """Build the dataset. A build that was stopped goes on where it was."""
-    from training.dataset.build import PRESETS
-    from training.dataset.build import build as run
+    from training.dataset import build as builder
     from training.dataset.files import write
-    from training.progress import shown
+    from training.progress import show_progress
 
-    chosen = PRESETS[preset]
+    chosen = builder.PRESETS[preset]
     folder = out or Path("data", preset)
-    with shown() as progress:
-        built = run(
+    with show_progress() as progress:
+        built = builder.build(
             chosen,
             cache_folder or _cache(),
             seed=seed,

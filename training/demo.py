@@ -50,8 +50,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What one model said about one case."""
+class CaseAnswer:
+    """The answer of one model on one case."""
 
     chance: dict[str, float]  # probability of each candidate
     answer: str  # the JSON of its own findings, as it came
@@ -61,11 +61,11 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """One model on all cases."""
+class ModelAnswers:
+    """The answers of one model on all cases."""
 
     title: str
-    said: tuple[Said, ...]
+    answers: tuple[CaseAnswer, ...]
     seconds: float
     cpu_s: float
 
@@ -113,12 +113,12 @@ def demo(
             _run("data", "build", "--preset", "demo", "--out", str(data))
         if adapter is None:
             given = [*changes, f"data.folder={data}", f"output={runs}"]
-            read(find(config), given)  # a mistake is told before minutes of work
+            read(find(config), given)  # an error is reported before minutes of work
             _run("sft", config, *given)
             adapter = newest(runs)
             if adapter is None:
                 raise click.ClickException(f"the fine-tuning left no adapter in {runs}")
-        show(console, adapter, [*example(EXAMPLE), *drawn(data, functions)], threads)
+        show(console, adapter, [*example(EXAMPLE), *held_out_cases(data, functions)], threads)
     except (SettingsError, ModelUnavailableError) as error:
         raise click.ClickException(str(error)) from None
     console.print(f"\nIn all {time.perf_counter() - started:.0f} s, {sum(os.times()[:4]):.0f} CPU s.")
@@ -153,17 +153,17 @@ def example(file: Path) -> Iterator[Case]:
         file.with_suffix(".json").read_text(encoding="utf-8")
     )
     for region in regions_of(source, None, []):
-        asked = labels.get(region.symbol, {})
+        labelled = labels.get(region.symbol, {})
         candidates = tuple(
             Candidate(rule, tuple(line.number for line in region.lines if words in line.text))
-            for rule, (words, _) in asked.items()
+            for rule, (words, _) in labelled.items()
         )
         if candidates:
-            truth = {rule: problem for rule, (_, problem) in asked.items()}
+            truth = {rule: problem for rule, (_, problem) in labelled.items()}
             yield Case(f"{file.name}: {region.symbol}", source, replace(region, candidates=candidates), truth)
 
 
-def drawn(data: Path, functions: int) -> list[Case]:
+def held_out_cases(data: Path, functions: int) -> list[Case]:
     """The first functions of the test split, in the order of their hashes, that there is a question about."""
     from training.dataset.files import samples
 
@@ -188,11 +188,11 @@ def _cases(sample: Sample) -> Iterator[Case]:
         yield Case(title, source, region, {c.rule: c.rule in present for c in region.candidates})
 
 
-# -- what is said --------------------------------------------------------------------------------------------
+# -- the answers --------------------------------------------------------------------------------------------
 
 
-def ask(backend: Backend, title: str, cases: Sequence[Case], judge_tokens: int) -> Heard:
-    """Both questions about each case: how likely each candidate is, and findings of the model's own."""
+def ask(backend: Backend, title: str, cases: Sequence[Case], judge_tokens: int) -> ModelAnswers:
+    """Both questions on each case: how likely each candidate is, and findings of the model's own."""
     from ptopt.model import prompt, schema
     from ptopt.model.advice import Adviser
     from ptopt.model.advisor import Advisor
@@ -201,17 +201,17 @@ def ask(backend: Backend, title: str, cases: Sequence[Case], judge_tokens: int) 
 
     wall, cpu = time.perf_counter(), time.process_time()
     regions = [case.region for case in cases]
-    odds = Advisor(backend, Calibration.off(), judge_tokens=judge_tokens).judge(regions)
+    log_odds = Advisor(backend, Calibration.off(), judge_tokens=judge_tokens).judge(regions)
     shown = [fit(region, ADVISE_TOKENS) for region in regions]
     answers = backend.complete([prompt.advise(region) for region in shown])
-    said = []
-    for case, region, verdict, answer in zip(cases, shown, odds, answers, strict=True):
+    found = []
+    for case, region, verdict, answer in zip(cases, shown, log_odds, answers, strict=True):
         advice = schema.parse(answer, region)
         adviser = Adviser(case.source, None, [], title)
         kept = tuple(f for one in advice if (f := adviser.finding(region, one)) is not None)
         chance = {rule: 1 / (1 + math.exp(-max(-50.0, min(50.0, x)))) for rule, x in verdict.items()}
-        said.append(Said(chance, answer, schema.is_valid(answer, region), len(advice), kept))
-    return Heard(title, tuple(said), time.perf_counter() - wall, time.process_time() - cpu)
+        found.append(CaseAnswer(chance, answer, schema.is_valid(answer, region), len(advice), kept))
+    return ModelAnswers(title, tuple(found), time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def show(console: Console, adapter: Path, cases: Sequence[Case], threads: int) -> None:
@@ -221,38 +221,41 @@ def show(console: Console, adapter: Path, cases: Sequence[Case], threads: int) -
 
     folder = read_adapter(adapter)
     console.print(f"base: {folder.base}\nfine-tuned: {adapter}", soft_wrap=True)
-    heard = []
+    models = []
     for title, model in (("base model", folder.base), ("fine-tuned", str(adapter))):
         backend = open_backend(model, threads=threads)
         try:
-            heard.append(ask(backend, title, cases, folder.judge_tokens))
+            models.append(ask(backend, title, cases, folder.judge_tokens))
         finally:
             backend.close()
     for number, case in enumerate(cases):
         console.print()
-        _print_case(console, case, [(one.title, one.said[number]) for one in heard])
+        _print_case(console, case, [(one.title, one.answers[number]) for one in models])
     console.print("\nCandidates answered right (probability above one half for a problem, below for none):")
-    for one in heard:
+    for one in models:
         console.print(
             f"  {one.title:11} {summary(one, cases)}; {one.seconds:.1f} s, {one.cpu_s:.1f} CPU s",
             soft_wrap=True,
         )
 
 
-def summary(model: Heard, cases: Sequence[Case]) -> str:
+def summary(model: ModelAnswers, cases: Sequence[Case]) -> str:
     pairs = [
-        (said.chance[rule] > 0.5, true)
-        for case, said in zip(cases, model.said, strict=True)
+        (answer.chance[rule] > 0.5, true)
+        for case, answer in zip(cases, model.answers, strict=True)
         for rule, true in case.truth.items()
-        if rule in said.chance
+        if rule in answer.chance
     ]
     right = sum(yes == true for yes, true in pairs)
-    valid = sum(said.valid for said in model.said)
-    offered, kept = sum(said.offered for said in model.said), sum(len(said.kept) for said in model.said)
-    return f"{right} of {len(pairs)}; valid JSON {valid} of {len(model.said)}; own findings kept {kept} of {offered}"
+    valid = sum(answer.valid for answer in model.answers)
+    offered, kept = (
+        sum(answer.offered for answer in model.answers),
+        sum(len(answer.kept) for answer in model.answers),
+    )
+    return f"{right} of {len(pairs)}; valid JSON {valid} of {len(model.answers)}; own findings kept {kept} of {offered}"
 
 
-def _print_case(console: Console, case: Case, said: Sequence[tuple[str, Said]]) -> None:
+def _print_case(console: Console, case: Case, answers: Sequence[tuple[str, CaseAnswer]]) -> None:
     from rich.rule import Rule
     from rich.syntax import Syntax
     from rich.table import Table
@@ -262,43 +265,43 @@ def _print_case(console: Console, case: Case, said: Sequence[tuple[str, Said]]) 
     code = render(case.region)
     if not console.is_terminal:
         console.print(f"== {case.title}\n{code}", markup=False, soft_wrap=True)
-        for title, one in said:
+        for title, one in answers:
             console.print(f"-- {title}\n" + "\n".join(lines(case, one)), markup=False, soft_wrap=True)
         return
     console.print(Rule(case.title))
     console.print(Syntax(code, "python", word_wrap=True, background_color="default"))
-    table = Table(*(title for title, _ in said), expand=True, show_lines=False)
+    table = Table(*(title for title, _ in answers), expand=True, show_lines=False)
     for column in table.columns:
         column.ratio = 1
-    table.add_row(*(_cell(lines(case, one)) for _, one in said))
+    table.add_row(*(_cell(lines(case, one)) for _, one in answers))
     console.print(table)
 
 
-def _cell(told: Iterable[str]) -> RenderableType:
+def _cell(texts: Iterable[str]) -> RenderableType:
     from rich.text import Text
 
     text = Text(overflow="fold")
-    for line in told:
+    for line in texts:
         style = {"right": "green", "WRONG": "red"}.get(line.partition(" ")[0].strip(), "")
         text.append(f"{line}\n", style=style)
     return text
 
 
-def lines(case: Case, said: Said) -> Iterator[str]:
-    """What a model said, line by line: its verdicts against the truth, its JSON, and what of that was kept."""
-    for rule, chance in said.chance.items():
+def lines(case: Case, answer: CaseAnswer) -> Iterator[str]:
+    """The answer of a model, line by line: its verdicts against the truth, its JSON, and what of that was kept."""
+    for rule, chance in answer.chance.items():
         true = case.truth[rule]
         mark = "right" if (chance > 0.5) == true else "WRONG"
         yield f"{mark} {chance:4.0%} {rule} ({'a problem' if true else 'none'} here)"
     try:
-        text = json.dumps(json.loads(said.answer), indent=1, ensure_ascii=False)
+        text = json.dumps(json.loads(answer.answer), indent=1, ensure_ascii=False)
     except (ValueError, RecursionError):
-        text = said.answer
+        text = answer.answer
     shown = text.splitlines()
-    yield f"advice, {'valid' if said.valid else 'INVALID'} JSON:"
+    yield f"advice, {'valid' if answer.valid else 'INVALID'} JSON:"
     yield from (f"  {line}" for line in shown[:LONGEST_JSON])
     if len(shown) > LONGEST_JSON:
         yield f"  … {len(shown) - LONGEST_JSON} more lines"
-    yield f"kept by verification: {len(said.kept)} of {said.offered}"
-    for finding in said.kept:
+    yield f"kept by verification: {len(answer.kept)} of {answer.offered}"
+    for finding in answer.kept:
         yield f"  line {finding.span.start}: {finding.name}"

@@ -29,7 +29,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.training.results import NAIVE, RECIPE, Measured, Result, Skipped, markdown, plot
+from benchmarks.training.results import NAIVE, RECIPE, Measurement, Result, SkippedVariant, markdown, plot
 from benchmarks.training.variants import OFF, VARIANTS, Geometry, Hardware, Variant, why_not
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ DEFAULTS = {
     "cuda": ("configs/llama32-3b-gpu.yaml", 400_000, 4),
 }
 HELD_OUT = 24  # samples
-PILOT = 40  # samples, to know how many make the tokens that are asked for
+PILOT = 40  # samples, to estimate how many make the wanted tokens
 REPEATED = (RECIPE, NAIVE)
 LIMIT_S = 900  # of one variant
 
@@ -131,11 +131,11 @@ def run(options: argparse.Namespace, scratch: Path) -> Result:
     lengths = list(map(len, training_rows(settings, base)["input_ids"]))
     geometry = Geometry.of(lengths, settings, several)
     hardware = Hardware.here(options.device)
-    plan = [v for v in chosen(options, hardware) if not _says_nothing_new(v, config, fixed, settings)]
+    plan = [v for v in chosen(options, hardware) if not _is_redundant(v, config, fixed, settings)]
     loss, positions = held_out_loss(settings, base, options.device, None)
     print(f"{len(lengths)} rows, {sum(lengths):,} tokens, {geometry}; untrained loss {loss:.3f}", flush=True)
-    measured: list[Measured] = []
-    skipped = [Skipped(v.name, v.title, why) for v in VARIANTS if (why := why_not(v, hardware))]
+    measured: list[Measurement] = []
+    skipped = [SkippedVariant(v.name, v.title, why) for v in VARIANTS if (why := why_not(v, hardware))]
     context = multiprocessing.get_context("forkserver")  # a fresh process each, the libraries imported once
     context.set_forkserver_preload(["benchmarks.training.measure"])
     for number, variant in enumerate(plan):
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace, scratch: Path) -> Result:
         found = _in_its_own_process(context, task)
         if isinstance(found, str):
             print(f"{variant.name:22} failed: {found}", flush=True)
-            skipped.append(Skipped(variant.name, variant.title, f"failed: {found}"))
+            skipped.append(SkippedVariant(variant.name, variant.title, f"failed: {found}"))
         else:
             print(
                 f"{variant.name:22} {found.tokens / found.cpu_s:8.1f} tok/cpu-s {found.tokens / found.wall_s:8.1f} tok/s "
@@ -157,7 +157,7 @@ def run(options: argparse.Namespace, scratch: Path) -> Result:
         device=options.device,
         versions={name: version(name) for name in VERSIONS},
         date=time.strftime("%Y-%m-%d"),
-        command=shlex.join(["python", "-m", "benchmarks.training", *_told(sys.argv[1:])]),
+        command=shlex.join(["python", "-m", "benchmarks.training", *_without_local_paths(sys.argv[1:])]),
         config=options.config or default,
         base=settings.model.base,
         rows=len(lengths),
@@ -180,11 +180,11 @@ def _task(
 ) -> Task:
     from benchmarks.training.measure import Task
 
-    asked = (*(OFF if variant.alone else ()), *variant.changes)
-    how = next((change.partition("=")[2] for change in reversed(asked) if change.startswith("batch=")), "")
+    changed = (*(OFF if variant.alone else ()), *variant.changes)
+    how = next((change.partition("=")[2] for change in reversed(changed) if change.startswith("batch=")), "")
     shown = (*(("every switch off",) if variant.alone else ()), *variant.changes)
     output = scratch / f"{variant.name}{'-again' if again else ''}"
-    changes = (*fixed, *(c for c in asked if not c.startswith("batch=")), *geometry.changes(how))
+    changes = (*fixed, *(c for c in changed if not c.startswith("batch=")), *geometry.changes(how))
     padding = {NAIVE: "fixed", "naive-dynamic": "dynamic"}.get(variant.name, "")
     return Task(
         variant.name, variant.title, config, (*changes, f"output={output}", f"seed={int(again)}"), shown, geometry,
@@ -192,8 +192,8 @@ def _task(
     )  # fmt: skip
 
 
-def _says_nothing_new(variant: Variant, config: Path, fixed: list[str], settings: Settings) -> bool:
-    """Does the configuration say so already?"""
+def _is_redundant(variant: Variant, config: Path, fixed: list[str], settings: Settings) -> bool:
+    """Does the configuration have these settings already?"""
     from training.recipes.settings import read
 
     if not variant.changes or variant.alone:
@@ -204,7 +204,7 @@ def _says_nothing_new(variant: Variant, config: Path, fixed: list[str], settings
     return read(config, [*fixed, *own]) == settings
 
 
-def _in_its_own_process(context: multiprocessing.context.ForkServerContext, task: Task) -> Measured | str:
+def _in_its_own_process(context: multiprocessing.context.ForkServerContext, task: Task) -> Measurement | str:
     from benchmarks.training.measure import quietly
 
     ours, theirs = context.Pipe(duplex=False)
@@ -212,7 +212,7 @@ def _in_its_own_process(context: multiprocessing.context.ForkServerContext, task
     process.start()
     theirs.close()
     try:
-        found: Measured | str = ours.recv() if ours.poll(LIMIT_S) else f"took more than {LIMIT_S} s"
+        found: Measurement | str = ours.recv() if ours.poll(LIMIT_S) else f"took more than {LIMIT_S} s"
     except EOFError:
         process.join()
         found = f"the process died with status {process.exitcode}{' (out of memory?)' if process.exitcode == -9 else ''}"
@@ -232,16 +232,16 @@ def machine(hardware: Hardware) -> str:
     return f"{model.group(1).strip() if model else platform.processor() or platform.machine()}, 1 thread"
 
 
-def _told(arguments: list[str]) -> list[str]:
-    """The command as others would write it: without where the data lies here."""
-    told: list[str] = []
+def _without_local_paths(arguments: list[str]) -> list[str]:
+    """The command without the paths of this machine."""
+    shown: list[str] = []
     last = ""
     for argument in arguments:
         if argument != "--write" and not (last == "--write" and not argument.startswith("-")):
             place = last in ("--data", "--config", "--base") and Path(argument).is_absolute()
-            told.append(Path(argument).name if place else argument)
+            shown.append(Path(argument).name if place else argument)
         last = argument
-    return told
+    return shown
 
 
 def write(result: Result, folder: Path) -> Path:

@@ -33,8 +33,8 @@ PHASES = {
 class Check:
     """A switch, when it is set right for this hardware, and what to do if not."""
 
-    key: str  # the change that mends it
-    good: str  # said when it is set right
+    key: str  # the change that fixes it
+    good: str  # reported when it is set right
     severity: str
     advice: str
     risk: str
@@ -157,16 +157,16 @@ CHECKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Recommendation:
     severity: str
     check: Check
     impact: str
 
 
-def audit(settings: Settings, hardware: Hardware, results: Sequence[Result]) -> list[Remark]:
+def audit(settings: Settings, hardware: Hardware, results: Sequence[Result]) -> list[Recommendation]:
     """Remarks in the order of severity, then of phase; what is set right comes last, as `good`."""
     remarks = [
-        Remark("good" if check.right(settings, hardware) else check.severity, check, impact(check, hardware, results))
+        Recommendation("good" if check.right(settings, hardware) else check.severity, check, impact(check, hardware, results))
         for check in CHECKS
         if check.applies(settings, hardware)
     ]  # fmt: skip
@@ -189,7 +189,7 @@ def impact(check: Check, hardware: Hardware, results: Sequence[Result]) -> str:
     return "not measured on such a machine"
 
 
-def told(remarks: Sequence[Remark], hardware: Hardware) -> Iterator[str]:
+def report(remarks: Sequence[Recommendation], hardware: Hardware) -> Iterator[str]:
     """The report, as Markdown."""
     where = hardware.name if hardware.device == "cuda" else f"a CPU, {hardware.cores} cores"
     yield f"# Training audit on {where}\n"
@@ -240,5 +240,5 @@ def main(arguments: Sequence[str]) -> None:
     except SettingsError as error:
         parser.error(str(error))
     hardware = Hardware.here(options.device)
-    for line in told(audit(settings, hardware, stored(Path(__file__).parent / "results")), hardware):
+    for line in report(audit(settings, hardware, stored(Path(__file__).parent / "results")), hardware):
         print(line)

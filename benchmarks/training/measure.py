@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import psutil
@@ -25,18 +25,19 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from benchmarks.training import naive
-from benchmarks.training.results import Measured
+from benchmarks.training.results import Measurement
 from benchmarks.training.variants import Geometry
 from ptopt.model.backends.loading import base_hash, resolve_base
 from training.recipes.settings import Settings, read
 from training.recipes.tokens import IGNORED, token_rows
 
+Padding = Literal["", "fixed", "dynamic"]
 EVAL_TOKENS = 2048  # of one forward pass, padding included
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one process is asked to do. `padding` is the naive recipe's; the product's has none."""
+    """The job of one process. `padding` is the naive recipe's; the product's has none."""
 
     name: str
     title: str
@@ -46,11 +47,11 @@ class Task:
     geometry: Geometry
     device: str
     output: Path
-    padding: str = ""  # fixed | dynamic
+    padding: Padding = ""
 
 
 @dataclass
-class Clock(TrainerCallback):  # type: ignore[misc]
+class TimingCallback(TrainerCallback):  # type: ignore[misc]
     """CPU seconds (with those of loader processes) and wall seconds at the end of each optimizer step."""
 
     cpu: list[float] = field(default_factory=list)
@@ -79,13 +80,13 @@ class Clock(TrainerCallback):  # type: ignore[misc]
         return sum(steps[1:]) + statistics.median(steps[1:] or steps)
 
 
-def measure(task: Task) -> Measured:
+def measure(task: Task) -> Measurement:
     """Raises RuntimeError when nothing was trained, and whatever the recipe raises."""
     quiet()
     settings = read(task.config, task.changes)
     base = resolve_base(settings.model.base)
     rows = training_rows(settings, base)
-    clock = Clock()
+    clock = TimingCallback()
     with _watched(clock):
         if task.padding:
             pad_to = task.geometry.pad_to if task.padding == "fixed" else None
@@ -98,7 +99,7 @@ def measure(task: Task) -> Measured:
     if len(clock.wall) < 2:
         raise RuntimeError("no step was trained")
     gc.collect()
-    return Measured(
+    return Measurement(
         name=task.name,
         title=task.title,
         changes=task.shown,
@@ -168,7 +169,7 @@ def quietly(task: Task, results: Any) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         try:
-            found: Measured | str = measure(task)
+            found: Measurement | str = measure(task)
         except (Exception, SystemExit) as error:
             import traceback
 
@@ -181,7 +182,7 @@ def quietly(task: Task, results: Any) -> None:
 
 
 @contextlib.contextmanager
-def _watched(clock: Clock) -> Iterator[None]:
+def _watched(clock: TimingCallback) -> Iterator[None]:
     transformers.trainer.DEFAULT_CALLBACKS.append(clock)
     try:
         yield

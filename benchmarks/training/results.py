@@ -11,14 +11,15 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+Device = Literal["cpu", "cuda"]
 NAIVE = "naive"
 RECIPE = "recipe"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """One variant, trained once on the same rows as the others."""
 
     name: str
@@ -36,7 +37,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedVariant:
     name: str
     title: str
     why: str
@@ -45,7 +46,7 @@ class Skipped:
 @dataclass(frozen=True, slots=True)
 class Result:
     machine: str
-    device: str  # cpu | cuda
+    device: Device
     versions: dict[str, str]
     date: str
     command: str
@@ -55,8 +56,8 @@ class Result:
     tokens: int
     held_out: int  # labelled positions that the loss is taken over
     base_loss: float  # of the base model, untrained, on the same positions
-    measured: tuple[Measured, ...]  # in the order of running; a name that occurs twice was run twice
-    skipped: tuple[Skipped, ...]
+    measured: tuple[Measurement, ...]  # in the order of running; a name that occurs twice was run twice
+    skipped: tuple[SkippedVariant, ...]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -64,18 +65,20 @@ class Result:
     @classmethod
     def from_json(cls, text: str) -> Result:
         data: dict[str, Any] = json.loads(text)
-        data["measured"] = tuple(Measured(**{**m, "changes": tuple(m["changes"])}) for m in data["measured"])
-        data["skipped"] = tuple(Skipped(**s) for s in data["skipped"])
+        data["measured"] = tuple(
+            Measurement(**{**m, "changes": tuple(m["changes"])}) for m in data["measured"]
+        )
+        data["skipped"] = tuple(SkippedVariant(**s) for s in data["skipped"])
         return cls(**data)
 
-    def runs(self, name: str) -> list[Measured]:
+    def runs(self, name: str) -> list[Measurement]:
         return [m for m in self.measured if m.name == name]
 
     def names(self) -> list[str]:
         return list(dict.fromkeys(m.name for m in self.measured))
 
 
-def rate(runs: Sequence[Measured], clock: str) -> float:
+def rate(runs: Sequence[Measurement], clock: str) -> float:
     """Real tokens per second of `clock` ("cpu" or "wall"); the geometric mean of the runs."""
     return statistics.geometric_mean([m.tokens / getattr(m, f"{clock}_s") for m in runs])
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.training.results import NAIVE, RECIPE
+from benchmarks.training.results import NAIVE, RECIPE, Device
 
 if TYPE_CHECKING:
     from training.recipes.settings import Settings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Hardware:
     """What this machine has, as far as a switch depends on it."""
 
-    device: str  # cpu | cuda
+    device: Device
     name: str
     gpus: int
     capability: tuple[int, int] | None  # of the GPU
@@ -31,7 +31,7 @@ class Hardware:
     packages: frozenset[str]  # of those that a switch needs
 
     @classmethod
-    def here(cls, device: str) -> Hardware:
+    def here(cls, device: Device) -> Hardware:
         import torch
 
         cuda = device == "cuda"

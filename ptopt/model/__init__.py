@@ -1,1 +1,1 @@
-"""The fine-tuned reviewer: what it is shown, what it may say, and the back ends that run it."""
+"""The fine-tuned model of a review: its prompts, its answers, and the back ends that run it."""

@@ -1,4 +1,4 @@
-"""An adapter folder: what a recipe writes and a back end loads. Its files, its card, and whether we can use it."""
+"""An adapter folder: what a recipe writes and a back end loads. Its files, its card, and whether it can be used."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-_NEEDED = ("adapter_config.json", "adapter_model.safetensors", "card.json")
-_CODE = (
+from ptopt.model.prompt import PROMPT_VERSION
+from ptopt.model.schema import SCHEMA_VERSION
+
+_REQUIRED = ("adapter_config.json", "adapter_model.safetensors", "card.json")
+_EXECUTABLE = (
     ".bin",
     ".ckpt",
     ".joblib",
@@ -18,11 +21,11 @@ _CODE = (
     ".pt",
     ".pth",
     ".py",
-)  # loading one may run what it holds
+)  # code, or pickles that can run it
 
 
 class RegistryError(Exception):
-    """What was asked for cannot be done; the text says why, in a line."""
+    """The operation is refused; the message is one line."""
 
 
 def content_hash(folder: Path) -> str:
@@ -42,10 +45,10 @@ def content_hash(folder: Path) -> str:
 
 def check_folder(folder: Path) -> None:
     """Raise RegistryError unless this is an adapter folder that can be loaded without running anything."""
-    missing = [name for name in _NEEDED if not (folder / name).is_file()]
+    missing = [name for name in _REQUIRED if not (folder / name).is_file()]
     if missing:
         raise RegistryError(f"{folder} is no adapter folder: it has no {', '.join(missing)}")
-    code = [path.name for path in files_of(folder) if path.suffix.lower() in _CODE]
+    code = [path.name for path in files_of(folder) if path.suffix.lower() in _EXECUTABLE]
     if code:
         raise RegistryError(
             f"{folder} holds {code[0]}, which may run code when it is loaded: only safetensors may"
@@ -54,7 +57,7 @@ def check_folder(folder: Path) -> None:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """What `card.json` says. Raises RegistryError."""
+    """The parsed `card.json`. Raises RegistryError."""
     path = folder / "card.json"
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
@@ -65,10 +68,17 @@ def read_card(folder: Path) -> dict[str, Any]:
     return card
 
 
+def why_outdated(card: Mapping[str, Any]) -> str:
+    """Why an adapter with this card expects other prompts or another schema than ours; "" when it fits."""
+    for what, ours in (("prompt", PROMPT_VERSION), ("schema", SCHEMA_VERSION)):
+        theirs = card.get(f"{what}_version")
+        if theirs != ours:
+            return f"it was trained with {what} version {theirs}, and this version of ptopt speaks {ours}"
+    return ""
+
+
 def why_unusable(card: Mapping[str, Any]) -> str:
     """Why this version of ptopt cannot use an adapter with this card; "" when it can."""
-    from ptopt.model.backends.loading import why_outdated
-
     if why := why_outdated(card):
         return why
     for what in ("base", "base_hash"):
@@ -78,7 +88,7 @@ def why_unusable(card: Mapping[str, Any]) -> str:
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """The files below the folder. Raises RegistryError for a link, and for a name that a list cannot hold."""
+    """The files below the folder. Raises RegistryError for a link, and for a name that is not printable."""
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise RegistryError(f"{path} is neither a file nor a folder")

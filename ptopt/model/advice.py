@@ -1,7 +1,7 @@
-"""From what a model proposed to a finding, or to nothing: it must hold without taking the model's word for anything.
+"""From a model's proposal to a verified finding, or to nothing: no statement of the model is trusted.
 
-The replacement takes whole lines that the model was shown. It may use no word that neither the file nor the page of
-the rule uses, so that it can bring no import, no command and no address of its own.
+The replacement is for whole lines that the model was shown. It may use no word that is neither in the file nor on the page of
+the rule, so that it can add no import, command or address.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _NEW_NAME = re.compile(r"[a-z_][a-z0-9_]{0,40}", re.ASCII)
 
 @dataclass(slots=True)
 class Adviser:
-    """Turns the advice on one file into findings. `taken` are lines of which a rule already speaks."""
+    """Turns the advice on one file into findings. `taken` are lines that a rule already reports."""
 
     source: SourceFile
     changed: AbstractSet[int] | None  # lines that the change wrote; None: all
     taken: list[Span]
-    model: str  # name, to be told with each finding
+    model: str  # name, for the message of each finding
     _seen: Counter[str] = field(default_factory=Counter)
     _hits: Counter[str] | None = None
 
     def finding(self, region: Region, advice: Advice) -> Finding | None:
-        """The finding, with confidence 0 for now; None where anything about it does not hold."""
+        """The finding, with confidence 0 for now; None where any check fails."""
         span = Span(advice.start, advice.end)
         shown = {line.number for line in region.lines}
         rule = _by_name().get(advice.rule)
@@ -58,7 +58,7 @@ class Adviser:
         if self.changed is not None and self.changed.isdisjoint(span.lines()):
             return None
         edit = self._edit(region, advice)
-        if edit is None or not self._holds(rule, edit, span):
+        if edit is None or not self._is_valid(rule, edit, span):
             return None
         return self._finding(rule, region, span, edit)
 
@@ -77,7 +77,7 @@ class Adviser:
         text = "\n".join(region.indent + line if line.strip() else "" for line in lines)
         return Edit(start, end, text)
 
-    def _holds(self, rule: Rule, edit: Edit, span: Span) -> bool:
+    def _is_valid(self, rule: Rule, edit: Edit, span: Span) -> bool:
         source = self.source
         try:
             text = apply_edits(source.text, [edit])
@@ -85,7 +85,7 @@ class Adviser:
             return (
                 only_edited_lines_differ(source, [edit], text)
                 and _same_around(source, after, span)
-                and _says_nothing_new(source, after, rule)
+                and _adds_no_words(source, after, rule)
                 and self._all_defined(after)
                 and self._no_new_hits(after)
             )
@@ -96,7 +96,7 @@ class Adviser:
 
     def _all_defined(self, after: SourceFile) -> bool:
         before, now = _undefined(self.source.text), _undefined(after.text)
-        return before is not None and now is not None and now <= before | _PLAIN
+        return before is not None and now is not None and now <= before | _BUILTINS
 
     def _no_new_hits(self, after: SourceFile) -> bool:
         if self._hits is None:
@@ -107,7 +107,7 @@ class Adviser:
 
     def _finding(self, rule: Rule, region: Region, span: Span, edit: Edit) -> Finding:
         code = "\n".join(self.source.line(n) for n in span.lines())
-        # A namespace of its own: the rule may speak of equal code elsewhere in the function.
+        # A namespace of its own: the rule may report equal code elsewhere in the function.
         own = f"{rule.id} by a model"
         base = fingerprint(own, self.source.path, region.symbol, code)
         self._seen[base] += 1
@@ -169,20 +169,20 @@ def _outside(file: SourceFile, first: int, last: int, shift: int) -> Iterator[tu
             yield line, node.col_offset, ast.dump(node) if simple else type(node).__name__
 
 
-def _says_nothing_new(before: SourceFile, after: SourceFile, rule: Rule) -> bool:
+def _adds_no_words(before: SourceFile, after: SourceFile, rule: Rule) -> bool:
     """No import, function, class or comment is new, and no word but the names of new local variables."""
     if _shape(before.tree) != _shape(after.tree) or _comments(after.text) - _comments(before.text):
         return False
     known, strings = _words(before.tree)
     words, new_strings = _words(after.tree)
-    known |= _page(rule) | _PLAIN
+    known |= _rule_words(rule) | _BUILTINS
     local = {
         node.id
         for node in ast.walk(after.tree)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and _NEW_NAME.fullmatch(node.id)
     }
-    said = {word for text in new_strings - strings for word in _WORD.findall(text)}
-    return words <= known | local and said <= known
+    string_words = {word for text in new_strings - strings for word in _WORD.findall(text)}
+    return words <= known | local and string_words <= known
 
 
 def _shape(tree: ast.Module) -> Counter[str]:
@@ -214,14 +214,16 @@ def _words(tree: ast.Module) -> tuple[set[str], set[str]]:
 
 
 @cache
-def _page(rule: Rule) -> frozenset[str]:
-    """The words that the rule itself uses when it says what to write instead."""
+def _rule_words(rule: Rule) -> frozenset[str]:
+    """The words of the rule's own examples and advice."""
     fixed = [case.fixed for case in rule.INVALID if case.fixed]
     code = "\n".join([rule.sections().get("Use instead", ""), *rule.VALID, *fixed])
     return frozenset(_WORD.findall(code))
 
 
-_PLAIN = frozenset("bool dict enumerate float int len list max min range reversed set sum tuple zip".split())
+_BUILTINS = frozenset(
+    "bool dict enumerate float int len list max min range reversed set sum tuple zip".split()
+)
 """Builtins that a replacement may use where the file did not."""
 
 

@@ -1,7 +1,7 @@
-"""The model as a reviewer asks it: regions in, verdicts, advice and sentences out.
+"""The model as a review uses it: regions in, verdicts, advice and sentences out.
 
-A back end may be away, slow, or broken in ways of its own. Out of here comes an answer for each question, or
-`ModelUnavailableError`, so that no review is lost with it.
+A back end may be unreachable, slow or broken. Callers get an answer for each question, or `ModelUnavailableError`, so that
+no review fails with it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model advises on a region; `valid` tells whether all of it was in the form asked for."""
+    """The model's own findings in a region; `valid`: the whole answer conformed to the schema."""
 
     advice: tuple[Advice, ...]
     valid: bool
 
 
 class Advisor:
-    """A back end, and what its word is worth.
+    """A back end and its calibration.
 
-    `adapter` is the hash of the adapter it runs with, or ""; `judge_tokens` is how much code it learned to judge from.
+    `adapter` is the hash of the adapter it runs with, or ""; `judge_tokens` is how much code it was trained to judge from.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Advisor:
     def judge(self, regions: Sequence[Region]) -> list[dict[str, float]]:
         """Per region, the log-odds that each of its candidates (by rule) is right. Raises ModelUnavailableError."""
         prompts = [prompt.judge(fit(region, self.judge_tokens)) for region in regions]
-        asked = [one for several in prompts for one in several]
-        scores = iter(_answers(self._backend.score, asked))
+        flat = [one for several in prompts for one in several]
+        scores = iter(_answers(self._backend.score, flat))
         verdicts = []
         for region, several in zip(regions, prompts, strict=True):
             values = [value for _ in several for value in next(scores)]
@@ -74,10 +74,10 @@ class Advisor:
         return verdicts
 
     def advise(self, regions: Sequence[Region]) -> list[Answer]:
-        """Findings of the model's own, as it gave them: nothing is checked yet. Raises ModelUnavailableError."""
+        """The model's own findings, not verified yet. Raises ModelUnavailableError."""
         shown = [fit(region, ADVISE_TOKENS) for region in regions]
-        asked = [region for region in shown if region.lines]  # one endless line can be all there is
-        texts = iter(_answers(self._backend.complete, [prompt.advise(region) for region in asked]))
+        readable = [region for region in shown if region.lines]  # an endless line leaves none
+        texts = iter(_answers(self._backend.complete, [prompt.advise(region) for region in readable]))
         answers = []
         for region in shown:
             if not region.lines:
@@ -95,16 +95,16 @@ class Advisor:
         return [_short(text) for text in _answers(self._backend.complete, prompts)]
 
     def close(self) -> None:
-        """Give back what the back end holds."""
+        """Release the resources of the back end."""
         self._backend.close()
 
 
-def _answers(ask: Callable[[Sequence[_Prompt]], list[_Answer]], prompts: Sequence[_Prompt]) -> list[_Answer]:
-    """An answer for each prompt; whatever goes wrong behind the port is the model's absence."""
+def _answers(call: Callable[[Sequence[_Prompt]], list[_Answer]], prompts: Sequence[_Prompt]) -> list[_Answer]:
+    """An answer for each prompt; any error of the back end becomes ModelUnavailableError."""
     if not prompts:
         return []
     try:
-        answers = ask(prompts)
+        answers = call(prompts)
     except ModelUnavailableError:
         raise
     except Exception as error:

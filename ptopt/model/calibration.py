@@ -1,7 +1,7 @@
-"""What the word of a model is worth: fitted on held-out code, kept beside the adapter, never guessed.
+"""Calibration of a model's log-odds, fitted on held-out code and kept beside the adapter.
 
-Two probabilities meet on a finding: the rule's and the model's. A logistic regression, fitted where the truth is
-known, makes one of them. A model that was not shown to help has nothing fitted, and no say.
+A logistic regression, fitted on labelled data, combines the confidence of a rule with the log-odds of the model. A model that
+was not measured to help has no fit, and changes no review.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_EDGE = 1e-4  # a rule is never surer than this, so that the model can always be heard
+_EDGE = 1e-4  # confidences are clipped to this, so that the model's log-odds always count
 
 
 class CalibrationError(ValueError):
-    """What was read is no calibration. The message names the field."""
+    """The text is not a valid calibration. The message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +27,26 @@ class JudgeFit:
     of_confidence: float
     of_log_odds: float
     rules: tuple[str, ...] | None = None  # names of the rules it was fitted on and holds for; None: all
-    floor: float = 0.0  # the model has no say where the rule is less sure than this
+    floor: float = 0.0  # the least confidence of the rule at which the model is used
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What of the model's word is used. Nothing by default."""
+    """Which outputs of the model are used. None by default."""
 
     judge: JudgeFit | None = None
     advise_threshold: float | None = None  # probability from which its own findings are shown
-    explain: bool = False  # whether its sentences are fit to be shown
+    explain: bool = False  # whether its sentences are shown
     measured_on: str = ""  # the data, in words
 
     @classmethod
     def off(cls) -> Calibration:
-        """The review of the rules, unchanged."""
+        """No output of the model is used."""
         return cls()
 
     @property
     def silent(self) -> bool:
-        """Is there nothing to ask the model?"""
+        """Is no output of the model used?"""
         return self.judge is None and self.advise_threshold is None and not self.explain
 
     @property
@@ -55,7 +55,7 @@ class Calibration:
         return None if self.judge is None else self.judge.floor
 
     def judges(self, rule: str) -> bool:
-        """Does the model have a say on this rule, given by name?"""
+        """Does the fit hold for this rule, given by name?"""
         return self.judge is not None and (self.judge.rules is None or rule in self.judge.rules)
 
     def confidence(self, rule: str, confidence: float, log_odds: float) -> float:
@@ -63,12 +63,12 @@ class Calibration:
         fit = self.judge
         if fit is None or not self.judges(rule):
             return confidence
-        held = min(max(confidence, _EDGE), 1 - _EDGE)
-        prior = math.log(held / (1 - held))
+        clipped = min(max(confidence, _EDGE), 1 - _EDGE)
+        prior = math.log(clipped / (1 - clipped))
         return _sigmoid(fit.intercept + fit.of_confidence * prior + fit.of_log_odds * log_odds)
 
     def own_confidence(self, rule: str, log_odds: float) -> float:
-        """How likely a finding of the model's own is right, given what it answers when asked about it as a judge."""
+        """How likely a finding of the model's own is right, given its log-odds as a judge of it."""
         return self.confidence(rule, 0.5, log_odds) if self.judges(rule) else _sigmoid(log_odds)
 
     def to_json(self) -> str:

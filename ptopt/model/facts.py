@@ -1,4 +1,4 @@
-"""What the analysis knows of some lines, in a few words that a model is told beside the code."""
+"""Static facts about some lines, as short texts for a prompt."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Iterator
 
 from ptopt.source.file import SourceFile
 
-MAX_RANGES = 3  # of lines that one fact tells
+MAX_RANGES = 3  # of lines in one fact
 _STEP = "training step"
 _RARE = "rare"
 _FORWARD = "forward pass"
 _ITEM = "loads an item"
 _EVALUATION = "evaluation"
 _NO_GRADIENTS = "no gradients"
-_SAID = (_STEP, _RARE, _FORWARD, _ITEM, _EVALUATION, _NO_GRADIENTS)
+_ORDER = (_STEP, _RARE, _FORWARD, _ITEM, _EVALUATION, _NO_GRADIENTS)
 
 
 def facts_of(source: SourceFile, start: int, end: int) -> tuple[str, ...]:
-    """What the analysis knows of these lines, in shown numbers: few, short, and true."""
+    """The static facts about these lines, in shown numbers."""
     where: dict[str, set[int]] = {}
     code: set[int] = set()
     try:
         for node in statements(source, start, end):
             here = range(node.lineno, min(node.end_lineno or node.lineno, end) + 1)
             code.update(here)
-            for what in _said_of(source, node):
+            for what in _statement_facts(source, node):
                 where.setdefault(what, set()).update(here)
     except RecursionError:  # expressions nested deeper than Python can print
         where = {}
-    facts = [f"{_ranges(where[what], code, start)}: {what}" for what in _SAID if what in where]
+    facts = [f"{_ranges(where[what], code, start)}: {what}" for what in _ORDER if what in where]
     facts.append("may run on a GPU" if source.uses_accelerator else "names no GPU")
     pin = source.facts.describe("torch").partition(" ")[0]
     return (*facts, pin) if pin else tuple(facts)
 
 
-def _said_of(source: SourceFile, node: ast.stmt) -> Iterator[str]:
+def _statement_facts(source: SourceFile, node: ast.stmt) -> Iterator[str]:
     context = source.context
     step = context.training_step(node)
     if context.rare_guard(node, step.node if step else None) is not None:
@@ -56,7 +56,7 @@ def _said_of(source: SourceFile, node: ast.stmt) -> Iterator[str]:
 
 
 def statements(source: SourceFile, start: int, end: int) -> Iterator[ast.stmt]:
-    """The innermost statements of the lines: what a line does, not the block that it stands in."""
+    """The innermost statements of the lines, without the blocks around them."""
     stack: list[ast.AST] = [source.tree]
     while stack:
         node = stack.pop()
@@ -71,7 +71,7 @@ def statements(source: SourceFile, start: int, end: int) -> Iterator[ast.stmt]:
 
 
 def _ranges(lines: set[int], code: set[int], start: int) -> str:
-    """Shown numbers as in "lines 3-5, 9". A range reaches over lines that hold no statement; at most three are told."""
+    """Shown numbers as in "lines 3-5, 9". A range reaches over lines that hold no statement; at most `MAX_RANGES` are listed."""
     ranges: list[list[int]] = []
     inside = False
     for line in sorted(code):
@@ -83,6 +83,6 @@ def _ranges(lines: set[int], code: set[int], start: int) -> str:
             ranges.append([line, line])
             inside = True
     shown = [(a - start + 1, b - start + 1) for a, b in ranges[:MAX_RANGES]]
-    told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in shown)
-    word = "line" if told.isdigit() else "lines"
-    return f"{word} {told} and others" if len(ranges) > MAX_RANGES else f"{word} {told}"
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in shown)
+    word = "line" if text.isdigit() else "lines"
+    return f"{word} {text} and others" if len(ranges) > MAX_RANGES else f"{word} {text}"

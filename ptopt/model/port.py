@@ -1,4 +1,4 @@
-"""What a back end must be able to do, in values that need neither torch nor a network."""
+"""The interface of a back end, in values that need neither torch nor a network."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 
 class ModelUnavailableError(Exception):
-    """The model is away, too slow, or cannot do what is asked. The message is one line, fit for a review."""
+    """The model is unreachable, too slow, or cannot do what was requested. The message is one line, fit for a review."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgePrompt:
     """A text in pieces. After each piece the next word is " yes" or " no"; pieces end in a letter.
 
-    The pieces are one text: each is read after those before it, and no answer stands between them.
+    The pieces are one text: the model reads each after those before it, without the answers between them.
     """
 
     pieces: tuple[str, ...]
@@ -51,5 +51,5 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all resources."""
         ...

@@ -1,8 +1,8 @@
-"""The words around a region: what the model is asked, for each of the three things that it does.
+"""The prompts for the three tasks of the model: to judge, to advise, to explain.
 
 Numbers of lines in a prompt are those of `region.shown_number`: the first line of the region is 1. All text of a pull
-request passes through `neutralise`. A change of any word here needs another `PROMPT_VERSION`: an adapter is only good
-for the words that it was trained with.
+request passes through `neutralise`. A change of any word here needs another `PROMPT_VERSION`: an adapter only works
+with the prompts that it was trained on.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ptopt.rules import rules
 from ptopt.rules.base import Rule
 
 __all__ = [
-    "COMMON_WORDS", "MAX_MARKS", "PROMPT_VERSION", "advise", "explain", "file_line", "in_shown_numbers", "judge",
+    "COMMON_WORDS", "MAX_QUESTIONS", "PROMPT_VERSION", "advise", "explain", "file_line", "in_shown_numbers", "judge",
     "possible_rules", "shown_number", "words_of",
 ]  # fmt: skip
 
 PROMPT_VERSION = "1"
-MAX_MARKS = 8  # questions about one reading of the code: the last still stands near it
-MARK = "Answer"
+MAX_QUESTIONS = 8  # in one prompt, so that the last is still near the code
+CUE = "Answer"  # the answer is the next token
 EXPLAIN_ANSWER = 96  # two sentences
 
-# Words of rules that stand in most code, and tell nothing of it.
+# Trigger words of rules that are in most code.
 COMMON_WORDS = frozenset(
     "+= eval val test append( .data compile( predict infer generate sampl collect rollout str encode Loss optim".split()
 ) | {"for ", "if ", "while ", "assert "}
@@ -45,25 +45,25 @@ _EXPLAIN = (
 
 
 def judge(region: Region) -> list[JudgePrompt]:
-    """Prompts that ask about each of `region.candidates`, in their order, `MAX_MARKS` in each prompt.
+    """Prompts that ask about each of `region.candidates`, in their order, `MAX_QUESTIONS` in each prompt.
 
     Plain text, without a chat template; every piece ends in "Answer", and the next token is " yes" or " no". The
     region is shown as it is: `fit` it first.
     """
     head = f"{_code(region)}{_JUDGE}"
     return [
-        _judge(head, region.candidates[at : at + MAX_MARKS])
-        for at in range(0, len(region.candidates), MAX_MARKS)
+        _judge(head, region.candidates[at : at + MAX_QUESTIONS])
+        for at in range(0, len(region.candidates), MAX_QUESTIONS)
     ]
 
 
 def _judge(head: str, candidates: Sequence[Candidate]) -> JudgePrompt:
-    questions = [f"\n{_question(candidate.rule)} {MARK}" for candidate in candidates]
+    questions = [f"\n{_question(candidate.rule)} {CUE}" for candidate in candidates]
     return JudgePrompt((head + questions[0], *questions[1:]))
 
 
 def advise(region: Region) -> ChatPrompt:
-    """The prompt for findings of the model's own, with the schema that holds its answer to the lines shown."""
+    """The prompt for the model's own findings, with a schema that admits only the lines shown."""
     named = ", ".join(possible_rules(region))
     problems = f"Problems to think of: {named}.\n" if named else ""
     return ChatPrompt(_ADVISE, f"{_code(region)}{problems}", advice_schema(region), MAX_TOKENS)
@@ -84,7 +84,7 @@ def explain(region: Region, rule: str, lines: Sequence[int], message: str) -> Ch
 
 
 def possible_rules(region: Region) -> tuple[str, ...]:
-    """Names of the rules whose words stand in the lines of the region: what the code could be asked about."""
+    """Names of the rules whose trigger words are in the lines of the region."""
     text = "\n".join(line.text for line in region.lines)
     return tuple(
         rule.name for rule in rules() if rule.default and any(word in text for word in words_of(rule.name))
@@ -92,7 +92,7 @@ def possible_rules(region: Region) -> tuple[str, ...]:
 
 
 def in_shown_numbers(region: Region, message: str) -> str:
-    """A rule's message with the numbers of lines that the prompt has, and "another line" for those outside."""
+    """A rule's message with the line numbers of the prompt, and "another line" for lines outside the region."""
 
     def shown(match: re.Match[str]) -> str:
         line = int(match[1])
@@ -103,13 +103,13 @@ def in_shown_numbers(region: Region, message: str) -> str:
 
 @cache
 def words_of(rule: str) -> tuple[str, ...]:
-    """Words of which a text must hold one for the rule, by name, to have anything to say of it; none if unknown."""
+    """Trigger words, one of which a text must hold for the rule (by name) to apply; none for an unknown rule."""
     known = _by_name().get(rule)
     if known is None:
         return ()
-    telling = [word for word in known.triggers if word not in COMMON_WORDS]
+    specific = [word for word in known.triggers if word not in COMMON_WORDS]
     called = [f"{call}(" for call in sorted(known.calls)]
-    return tuple(telling or called or (*known.triggers, *known.requires))
+    return tuple(specific or called or (*known.triggers, *known.requires))
 
 
 @cache

@@ -44,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A rule (by name) that may have a point here, and the lines that it speaks of."""
+    """A rule (by name) that may have a finding here, and the lines of it."""
 
     rule: str
     lines: tuple[int, ...]
@@ -71,7 +71,7 @@ class Region:
 def regions_of(
     source: SourceFile, changed: Collection[int] | None, candidates: Sequence[Candidate]
 ) -> list[Region]:
-    """The regions worth a look, in file order: those with a candidate, and those that changed and work with torch.
+    """The regions to show a model, in file order: those with a candidate, and those that changed and work with torch.
 
     `changed` and the lines of `candidates` are lines of the head file; None: all of it is new. A candidate belongs to
     the region of its first line; candidates of one rule in one region become one. One whose lines hold no code is
@@ -90,7 +90,7 @@ def regions_of(
         if place is not None:
             known = found[place].setdefault(candidate.rule, [])
             known += [n for n in lines if n not in known]
-    worth = _LIBRARIES.search(source.text) is not None
+    uses_torch = _LIBRARIES.search(source.text) is not None
     regions = []
     for place, (start, end, node) in enumerate(spans):
         own = tuple(
@@ -98,7 +98,7 @@ def regions_of(
             for rule, lines in found[place].items()
         )
         if own or (
-            worth and _is_changed(source, changed, start, end) and _works_with_torch(source, start, end)
+            uses_torch and _is_changed(source, changed, start, end) and _works_with_torch(source, start, end)
         ):
             regions.append(
                 region_between(source, start, end, _symbol(source, node, start, end), changed, own)
@@ -164,7 +164,7 @@ def render(region: Region) -> str:
 
 
 def estimate(text: str) -> int:
-    """Tokens of the text for a tokenizer of today, rather too many than too few. Needs no tokenizer."""
+    """An estimate of the number of tokens, rather too high than too low. Needs no tokenizer."""
     tokens = 0
     for piece in _WORDS.findall(text):
         if not piece.isascii():
@@ -193,7 +193,7 @@ def fit(region: Region, limit: int, count: Callable[[str], int] = estimate) -> R
     kept: list[int] = []
     there = [False] * len(lines)
     used = gap
-    for i in _by_weight(region):
+    for i in _by_priority(region):
         if there[i] or cost[i] > limit // 2:
             continue
         beside = (i == 0 or there[i - 1]) + (i == len(lines) - 1 or there[i + 1])
@@ -220,14 +220,14 @@ def _shown(region: Region, line: Line) -> str:
     return neutralise(f"{shown_number(region, line.number)} {line.text}".rstrip()) + "\n"
 
 
-def _by_weight(region: Region) -> Iterator[int]:
-    """Indices of the lines, the most telling first. May name one twice."""
+def _by_priority(region: Region) -> Iterator[int]:
+    """Indices of the lines, the most important first; may repeat one."""
     lines = region.lines
     signature = next((i for i, line in enumerate(lines) if _SIGNATURE.match(line.text)), None)
     if signature is not None:
         yield signature
-    asked = {n for candidate in region.candidates for n in candidate.lines}
-    focus = [i for i, line in enumerate(lines) if line.number in asked]
+    candidate_lines = {n for candidate in region.candidates for n in candidate.lines}
+    focus = [i for i, line in enumerate(lines) if line.number in candidate_lines]
     focus = focus or [i for i, line in enumerate(lines) if line.changed and line.text] or [0]
     yield from focus
     for i in focus:
@@ -308,7 +308,7 @@ def _is_changed(source: SourceFile, changed: Collection[int] | None, start: int,
 
 
 def _works_with_torch(source: SourceFile, start: int, end: int) -> bool:
-    """Is there a word of torch in the lines, and a statement that does something?"""
+    """Do the lines name torch, and hold a statement other than an import or a declaration?"""
     if not any(TORCH_WORDS.search(source.line(n)) for n in range(start, end + 1)):
         return False
     idle = (ast.Import, ast.ImportFrom, ast.Pass, ast.Global, ast.Nonlocal)

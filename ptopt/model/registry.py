@@ -1,8 +1,8 @@
-"""Adapters by the hash of what they hold, and which of them the reviewers use.
+"""Adapters by the hash of their content, and which of them the reviews use.
 
     adapters/<hash>/        an adapter folder as a recipe wrote it; never changed
     champion, challenger    links to one of these, each moved in one step
-    history.jsonl           what was done, a line each; a promotion stands here before its link moves
+    history.jsonl           one line an event; a promotion is logged here before its link moves
 
 A folder on a shared volume is the whole of it: a worker reads a link, and needs no database and no MLflow. The run that
 trained an adapter is in MLflow; its card may name it. Every change is made under a lock of the file system.
@@ -30,16 +30,16 @@ from ptopt.model.adapters import RegistryError, check_folder, content_hash, file
 CHAMPION, CHALLENGER = "champion", "challenger"
 ALIASES = (CHAMPION, CHALLENGER)
 _HASH = re.compile(r"[0-9a-f]{64}")
-_SHORTEST = 6  # characters of a hash that stand for it
+_MIN_PREFIX = 6  # characters of a hash that name an adapter
 _INCOMING = ".incoming-"
 
 
 class CorruptError(RegistryError):
-    """What is there is not what was put there."""
+    """The content of the registry is not what was added."""
 
 
 class State(str, Enum):
-    """What became of an adapter."""
+    """The stage of an adapter."""
 
     CANDIDATE = "candidate"  # never used
     CANARY = "canary"  # the challenger
@@ -75,12 +75,12 @@ class Registry:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    # What readers need: no lock, and nothing is written.
+    # Reading: no lock, and nothing is written.
 
     def target(self, alias: str) -> str | None:
         """The hash that the alias stands for now. Cheap: it reads one link."""
         try:
-            name = Path(os.readlink(self.folder / _known(alias))).name
+            name = Path(os.readlink(self.folder / _checked(alias))).name
         except FileNotFoundError:
             return None
         except OSError:
@@ -90,7 +90,7 @@ class Registry:
         return name
 
     def resolve(self, alias: str) -> Path | None:
-        """The adapter folder that the alias stands for, verified; None while it stands for nothing."""
+        """The adapter folder that the alias stands for, verified; None while it is unset."""
         hash_ = self.target(alias)
         return None if hash_ is None else self.verified(hash_)
 
@@ -124,8 +124,8 @@ class Registry:
             if target is None:
                 raise RegistryError(f"there is no {name}")
             return target
-        if len(name) < _SHORTEST:
-            raise RegistryError(f"{name!r} is too short for a hash: {_SHORTEST} characters are needed")
+        if len(name) < _MIN_PREFIX:
+            raise RegistryError(f"{name!r} is too short for a hash: {_MIN_PREFIX} characters are needed")
         everything = [f.name for f in (self.folder / "adapters").glob("*") if _HASH.fullmatch(f.name)]
         found = [hash_ for hash_ in everything if hash_.startswith(name)]
         if len(found) != 1:
@@ -134,7 +134,7 @@ class Registry:
         return found[0]
 
     def history(self) -> list[Event]:
-        """What was done, oldest first. A line that a crash cut off did not happen."""
+        """The events, oldest first. A last line without a line end, from a crash, does not count."""
         try:
             data = (self.folder / "history.jsonl").read_bytes()
         except FileNotFoundError:
@@ -147,12 +147,12 @@ class Registry:
                 raise CorruptError(f"{self.folder / 'history.jsonl'}: line {number} cannot be read") from None
         return events
 
-    # What changes it.
+    # Changes.
 
     def add(self, folder: Path) -> str:
         """Copy an adapter folder into the registry; its hash. Adding the same once more changes nothing."""
         check_folder(folder)
-        with self._changing():
+        with self._locked():
             adapters = self.folder / "adapters"
             incoming = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=adapters))
             copy = incoming / "adapter"
@@ -163,12 +163,12 @@ class Registry:
                 self.verified(hash_)
                 shutil.rmtree(incoming)
             else:
-                _settle(copy)
+                _make_durable(copy)
                 os.rename(copy, adapters / hash_)
                 incoming.rmdir()
                 _sync(adapters)
             if not any(event.action == "add" and event.hash == hash_ for event in self.history()):
-                self._note(Event(_now(), "add", hash_))
+                self._log(Event(_now(), "add", hash_))
         return hash_
 
     def promote(self, name: str, alias: str, *, force: bool = False) -> Event | None:
@@ -177,8 +177,8 @@ class Registry:
         Refused with the reason when this version of ptopt cannot use the adapter, unless forced. A corrupt one is
         always refused.
         """
-        _known(alias)
-        with self._changing():
+        _checked(alias)
+        with self._locked():
             hash_ = self.find(name)
             self._check_usable(hash_, force)
             if self.target(alias) == hash_:
@@ -190,8 +190,8 @@ class Registry:
 
         The alias then stands for what it stood for before; before the first promotion that is nothing.
         """
-        with self._changing():
-            stack = _stack(self.history(), _known(alias))
+        with self._locked():
+            stack = _stack(self.history(), _checked(alias))
             if not stack:
                 raise RegistryError(f"there is no {alias} to take back")
             before = stack[-2] if len(stack) > 1 else ""
@@ -200,8 +200,8 @@ class Registry:
             return self._move(Event(_now(), "rollback", before, alias, force))
 
     def _move(self, event: Event) -> Event:
-        """The history first: when we die in between, the next change moves the link."""
-        self._note(event)
+        """The history first: after a crash in between, the next change moves the link."""
+        self._log(event)
         self._link(event.alias, event.hash)
         return event
 
@@ -216,7 +216,7 @@ class Registry:
             link.unlink(missing_ok=True)
         _sync(self.folder)
 
-    def _note(self, event: Event) -> None:
+    def _log(self, event: Event) -> None:
         path = self.folder / "history.jsonl"
         line = json.dumps(dataclasses.asdict(event), sort_keys=True).encode() + b"\n"
         with path.open("a+b") as file:
@@ -228,8 +228,8 @@ class Registry:
         _sync(self.folder)
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """One at a time, on all machines that share the folder. What a crash left undone is done first."""
+    def _locked(self) -> Iterator[None]:
+        """Exclusive, for all machines that share the folder. Repairs first what a crash left incomplete."""
         (self.folder / "adapters").mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the process ends, however it ends
@@ -237,7 +237,7 @@ class Registry:
                 shutil.rmtree(left)
             history = self.history()
             for alias in ALIASES:
-                wanted = _top(history, alias)
+                wanted = _current(history, alias)
                 if (self.target(alias) or "") != wanted:
                     self._link(alias, wanted)
             yield
@@ -269,8 +269,8 @@ class Registry:
         return folder
 
 
-def _settle(folder: Path) -> None:
-    """To the disk, and read-only: it is known by what it holds."""
+def _make_durable(folder: Path) -> None:
+    """Flush to the disk, and make read-only: the name is the hash of the content."""
     for path in files_of(folder):
         path.chmod(0o444)
         _sync(path)
@@ -299,12 +299,12 @@ def _stack(history: list[Event], alias: str) -> list[str]:
     return stack
 
 
-def _top(history: list[Event], alias: str) -> str:
+def _current(history: list[Event], alias: str) -> str:
     stack = _stack(history, alias)
     return stack[-1] if stack else ""
 
 
-def _known(alias: str) -> str:
+def _checked(alias: str) -> str:
     if alias not in ALIASES:
         raise RegistryError(f"{alias!r} is no alias; there are {' and '.join(ALIASES)}")
     return alias

@@ -1,7 +1,7 @@
-"""What a model may answer when it is asked for findings of its own: the schema to decode by, and the reader.
+"""The JSON schema of a model's own findings, and the parser of its answers.
 
 The schema is made for one region: only its lines can be named, and only rules that we know. A server may still ignore
-a schema, or cut an answer short, so the reader trusts nothing.
+a schema, or cut an answer short, so the parser trusts nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def advice_schema(region: Region) -> dict[str, Any]:
 
 
 def answer(advice: Iterable[Advice], region: Region) -> str:
-    """The JSON that says this: what a model is trained to answer, and what `parse` reads back."""
+    """The advice as JSON: what a model is trained to answer, and what `parse` reads back."""
     findings = [
         {
             "rule": a.rule,
@@ -79,7 +79,7 @@ def answer(advice: Iterable[Advice], region: Region) -> str:
 
 
 def parse(text: str, region: Region) -> tuple[Advice, ...]:
-    """What of an answer conforms to the schema and names a run of lines that was shown without a gap."""
+    """The findings of an answer that conform to the schema and name lines that were shown without a gap."""
     return _read(text, region)[0]
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from ptopt.model.adapters import RegistryError, content_hash
 from ptopt.model.registry import CorruptError, Registry, State
-from tests.training.adapters import make_adapter
+from tests.model.adapters import make_adapter
 from training.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -355,8 +355,16 @@ def test_command_line(registry: Registry, tmp_path: Path) -> None:
     assert run(registry, "add", str(tmp_path))[0] == 1
 
 
-def test_it_needs_no_torch() -> None:
-    code = (
-        "import sys, training.registry_cli; assert not {'torch', 'sqlalchemy', 'datasets'} & set(sys.modules)"
-    )
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        (
+            "ptopt.model.registry",
+            {"torch", "sqlalchemy", "datasets", "click", "httpx", "numpy", "pydantic", "rich"},
+        ),
+        ("training.registry", {"torch", "sqlalchemy", "datasets"}),
+    ],
+)
+def test_it_imports_nothing_heavy(module: str, heavy: set[str]) -> None:
+    code = f"import sys, {module}; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

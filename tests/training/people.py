@@ -21,7 +21,7 @@ from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 from service import database
 from service.models import CommentRow, Installation, Repository, ReviewRow
-from training.feedback.rows import Made, make
+from training.feedback.rows import FeedbackRows, build_rows
 
 NOW = datetime(2026, 5, 1, tzinfo=timezone.utc)
 UP, DOWN = (SignalKind.REACTION, "+1"), (SignalKind.REACTION, "-1")
@@ -140,8 +140,8 @@ class World:
                 record(session, comment, kind, value, actor=actor, source=actor, now=NOW, actor_writes=writes)
             session.commit()
 
-    def make(self, **options: Any) -> Made:
-        return make(self.url, self.clones, **options)
+    def make(self, **options: Any) -> FeedbackRows:
+        return build_rows(self.url, self.clones, **options)
 
 
 def git(at: Path, *arguments: str) -> str:

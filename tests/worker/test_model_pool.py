@@ -16,7 +16,7 @@ from ptopt.model.calibration import Calibration
 from ptopt.model.port import JudgePrompt, ModelUnavailableError
 from ptopt.model.registry import Registry
 from service.settings import Settings
-from tests.training.adapters import make_adapter
+from tests.model.adapters import make_adapter
 from tests.worker.models import Opener, Scripted, soon
 from tests.worker.processes import ROOT
 from worker import model_pool as engine_module

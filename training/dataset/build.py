@@ -1,4 +1,4 @@
-"""`data build`: from pinned packages to a dataset, in stages that are kept and skipped when their input is unchanged."""
+"""`data build`: from pinned packages to a dataset, in stages whose results are cached by their input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import multiprocessing
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,12 +17,13 @@ from training.dataset.packages import Package, PackageError, fetch, packages
 from training.dataset.rows import Sample
 from training.dataset.shards import make_shard
 from training.dataset.split import SPLITS, Sizes, assign, select
+from training.progress import Progress
 from training.sandbox.execute import Outcome, run_pair
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """How much is built, and from how much."""
+    """The size of a dataset, and how much code it is built from."""
 
     name: str
     sizes: Sizes
@@ -40,25 +41,22 @@ PRESETS = {
 
 
 @dataclass(slots=True)
-class Built:
-    """What a build gives: the chosen samples of each split, and how it came to them."""
+class BuildResult:
+    """The result of a build: the samples of each split, and what was left out."""
 
     splits: dict[str, list[Sample]] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)  # package -> why it was left out
+    refused: dict[str, str] = field(default_factory=dict)  # package -> reason
     used: list[Package] = field(default_factory=list)
-
-
-Progress = Callable[[str, int, int], None]  # stage, done, of how many
 
 
 def build(
     preset: Preset, cache_folder: Path, *, seed: int = 0, workers: int = 2, against: Sequence[Path] = (),
     extra: Sequence[Path] = (), execute: bool = True, progress: Progress = lambda *_: None,
-) -> Built:  # fmt: skip
+) -> BuildResult:  # fmt: skip
     """Run all stages. Raises `FileNotFoundError` for a missing place in `against` or `extra`."""
-    result = Built()
+    result = BuildResult()
     evaluation = dedup.Evaluation(dedup.evaluation_texts(against))
     more = list(_extra(extra))
     wheels = _fetched(preset.packages(), cache_folder / "wheels", result, progress)
@@ -82,7 +80,7 @@ def build(
 
 
 def _fetched(
-    wanted: Sequence[Package], folder: Path, result: Built, progress: Progress
+    wanted: Sequence[Package], folder: Path, result: BuildResult, progress: Progress
 ) -> dict[Package, Path]:
     wheels: dict[Package, Path] = {}
     with ThreadPoolExecutor(4) as pool:
@@ -98,7 +96,12 @@ def _fetched(
 
 
 def _shards(
-    wheels: dict[Package, Path], preset: Preset, folder: Path, workers: int, result: Built, progress: Progress
+    wheels: dict[Package, Path],
+    preset: Preset,
+    folder: Path,
+    workers: int,
+    result: BuildResult,
+    progress: Progress,
 ) -> list[Path]:
     """One file of samples for each package; those whose input is unchanged are there already."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,11 +124,11 @@ def _shards(
     return sorted(shards)
 
 
-# -- our own pairs, and what others found ------------------------------------------------------------------------
+# -- pairs of our own, and samples from elsewhere ------------------------------------------------------------------------
 
 
 def _executed(folder: Path, workers: int, progress: Progress) -> dict[str, Outcome]:
-    """What running the rules' benchmarks gave, by rule; measured once for each version of their code."""
+    """The outcomes of the rules' benchmarks, by rule; measured once for each version of their code."""
     folder.mkdir(parents=True, exist_ok=True)
     outcomes: dict[str, Outcome] = {}
     jobs = {}
@@ -172,11 +175,11 @@ def _clean(
     shards: Sequence[Path],
     others: Sequence[Sample],
     evaluation: dedup.Evaluation,
-    result: Built,
+    result: BuildResult,
     progress: Progress,
 ) -> Iterator[Sample]:
-    """The samples of all sources without near-duplicates of code, and without what the evaluation holds."""
-    seen = dedup.Seen()
+    """The samples of all sources without near-duplicates, and without code of the evaluation cases."""
+    seen = dedup.NearDuplicates()
     for sample in others:
         if evaluation and evaluation.contaminates(sample.text):
             result.dropped["in an evaluation set"] += 1

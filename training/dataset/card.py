@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from training.dataset.build import Built
+from training.dataset.build import BuildResult
 from training.dataset.rows import Sample
 from training.dataset.split import SPLITS
 
@@ -21,7 +21,7 @@ _WORDS = {
 }
 
 
-def card(built: Built, info: dict[str, Any], command: str, day: str) -> str:
+def card(built: BuildResult, info: dict[str, Any], command: str, day: str) -> str:
     """The card as Markdown."""
     everything = [sample for split in SPLITS for sample in built.splits[split]]
     parts = [
@@ -58,7 +58,7 @@ def card(built: Built, info: dict[str, Any], command: str, day: str) -> str:
     return "\n".join(parts)
 
 
-def _by_split(built: Built, key: Callable[[Sample], str]) -> dict[str, tuple[int, ...]]:
+def _by_split(built: BuildResult, key: Callable[[Sample], str]) -> dict[str, tuple[int, ...]]:
     counts = {split: Counter(map(key, built.splits[split])) for split in SPLITS}
     return {k: tuple(counts[s][k] for s in SPLITS) for k in sorted(set().union(*counts.values()))}
 
@@ -72,7 +72,7 @@ def _rules(samples: Iterable[Sample]) -> list[tuple[object, ...]]:
     return [(rule, yes[rule], no[rule], executed[rule]) for rule in sorted(yes.keys() | no.keys())]
 
 
-def _split_of(built: Built, project: str) -> str:
+def _split_of(built: BuildResult, project: str) -> str:
     return next((split for split in SPLITS if any(s.project == project for s in built.splits[split])), "none")
 
 

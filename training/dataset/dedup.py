@@ -45,20 +45,20 @@ def unpack(values: Sequence[int]) -> MinHash:
     )
 
 
-class Seen:
-    """Texts taken so far; `add` says no to one that is much like one of them."""
+class NearDuplicates:
+    """An index of the texts taken so far, which refuses near-duplicates."""
 
     def __init__(self, threshold: float = NEAR) -> None:
         self._threshold = threshold
         self._index = MinHashLSH(threshold=threshold, num_perm=_PERMUTATIONS)
         self._kept: dict[str, MinHash] = {}
 
-    def like(self, minhash: MinHash) -> bool:
+    def contains(self, minhash: MinHash) -> bool:
         return any(self._kept[key].jaccard(minhash) >= self._threshold for key in self._index.query(minhash))
 
     def add(self, key: str, minhash: MinHash) -> bool:
         """Take the text unless it is near one that was taken. Returns whether it was taken."""
-        if key in self._kept or self.like(minhash):
+        if key in self._kept or self.contains(minhash):
             return False
         self._index.insert(key, minhash)
         self._kept[key] = minhash
@@ -66,11 +66,11 @@ class Seen:
 
 
 class Evaluation:
-    """Texts that must not be learned from: an n-gram of 13 tokens in common, or half the shingles, is too much."""
+    """Texts that must not be trained on: a common n-gram of 13 tokens, or half the shingles, is contamination."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._grams: set[bytes] = set()
-        self._seen = Seen(CONTAMINATED)
+        self._seen = NearDuplicates(CONTAMINATED)
         for number, text in enumerate(texts):
             self._grams |= grams(text)
             for part, chunk in enumerate(_chunks(text)):
@@ -80,7 +80,7 @@ class Evaluation:
         return bool(self._grams)
 
     def contaminates(self, code: str) -> bool:
-        return not self._grams.isdisjoint(grams(code)) or self._seen.like(signature(code))
+        return not self._grams.isdisjoint(grams(code)) or self._seen.contains(signature(code))
 
 
 def grams(code: str) -> set[bytes]:

@@ -1,6 +1,6 @@
-"""From documents to samples: pairs that people or a teacher made, and what our rules find in the code of threads and pages.
+"""From documents to samples: pairs by people or by a teacher, and findings in the code of threads and pages.
 
-Only what a rule agrees with becomes a sample. A pair gives two: the slow form, and the fast one as a hard negative.
+Only code with a finding of our rules becomes a sample. A pair gives two: the slow form, and the fast one as a hard negative.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from ptopt.findings import Finding
 from ptopt.rules.examples import PRELUDE
 from training.dataset.regions import MAX_LINES, MIN_LINES, Region, regions
-from training.dataset.rows import Positive, Sample
-from training.dataset.synthesis import SURE, Origin, difficulty, look_alikes, review, samples_of
+from training.dataset.rows import Positive, Sample, difficulty
+from training.dataset.synthesis import SURE, Origin, look_alikes, review, samples_of
 from training.sources.base import Block, Document
 
-_LIKE = 0.5  # how much of its lines an answer must share with the question to be its mended form
-_MOST_REPLACED = 30  # lines
+_MIN_SIMILARITY = 0.5  # of the lines of an answer and of its question, to be taken as its fixed form
+_MAX_REPLACED = 30  # lines
 
 
 def samples(documents: Iterable[Document], *, only_trainable: bool = True) -> Iterator[Sample]:
@@ -46,7 +46,7 @@ def _all(document: Document) -> Iterator[Sample]:
         elif block.role == "file":
             yield from _file(document, block)
         elif block.role == "tuned":
-            yield from _silent(document, block, block.rules, "look-alike", _group(block))
+            yield from _hard_negative(document, block, block.rules, "look-alike", _group(block))
     for pair in pairs.values():
         slow, fast = pair.get("before") or pair.get("slow"), pair.get("after") or pair.get("fast")
         if slow is not None and fast is not None:
@@ -62,77 +62,79 @@ def _file(document: Document, block: Block) -> Iterator[Sample]:
 
 
 def _pair(document: Document, slow: Block, fast: Block, kind: str) -> Iterator[Sample]:
-    """The slow form with the rules that left, and the fast form with the same rules as hard negatives."""
+    """The slow form with the findings that the fast one lacks, and the fast form with these rules as hard negatives."""
     before, after = _region(slow), _region(fast)
     if before is None or after is None:
         return
-    found = _sure(before)
-    left = {f.name for f in _sure(after)}
-    gone = [f for f in found if f.name not in left and f.name in slow.rules]
-    if not gone or any(f.span.start < before.first_line for f in found):
+    found = _confident(before)
+    remaining = {f.name for f in _confident(after)}
+    resolved = [f for f in found if f.name not in remaining and f.name in slow.rules]
+    if not resolved or any(f.span.start < before.first_line for f in found):
         return
-    positives = tuple(_positive(f, before, after, alone=len(gone) == 1 and f in gone) for f in gone) + tuple(
-        _positive(f, before, after, alone=False) for f in found if f not in gone
-    )
+    positives = tuple(
+        _positive(f, before, after, alone=len(resolved) == 1 and f in resolved) for f in resolved
+    ) + tuple(_positive(f, before, after, alone=False) for f in found if f not in resolved)
     group = _group(slow)
     yield _sample(
         document,
         slow,
         before,
         kind,
-        gone[0].name,
+        resolved[0].name,
         group,
         positives,
         before_text=slow.code,
         after_text=fast.code,
     )
-    if not left:
-        yield from _silent(document, fast, tuple(dict.fromkeys(f.name for f in gone)), "mended", group)
+    if not remaining:
+        yield from _hard_negative(
+            document, fast, tuple(dict.fromkeys(f.name for f in resolved)), "mended", group
+        )
 
 
-def _silent(
+def _hard_negative(
     document: Document, block: Block, names: Sequence[str], kind: str, group: str
 ) -> Iterator[Sample]:
-    """Code that looks as if it had the problems, and has not. Nothing where a rule speaks after all."""
+    """Code that looks as if it had the problems, and does not. No sample where a rule has a finding after all."""
     region = _region(block)
-    if region is None or not names or _sure(region):
+    if region is None or not names or _confident(region):
         return
     alike = [n for n in look_alikes(region.text, region.context) if n not in names][:2]
     yield _sample(document, block, region, kind, names[0], group, negatives=(*names, *alike))
 
 
 def _thread(document: Document) -> Iterator[Sample]:
-    """Code of questions and pages on which our rules speak, mended by the answer that resembles it most, if one does."""
+    """Code of questions, answers and pages with findings; the most similar answer without them is its fixed form."""
     answers = [b for b in document.blocks if b.role == "answer"]
     for block in document.blocks:
         if block.role not in ("question", "page", "answer"):
             continue
         region = _region(block)
-        if region is None or not (found := _sure(region)):
+        if region is None or not (found := _confident(region)):
             continue
         if any(f.span.start < region.first_line for f in found):
             continue
-        fast = _mended(block, {f.name for f in found}, answers) if block.role == "question" else None
-        mended = _region(fast) if fast is not None else None
+        fast = _best_answer(block, {f.name for f in found}, answers) if block.role == "question" else None
+        after = _region(fast) if fast is not None else None
         alone = len(found) == 1
-        positives = tuple(_positive(f, region, mended, alone=alone) for f in found)
+        positives = tuple(_positive(f, region, after, alone=alone) for f in found)
         yield _sample(
             document, block, region, "organic", found[0].name, _group(block), positives,
             before_text=block.code if fast else None, after_text=fast.code if fast else None,
         )  # fmt: skip
 
 
-def _mended(question: Block, names: set[str], answers: Sequence[Block]) -> Block | None:
-    """The answer that is nearest to the question, of those on which none of its rules speaks."""
+def _best_answer(question: Block, names: set[str], answers: Sequence[Block]) -> Block | None:
+    """The most similar answer in which none of these rules has a finding; None if none is similar enough."""
     best: tuple[float, Block] | None = None
     lines = question.code.split("\n")
     for answer in answers:
         region = _region(answer)
-        if region is None or names & {f.name for f in _sure(region)}:
+        if region is None or names & {f.name for f in _confident(region)}:
             continue
-        likeness = difflib.SequenceMatcher(None, lines, answer.code.split("\n"), autojunk=False).ratio()
-        if likeness >= _LIKE and (best is None or likeness > best[0]):
-            best = (likeness, answer)
+        similarity = difflib.SequenceMatcher(None, lines, answer.code.split("\n"), autojunk=False).ratio()
+        if similarity >= _MIN_SIMILARITY and (best is None or similarity > best[0]):
+            best = (similarity, answer)
     return best[1] if best else None
 
 
@@ -152,12 +154,12 @@ def _region(block: Block) -> Region | None:
     return region
 
 
-def _sure(region: Region) -> list[Finding]:
+def _confident(region: Region) -> list[Finding]:
     return [f for f in review(region.path, region.as_file()) if f.confidence >= SURE]
 
 
 def _positive(finding: Finding, before: Region, after: Region | None, *, alone: bool) -> Positive:
-    """The finding in lines of the region. Where it is `alone` what changed, the changed lines are its replacement."""
+    """The finding in lines of the region. Where it is the only one resolved (`alone`), the changed lines are its replacement."""
     shift = before.first_line - 1
     start, end = finding.span.start - shift, finding.span.end - shift
     fix_start, fix_end, replacement = start, end, None
@@ -166,7 +168,7 @@ def _positive(finding: Finding, before: Region, after: Region | None, *, alone: 
         head = min(_common(old, new), start - 1)
         tail = min(_common(old[head:][::-1], new[head:][::-1]), len(old) - end)
         lines = new[head : len(new) - tail]
-        if max(len(lines), len(old) - tail - head) <= _MOST_REPLACED:
+        if max(len(lines), len(old) - tail - head) <= _MAX_REPLACED:
             fix_start, fix_end, replacement = head + 1, len(old) - tail, "\n".join(lines)
     return Positive(
         finding.name, start, end, finding.message, finding.when_wrong, fix_start, fix_end, replacement

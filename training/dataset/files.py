@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from training.dataset.build import Built, Preset
+from training.dataset.build import BuildResult, Preset
 from training.dataset.card import card
 from training.dataset.rows import VIEWS, Sample, instruct_row
 from training.dataset.shards import fingerprint
@@ -32,7 +32,9 @@ _METADATA = pa.struct(
 _SCHEMA = pa.schema([("instruction", _TEXT), ("input", _TEXT), ("output", _TEXT), ("metadata", _METADATA)])
 
 
-def write(folder: Path, built: Built, preset: Preset, seed: int, command: str, day: str) -> dict[str, Any]:
+def write(
+    folder: Path, built: BuildResult, preset: Preset, seed: int, command: str, day: str
+) -> dict[str, Any]:
     """Write rows, views, samples, `dataset.json` and the card; returns what `dataset.json` holds."""
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The licence gate: what may be stored, what may be trained on, and which licence a text is."""
+"""The licence gate: what may be stored, what may be trained on, and which licence a text or its metadata names."""
 
 from __future__ import annotations
 
@@ -6,24 +6,13 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from license_expression import LicenseSymbol, Licensing
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 TRAINABLE = frozenset(
-    {
-        "0BSD",
-        "Apache-2.0",
-        "BSD-2-Clause",
-        "BSD-3-Clause",
-        "ISC",
-        "MIT",
-        "MIT-0",
-        "PSF-2.0",
-        "Python-2.0",
-        "Unlicense",
-        "Zlib",
-    }
+    "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause ISC MIT MIT-0 PSF-2.0 Python-2.0 Unlicense Zlib".split()
 )
-ATTRIBUTION = frozenset({"CC-BY-SA-2.5", "CC-BY-SA-3.0", "CC-BY-SA-4.0", "CC-BY-3.0", "CC-BY-4.0"})
+ATTRIBUTION = frozenset("CC-BY-SA-2.5 CC-BY-SA-3.0 CC-BY-SA-4.0 CC-BY-3.0 CC-BY-4.0".split())
 """May be stored with author and address; trained on only where the operator says so."""
 
 UNKNOWN = "LicenseRef-unknown"
@@ -59,7 +48,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the gate says, with the reason where it says no."""
+    """The decision of the gate, with the reason for a refusal."""
 
     store: bool
     train: bool
@@ -69,8 +58,8 @@ class Verdict:
 def gate(expression: str, opted_in: Collection[str] = ()) -> Verdict:
     """May a text under this SPDX expression be stored, and trained on?
 
-    `A OR B` passes with either, `A AND B` with both. `LicenseRef-…` and attribution licences are stored; they, or
-    anything else that the operator names in `opted_in`, become training data only by that.
+    `A OR B` passes with either, `A AND B` with both. `LicenseRef-…` and attribution licences are stored; they and all
+    others are trained on only where the operator names them in `opted_in`.
     """
     try:
         allowed = _holds(expression, lambda one: one in TRAINABLE or one in opted_in)
@@ -88,38 +77,15 @@ def _storable(licence: str) -> bool:
     return licence in TRAINABLE | ATTRIBUTION or (licence.startswith("LicenseRef-") and licence != UNKNOWN)
 
 
-def _holds(expression: str, good: Callable[[str], bool]) -> bool:
+def _holds(expression: str, allowed: Callable[[str], bool]) -> bool:
     """Evaluate the expression; a licence with an exception is not the licence."""
-    parts = re.findall(r"[()]|[^\s()]+", canonicalize_license_expression(expression))
-    parts.reverse()
-
-    def either() -> bool:
-        value = both()
-        while parts and parts[-1] == "OR":
-            parts.pop()
-            value = both() or value
-        return value
-
-    def both() -> bool:
-        value = single()
-        while parts and parts[-1] == "AND":
-            parts.pop()
-            value = single() and value
-        return value
-
-    def single() -> bool:
-        part = parts.pop()
-        if part == "(":
-            value = either()
-            parts.pop()
-            return value
-        if parts and parts[-1] == "WITH":
-            parts.pop()
-            parts.pop()
-            return False
-        return good(part)
-
-    return either()
+    algebra = Licensing()
+    parsed = algebra.parse(canonicalize_license_expression(expression))
+    values = {
+        one: algebra.TRUE if type(one) is LicenseSymbol and allowed(one.key) else algebra.FALSE
+        for one in parsed.symbols
+    }
+    return bool(parsed.subs(values).simplify() == algebra.TRUE)
 
 
 def together(licences: Iterable[str]) -> str:
@@ -129,7 +95,7 @@ def together(licences: Iterable[str]) -> str:
 
 
 def normalised(name: str) -> str | None:
-    """The SPDX expression that a metadata field or a classifier means, or None where it is not clear."""
+    """The SPDX expression for a metadata field or a classifier, or None where it is ambiguous."""
     name = name.rpartition("::")[2].strip()
     known = _NAMES.get(name.lower())
     if known:
@@ -145,17 +111,17 @@ def normalised(name: str) -> str | None:
 def of_metadata(expression: str | None, field: str | None, classifiers: Iterable[str]) -> str | None:
     """The licence that a package's metadata names: License-Expression, else classifiers, else the License field.
 
-    None where they do not tell, or contradict each other.
+    None where they name no licence, or contradict each other.
     """
     if expression:
         return normalised(expression)
     named = [c for c in classifiers if c.startswith("License ::") and not c.endswith("OSI Approved")]
     meant = {normalised(c) for c in named}
-    told = (normalised(field) or of_text(field)) if field else None
+    declared = (normalised(field) or of_text(field)) if field else None
     vague = all(c.rpartition("::")[2].strip() == "BSD License" for c in named)  # any number of clauses
-    if not named or (vague and told in ("BSD-2-Clause", "BSD-3-Clause", "0BSD")):
-        return told
-    if None in meant or (told and told not in meant):
+    if not named or (vague and declared in ("BSD-2-Clause", "BSD-3-Clause", "0BSD")):
+        return declared
+    if None in meant or (declared and declared not in meant):
         return None
     return together(meant)  # type: ignore[arg-type]
 
@@ -224,7 +190,7 @@ _TAG = re.compile(r"SPDX-License-Identifier:\s*([A-Za-z0-9.+() \-]{1,100})")
 def of_text(text: str) -> str | None:
     """The SPDX id of a licence file, or None where it is not one of the known texts, whole and alone.
 
-    A text that says more than its licence, such as a second one or a restriction, is none.
+    A text with anything more than its licence, such as a second one or a restriction, is not one of them.
     """
     flat = re.sub(r"[\"'`“”‘’*#_<>=]|\(c\)|©", "", text[:60_000].lower())
     flat = " ".join(flat.split())

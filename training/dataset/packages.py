@@ -90,7 +90,7 @@ def fetch(package: Package, folder: Path) -> Path:
 
 
 def sources(package: Package, wheel: Path) -> Iterator[tuple[str, str]]:
-    """Path and text of the Python files of a wheel, in the order of their paths' hashes: as good as drawn.
+    """Path and text of the Python files of a wheel, in the order of their paths' hashes, which is as good as random.
 
     Raises `PackageError` when the wheel's licence is not the pinned one.
     """
@@ -133,8 +133,8 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str | None:
 
 
 def _check_licence(package: Package, archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) -> None:
-    """The wheel itself must say that it is under the pinned licence: in its metadata, or in its licence file."""
-    said: set[str | None] = set()
+    """Raise PackageError unless the wheel's metadata or its licence file names the pinned licence."""
+    named: set[str | None] = set()
     for info in members:
         folder, _, name = info.filename.rpartition("/")
         if ".dist-info" not in folder or info.file_size > 200_000:
@@ -142,12 +142,14 @@ def _check_licence(package: Package, archive: zipfile.ZipFile, members: Sequence
         if name == "METADATA":
             head = HeaderParser().parsestr(archive.read(info).decode("utf-8", "replace"))
             expression, field = (head.get(key) for key in ("License-Expression", "License"))
-            said.add(of_metadata(expression, field, head.get_all("Classifier", [])))
+            named.add(of_metadata(expression, field, head.get_all("Classifier", [])))
         elif re.match(r"(?i)licen[cs]e|copying", name):
-            said.add(of_text(archive.read(info).decode("utf-8", "replace")))
-    if package.licence not in said:
-        named = ", ".join(sorted(x for x in said if x)) or "nothing that is understood"
-        raise PackageError(f"{package.provenance} is pinned as {package.licence}, and its files name {named}")
+            named.add(of_text(archive.read(info).decode("utf-8", "replace")))
+    if package.licence not in named:
+        others = ", ".join(sorted(x for x in named if x)) or "nothing that is understood"
+        raise PackageError(
+            f"{package.provenance} is pinned as {package.licence}, and its files name {others}"
+        )
     verdict = gate(package.licence)
     if not verdict.train:
         raise PackageError(f"{package.provenance}: {verdict.reason}")

@@ -1,4 +1,4 @@
-"""The values that data is made of: samples, and the rows with an answer in words. The model's views are in `views`."""
+"""The records of a dataset: samples, and instruction rows. The model's views are in `views`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 VIEWS = ("judge", "advise", "explain")
 INSTRUCTIONS = (
@@ -14,12 +14,13 @@ INSTRUCTIONS = (
     "What in this PyTorch code is needlessly slow? Say where, why, and what to write instead.",
     "Find the performance problem in this PyTorch code, if there is one, and mend it.",
 )
+Difficulty = Literal["easy", "medium", "hard"]
 NOTHING = "Nothing here is needlessly slow."
 
 
 @dataclass(frozen=True, slots=True)
 class Positive:
-    """A problem that the text has: its rule, its 1-based lines in the text, and what stands there when it is mended.
+    """A problem in the text: its rule, its 1-based lines in the text, and the code that fixes it.
 
     `replacement` takes the place of the lines `fix_start` to `fix_end`; None when no replacement is known.
     """
@@ -36,7 +37,7 @@ class Positive:
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """A factor of time, and how it came about."""
+    """A factor of time, and how it was measured."""
 
     factor: float
     how: str
@@ -58,13 +59,13 @@ class Sample:
     licence: str  # SPDX
     source: str  # which source it came from
     provenance: str  # a link, or package==version:path
-    kind: str  # mutated | guarded | original | near-miss | organic | example | pair | ...
+    kind: str  # how it was made; see the card
     main_rule: str
     positives: tuple[Positive, ...] = ()
     negatives: tuple[str, ...] = ()
     before: str | None = None
     after: str | None = None
-    difficulty: str = "medium"  # easy | medium | hard
+    difficulty: Difficulty = "medium"
     executed: bool = False
     speedup: Speedup | None = None
     group: str = ""  # the piece of original code it was made from
@@ -72,9 +73,9 @@ class Sample:
 
     @property
     def hash(self) -> str:
-        """Identity of what is learned: the text, and what is said of it."""
-        said = "\0".join([self.text, self.kind, self.main_rule, *(p.rule for p in self.positives)])
-        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        """Identity of the sample: the text and its labels."""
+        key = "\0".join([self.text, self.kind, self.main_rule, *(p.rule for p in self.positives)])
+        return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
@@ -88,12 +89,13 @@ class Sample:
         return cls(**data)
 
 
-def difficulty(text: str, kind: str, positives: Sequence[Positive]) -> str:
-    """easy | medium | hard, by how much there is to read and how far the problem is from a pattern on one line."""
+def difficulty(text: str, kind: str, positives: Sequence[Positive]) -> Difficulty:
+    """By the length of the text, and how far the problem is from a pattern on one line."""
     lines = text.count("\n")
     score = (lines > 15) + (lines > 45) + (kind in ("guarded", "near-miss", "organic"))
     score += any(p.end > p.start or p.fix_end > p.fix_start + 1 for p in positives)
-    return ("easy", "medium", "hard", "hard", "hard")[score]
+    levels: tuple[Difficulty, ...] = ("easy", "medium", "hard")
+    return levels[min(score, 2)]
 
 
 def numbered(text: str) -> str:
@@ -104,14 +106,14 @@ def numbered(text: str) -> str:
 
 
 def instruct_row(sample: Sample) -> dict[str, Any]:
-    """The row that every sample has: an instruction, the code, and the answer in words."""
+    """The instruction row of a sample: an instruction, the code, and the answer as text."""
     instruction = INSTRUCTIONS[int(sample.hash[:8], 16) % len(INSTRUCTIONS)]
-    output = "\n\n".join(_finding_in_words(p) for p in sample.positives) or _silence(sample)
+    output = "\n\n".join(_finding_text(p) for p in sample.positives) or _no_finding_text(sample)
     return row(sample, "instruct", instruction, numbered(sample.text), output)
 
 
 def expected_speedup(sample: Sample) -> str:
-    """What the fix is worth and who says so; "" when nobody measured it."""
+    """The expected gain of the fix and its provenance; "" when nobody measured it."""
     from ptopt import impact
 
     if sample.speedup is not None:
@@ -149,18 +151,18 @@ def row(sample: Sample, view: str, instruction: str, text: str, output: str) -> 
     }
 
 
-def _finding_in_words(p: Positive) -> str:
+def _finding_text(p: Positive) -> str:
     lines = f"Line {p.start}" if p.start == p.end else f"Lines {p.start}-{p.end}"
-    words = f"{lines}: {p.rule}. {p.message}"
+    text = f"{lines}: {p.rule}. {p.message}"
     if p.replacement is None:
-        return words
+        return text
     where = f"line {p.fix_start}" if p.fix_start == p.fix_end else f"lines {p.fix_start}-{p.fix_end}"
     if not p.replacement.strip():
-        return f"{words}\nDelete {where}."
-    return f"{words}\nReplace {where} by:\n```python\n{p.replacement}\n```"
+        return f"{text}\nDelete {where}."
+    return f"{text}\nReplace {where} by:\n```python\n{p.replacement}\n```"
 
 
-def _silence(sample: Sample) -> str:
+def _no_finding_text(sample: Sample) -> str:
     if not sample.negatives:
         return NOTHING
     return f"{NOTHING} It looks like {sample.main_rule}, and is not: {_why_not(sample)}"

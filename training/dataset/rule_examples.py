@@ -10,7 +10,7 @@ from ptopt.rules.base import Rule
 from ptopt.rules.examples import PRELUDE, plain
 from training.dataset.regions import Region
 from training.dataset.rows import Sample, Speedup
-from training.dataset.synthesis import SURE, Origin, finished, review
+from training.dataset.synthesis import SURE, Origin, review, sample_of
 from training.sandbox.execute import Outcome, Pair
 
 ORIGIN = Origin("ptopt", "Apache-2.0", "ptopt", "ptopt")
@@ -32,7 +32,7 @@ def _example(rule: Rule, code: str, name: str, *, bad: bool) -> Iterator[Sample]
     region = Region(f"examples/{rule.name}/{name}.py", "", context, text, method=False)
     found = [f for f in review(region.path, region.as_file()) if f.confidence >= SURE]
     if bad == any(f.name == rule.name for f in found) and (bad or not found):
-        yield finished(region, ORIGIN, found, kind="example", main_rule=rule.name)
+        yield sample_of(region, ORIGIN, found, kind="example", main_rule=rule.name)
 
 
 def pairs() -> Iterator[tuple[Rule, Pair]]:
@@ -56,7 +56,7 @@ def measured(rule: Rule, pair: Pair, outcome: Outcome) -> Sample | None:
     if not found:
         return None
     after = f"{pair.setup}\n\n{pair.after}\n"
-    return finished(
+    return sample_of(
         region, ORIGIN, found, kind="pair", main_rule=rule.name, after=after,
         speedup=Speedup(outcome.factor, f"measured in a sandbox: {outcome.how}"),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The samples of one package, made once and kept: what the build reads and skips when nothing changed."""
+"""A shard: the samples of one package in a file, rebuilt only when the package or our code changed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from training.dataset.regions import Region, regions
 from training.dataset.rows import Sample
 from training.dataset.synthesis import Origin, samples_of
 
-# What most code of a package has not, and most rules are about.
-_TELLING = re.compile(
+# What most rules are about, and most code of a package lacks.
+_TRAINING_CODE = re.compile(
     r"backward\(|DataLoader|no_grad|inference_mode|zero_grad|autocast|scaled_dot_product|optim\.|log_softmax|cross_entropy"
     r"|register_buffer|__getitem__|collate|need_weights|torch\.load|training_step"
 )
@@ -32,7 +32,7 @@ def make_shard(package: Package, wheel: Path, folder: Path, most: int) -> Path:
     place = folder / f"{package.name.lower()}-{key}.jsonl.gz"
     if place.exists():
         return place
-    found = _some_regions(package, wheel, most)
+    found = _select_regions(package, wheel, most)
     origin = Origin(package.name, package.licence, "packages", package.provenance)
     lines = []
     for region in found:
@@ -49,12 +49,12 @@ def make_shard(package: Package, wheel: Path, folder: Path, most: int) -> Path:
     return place
 
 
-def _some_regions(package: Package, wheel: Path, most: int) -> list[Region]:
-    """`most` different regions: those that train, load or evaluate first, the others drawn by hash; in source order."""
+def _select_regions(package: Package, wheel: Path, most: int) -> list[Region]:
+    """`most` different regions, in source order: first those that train, load or evaluate, then others by their hash."""
     found = {region.group: region for path, text in sources(package, wheel) for region in regions(path, text)}
     drawn = sorted(
         found.values(),
-        key=lambda r: (_TELLING.search(r.text) is None, hashlib.sha256(r.group.encode()).digest()),
+        key=lambda r: (_TRAINING_CODE.search(r.text) is None, hashlib.sha256(r.group.encode()).digest()),
     )
     return sorted(drawn[:most], key=lambda r: (r.path, r.symbol, r.group))
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from training.dataset.dedup import Seen, signature
+from training.dataset.dedup import NearDuplicates, signature
 from training.dataset.rows import Sample
 
 SPLITS = ("train", "validation", "test")
@@ -66,7 +66,7 @@ def _in_turns(samples: Sequence[Sample], size: int, seed: int) -> list[Sample]:
     for rule, queue in queues.items():
         queues[rule] = _mixed(queue, seed)
     limit = max(20, int(PER_RULE * size))
-    seen: defaultdict[str, Seen] = defaultdict(Seen)
+    seen: defaultdict[str, NearDuplicates] = defaultdict(NearDuplicates)
     groups: Counter[str] = Counter()
     kinds: set[tuple[str, str]] = set()
     of_rule: Counter[str] = Counter()
@@ -85,7 +85,7 @@ def _in_turns(samples: Sequence[Sample], size: int, seed: int) -> list[Sample]:
 
 
 def _next(
-    queue: list[Sample], seen: Seen, groups: Counter[str], kinds: set[tuple[str, str]]
+    queue: list[Sample], seen: NearDuplicates, groups: Counter[str], kinds: set[tuple[str, str]]
 ) -> Sample | None:
     """The next sample of a rule whose piece of code was not used too often, and that is not near one that was taken."""
     while queue:

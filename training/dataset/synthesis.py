@@ -23,8 +23,7 @@ from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
 from ptopt.verify import apply_edits
 from training.dataset.regions import Region, cut
-from training.dataset.rows import Positive, Sample, Speedup
-from training.dataset.rows import difficulty as difficulty  # also for those who make samples elsewhere
+from training.dataset.rows import Positive, Sample, Speedup, difficulty
 from training.mutators import Mutation, Mutator, mutators
 from training.mutators.base import apply
 
@@ -44,7 +43,7 @@ class Origin:
 
 
 def samples_of(region: Region, origin: Origin) -> list[Sample]:
-    """What can be learned from the region: it as it stands, its mutations, and its look-alikes."""
+    """The samples of a region: the unmutated code, its mutations, and its look-alikes."""
     text = region.as_file()
     try:
         source = SourceFile.parse(region.path, text.encode())
@@ -55,7 +54,7 @@ def samples_of(region: Region, origin: Origin) -> list[Sample]:
         return []
     make = functools.partial(_sample, region, origin)
     sure = [f for f in found if f.confidence >= SURE]
-    samples = _as_it_stands(region, text, found, make)
+    samples = _unmutated(region, text, found, make)
     taken: Counter[tuple[str, bool]] = Counter()
     for mutator in mutators():
         rule = _rule(mutator.rule)
@@ -70,23 +69,25 @@ def samples_of(region: Region, origin: Origin) -> list[Sample]:
 
 
 def review(path: str, text: str) -> tuple[Finding, ...]:
-    """All that the rules see in the text, the doubtful included."""
+    """All findings in the text, those of low confidence included."""
     file = whole_file(path, text.encode())
     result = review_files([file], config=_CONFIG, facts=NO_FACTS, limit_to_change=False, one_per_cause=False)
     return result.findings
 
 
 def look_alikes(text: str, context: str) -> list[str]:
-    """Names of the rules whose words stand in the text, by how telling the words are."""
+    """Names of the rules whose trigger words are in the text."""
     return [
-        rule.name for rule in _PREFILTER(f"{context}{text}".encode()) if rule.default and _telling(rule, text)
+        rule.name
+        for rule in _PREFILTER(f"{context}{text}".encode())
+        if rule.default and _has_trigger(rule, text)
     ]
 
 
 _PREFILTER = Prefilter(rules())
 
 
-def _telling(rule: Rule, text: str) -> bool:
+def _has_trigger(rule: Rule, text: str) -> bool:
     words = [w for w in rule.triggers if w not in COMMON_WORDS] or [f"{c}(" for c in rule.calls]
     return any(re.search(rf"(?<!\w){re.escape(w)}" if w[0].isalpha() else re.escape(w), text) for w in words)
 
@@ -97,7 +98,7 @@ def _rule(name: str) -> Rule:
 
 
 def _in_order(mutator: Mutator, source: SourceFile) -> list[Mutation]:
-    """The mutations, in an order that does not prefer the first place of the file."""
+    """The mutations, in the order of their hashes, so that the first place in the file is not preferred."""
     try:
         found = list(mutator.mutate(source))
     except RecursionError:
@@ -109,7 +110,7 @@ def _inside(finding: Finding, region: Region) -> bool:
     return finding.span.start >= region.first_line
 
 
-def _as_it_stands(
+def _unmutated(
     region: Region, text: str, found: Sequence[Finding], make: functools.partial[Sample]
 ) -> list[Sample]:
     sure = [f for f in found if f.confidence >= SURE]
@@ -153,7 +154,7 @@ def _mutated(
     before: Sequence[Finding],
     make: functools.partial[Sample],
 ) -> Sample | None:
-    """The mutation as a sample, or None when it fails one of its tests: parses, leads back, the rule agrees."""
+    """The mutation as a sample; None unless it parses, can be reverted, and the rule has a finding there."""
     if any(e.start != 0 and source.line_at(e.start) < region.first_line for e in mutation.edits):
         return None
     try:
@@ -181,11 +182,13 @@ def _mutated(
             return None
         return make(text, context=context, kind="guarded", main_rule=rule.name, negatives=(rule.name,))
     known = [f for f in before if f.name == rule.name]
-    new = [h for h in hits if h.problem.confidence >= SURE and _near(after.span(h.problem.node).start, lines)]
+    new = [
+        h for h in hits if h.problem.confidence >= SURE and _is_near(after.span(h.problem.node).start, lines)
+    ]
     if not new or len(known) >= sum(h.problem.confidence >= SURE for h in hits):
         return None
     found = [f for f in review(region.path, slow) if f.confidence >= SURE]
-    about = [f for f in found if f.name == rule.name and _near(f.span.start, lines)]
+    about = [f for f in found if f.name == rule.name and _is_near(f.span.start, lines)]
     if not about or any(f.span.start < first for f in found):
         return None
     positives = tuple(
@@ -199,7 +202,7 @@ def _mutated(
     )  # fmt: skip
 
 
-def _near(line: int, places: Sequence[range]) -> bool:
+def _is_near(line: int, places: Sequence[range]) -> bool:
     return any(place.start - 3 <= line <= place.stop + 3 for place in places)
 
 
@@ -214,8 +217,8 @@ def _positive(finding: Finding, region: Region, text: str, edits: Sequence[Edit]
     fix_start, fix_end, replacement = start, end, None
     body = [e for e in edits if not (e.start == 0 and e.replacement == "")]
     if body:
-        mended = apply_edits(text, body)
-        old, new = text.split("\n"), mended.split("\n")
+        fixed = apply_edits(text, body)
+        old, new = text.split("\n"), fixed.split("\n")
         head = _common(old, new)
         tail = _common(old[head:][::-1], new[head:][::-1])
         # The lines that the finding names are part of what is replaced.
@@ -275,11 +278,11 @@ def _sample(
     )
 
 
-def finished(
+def sample_of(
     region: Region, origin: Origin, found: Sequence[Finding], *, kind: str, main_rule: str, after: str | None = None,
     speedup: Speedup | None = None,
 ) -> Sample:  # fmt: skip
-    """A whole region as it stands, about one rule, with its findings."""
+    """A whole unmutated region, about one rule, with its findings."""
     text = region.as_file()
     first = sorted(found, key=lambda f: (f.name != main_rule, f.sort_key()))
     sample = _sample(

@@ -1,7 +1,7 @@
-"""A sample as the model will meet it: the very prompts of `ptopt.model.prompt`, with the answers that are right.
+"""The views of a sample: prompts of `ptopt.model.prompt` with the right answers.
 
 The region is found as in a review, from the file form of the sample, so that training and serving read the same text.
-A long region is cut around lines that do not tell the answer: for a rule that has a point the lines of its finding, for
+A long region is cut around lines that do not give the answer away: for a rule that has a point the lines of its finding, for
 one that has none a line with the rule's words, which is where a finding would be.
 """
 
@@ -33,7 +33,7 @@ from ptopt.syntax import ParseError
 from training.dataset.rows import Positive, Sample, row
 
 Count = Callable[[str], int]
-_LEAST = 40  # tokens of code, below which nothing can be said of it
+_MIN_TOKENS = 40  # of code; a shorter cut cannot be judged
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
 
@@ -43,8 +43,8 @@ def judge_examples(
     """Prompts about the candidates of the sample, and for each piece whether the code has the problem.
 
     One prompt a function; their order and that of the questions does not depend on the answers. The code is cut to
-    `code` tokens, as in a review. With `max_tokens`, a prompt takes at most so many, as `count` counts; what cannot be
-    asked in them is left out.
+    `code` tokens, as in a review. With `max_tokens`, a prompt takes at most so many, as `count` counts; what does not fit
+    is left out.
     """
     present = {p.rule for p in sample.positives}
     examples = []
@@ -60,13 +60,13 @@ def judge_examples(
 
 
 def judge_regions(sample: Sample) -> list[Region]:
-    """The regions of the sample that there is a question about, whole, with their candidates."""
+    """The whole regions of the sample that have candidates."""
     source = source_of(sample)
     if source is None:
         return []
     present = {p.rule for p in sample.positives}
-    asked = sorted(present | set(sample.negatives), key=lambda rule: _draw(sample, rule))
-    candidates = [Candidate(rule, _focus(sample, rule)) for rule in asked]
+    names = sorted(present | set(sample.negatives), key=lambda rule: _draw(sample, rule))
+    candidates = [Candidate(rule, _focus(sample, rule)) for rule in names]
     return [region for region in regions_of(source, None, candidates) if region.candidates]
 
 
@@ -87,14 +87,14 @@ def advise_example(
     known = [a for a in advice if a is not None]
     if len(known) < len(advice):
         return None
-    said = answer(known, region)
-    smaller = _within(region, _advise_text, ADVISE_TOKENS, max_tokens, count(said), count)
+    text = answer(known, region)
+    smaller = _within(region, _advise_text, ADVISE_TOKENS, max_tokens, count(text), count)
     if smaller is None:
         return None
     shown = {line.number for line in smaller.lines}
     if any(not shown.issuperset(range(a.start, a.end + 1)) for a in known):
         return None
-    return prompt.advise(smaller), said
+    return prompt.advise(smaller), text
 
 
 def explain_example(
@@ -111,23 +111,23 @@ def explain_example(
     def ask(shown: Region) -> ChatPrompt:
         return prompt.explain(shown, about.rule, lines, message)
 
-    said = _two_sentences(sample, region, about)
-    smaller = _within(region, lambda r: _chat_text(ask(r)), ADVISE_TOKENS, max_tokens, count(said), count)
+    text = _two_sentences(sample, region, about)
+    smaller = _within(region, lambda r: _chat_text(ask(r)), ADVISE_TOKENS, max_tokens, count(text), count)
     if smaller is None or lines.start not in {line.number for line in smaller.lines}:
         return None
-    return ask(smaller), said
+    return ask(smaller), text
 
 
 def view_rows(sample: Sample) -> Iterator[dict[str, Any]]:
-    """The same knowledge in the three forms that the model is asked for, as rows for people and other programs."""
-    for asked, answers in judge_examples(sample):
-        said = "\n".join("yes" if right else "no" for right in answers)
+    """The rows of all views of the sample."""
+    for question, answers in judge_examples(sample):
+        text = "\n".join("yes" if right else "no" for right in answers)
         yield row(
             sample,
             "judge",
             "Answer yes or no at the end of each line that ends in Answer.",
-            "".join(asked.pieces),
-            said,
+            "".join(question.pieces),
+            text,
         )
     for view, example in (("advise", advise_example(sample)), ("explain", explain_example(sample))):
         if example is not None:
@@ -164,7 +164,7 @@ def _in_file(sample: Sample, line: int) -> int:
 
 
 def _focus(sample: Sample, rule: str) -> tuple[int, ...]:
-    """The lines, in the file form, that a long region is cut around for the sake of this rule."""
+    """The lines, in the file form, that a long region is cut around for this rule."""
     found = [n for p in sample.positives if p.rule == rule for n in range(p.start, p.end + 1)]
     if not found:
         texts = sample.text.rstrip("\n").split("\n")
@@ -176,7 +176,7 @@ def _focus(sample: Sample, rule: str) -> tuple[int, ...]:
 
 
 def _draw(sample: Sample, rule: str) -> int:
-    """A number that depends on the code and the rule, and on nothing that is said of them."""
+    """A number that depends on the code and the rule alone, never on the label."""
     return int.from_bytes(
         hashlib.sha256(f"{rule}\0{sample.text}".encode("utf-8", "replace")).digest()[:8], "big"
     )
@@ -205,12 +205,12 @@ def _within(
 ) -> Region | None:
     """The region as a review cuts it to `code` tokens, and further to what `max_tokens` leave as `count` counts them.
 
-    None when that is nearly nothing. The words around the code may become fewer with it, never more.
+    None when less than `_MIN_TOKENS` is left. The text around the code may only become shorter with it.
     """
     smaller = fit(region, code)
     if max_tokens is not None:
         room = max_tokens - answer_tokens - (count(text_of(smaller)) - count(render(smaller)))
-        if room < _LEAST:
+        if room < _MIN_TOKENS:
             return None
         smaller = fit(smaller, room, count)
     return smaller if smaller.lines else None
@@ -218,7 +218,7 @@ def _within(
 
 def _judge_text(region: Region) -> str:
     """The longest prompt: the one with most questions."""
-    few = dataclasses.replace(region, candidates=region.candidates[: prompt.MAX_MARKS])
+    few = dataclasses.replace(region, candidates=region.candidates[: prompt.MAX_QUESTIONS])
     return "".join(prompt.judge(few)[0].pieces)
 
 
@@ -227,7 +227,7 @@ def _advise_text(region: Region) -> str:
 
 
 def _chat_text(chat: ChatPrompt) -> str:
-    """What a chat template makes of it, in length: two roles and their marks."""
+    """A text as long as the rendered chat template: two messages and their delimiters."""
     return f"{chat.system}\n{chat.user}\n" + "user\n" * 8
 
 

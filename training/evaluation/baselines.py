@@ -1,4 +1,4 @@
-"""What a model has to beat: words and a linear model, and knowing only the rule."""
+"""Baselines that a model has to beat: a linear model over tokens, and the prior of each rule."""
 
 from __future__ import annotations
 
@@ -13,37 +13,41 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from ptopt.model.region import JUDGE_TOKENS, Region, fit
-from training.evaluation.judges import Asked
+from training.evaluation.judges import LabelledRegion
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|\S")
 _FEATURES = 2**21
-_FAR = 20.0  # log-odds of a judge that saw one answer only
+_CERTAIN = 20.0  # log-odds of a judge that saw one label only
 
 
 class Prior:
-    """Says how often the rule was right in training, whatever the code."""
+    """The share of true findings of each rule in training, whatever the code."""
 
-    def __init__(self, asked: Sequence[Asked]) -> None:
-        total = Counter(rule for a in asked for rule in a.rules)
-        right = Counter(rule for a in asked for rule in a.rules if a.truth[rule])
-        self._odds = {rule: math.log((right[rule] + 1) / (n - right[rule] + 1)) for rule, n in total.items()}
+    def __init__(self, labelled: Sequence[LabelledRegion]) -> None:
+        total = Counter(rule for a in labelled for rule in a.rules)
+        right = Counter(rule for a in labelled for rule in a.rules if a.truth[rule])
+        self._log_odds = {
+            rule: math.log((right[rule] + 1) / (n - right[rule] + 1)) for rule, n in total.items()
+        }
 
     def judge(self, regions: Sequence[Region]) -> list[Mapping[str, float]]:
-        return [{c.rule: self._odds.get(c.rule, 0.0) for c in region.candidates} for region in regions]
+        return [{c.rule: self._log_odds.get(c.rule, 0.0) for c in region.candidates} for region in regions]
 
 
-class WordsAndLines:
+class TokenClassifier:
     """TF-IDF of one to three tokens, alone and together with the rule, and a logistic regression.
 
-    It reads the lines that a model would be shown, `tokens` of them, and its facts.
+    It reads the lines and the facts that a model would be shown, cut to `tokens`.
     """
 
-    def __init__(self, asked: Sequence[Asked], *, tokens: int = JUDGE_TOKENS, strength: float = 10.0) -> None:
+    def __init__(
+        self, labelled: Sequence[LabelledRegion], *, tokens: int = JUDGE_TOKENS, strength: float = 10.0
+    ) -> None:
         self._tokens = tokens
-        questions = [(words, rule) for a in asked for words in [self._words(a.region)] for rule in a.rules]
-        truth = np.array([a.truth[rule] for a in asked for rule in a.rules], bool)
+        questions = [(words, rule) for a in labelled for words in [self._words(a.region)] for rule in a.rules]
+        truth = np.array([a.truth[rule] for a in labelled for rule in a.rules], bool)
         self._model: Pipeline | None = None
-        self._constant = _FAR if truth.any() else -_FAR
+        self._constant = _CERTAIN if truth.any() else -_CERTAIN
         if truth.any() and not truth.all():
             self._model = make_pipeline(
                 HashingVectorizer(
@@ -63,10 +67,10 @@ class WordsAndLines:
         if not questions:
             return [{} for _ in regions]
         if self._model is None:
-            said = iter([self._constant] * len(questions))
+            scores = iter([self._constant] * len(questions))
         else:
-            said = iter(self._model.decision_function(questions).tolist())
-        return [{c.rule: next(said) for c in region.candidates} for region in regions]
+            scores = iter(self._model.decision_function(questions).tolist())
+        return [{c.rule: next(scores) for c in region.candidates} for region in regions]
 
     def _words(self, region: Region) -> frozenset[str]:
         shown = fit(region, self._tokens)

@@ -1,4 +1,4 @@
-"""What a judge's log-odds are worth, fitted where the truth is known, and written beside the adapter only if it helps."""
+"""Calibration of a judge's log-odds on labelled data, written beside the adapter."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from sklearn.model_selection import LeaveOneGroupOut
 from ptopt.model.calibration import Calibration, JudgeFit
 
 _EDGE = 1e-4  # a confidence of 1 has no log-odds
-_FREE = 1e6  # of two or three numbers, none needs holding back
+_UNREGULARISED = 1e6  # C; two or three parameters need no penalty
 
 
 def fit_on_held_out(truth: ArrayLike, log_odds: ArrayLike) -> JudgeFit | None:
-    """The judge as a witness: its calibrated evidence is added to the rule's own log-odds.
+    """A fit on held-out projects: the judge's calibrated log-odds are added to the rule's own.
 
-    Fitted on held-out projects of a dataset. There the labels are those of the rules, so how far the rule itself is right
-    cannot be learned: its weight is 1. None where all truths are the same, or where a higher score means less.
+    The labels of a dataset are those of the rules, so the weight of the rule's confidence cannot be fitted: it is 1. None where all labels are the same, or where a higher score means a lower probability.
     """
     y, x = np.asarray(truth, bool), np.asarray(log_odds, float).reshape(-1, 1)
     if y.all() or not y.any():
         return None
-    fit = LogisticRegression(C=_FREE).fit(x, y)
+    fit = LogisticRegression(C=_UNREGULARISED).fit(x, y)
     slope, intercept = float(fit.coef_[0, 0]), float(fit.intercept_[0])
     if slope <= 0:
         return None
@@ -38,7 +37,7 @@ def fit_on_held_out(truth: ArrayLike, log_odds: ArrayLike) -> JudgeFit | None:
 
 
 def fit_on_cases(truth: ArrayLike, confidence: ArrayLike, log_odds: ArrayLike) -> JudgeFit | None:
-    """Logistic regression over the rule's confidence and the judge's log-odds. None where all truths are the same."""
+    """Logistic regression over the rule's confidence and the judge's log-odds. None where all labels are the same."""
     y = np.asarray(truth, bool)
     if y.all() or not y.any():
         return None
@@ -50,21 +49,23 @@ def fit_on_cases(truth: ArrayLike, confidence: ArrayLike, log_odds: ArrayLike) -
 def across_repositories(
     truth: ArrayLike, confidence: ArrayLike, log_odds: ArrayLike, repositories: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Probabilities of which each comes from a fit that did not see its repository; nan where there was no such fit."""
+    """Cross-validated probabilities: each is from a fit without its repository; nan where there was none."""
     y, c, x = np.asarray(truth, bool), np.asarray(confidence, float), np.asarray(log_odds, float)
-    said = np.full(y.size, math.nan)
+    probabilities = np.full(y.size, math.nan)
     if len(set(repositories)) < 2:
-        return said
+        return probabilities
     for seen, held in LeaveOneGroupOut().split(x, y, list(repositories)):
         fit = fit_on_cases(y[seen], c[seen], x[seen])
         if fit is not None:
             calibration = Calibration(judge=fit)
-            said[held] = [calibration.confidence("", a, b) for a, b in zip(c[held], x[held], strict=True)]
-    return said
+            probabilities[held] = [
+                calibration.confidence("", a, b) for a, b in zip(c[held], x[held], strict=True)
+            ]
+    return probabilities
 
 
 def write(folder: Path, calibration: Calibration, why: str, metrics: dict[str, Any]) -> None:
-    """Put the calibration into an adapter folder, and say in its card what was measured and why this was decided."""
+    """Write the calibration into an adapter folder, and the metrics and the decision into its card."""
     _replace(folder / "calibration.json", calibration.to_json())
     place = folder / "card.json"
     card = json.loads(place.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Labelled real commits: all that the rules could say of them, what of it is right, and what a judge makes of it.
+"""Labelled real commits: all findings that the rules could report there, and which of them the labels confirm.
 
 A folder holds `labels.jsonl` (see `benchmarks.quality`) and for each case `cases/NAME/change.diff` and `cases/NAME/tree/`.
 Nothing in it is run.
@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ptopt.change import ChangedFile
 from ptopt.checkout import change_from_patch, project_files
@@ -25,9 +25,11 @@ from ptopt.review import review_change
 from ptopt.rules import find_rule, rules
 from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
-from training.evaluation.judges import Asked, Progress
+from training.evaluation.judges import LabelledRegion
 from training.evaluation.labels import finds, fits, wanted
+from training.progress import Progress
 
+Label = Literal["problem", "clean", "whole"]
 _DEFAULT = Config()
 _EVERYTHING = _DEFAULT.model_copy(
     update={"select": tuple(rule.id for rule in rules()), "min_confidence": 0.0, "budget": 50, "skip": ()}
@@ -36,16 +38,16 @@ _EVERYTHING = _DEFAULT.model_copy(
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A comment that could be made: of any rule, however unsure it is.
+    """A finding of any rule and any confidence that could be posted.
 
-    `truth` is True when it says what the label says, False on a commit or a file that was found clean, and None where
-    nobody can tell: a labelled problem does not rule out others. `allowed`: the rule is on by default, and the file is one
+    `truth` is True when the label confirms it, False on a commit or a file that was labelled clean, and None where it is
+    unknown: a labelled problem does not rule out others. `allowed`: the rule is on by default, and the file is one
     that is reviewed by default.
     """
 
     case: str
     repository: str
-    label: str  # problem | clean | whole
+    label: Label
     finding: Finding
     allowed: bool
     truth: bool | None
@@ -59,17 +61,17 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """`remarks` is what a judge ranks. `words` asks about code in which the words of a rule stand and no rule spoke."""
+    """`remarks` is what a judge ranks. `words` is code with the trigger words of a rule and without a finding."""
 
     remarks: tuple[Remark, ...]
-    words: tuple[Asked, ...]  # only where the truth is known; `project` is the repository
+    words: tuple[LabelledRegion, ...]  # only where the truth is known; `project` is the repository
     wanted: int  # labelled problems of the commits
     commits: dict[str, int]  # by label
 
-    def asked(self) -> list[Asked]:
-        """One question for each remark that has a region, in order; `truth` takes what is unknown as wrong."""
+    def labelled_regions(self) -> list[LabelledRegion]:
+        """The region of each remark that has one, in order; an unknown truth counts as wrong."""
         return [
-            Asked(r.region, {r.finding.name: bool(r.truth)}, r.repository, r.label)
+            LabelledRegion(r.region, {r.finding.name: bool(r.truth)}, r.repository, r.label)
             for r in self.remarks
             if r.region is not None
         ]
@@ -80,9 +82,11 @@ def read_pool(folder: Path, limit: int | None = None, progress: Progress | None 
     place = folder / "labels.jsonl"
     if not place.is_file():
         raise FileNotFoundError(f"{folder} holds no labels.jsonl, so these are no cases")
-    cases = [json.loads(line) for line in place.read_text(encoding="utf-8").splitlines()][:limit]
+    cases: list[dict[str, Any]] = [
+        json.loads(line) for line in place.read_text(encoding="utf-8").splitlines()
+    ][:limit]
     remarks: list[Remark] = []
-    words: list[Asked] = []
+    words: list[LabelledRegion] = []
     commits: defaultdict[str, int] = defaultdict(int)
     for number, case in enumerate(cases, 1):
         commits[case["label"]] += 1
@@ -151,17 +155,19 @@ def _is_clean(case: dict[str, Any]) -> bool:
     return case["label"] == "clean" or (case["label"] == "whole" and not case.get("expected"))
 
 
-def _words(case: dict[str, Any], path: str, regions: Sequence[Region]) -> Iterator[Asked]:
-    """What is certain of rules that did not speak: no on clean commits; yes for a rule that fits the label, at its lines."""
+def _words(case: dict[str, Any], path: str, regions: Sequence[Region]) -> Iterator[LabelledRegion]:
+    """Rules without a finding: wrong on clean commits, right for a rule that fits the label, at its lines; else left out."""
     for region in regions:
-        spoken = {c.rule for c in region.candidates}
+        reported = {c.rule for c in region.candidates}
         truth: dict[str, bool] = {}
         for name in possible_rules(region):
-            if name not in spoken and (known := _truth_of_words(case, path, region, name)) is not None:
+            if name not in reported and (known := _truth_of_words(case, path, region, name)) is not None:
                 truth[name] = known
         if truth:
-            asked = tuple(Candidate(name, ()) for name in truth)
-            yield Asked(dataclasses.replace(region, candidates=asked), truth, _repository(case), "words")
+            candidates = tuple(Candidate(name, ()) for name in truth)
+            yield LabelledRegion(
+                dataclasses.replace(region, candidates=candidates), truth, _repository(case), "words"
+            )
 
 
 def _truth_of_words(case: dict[str, Any], path: str, region: Region, name: str) -> bool | None:

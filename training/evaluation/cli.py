@@ -101,7 +101,7 @@ def run(
     out: Path, adapter: Path | None, base: str | None, data: Path, cases: Path | None, sizes: Any, threads: int, day: str,
     *, calibrate: bool,
 ) -> str:  # fmt: skip
-    """Measure, write the report and the calibration; returns what was decided, in a sentence.
+    """Measure, write the report and the calibration; returns the decision, in a sentence.
 
     Raises FileNotFoundError for data or cases that are not there, ModelUnavailableError for a model that cannot be used.
     """
@@ -109,12 +109,12 @@ def run(
     from training.evaluation import report
     from training.evaluation.cases import read_pool
     from training.evaluation.study import hash_of, study
-    from training.progress import shown
+    from training.progress import show_progress
 
     hashes = {"dataset": str(read_info(data)["hash"])}
     models = _models(adapter, base, threads, hashes)
     try:
-        with shown() as progress:
+        with show_progress() as progress:
             pool = None
             if cases is not None:
                 pool = read_pool(cases, sizes.cases, progress)
@@ -123,7 +123,7 @@ def run(
     finally:
         for model in models.values():
             model.close()
-    decision = decided(found, pool, adapter is not None)
+    decision = decide(found, pool, adapter is not None)
     command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
     names = ("judged", "learned", "advised", "resamples")
     origin = report.Origin(command, day, hashes, {name: getattr(sizes, name) for name in names})
@@ -133,8 +133,8 @@ def run(
     return decision
 
 
-def decided(found: Study, pool: Pool | None, tuned: bool) -> str:
-    """What the numbers say of the judge's part in a review, in a sentence or two."""
+def decide(found: Study, pool: Pool | None, tuned: bool) -> str:
+    """Whether the judge is enabled, and why, in a sentence or two."""
     from training.evaluation.report import room
     from training.evaluation.study import TUNED
 
@@ -162,7 +162,7 @@ def _models(
     from training.evaluation.study import BASE, TUNED
 
     models: dict[str, Advisor] = {}
-    tokens = JUDGE_TOKENS  # of code, for both: they are held against each other
+    tokens = JUDGE_TOKENS  # of code, the same for both
     if adapter is not None:
         from ptopt.model.backends.loading import read_adapter
         from training.evaluation.study import hash_of
@@ -179,7 +179,7 @@ def _models(
 
 
 def _calibrate(adapter: Path, found: Study, decision: str, dataset: str) -> None:
-    """Only where it was measured to help does the model get a say. What is in a registry is never changed."""
+    """Enable the judge where it was measured to help. An adapter in a registry is never changed."""
     from ptopt.model.calibration import Calibration
     from training.evaluation.calibrate import write
     from training.evaluation.study import TUNED, plain_values

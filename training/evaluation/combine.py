@@ -1,4 +1,4 @@
-"""Rules and a judge together: how both rank what could be said of real commits, and whether the judge may have a say."""
+"""Rules and a judge together: how they rank the remarks on real commits, and whether the judge may be enabled."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ class Operating:
 def confidences(
     remarks: Sequence[Remark], log_odds: Sequence[float | None], calibration: Calibration
 ) -> list[float]:
-    """How sure rules and judge together are of each remark; where the judge was not asked, the rule's own word."""
+    """The combined confidence of each remark; without log-odds the rule's own."""
     return [
         r.finding.confidence
-        if said is None
-        else calibration.confidence(r.finding.name, r.finding.confidence, said)
-        for r, said in zip(remarks, log_odds, strict=True)
+        if score is None
+        else calibration.confidence(r.finding.name, r.finding.confidence, score)
+        for r, score in zip(remarks, log_odds, strict=True)
     ]
 
 
 def ranks(remarks: Sequence[Remark], confidence: Sequence[float]) -> NDArray[np.float64]:
-    """What a review sorts by."""
+    """The order of a review as scores."""
     sure = [dataclasses.replace(r.finding, confidence=c) for r, c in zip(remarks, confidence, strict=True)]
     return np.array([-rank(finding)[0] for finding in sure], float)
 
 
 def known(remarks: Sequence[Remark], *, strict: bool) -> tuple[Rows, NDArray[np.bool_]]:
     """The rows to be scored and their truths. With `strict` a remark that the label does not confirm is wrong; else
-    those of which nobody can tell are left out.
+    those of unknown truth are left out.
     """
     rows = [i for i, r in enumerate(remarks) if strict or r.truth is not None]
     return np.array(rows, np.int64), np.array([bool(remarks[i].truth) for i in rows], bool)
@@ -133,7 +133,7 @@ def operating(pool: Pool, confidence: Sequence[float]) -> Operating:
 
 
 def helps(gained: Interval | None, before: Operating, after: Operating) -> bool:
-    """May the judge have a say? Only when the gain in precision is above zero in the whole of its interval, and the
+    """May the judge be enabled? Only when the gain in precision is above zero in the whole of its interval, and the
     default settings find no less with it than without.
     """
     return (

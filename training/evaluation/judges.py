@@ -1,8 +1,8 @@
-"""What every judge answers, be it a model or a baseline: log-odds for the candidates of a region."""
+"""The interface of a judge, model or baseline: log-odds for the candidates of a region."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ptopt.model.region import Region
+from training.progress import Progress
 
-Progress = Callable[[str, int, int], None]  # stage, done, total
 _AT_ONCE = 16  # regions between two steps of the progress bar
 
 
 class Judge(Protocol):
-    """Says of each candidate of each region how likely it is right."""
+    """Rates each candidate of each region."""
 
     def judge(self, regions: Sequence[Region]) -> Sequence[Mapping[str, float]]:
         """Log-odds by rule name, for each region."""
@@ -24,7 +24,7 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LabelledRegion:
     """A region, and for each of its candidates whether the code has the problem; `kind` is that of the sample."""
 
     region: Region
@@ -38,8 +38,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """The questions of many regions, one a row: their truths and whose they are."""
+class Targets:
+    """The candidates of many regions, one a row: label, rule, project and kind of sample."""
 
     truth: NDArray[np.bool_]
     rules: tuple[str, ...]
@@ -47,21 +47,21 @@ class Answers:
     kinds: tuple[str, ...]
 
     @classmethod
-    def of(cls, asked: Sequence[Asked]) -> Answers:
-        rows = [(a.truth[rule], rule, a.project, a.kind) for a in asked for rule in a.rules]
+    def of(cls, labelled: Sequence[LabelledRegion]) -> Targets:
+        rows = [(a.truth[rule], rule, a.project, a.kind) for a in labelled for rule in a.rules]
         truth, rules, projects, kinds = zip(*rows, strict=True) if rows else ((), (), (), ())
         return cls(np.array(truth, bool), rules, projects, kinds)
 
 
 def log_odds(
-    judge: Judge, asked: Sequence[Asked], stage: str = "", progress: Progress | None = None
+    judge: Judge, labelled: Sequence[LabelledRegion], stage: str = "", progress: Progress | None = None
 ) -> NDArray[np.float64]:
-    """What the judge says of every question, in the order of `Answers.of(asked)`."""
-    said: list[float] = []
-    for at in range(0, len(asked), _AT_ONCE):
-        part = asked[at : at + _AT_ONCE]
+    """The log-odds of every candidate, in the order of `Targets.of(labelled)`."""
+    scores: list[float] = []
+    for at in range(0, len(labelled), _AT_ONCE):
+        part = labelled[at : at + _AT_ONCE]
         for one, answer in zip(part, judge.judge([a.region for a in part]), strict=True):
-            said += [answer[rule] for rule in one.rules]
+            scores += [answer[rule] for rule in one.rules]
         if progress is not None:
-            progress(stage, at + len(part), len(asked))
-    return np.array(said, float)
+            progress(stage, at + len(part), len(labelled))
+    return np.array(scores, float)

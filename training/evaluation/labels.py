@@ -1,4 +1,4 @@
-"""Labelled real commits: what a case holds, and when a comment says what its label says."""
+"""Labels of real commits, and when a finding matches one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from ptopt.findings import Finding
 
 NEAR = 3  # lines around the labelled range in which a comment counts
-# category of the label -> rule families and names that speak of the same problem
+# category of the label -> rule families and names that report the same problem
 FITTING: dict[str, frozenset[str]] = {
     category: frozenset(names.split())
     for category, names in {
@@ -52,7 +52,7 @@ FITTING: dict[str, frozenset[str]] = {
 
 
 def fits(category: str, rule: str, family: str) -> bool:
-    """Does a comment of this rule speak of a problem of this category?"""
+    """Does the rule report problems of this category?"""
     return bool(FITTING.get(category, frozenset()) & {rule, family})
 
 
@@ -68,7 +68,7 @@ def wanted(case: dict[str, Any]) -> list[tuple[str, int, int]]:
 
 
 def finds(finding: Finding, category: str, start: int, end: int) -> bool:
-    """Does a comment on the labelled file speak of a problem of this category at these lines?"""
+    """Does a finding in the labelled file report a problem of this category at these lines?"""
     if not fits(category, finding.name, finding.family):
         return False
     places = [finding.span, *finding.also]

@@ -1,4 +1,4 @@
-"""What is counted of a judge and of an adviser; and intervals that say how sure a number is."""
+"""Metrics of a judge and of an adviser, and bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENOUGH = 5  # yes's and no's that a rule needs for an AUC of its own
 def auc(truth: ArrayLike, scores: ArrayLike) -> float:
     """Area under the ROC curve; nan when all truths are the same.
 
-    By ranks, which is twenty times faster than drawing the curve: intervals ask for it thousands of times.
+    By ranks, which is twenty times faster than drawing the curve: the bootstrap computes it thousands of times.
     """
     y = np.asarray(truth, bool)
     yes, no = int(y.sum()), int((~y).sum())
@@ -51,7 +51,7 @@ def precision_at_recall(truth: ArrayLike, scores: ArrayLike, recall: float) -> f
 
 
 def auc_within_rules(truth: ArrayLike, scores: ArrayLike, rules: Sequence[str]) -> float:
-    """Mean AUC of the rules that were asked about often enough: what is left when knowing the rule is worth nothing."""
+    """Mean AUC over the rules with enough labels: how well a judge ranks when the rule itself tells nothing."""
     y, s, names = np.asarray(truth, bool), np.asarray(scores, float), np.asarray(rules)
     each = []
     for name in np.unique(names):
@@ -62,7 +62,7 @@ def auc_within_rules(truth: ArrayLike, scores: ArrayLike, rules: Sequence[str]) 
 
 
 def calibration_error(truth: ArrayLike, log_odds: ArrayLike, bins: int = 10) -> float:
-    """Mean distance between what was promised and what came true, over bins of equally many questions."""
+    """Expected calibration error, over bins of equal size."""
     y, p = np.asarray(truth, float), expit(np.asarray(log_odds, float))
     if not y.size:
         return math.nan
@@ -86,9 +86,11 @@ class Place:
         return self.rule == other.rule and self.start <= other.end + near and other.start <= self.end + near
 
 
-def matched(said: Sequence[Place], wanted: Sequence[Place], near: int = NEAR) -> int:
-    """How many of the wanted places were said, each answered by a finding of its own."""
-    meets = np.array([[a.meets(b, near) for b in wanted] for a in said], bool).reshape(len(said), len(wanted))
+def matched(found: Sequence[Place], wanted: Sequence[Place], near: int = NEAR) -> int:
+    """How many of the wanted places were found, each by a finding of its own."""
+    meets = np.array([[a.meets(b, near) for b in wanted] for a in found], bool).reshape(
+        len(found), len(wanted)
+    )
     if not meets.any():
         return 0
     return int((maximum_bipartite_matching(csr_matrix(meets), perm_type="column") >= 0).sum())

@@ -63,8 +63,8 @@ def _precision_recall(axes: Axes, study: Study) -> None:
 
 def _reliability(axes: Axes, study: Study) -> None:
     for name, scores in study.scores.items():
-        true, said = calibration_curve(study.truth, expit(scores), n_bins=_BINS, strategy="quantile")
-        axes.plot(said, true, "o-", label=name)
+        true, predicted = calibration_curve(study.truth, expit(scores), n_bins=_BINS, strategy="quantile")
+        axes.plot(predicted, true, "o-", label=name)
     axes.plot([0, 1], [0, 1], ":", color="gray")
     axes.set(
         xlabel="probability said", ylabel="share that is yes", title="Judge on held-out projects: reliability"

@@ -16,7 +16,7 @@ from training.evaluation.combine import LEVELS, Operating
 from training.evaluation.metrics import Interval, share
 from training.evaluation.plots import draw
 from training.evaluation.study import BASE, RECALLS, RULES, TUNED, WORDS, Study, plain_values
-from training.evaluation.synthetic import Advised
+from training.evaluation.synthetic import AdviceCounts
 
 _LABELLER = (
     "The rules themselves are not in this table: the labels are theirs (or put in and agreed to by them), so they would score "
@@ -129,7 +129,7 @@ def _advice(study: Study) -> str:
     return text
 
 
-def _of_advice(a: Advised) -> tuple[object, ...]:
+def _of_advice(a: AdviceCounts) -> tuple[object, ...]:
     return (
         a.answers, _n(share(a.valid, a.answers)), a.said, _n(share(a.right, a.said)), _n(share(a.right, a.wanted)),
         f"{a.silent_where_clean} of {a.clean}", f"{a.holds} of {a.said}", a.resolved, a.known_fix,
@@ -208,7 +208,7 @@ def _at_default(name: str, o: Operating) -> tuple[object, ...]:
 
 
 def room(pool: Pool) -> str:
-    """For a card: what the real commits could have shown."""
+    """The remarks that a judge could have removed, in a sentence."""
     wrong = sum(r.shown and r.truth is False for r in pool.remarks)
     return f"of {len(pool.remarks)} remarks on real commits, {wrong} are shown by default and certainly wrong"
 

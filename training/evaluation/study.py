@@ -1,4 +1,4 @@
-"""The whole of an evaluation: which judges, on which data, against what; as one table of plain values."""
+"""A whole evaluation: all judges on all data, as values for the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.region import JUDGE_TOKENS
-from training.evaluation.baselines import Prior, WordsAndLines
+from training.evaluation.baselines import Prior, TokenClassifier
 from training.evaluation.calibrate import across_repositories, fit_on_held_out
 from training.evaluation.cases import Pool
 from training.evaluation.combine import (
@@ -29,7 +29,7 @@ from training.evaluation.combine import (
     ranking,
     ranks,
 )
-from training.evaluation.judges import Answers, Asked, Judge, Progress, log_odds
+from training.evaluation.judges import Judge, LabelledRegion, Targets, log_odds
 from training.evaluation.metrics import (
     Interval,
     auc,
@@ -41,7 +41,8 @@ from training.evaluation.metrics import (
     of_rows,
     precision_at_recall,
 )
-from training.evaluation.synthetic import Advised, advise, drawn, questions
+from training.evaluation.synthetic import AdviceCounts, advise, questions, select_samples
+from training.progress import Progress
 
 RULES, PRIOR, WORDS, BASE, TUNED = (
     "rules alone",
@@ -65,7 +66,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgeMetrics:
     """A judge on the held-out projects."""
 
     auc: Interval
@@ -78,7 +79,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class OnCases:
+class CaseMetrics:
     """A judge on real commits, alone and with the rules. `strict` takes what no label confirms as wrong."""
 
     alone: Interval
@@ -93,7 +94,7 @@ class OnCases:
 
 
 @dataclass(frozen=True, slots=True)
-class OnRules:
+class RuleMetrics:
     """The rules alone on real commits."""
 
     strict: Ranking
@@ -108,11 +109,11 @@ class Study:
     questions: int = 0
     right: int = 0
     projects: int = 0
-    judged: dict[str, Judged] = field(default_factory=dict)
-    advised: dict[str, Advised] = field(default_factory=dict)
+    judged: dict[str, JudgeMetrics] = field(default_factory=dict)
+    advised: dict[str, AdviceCounts] = field(default_factory=dict)
     pool: dict[str, Any] = field(default_factory=dict)
-    rules: OnRules | None = None
-    cases: dict[str, OnCases] = field(default_factory=dict)
+    rules: RuleMetrics | None = None
+    cases: dict[str, CaseMetrics] = field(default_factory=dict)
     truth: NDArray[np.bool_] = field(default_factory=lambda: np.array([], bool))
     scores: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     curves: dict[str, tuple[NDArray[np.bool_], NDArray[np.float64]]] = field(default_factory=dict)
@@ -121,26 +122,26 @@ class Study:
 def study(
     data: Path, models: dict[str, Advisor], pool: Pool | None, sizes: Sizes, progress: Progress | None = None
 ) -> Study:
-    """Fit the baselines, ask every judge the same questions, and hold the answers against each other.
+    """Fit the baselines, and compare all judges on the same questions.
 
-    `models` by name, `BASE` and `TUNED`; none is fine.
+    `models` by name, `BASE` and `TUNED`; may be empty.
     """
     found = Study()
-    learned = questions(drawn(data, "train", sizes.learned), "reading train", progress)
-    held = questions(drawn(data, "validation", sizes.judged), "reading validation", progress)
-    test = questions(drawn(data, "test", sizes.judged), "reading test", progress)
+    learned = questions(select_samples(data, "train", sizes.learned), "reading train", progress)
+    held = questions(select_samples(data, "validation", sizes.judged), "reading validation", progress)
+    test = questions(select_samples(data, "test", sizes.judged), "reading test", progress)
     read = next((model.judge_tokens for model in models.values()), JUDGE_TOKENS)  # by all the same
-    judges: dict[str, Judge] = {PRIOR: Prior(learned), WORDS: WordsAndLines(learned, tokens=read), **models}
-    answers = Answers.of(test)
-    found.truth = answers.truth
-    found.questions, found.right = answers.truth.size, int(answers.truth.sum())
-    found.projects = len(set(answers.projects))
+    judges: dict[str, Judge] = {PRIOR: Prior(learned), WORDS: TokenClassifier(learned, tokens=read), **models}
+    targets = Targets.of(test)
+    found.truth = targets.truth
+    found.questions, found.right = targets.truth.size, int(targets.truth.sum())
+    found.projects = len(set(targets.projects))
     for name, judge in judges.items():
         found.scores[name] = log_odds(judge, test, f"{name}: test", progress)
     for name, scores in found.scores.items():
         others = {other: s for other, s in found.scores.items() if other != name}
-        found.judged[name] = _judged(answers, scores, others, sizes.resamples)
-    chosen = drawn(data, "test", sizes.advised)
+        found.judged[name] = _judged(targets, scores, others, sizes.resamples)
+    chosen = select_samples(data, "test", sizes.advised)
     for name, model in models.items():
         found.advised[name] = advise(model, chosen, f"{name}: findings", progress)
     if pool is not None:
@@ -149,23 +150,23 @@ def study(
 
 
 def _judged(
-    answers: Answers, scores: NDArray[np.float64], others: dict[str, NDArray[np.float64]], resamples: int
-) -> Judged:
-    truth, kinds = answers.truth, np.array(answers.kinds)
+    targets: Targets, scores: NDArray[np.float64], others: dict[str, NDArray[np.float64]], resamples: int
+) -> JudgeMetrics:
+    truth, kinds = targets.truth, np.array(targets.kinds)
     by_kind = {}
-    for kind in sorted(set(answers.kinds)):
+    for kind in sorted(set(targets.kinds)):
         rows = (truth & (kinds == kind)) | (~truth & (kinds != "mutated"))
         if (truth & (kinds == kind)).any():
             by_kind[kind] = auc(truth[rows], scores[rows])
-    return Judged(
-        bootstrap(of_rows(auc, truth, scores), answers.projects, resamples=resamples),
-        auc_within_rules(truth, scores, answers.rules),
+    return JudgeMetrics(
+        bootstrap(of_rows(auc, truth, scores), targets.projects, resamples=resamples),
+        auc_within_rules(truth, scores, targets.rules),
         average_precision(truth, scores),
         {recall: precision_at_recall(truth, scores, recall) for recall in RECALLS},
         calibration_error(truth, scores),
         by_kind,
         {
-            other: bootstrap(difference(auc, truth, scores, s), answers.projects, resamples=resamples)
+            other: bootstrap(difference(auc, truth, scores, s), targets.projects, resamples=resamples)
             for other, s in others.items()
         },
     )
@@ -175,78 +176,84 @@ def _on_cases(
     found: Study,
     judges: dict[str, Judge],
     pool: Pool,
-    held: Sequence[Asked],
+    held: Sequence[LabelledRegion],
     sizes: Sizes,
     progress: Progress | None,
 ) -> None:
     own = [r.finding.confidence for r in pool.remarks]
     plain = ranks(pool.remarks, own)
-    found.pool = described(pool)
-    found.rules = OnRules(
+    found.pool = pool_counts(pool)
+    found.rules = RuleMetrics(
         ranking(pool, plain, None, strict=True, resamples=sizes.resamples),
         ranking(pool, plain, None, strict=False, resamples=sizes.resamples),
         operating(pool, own),
     )
     found.curves[RULES] = _curve(pool, plain)
-    truth_of_held = Answers.of(held).truth
+    truth_of_held = Targets.of(held).truth
     for name, judge in judges.items():
         fit = fit_on_held_out(truth_of_held, log_odds(judge, held, f"{name}: validation", progress))
-        said = _of_remarks(pool, log_odds(judge, pool.asked(), f"{name}: real commits", progress))
+        log_odds_of_remarks = _of_remarks(
+            pool, log_odds(judge, pool.labelled_regions(), f"{name}: real commits", progress)
+        )
         words = log_odds(judge, pool.words, f"{name}: words of real commits", progress)
-        found.cases[name] = _with_rules(pool, said, words, fit, own, plain, sizes.resamples)
+        found.cases[name] = _with_rules(pool, log_odds_of_remarks, words, fit, own, plain, sizes.resamples)
         found.curves[name] = _curve(
-            pool, ranks(pool.remarks, confidences(pool.remarks, said, Calibration(judge=fit)))
+            pool, ranks(pool.remarks, confidences(pool.remarks, log_odds_of_remarks, Calibration(judge=fit)))
         )
 
 
 def _with_rules(
-    pool: Pool, said: list[float | None], words: NDArray[np.float64], fit: JudgeFit | None, own: list[float],
+    pool: Pool, log_odds_of_remarks: list[float | None], words: NDArray[np.float64], fit: JudgeFit | None, own: list[float],
     plain: NDArray[np.float64], resamples: int,
-) -> OnCases:  # fmt: skip
-    together = confidences(pool.remarks, said, Calibration(judge=fit))
+) -> CaseMetrics:  # fmt: skip
+    together = confidences(pool.remarks, log_odds_of_remarks, Calibration(judge=fit))
     scores = ranks(pool.remarks, together)
     certain = ranking(pool, scores, plain, strict=False, resamples=resamples)
     at_default, before = operating(pool, together), operating(pool, own)
-    alone = np.array([0.0 if s is None else s for s in said], float)
-    asked = Answers.of(pool.words)
-    return OnCases(
+    alone = np.array([0.0 if s is None else s for s in log_odds_of_remarks], float)
+    targets = Targets.of(pool.words)
+    return CaseMetrics(
         ranking(pool, alone, None, strict=True, resamples=resamples).auc,
         ranking(pool, scores, plain, strict=True, resamples=resamples),
         certain,
-        _across(pool, said, own, plain, resamples),
+        _across(pool, log_odds_of_remarks, own, plain, resamples),
         at_default,
-        bootstrap(of_rows(auc, asked.truth, words), asked.projects, resamples=resamples),
-        auc_within_rules(asked.truth, words, asked.rules),
+        bootstrap(of_rows(auc, targets.truth, words), targets.projects, resamples=resamples),
+        auc_within_rules(targets.truth, words, targets.rules),
         fit,
         fit is not None and helps(certain.gain, before, at_default),
     )
 
 
 def _across(
-    pool: Pool, said: list[float | None], own: list[float], plain: NDArray[np.float64], resamples: int
+    pool: Pool,
+    log_odds_of_remarks: list[float | None],
+    own: list[float],
+    plain: NDArray[np.float64],
+    resamples: int,
 ) -> Interval:
     """The gain with a fit on the other repositories, for each repository in turn.
 
-    It learns from what is certain, as it is scored on; a remark that the judge was not asked about keeps its confidence.
+    It learns from what is certain, as it is scored on; a remark without a region keeps its confidence.
     """
-    heard = [
-        (i, r, s) for i, (r, s) in enumerate(zip(pool.remarks, said, strict=True)) if s is not None and r.truth is not None
+    judged = [
+        (i, r, s) for i, (r, s) in enumerate(zip(pool.remarks, log_odds_of_remarks, strict=True)) if s is not None and r.truth is not None
     ]  # fmt: skip
-    there = across_repositories(
-        [r.truth is True for _, r, _ in heard],
-        [own[i] for i, _, _ in heard],
-        [s for _, _, s in heard],
-        [r.repository for _, r, _ in heard],
+    fitted = across_repositories(
+        [r.truth is True for _, r, _ in judged],
+        [own[i] for i, _, _ in judged],
+        [s for _, _, s in judged],
+        [r.repository for _, r, _ in judged],
     )
     filled = list(own)
-    for (i, _, _), confidence in zip(heard, there.tolist(), strict=True):
+    for (i, _, _), confidence in zip(judged, fitted.tolist(), strict=True):
         if not math.isnan(confidence):
             filled[i] = confidence
     return gain(pool, ranks(pool.remarks, filled), plain, strict=False, resamples=resamples)
 
 
-def _of_remarks(pool: Pool, asked: NDArray[np.float64]) -> list[float | None]:
-    values = iter(asked.tolist())
+def _of_remarks(pool: Pool, scores: NDArray[np.float64]) -> list[float | None]:
+    values = iter(scores.tolist())
     return [None if r.region is None else next(values) for r in pool.remarks]
 
 
@@ -254,8 +261,8 @@ def _curve(pool: Pool, scores: NDArray[np.float64]) -> tuple[NDArray[np.bool_], 
     return np.array([bool(r.truth) for r in pool.remarks], bool), scores
 
 
-def described(pool: Pool) -> dict[str, Any]:
-    """What there is to rank, and what room that leaves a judge."""
+def pool_counts(pool: Pool) -> dict[str, Any]:
+    """Counts of the remarks by truth and confidence."""
     bands: dict[str, list[int]] = {}
     for r in pool.remarks:
         band = bands.setdefault(f"{int(r.finding.confidence * 10 + 1e-9) / 10:.1f}", [0, 0, 0])

@@ -26,35 +26,38 @@ from training.dataset.files import samples
 from training.dataset.rows import Sample
 from training.dataset.rule_examples import pairs
 from training.dataset.views import judge_regions, source_of
-from training.evaluation.judges import Asked, Progress
+from training.evaluation.judges import LabelledRegion
 from training.evaluation.metrics import Place, matched
+from training.progress import Progress
 from training.sandbox.execute import Pair, run_pair
 
 _AT_ONCE = 8
 
 
-def drawn(folder: Path, split: str, limit: int | None) -> list[Sample]:
+def select_samples(folder: Path, split: str, limit: int | None) -> list[Sample]:
     """The samples of a split, or `limit` of them by order of their hash: the same each time, of every project and kind."""
     chosen = sorted(samples(folder, split), key=lambda sample: sample.hash)
     return chosen[:limit]
 
 
-def questions(chosen: Sequence[Sample], stage: str = "", progress: Progress | None = None) -> list[Asked]:
-    """What a judge is asked about the samples."""
-    asked: list[Asked] = []
+def questions(
+    chosen: Sequence[Sample], stage: str = "", progress: Progress | None = None
+) -> list[LabelledRegion]:
+    """The regions of the samples, with the label of each candidate."""
+    found: list[LabelledRegion] = []
     for number, sample in enumerate(chosen, 1):
         present = {p.rule for p in sample.positives}
         for region in judge_regions(sample):
             truth = {c.rule: c.rule in present for c in region.candidates}
-            asked.append(Asked(region, truth, sample.project, sample.kind))
+            found.append(LabelledRegion(region, truth, sample.project, sample.kind))
         if progress is not None:
             progress(stage, number, len(chosen))
-    return asked
+    return found
 
 
 @dataclass(slots=True)
-class Advised:
-    """What came of asking for findings, in numbers of answers, findings and problems."""
+class AdviceCounts:
+    """What a model's own findings came to, in numbers of answers, findings and problems."""
 
     answers: int = 0
     valid: int = 0  # answers that conform to the schema in all they say
@@ -75,9 +78,9 @@ class Advised:
 
 def advise(
     advisor: Advisor, chosen: Sequence[Sample], stage: str = "", progress: Progress | None = None
-) -> Advised:
-    """Ask for findings on each sample, and check what is said. Only benchmarks of our own rules are ever run."""
-    total = Advised()
+) -> AdviceCounts:
+    """Request findings on each sample, and check them. Only benchmarks of our own rules are ever run."""
+    total = AdviceCounts()
     by_rule: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for at in range(0, len(chosen), _AT_ONCE):
         parts = [
@@ -111,7 +114,7 @@ def _regions(source: SourceFile) -> list[Region]:
 
 
 def _count(
-    total: Advised, by_rule: defaultdict[str, Counter[str]], sample: Sample, source: SourceFile,
+    total: AdviceCounts, by_rule: defaultdict[str, Counter[str]], sample: Sample, source: SourceFile,
     found: Sequence[tuple[Region, Advice]],
 ) -> None:  # fmt: skip
     above = sample.context.count("\n")
@@ -119,15 +122,15 @@ def _count(
         Place(p.rule, min(p.start, p.fix_start or p.start) + above, max(p.end, p.fix_end) + above)
         for p in sample.positives
     ]
-    said = [Place(a.rule, a.start, a.end) for _, a in found]
+    found_places = [Place(a.rule, a.start, a.end) for _, a in found]
     total.wanted += len(wanted)
-    total.said += len(said)
-    total.right += matched(said, wanted)
+    total.said += len(found_places)
+    total.right += matched(found_places, wanted)
     if not wanted:
         total.clean += 1
-        total.silent_where_clean += not said
-    for name in {p.rule for p in (*wanted, *said)}:
-        mine, theirs = [p for p in said if p.rule == name], [p for p in wanted if p.rule == name]
+        total.silent_where_clean += not found_places
+    for name in {p.rule for p in (*wanted, *found_places)}:
+        mine, theirs = [p for p in found_places if p.rule == name], [p for p in wanted if p.rule == name]
         by_rule[name].update(said=len(mine), wanted=len(theirs), right=matched(mine, theirs))
     pair = _pair(sample)
     total.executable += pair is not None
@@ -138,7 +141,7 @@ def _count(
             continue
         total.holds += 1
         after = _applied(source, finding)
-        total.resolved += not _speaks(after, advice.rule)
+        total.resolved += not _reports(after, advice.rule)
         total.known_fix += _is_known_fix(sample, after)
         if pair is not None:
             _execute(total, pair, after.text)
@@ -150,7 +153,7 @@ def _applied(source: SourceFile, finding: Finding) -> SourceFile:
     return SourceFile.parse(source.path, apply_edits(source.text, edits).encode())
 
 
-def _speaks(source: SourceFile, name: str) -> bool:
+def _reports(source: SourceFile, name: str) -> bool:
     return bool(run(source, [rule for rule in rules() if rule.name == name], []))
 
 
@@ -172,7 +175,7 @@ def _pair(sample: Sample) -> Pair | None:
     return next((pair for rule, pair in pairs() if rule.name == sample.main_rule), None)
 
 
-def _execute(total: Advised, pair: Pair, text: str) -> None:
+def _execute(total: AdviceCounts, pair: Pair, text: str) -> None:
     """Run the benchmark against what was advised; its setup must be as it was."""
     setup = f"{pair.setup}\n\n"
     if not text.startswith(setup):

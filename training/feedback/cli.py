@@ -61,7 +61,7 @@ def rows(
 
     try:
         judge_tokens = read_adapter(adapter).judge_tokens if adapter else JUDGE_TOKENS
-        made = rows.make(
+        made = rows.build_rows(
             database, clones, private=private, judge_tokens=judge_tokens, most_per_person=most_per_person,
             least_people=least_people,
         )  # fmt: skip

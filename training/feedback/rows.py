@@ -1,4 +1,4 @@
-"""What people said of our comments, as rows that `training.recipes.kto` learns from.
+"""Feedback on our comments, as rows that `training.recipes.kto` trains on.
 
 The service keeps no code. The file that a comment was about is read from a clone, at the commit that was reviewed; our own
 rules find the finding again by its fingerprint, and the question is the one that a reviewer asks the judge about it. What
@@ -56,7 +56,7 @@ FEW_PEOPLE = "too few people say so of the rule"
 
 
 @dataclass(slots=True)
-class Made:
+class FeedbackRows:
     """`rows` as kto.py reads them, and how many comments were left out, by reason."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -64,8 +64,8 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
-    """A comment that people said something clear about: votes by person, and how they said it."""
+class LabelledComment:
+    """A comment with a clear vote: votes by person (True: good), and the kind of signal that they are."""
 
     comment: Row[Any]
     votes: Mapping[str, bool]
@@ -76,7 +76,7 @@ class Labelled:
         return str(self.comment.full_name)
 
 
-def make(
+def build_rows(
     database_url: str,
     clones: Path,
     *,
@@ -84,40 +84,40 @@ def make(
     judge_tokens: int = JUDGE_TOKENS,
     most_per_person: int = 1,
     least_people: int = 1,
-) -> Made:
+) -> FeedbackRows:
     """The rows, in the order of the comments. Raises SourceError where the database or git cannot be read.
 
     `clones` holds clones as OWNER/NAME, OWNER+NAME or OWNER+NAME/repo, bare ones with or without ".git". `private` names
-    the private repositories whose code may be learned from. `judge_tokens` is how much code the adapter judges from. With
+    the private repositories whose code may be trained on. `judge_tokens` is how much code the adapter judges from. With
     `least_people`, a label counts where so many different people gave it to the rule.
     """
-    made = Made()
-    by_head: defaultdict[tuple[str, str], list[Labelled]] = defaultdict(list)
+    result = FeedbackRows()
+    by_head: defaultdict[tuple[str, str], list[LabelledComment]] = defaultdict(list)
     for one in _labelled(database_url):
         reason = _refused(one.comment, private)
         if reason:
-            made.left_out[reason] += 1
+            result.left_out[reason] += 1
         else:
             by_head[one.repository, str(one.comment.head_sha)].append(one)
-    found: list[tuple[Labelled, str]] = []
+    found: list[tuple[LabelledComment, str]] = []
     for repository in dict.fromkeys(name for name, _ in by_head):
         heads = {sha: several for (name, sha), several in by_head.items() if name == repository}
-        found += _rebuilt(repository, heads, clones, judge_tokens, made.left_out)
+        found += _with_prompts(repository, heads, clones, judge_tokens, result.left_out)
     found.sort(key=lambda one: int(one[0].comment.id))
-    counted = list(_counted(found, most_per_person, made.left_out))
-    made.rows = list(_rows(counted, least_people, judge_tokens, made.left_out))
-    return made
+    counted = list(_counted(found, most_per_person, result.left_out))
+    result.rows = list(_rows(counted, least_people, judge_tokens, result.left_out))
+    return result
 
 
-def _labelled(database_url: str) -> Iterator[Labelled]:
+def _labelled(database_url: str) -> Iterator[LabelledComment]:
     from training.sources.feedback import comments, votes
 
     with closing(comments(database_url)) as pages:
         for page in pages:
             for comment, signals in page:
-                said = votes(signals)
-                if said is not None:
-                    yield Labelled(comment, *said)
+                counted = votes(signals)
+                if counted is not None:
+                    yield LabelledComment(comment, *counted)
 
 
 def _refused(comment: Row[Any], private: Collection[str]) -> str:
@@ -130,30 +130,30 @@ def _refused(comment: Row[Any], private: Collection[str]) -> str:
     return ""
 
 
-# -- the finding, found again --------------------------------------------------------------------------------
+# -- replaying the rules --------------------------------------------------------------------------------
 
 
-def _rebuilt(
+def _with_prompts(
     repository: str,
-    heads: Mapping[str, Sequence[Labelled]],
+    heads: Mapping[str, Sequence[LabelledComment]],
     clones: Path,
     judge_tokens: int,
     left_out: Counter[str],
-) -> list[tuple[Labelled, str]]:
-    """Comments of one repository, by commit, each with the text that ends in the question about it."""
+) -> list[tuple[LabelledComment, str]]:
+    """The comments of one repository that can be replayed, each with its judge prompt."""
     total = sum(map(len, heads.values()))
     place = _clone_of(repository, clones)
     if place is None:
         left_out[NO_CLONE] += total
         return []
-    found: list[tuple[Labelled, str]] = []
+    found: list[tuple[LabelledComment, str]] = []
     missed: Counter[str] = Counter()
     try:
         with Clone(place, _MAX_FILE) as clone:
-            again = _Again(clone, judge_tokens)
+            replay = _Replay(clone, judge_tokens)
             for sha, several in heads.items():
                 wanted = {(str(one.comment.rule), str(one.comment.fingerprint)) for one in several}
-                known = again.questions(sha, wanted)
+                known = replay.questions(sha, wanted)
                 for one in several:
                     text = NO_COMMIT if known is None else known[one.comment.rule, one.comment.fingerprint]
                     if text in _WHY_NOT:
@@ -171,13 +171,13 @@ def _clone_of(repository: str, clones: Path) -> Path | None:
     owner, _, name = repository.partition("/")
     joined = f"{owner}+{name}"
     names = (repository, f"{repository}.git", f"{joined}/repo", f"{joined}/repo.git", joined, f"{joined}.git")
-    # Only a folder that is a repository itself: git would go on in those above it.
+    # Only a folder that is a repository itself: git would search the folders above.
     return next(
         (at for n in names if ((at := clones / n) / ".git").exists() or (at / "HEAD").is_file()), None
     )
 
 
-class _Again:
+class _Replay:
     """Runs rules over the files of commits; a file that is the same in two of them is read once."""
 
     def __init__(self, clone: Clone, judge_tokens: int) -> None:
@@ -203,43 +203,43 @@ class _Again:
                 continue
             unread = [rule for rule in missing if (path, blob, rule, facts_key) not in self._known]
             if unread:
-                several = self._asked(path, blob, unread, facts)
-                self._known.update({(path, blob, rule, facts_key): several[rule] for rule in unread})
+                by_fingerprint = self._questions_in(path, blob, unread, facts)
+                self._known.update({(path, blob, rule, facts_key): by_fingerprint[rule] for rule in unread})
             for rule in missing:
-                for mark, text in self._known[path, blob, rule, facts_key].items():
-                    if (rule, mark) in found:
-                        found[rule, mark] = text
+                for fingerprint, text in self._known[path, blob, rule, facts_key].items():
+                    if (rule, fingerprint) in found:
+                        found[rule, fingerprint] = text
         return found
 
     def _facts(self, files: Mapping[str, str]) -> tuple[ProjectFacts, str]:
-        """The library versions at this commit, and what tells one such set from another."""
+        """The library versions at this commit, and a key that identifies them."""
         present = {name: files[name] for name in FACT_FILES if name in files}
         contents = {name: self._clone.blob(blob) for name, blob in present.items()}
         facts = read_facts({n: data for n, data in contents.items() if data and len(data) <= _MAX_FACTS})
         return facts, " ".join(present.values())
 
-    def _asked(
+    def _questions_in(
         self, path: str, blob: str, wanted: Sequence[str], facts: ProjectFacts
     ) -> dict[str, dict[str, str]]:
         """By rule, the question about each of its findings in the file, by fingerprint."""
-        asked: dict[str, dict[str, str]] = {rule: {} for rule in wanted}
+        questions: dict[str, dict[str, str]] = {rule: {} for rule in wanted}
         data = self._clone.blob(blob)
         likely = Prefilter([self._rules[rule] for rule in wanted])(data) if data else []
         if not likely or data is None:
-            return asked
+            return questions
         try:
             source = SourceFile.parse(path, data, facts)
         except ParseError:
-            return asked
+            return questions
         hits = run(source, likely, [])
         for proposed in propose(source, hits, None, 0.0):
             finding = proposed.finding
             lines = tuple(finding.span.lines())
-            asked[finding.rule][finding.fingerprint] = self._question(source, finding.name, lines)
-        return asked
+            questions[finding.rule][finding.fingerprint] = self._question(source, finding.name, lines)
+        return questions
 
     def _question(self, source: SourceFile, rule: str, lines: tuple[int, ...]) -> str:
-        """As `Advisor.judge` puts it about a finding that is the only one of its function."""
+        """The prompt of `Advisor.judge` for a finding that is the only one in its function."""
         if not source.numbered_as_on_disk:
             return NO_ROOM
         whole = next((r for r in regions_of(source, None, [Candidate(rule, lines)]) if r.candidates), None)
@@ -254,7 +254,7 @@ class _Again:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    one: Labelled
+    one: LabelledComment
     text: str
     good: int
     bad: int
@@ -266,32 +266,32 @@ class _Counted:
 
 
 def _counted(
-    found: Sequence[tuple[Labelled, str]], most_per_person: int, left_out: Counter[str]
+    found: Sequence[tuple[LabelledComment, str]], most_per_person: int, left_out: Counter[str]
 ) -> Iterator[_Counted]:
-    """Comments with the votes that people still had."""
+    """Comments with the votes left after the limits per person."""
     spent: Counter[tuple[str, str]] = Counter()
     cast: set[tuple[str, str, str, int]] = set()
     for one, text in found:
         rule, pull = str(one.comment.rule), int(one.comment.pull)
-        heard = {}
-        for actor, said in one.votes.items():
+        counted = {}
+        for actor, vote in one.votes.items():
             person = _person(actor, one)
             if spent[person, rule] < most_per_person and (person, rule, one.repository, pull) not in cast:
-                heard[person] = (actor or one.repository, said)
-        good = sum(said for _, said in heard.values())
-        bad = len(heard) - good
+                counted[person] = (actor or one.repository, vote)
+        good = sum(vote for _, vote in counted.values())
+        bad = len(counted) - good
         if good == bad:
-            left_out[DRAW if heard else CAPPED] += 1
+            left_out[DRAW if counted else CAPPED] += 1
             continue
-        for person in heard:
+        for person in counted:
             spent[person, rule] += 1
             cast.add((person, rule, one.repository, pull))
-        winners = frozenset(who for who, said in heard.values() if said == (good > bad))
+        winners = frozenset(who for who, vote in counted.values() if vote == (good > bad))
         yield _Counted(one, text, good, bad, winners)
 
 
-def _person(actor: str, one: Labelled) -> str:
-    """Who pushed is not known. What was merged, somebody with the right to do so has merged; anybody may push the rest."""
+def _person(actor: str, one: LabelledComment) -> str:
+    """The voter. Who pushed is unknown: a merge counts once for its pull request, other pushes once for the repository."""
     if actor:
         return actor
     return f"{one.repository}#{one.comment.pull}" if one.by == "merged" else one.repository
@@ -300,21 +300,21 @@ def _person(actor: str, one: Labelled) -> str:
 def _rows(
     counted: Sequence[_Counted], least_people: int, judge_tokens: int, left_out: Counter[str]
 ) -> Iterator[dict[str, Any]]:
-    """One row for each text, where all agree on it and enough people stand behind the label."""
+    """One row for each text on which all agree, with a label that enough people gave to the rule."""
     labels: defaultdict[str, set[bool]] = defaultdict(set)
     people: defaultdict[tuple[str, bool], set[str]] = defaultdict(set)
     for item in counted:
         labels[item.text].add(item.label)
         people[item.one.comment.rule, item.label] |= item.people
-    told: set[str] = set()
+    written: set[str] = set()
     for item in counted:
         comment = item.one.comment
         if len(labels[item.text]) > 1:
             left_out[DISAGREED] += 1
         elif len(people[comment.rule, item.label]) < least_people:
             left_out[FEW_PEOPLE] += 1
-        elif item.text not in told:
-            told.add(item.text)
+        elif item.text not in written:
+            written.add(item.text)
             yield {
                 "prompt": item.text,
                 "completion": YES,

@@ -30,7 +30,7 @@ def sft(config: str | None, changes: tuple[str, ...], resume: Path | None) -> No
 @_CHANGES
 @_RESUME
 def kto(config: str | None, changes: tuple[str, ...], resume: Path | None) -> None:
-    """Train an adapter further on what people said: prompts, answers, and whether they were good."""
+    """Train an adapter further on feedback: prompts, answers, and whether they were good."""
     _run("kto", config, changes, resume)
 
 

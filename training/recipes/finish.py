@@ -39,7 +39,7 @@ def finish(
         adapter = run.write_adapter(saved, card)
         drawn = plots(run.folder, settings.name)
         tracker.finish([*drawn, adapter, run.folder / "settings.yaml"])
-        view.say(
+        view.print(
             f"adapter: {adapter}\n" + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in metrics.items())
         )
     trainer.accelerator.wait_for_everyone()

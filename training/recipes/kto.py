@@ -1,12 +1,12 @@
-"""Learning from what people said (KTO): answers that were good become likelier, those that were bad less likely.
+"""Training on feedback (KTO): good answers become likelier, bad ones less likely.
 
     python -m training kto configs/kto-cpu.yaml model.adapter=runs/RUN/adapter data.folder=feedback.jsonl
 
-Unlike with pairs, one verdict on one answer is enough, which is what feedback on comments gives. `data.folder` is a file
+Unlike with pairs, one verdict on one answer is enough, as feedback on comments gives. `data.folder` is a file
 of JSON lines `{"prompt": ..., "completion": ..., "label": true|false}`, as `python -m training feedback rows` makes them
 from the service's database: the prompt is a text that ends in "Answer" with a completion "yes" or "no" (judge), or
 `{"system": ..., "user": ...}` with the answer (advise, explain). TRL's KTOTrainer runs the loop and
-holds the new adapter against a frozen copy of the one it starts from.
+compares the new adapter with a frozen copy of the one it starts from.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from training.recipes.finish import finish
 from training.recipes.live import LiveView
 from training.recipes.run import Run
 from training.recipes.settings import Settings, SettingsError
-from training.recipes.setup import Setup, opened, quiet
+from training.recipes.setup import Setup, open_run, quiet
 from training.recipes.tokens import answer_tokens
 from training.recipes.tracking import Tracker
-from training.recipes.trainer import Recorded, Stop, Watch, until_it_fits
+from training.recipes.trainer import MetricsCallback, StopCallback, TrainerMixin, until_it_fits
 
 LEAST_ROWS = 2  # at once: the divergence is estimated from answers to other prompts of the batch
 
 
-class Trainer(Recorded, KTOTrainer):  # type: ignore[misc]
+class Trainer(TrainerMixin, KTOTrainer):  # type: ignore[misc]
     """KTOTrainer on rows that are token ids already."""
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:
@@ -54,23 +54,23 @@ def train(settings: Settings, resume: Path | None = None) -> Path | None:
     setup.notes.append(
         "data.packing, data.order, data.views, evaluate: KTO reads its rows in fixed batches, padded"
     )
-    run = opened(settings, resume)
+    run = open_run(settings, resume)
     tokenizer = setup.tokenizer()
     rows = feedback_rows(settings.data.folder, tokenizer, settings.data.max_tokens, settings.data.rows)
     rows = rows.shuffle(seed=settings.seed)
     view = LiveView(f"{settings.name} (kto)") if PartialState().is_main_process else None
-    say = view.say if view is not None else lambda text: None
+    log = view.print if view is not None else lambda text: None
     tracker = Tracker.of(run.folder, settings) if view is not None else None
     good = sum(rows["label"])
-    say(f"run: {run.folder}\nbase: {settings.model.base}, {setup.dtype}, attention {setup.attention}")
-    say(f"rows: {good} good, {len(rows) - good} bad")
-    say("not applied here:" + "".join(f"\n  - {note}" for note in setup.notes))
+    log(f"run: {run.folder}\nbase: {settings.model.base}, {setup.dtype}, attention {setup.attention}")
+    log(f"rows: {good} good, {len(rows) - good} bad")
+    log("not applied here:" + "".join(f"\n  - {note}" for note in setup.notes))
 
     def attempt(settings: Settings) -> Path | None:
         setup.settings = settings
         return _train(setup, run, tokenizer, rows, view, tracker)
 
-    return until_it_fits(settings, attempt, say, least=LEAST_ROWS)
+    return until_it_fits(settings, attempt, log, least=LEAST_ROWS)
 
 
 def feedback_rows(file: Path, tokenizer: Any, max_tokens: int, limit: int | None = None) -> Dataset:
@@ -81,14 +81,14 @@ def feedback_rows(file: Path, tokenizer: Any, max_tokens: int, limit: int | None
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-                asked, completion, label = row["prompt"], row["completion"], row["label"]
+                text, completion, label = row["prompt"], row["completion"], row["label"]
                 if not isinstance(label, bool) or not isinstance(completion, str):
                     raise TypeError("completion must be a text, and label true or false")
-                if isinstance(asked, str):
-                    prompt, _ = encode_judge(tokenizer, JudgePrompt((asked,)))
+                if isinstance(text, str):
+                    prompt, _ = encode_judge(tokenizer, JudgePrompt((text,)))
                     answer = [{"yes": yes, "no": no}[completion.strip()]]
                 else:
-                    prompt = encode_chat(tokenizer, ChatPrompt(asked["system"], asked["user"]))
+                    prompt = encode_chat(tokenizer, ChatPrompt(text["system"], text["user"]))
                     answer = answer_tokens(tokenizer, completion)
             except (ValueError, TypeError, KeyError) as error:
                 raise SettingsError(f"{file}:{number}: not a row of feedback: {error!r:.200}") from None
@@ -103,10 +103,10 @@ def weights(settings: Settings, rows: Dataset) -> tuple[float, float]:
     """Of the good and of the bad answers: as set, or such that both kinds count the same in all."""
     good = max(1, sum(rows["label"]))
     bad = max(1, len(rows) - good)
-    asked = settings.kto
+    given = settings.kto
     return (
-        asked.desirable_weight or max(1.0, bad / good),
-        asked.undesirable_weight or max(1.0, good / bad),
+        given.desirable_weight or max(1.0, bad / good),
+        given.undesirable_weight or max(1.0, good / bad),
     )
 
 
@@ -136,7 +136,7 @@ def _train(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.attach(run, settings.checkpoint.keep)
-    watch, stop = Watch(trainer, view, tracker), Stop(trainer, settings.limits.minutes)
+    watch, stop = MetricsCallback(trainer, view, tracker), StopCallback(trainer, settings.limits.minutes)
     trainer.add_callback(watch)
     trainer.add_callback(stop)
     with view or nullcontext():
@@ -144,7 +144,7 @@ def _train(
     if stop.terminated:
         if view is not None and tracker is not None:
             tracker.finish([], "KILLED")
-            view.say(f"stopped at step {trainer.state.global_step}; to go on: --resume {run.folder}")
+            view.print(f"stopped at step {trainer.state.global_step}; to go on: --resume {run.folder}")
         return None
     return finish("kto", setup, run, trainer, watch.totals(), view, tracker)
 

@@ -1,4 +1,4 @@
-"""What one sees while a model trains: loss, speed, memory, where the time goes, how long it still takes.
+"""The live view of a training run: loss, speed, memory, time by phase, time left.
 
 On a terminal a table that is redrawn in place; elsewhere a line every few seconds.
 """
@@ -25,7 +25,7 @@ _QUIET = 10.0  # seconds between two lines where there is no terminal
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-class Clock:
+class PhaseTimer:
     """Seconds spent in each phase of a step. Phases nest: time counts for the innermost one.
 
     On a GPU, work is queued: `wait` lets the queue run dry at each border, so that each phase is charged its own work.
@@ -72,7 +72,7 @@ class Clock:
 
 
 def memory_gib() -> float:
-    """The most that this process ever held: of GPU memory where there is a GPU, else of main memory."""
+    """The peak memory of this process: of the GPU where there is one, else of main memory."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return float(torch.cuda.max_memory_allocated()) / 2**30
@@ -101,7 +101,7 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def update(self, line: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ class LiveView:
         elif now - self._shown >= _QUIET or step >= self.steps:
             self._shown = now
             split = " ".join(f"{name} {share:.0%}" for name, share in line["time"].items())
-            self.say(
+            self.print(
                 f"step {step}/{self.steps} loss {line['loss']:.4f} {line['tokens_per_s']:,.0f} tokens/s "
                 f"{line['memory_gib']:.1f} GiB, {split}, {left} left"
             )

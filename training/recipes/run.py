@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.recipes.settings import Settings, written
+from training.recipes.settings import Settings, to_yaml
 
 if TYPE_CHECKING:
     from ptopt.model.backends.loading import AdapterFolder
@@ -45,7 +45,7 @@ class Run:
             except FileExistsError:
                 number += 1
                 folder = settings.output / f"{settings.name}-{now:%Y%m%d-%H%M%S}-{number}"
-        (folder / "settings.yaml").write_text(written(settings), encoding="utf-8")
+        (folder / "settings.yaml").write_text(to_yaml(settings), encoding="utf-8")
         return cls(folder)
 
     def begin(self) -> None:

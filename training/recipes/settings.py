@@ -1,6 +1,6 @@
-"""The YAML of a recipe: every switch with its type and its default, read strictly.
+"""The YAML of a recipe: every switch with its type and its default, validated strictly.
 
-A mistake is one line: the file and the line, the key, what is wrong, and the nearest name that exists.
+An error is one line: the file and the line, the key, what is wrong, and the nearest known key.
 """
 
 from __future__ import annotations
@@ -212,10 +212,10 @@ def read(path: Path, changes: Sequence[str] = ()) -> Settings:
         line = lines.get(place) or lines.get(place[:-1])
         where = f"{path}:{line}" if line else str(path)
         more = "" if error.error_count() == 1 else f" (and {error.error_count() - 1} more)"
-        raise SettingsError(f"{where}: {_said(first, place)}{more}") from None
+        raise SettingsError(f"{where}: {_message(first, place)}{more}") from None
 
 
-def _said(error: Any, place: tuple[str, ...]) -> str:
+def _message(error: Any, place: tuple[str, ...]) -> str:
     key = ".".join(place) or "settings"
     if error["type"] == "extra_forbidden":
         near = _nearest(place)
@@ -280,7 +280,7 @@ def _lines(node: yaml.Node | None, above: tuple[str, ...] = ()) -> dict[tuple[st
     return found
 
 
-def written(settings: Settings) -> str:
+def to_yaml(settings: Settings) -> str:
     """The settings as YAML: what a run keeps, and resumes with."""
     text: str = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     return text

@@ -1,4 +1,4 @@
-"""From settings to a model, a tokenizer and trainer arguments; and what of the settings this machine cannot honour."""
+"""From settings to a model, a tokenizer and trainer arguments; and which settings this machine cannot apply."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 class Setup:
-    """What this machine makes of the settings. `notes` says what is not applied, and why."""
+    """The settings as this machine can apply them. `notes` says what is not applied, and why."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -35,9 +35,9 @@ class Setup:
             self.notes.append("precision bf16: this GPU has none; fp16 with a loss scaler is used")
         self.dtype = _DTYPES[self.precision if settings.model.dtype == "auto" else settings.model.dtype]
         if self.processes == 1:
-            asked = ", cpu_offload" if settings.cpu_offload == "parameters" and self.cuda else ""
+            offload = ", cpu_offload" if settings.cpu_offload == "parameters" and self.cuda else ""
             self.notes.append(
-                f"{settings.distributed}{asked}: one process; start with torchrun to use several"
+                f"{settings.distributed}{offload}: one process; start with torchrun to use several"
             )
         elif settings.distributed == "fsdp" and not self.cuda:
             self.notes.append("fsdp: no CUDA device; ddp is used")
@@ -71,7 +71,7 @@ class Setup:
             "cpu_offload": settings.cpu_offload != "none",
             "TF32": True,
         }
-        named = ", ".join(name for name, asked in without.items() if asked)
+        named = ", ".join(name for name, wanted in without.items() if wanted)
         self.notes.append(f"{named}: no CUDA device")
         if settings.precision == "fp16":
             self.precision = "bf16"
@@ -195,7 +195,7 @@ class Setup:
 
 
 def quiet() -> None:
-    """Libraries speak only where something is wrong."""
+    """Libraries log warnings and errors only."""
     import datasets
     import transformers
 
@@ -208,8 +208,8 @@ def quiet() -> None:
     )  # it looks for kernels on the hub; it works without
 
 
-def shared(value: Any) -> Any:
-    """What the first process says, in all of them."""
+def broadcast(value: Any) -> Any:
+    """The value of the first process, in all processes."""
     state = PartialState()
     if state.num_processes == 1:
         return value
@@ -218,8 +218,8 @@ def shared(value: Any) -> Any:
     return broadcast_object_list([value])[0]
 
 
-def opened(settings: Settings, resume: Path | None) -> Run:
+def open_run(settings: Settings, resume: Path | None) -> Run:
     """The folder of a new run, or of the one that goes on; the same in all processes."""
     if resume is None:
         resume = Run.new(settings).folder if PartialState().is_main_process else None
-    return Run(Path(shared(str(resume))))
+    return Run(Path(broadcast(str(resume))))

@@ -22,13 +22,13 @@ from training.recipes.finish import finish
 from training.recipes.live import LiveView
 from training.recipes.run import Run
 from training.recipes.settings import Settings
-from training.recipes.setup import Setup, opened, quiet
-from training.recipes.tokens import IGNORED, arranged, token_rows
+from training.recipes.setup import Setup, open_run, quiet
+from training.recipes.tokens import IGNORED, arrange, token_rows
 from training.recipes.tracking import Tracker
-from training.recipes.trainer import Recorded, Stop, Watch, until_it_fits
+from training.recipes.trainer import MetricsCallback, StopCallback, TrainerMixin, until_it_fits
 
 
-class Trainer(Recorded, SFTTrainer):  # type: ignore[misc]
+class Trainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]
     """SFTTrainer with the loss computed only where a label is, on a CPU too."""
 
     def compute_loss(
@@ -69,32 +69,32 @@ def train(settings: Settings, resume: Path | None = None) -> Path | None:
     quiet()
     setup = Setup(settings)
     first = PartialState().is_main_process
-    run = opened(settings, resume)
+    run = open_run(settings, resume)
     tokenizer = setup.tokenizer()
-    rows, checked = _data(settings, setup, tokenizer)
+    rows, validation = _data(settings, setup, tokenizer)
     view = LiveView(f"{settings.name} (sft)") if first else None
-    say = view.say if view is not None else lambda text: None
-    say(f"run: {run.folder}\nbase: {settings.model.base}, {setup.dtype}, attention {setup.attention}")
-    say("not applied here:" + "".join(f"\n  - {note}" for note in setup.notes))
+    log = view.print if view is not None else lambda text: None
+    log(f"run: {run.folder}\nbase: {settings.model.base}, {setup.dtype}, attention {setup.attention}")
+    log("not applied here:" + "".join(f"\n  - {note}" for note in setup.notes))
     tracker = Tracker.of(run.folder, settings) if first else None
 
     def attempt(settings: Settings) -> Path | None:
         setup.settings = settings
-        return _train(setup, run, tokenizer, rows, checked, view, tracker)
+        return _train(setup, run, tokenizer, rows, validation, view, tracker)
 
-    return until_it_fits(settings, attempt, say)
+    return until_it_fits(settings, attempt, log)
 
 
 def _data(settings: Settings, setup: Setup, tokenizer: Any) -> tuple[Any, Any]:
-    """Token rows to train on, in order, and those that the loss is checked on (None: not wanted)."""
+    """Token rows to train on, in order, and those of the validation loss (None: not wanted)."""
     data, seed = settings.data, settings.seed
     rows = token_rows(data, tokenizer, setup.base_hash, "train", seed=seed, limit=data.rows)
     if not settings.evaluate.rows:
-        return arranged(rows, data, seed), None
-    checked = token_rows(
+        return arrange(rows, data, seed), None
+    validation = token_rows(
         data, tokenizer, setup.base_hash, "validation", seed=seed, limit=settings.evaluate.rows
     )
-    return arranged(rows, data, seed), arranged(checked, data, seed)
+    return arrange(rows, data, seed), arrange(validation, data, seed)
 
 
 def _train(
@@ -102,7 +102,7 @@ def _train(
     run: Run,
     tokenizer: Any,
     rows: Any,
-    checked: Any,
+    validation: Any,
     view: LiveView | None,
     tracker: Tracker | None,
 ) -> Path | None:
@@ -124,13 +124,13 @@ def _train(
         model=setup.model(),
         args=arguments,
         train_dataset=rows,
-        eval_dataset=checked,
+        eval_dataset=validation,
         processing_class=tokenizer,
         peft_config=setup.lora(),
     )
     trainer.remove_callback(PrinterCallback)
     trainer.attach(run, settings.checkpoint.keep)
-    watch, stop = Watch(trainer, view, tracker), Stop(trainer, settings.limits.minutes)
+    watch, stop = MetricsCallback(trainer, view, tracker), StopCallback(trainer, settings.limits.minutes)
     trainer.add_callback(watch)
     trainer.add_callback(stop)
     with view or nullcontext():
@@ -138,7 +138,7 @@ def _train(
     if stop.terminated:
         if view is not None and tracker is not None:
             tracker.finish([], "KILLED")
-            view.say(f"stopped at step {trainer.state.global_step}; to go on: --resume {run.folder}")
+            view.print(f"stopped at step {trainer.state.global_step}; to go on: --resume {run.folder}")
         return None
     return finish("sft", setup, run, trainer, watch.totals(), view, tracker)
 

@@ -1,9 +1,9 @@
-"""From samples to token rows: what a recipe trains on, in the very ids that serving reads.
+"""From samples to token rows: what a recipe trains on, in the same ids as in serving.
 
 A row has `input_ids` and `labels` of one length, `labels[i]` being what should follow `input_ids[:i]`, or -100.
 
-- *judge*: the prompt as it is served. The label behind each mark is " yes" or " no", while the input there is the next
-  piece: no answer is ever read. One token more ends the row, so that the last mark has a place for its label.
+- *judge*: the prompt as it is served. The label after each piece is " yes" or " no", while the input there is the next
+  piece: the model never reads an answer. One token more ends the row, so that the last label has a position.
 - *advise* and *explain*: the chat as it is served, then the answer and the end of the turn; labels on these two.
 """
 
@@ -41,19 +41,19 @@ Row = dict[str, list[int]]
 
 def judge_row(tokenizer: Any, prompt: JudgePrompt, answers: Sequence[bool]) -> Row:
     """One answer a piece, in the order of the pieces."""
-    ids, marks = encode_judge(tokenizer, prompt)
+    ids, positions = encode_judge(tokenizer, prompt)
     yes, no = answer_ids(tokenizer)
     ids = [*ids, tokenizer.eos_token_id]
     labels = [IGNORED] * len(ids)
-    for mark, answer in zip(marks, answers, strict=True):
-        labels[mark + 1] = yes if answer else no
+    for position, answer in zip(positions, answers, strict=True):
+        labels[position + 1] = yes if answer else no
     return {"input_ids": ids, "labels": labels}
 
 
 def chat_row(tokenizer: Any, prompt: ChatPrompt, answer: str) -> Row:
-    asked = encode_chat(tokenizer, prompt)
-    said = answer_tokens(tokenizer, answer)
-    return {"input_ids": asked + said, "labels": [IGNORED] * len(asked) + said}
+    question = encode_chat(tokenizer, prompt)
+    completion = answer_tokens(tokenizer, answer)
+    return {"input_ids": question + completion, "labels": [IGNORED] * len(question) + completion}
 
 
 def answer_tokens(tokenizer: Any, answer: str) -> list[int]:
@@ -121,7 +121,7 @@ def token_rows(
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
-def arranged(rows: Dataset, data: Data, seed: int) -> Dataset:
+def arrange(rows: Dataset, data: Data, seed: int) -> Dataset:
     """The rows in the order of training, packed where that is wanted.
 
     A packed row holds whole rows only, and their lengths in `seq_lengths`: the collator numbers positions from 0 in each,
@@ -161,7 +161,7 @@ def _tokenised(
             f"{data.folder} holds no {split} samples; make a dataset with: "
             f"python -m training data build --preset demo --out {data.folder}"
         )
-    said = [
+    key = [
         dataset_hash(data.folder),
         base_hash,
         PROMPT_VERSION,
@@ -171,8 +171,8 @@ def _tokenised(
         view,
         seed,
     ]
-    said += [wanted, data.max_tokens, data.judge_tokens, _own_code()]
-    place = cache / hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+    key += [wanted, data.max_tokens, data.judge_tokens, _own_code()]
+    place = cache / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{place}.lock"):
         if not place.is_dir():

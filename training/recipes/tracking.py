@@ -1,4 +1,4 @@
-"""What is kept of a run: a line of metrics a step, plots beside them, and the same in MLflow (SQLite, no server)."""
+"""The record of a run: metrics by step, plots, and the same in MLflow (SQLite, no server)."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ class Tracker:
             return
         self._run_id = self._client.create_run(number, run_name=name).info.run_id
         kept.write_text(self._run_id, encoding="utf-8")
-        for key, value in flattened(params).items():
+        for key, value in flatten(params).items():
             self._client.log_param(self._run_id, key, str(value)[:500])
 
 
-def flattened(params: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flatten(params: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in params.items():
         if isinstance(value, Mapping):
-            flat |= flattened(value, f"{above}{key}.")
+            flat |= flatten(value, f"{above}{key}.")
         else:
             flat[above + key] = value
     return flat
@@ -117,14 +117,14 @@ def plots(run: Path, title: str) -> list[Path]:
     steps = [line["step"] for line in lines]
     made = []
 
-    def drawn(name: str, label: str) -> Any:
+    def new_axes(name: str, label: str) -> Any:
         figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
         axes.set(title=f"{title}: {name.replace('-', ' ')}", xlabel="optimizer step", ylabel=label)
         axes.grid(alpha=0.3)
         made.append((figure, folder / f"{name}.png"))
         return axes
 
-    axes = drawn("loss", "nats per labelled token")
+    axes = new_axes("loss", "nats per labelled token")
     axes.plot(steps, [line["loss"] for line in lines], label="training")
     if checked:
         axes.plot(
@@ -134,10 +134,10 @@ def plots(run: Path, title: str) -> list[Path]:
             label="validation",
         )
         axes.legend()
-    drawn("tokens-per-second", "unpadded tokens per second").plot(
+    new_axes("tokens-per-second", "unpadded tokens per second").plot(
         steps, [line["tokens_per_s"] for line in lines]
     )
-    axes = drawn("time", "share of the step")
+    axes = new_axes("time", "share of the step")
     axes.stackplot(steps, [[line["time"][name] for line in lines] for name in PHASES], labels=PHASES)
     axes.legend(loc="center right")
     for figure, path in made:

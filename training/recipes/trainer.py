@@ -1,4 +1,4 @@
-"""What both recipes add to a TRL trainer: where the time goes, checkpoints that are whole, and a stop that keeps the work."""
+"""What both recipes add to a TRL trainer: timing by phase, complete checkpoints, and a stop that keeps the work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accelerate import PartialState
 from accelerate.utils.memory import should_reduce_batch_size
 from transformers import TrainerCallback
 
-from training.recipes.live import Clock, LiveView, memory_gib
+from training.recipes.live import LiveView, PhaseTimer, memory_gib
 from training.recipes.run import Run
 from training.recipes.settings import Settings
 from training.recipes.tracking import Tracker
@@ -28,12 +28,12 @@ else:
 Result = TypeVar("Result")
 
 
-class Recorded(Base):  # type: ignore[misc,unused-ignore]
+class TrainerMixin(Base):  # type: ignore[misc,unused-ignore]
     """A mixin for trainers: put it before the trainer's class. `attach` before `train`."""
 
     def attach(self, run: Run, keep: int) -> None:
         self.run, self.keep = run, keep
-        self.clock = Clock(torch.cuda.synchronize if torch.cuda.is_available() else None)
+        self.clock = PhaseTimer(torch.cuda.synchronize if torch.cuda.is_available() else None)
         self.tokens = 0
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +70,7 @@ def real_tokens(inputs: Any) -> int:
     return int(inputs["input_ids"].numel() if mask is None else mask.sum())
 
 
-class Watch(TrainerCallback):  # type: ignore[misc]
+class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     """A line of metrics at each logging step, to the view and to the tracker, from the first process."""
 
     def __init__(self, trainer: Any, view: LiveView | None, tracker: Tracker | None) -> None:
@@ -92,7 +92,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if args.logging_steps > 1 and (state.global_step + 1) % args.logging_steps == 0:
-            self._trainer.clock.exact = True  # for the step that is logged, and that alone is then told
+            self._trainer.clock.exact = True  # for the logged step alone
             self._trainer.clock.shares()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
@@ -136,7 +136,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         }
 
 
-class Stop(TrainerCallback):  # type: ignore[misc]
+class StopCallback(TrainerCallback):  # type: ignore[misc]
     """Ends training after the step under way, with a checkpoint: on SIGTERM, or when the minutes are over.
 
     After a whole step, not within one: only then a resumed run repeats exactly what would have come.
@@ -146,34 +146,34 @@ class Stop(TrainerCallback):  # type: ignore[misc]
         self._trainer, self._minutes = trainer, minutes
         self._before: Any = None
         self._deadline = float("inf")
-        self.terminated = self._asked = False
+        self.terminated = self._requested = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._minutes is not None:
             self._deadline = time.monotonic() + 60 * self._minutes
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, self._ask)
+            self._before = signal.signal(signal.SIGTERM, self._request_stop)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        asked, late = self._asked, time.monotonic() >= self._deadline
+        requested, late = self._requested, time.monotonic() >= self._deadline
         if args.world_size > 1:  # all processes stop after the same step
-            flags = torch.tensor([asked, late], dtype=torch.int32, device=args.device)
-            asked, late = (bool(flag) for flag in self._trainer.accelerator.reduce(flags, "sum"))
-        if asked or late:
-            self.terminated = asked and state.global_step < state.max_steps
-            # Logged too: with several steps a line, those since the last one would be told by nobody.
+            flags = torch.tensor([requested, late], dtype=torch.int32, device=args.device)
+            requested, late = (bool(flag) for flag in self._trainer.accelerator.reduce(flags, "sum"))
+        if requested or late:
+            self.terminated = requested and state.global_step < state.max_steps
+            # Logged too: with several steps a line, those since the last one would be lost.
             control.should_log = control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
 
-    def _ask(self, _signal: int, _frame: FrameType | None) -> None:
-        self._asked = True
+    def _request_stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self._requested = True
 
 
 def until_it_fits(
-    settings: Settings, attempt: Callable[[Settings], Result], say: Callable[[str], None], least: int = 1
+    settings: Settings, attempt: Callable[[Settings], Result], log: Callable[[str], None], least: int = 1
 ) -> Result:
     """`attempt`, after each out-of-memory with half the rows at once and twice the accumulation: the same steps."""
     handler = signal.getsignal(signal.SIGTERM)
@@ -195,7 +195,7 @@ def until_it_fits(
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
         settings = settings.changed(batch={"size": batch.size // 2, "accumulation": batch.accumulation * 2})
-        say(
+        log(
             f"out of memory: {settings.batch.size} rows at once from here on, {settings.batch.accumulation} times a step"
         )
         gc.collect()

@@ -1,1 +1,1 @@
-"""Where training data comes from: one file a source, all behind `base.Source`."""
+"""Sources of training data: one module each, behind `base.Source`."""

@@ -1,4 +1,4 @@
-"""What a source of training data is, and what it yields."""
+"""The interface of a source of training data, and the documents that it yields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 # A JSON object that says where to go on. Only the source that made it reads it.
 Cursor = Mapping[str, Any]
@@ -21,11 +21,11 @@ class SourceError(Exception):
 
 
 class QuotaError(SourceError):
-    """A limit is reached, theirs or ours: what was pulled is kept, and a later pull goes on from there."""
+    """A limit is reached, the host's or ours: what was pulled is kept, and a later pull resumes there."""
 
 
 class UnusableError(SourceError):
-    """One answer cannot be used (too large, not JSON, refused, gone); others may be."""
+    """One answer cannot be used (too large, not JSON, refused, gone); the pull goes on with the next."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -33,22 +33,25 @@ class UnusableError(SourceError):
 
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
-    """Text that any file and terminal can hold: no lone surrogates, control or direction characters; LF; cut to `limit`."""
+    """Text without lone surrogates, control and direction characters, with LF line ends, cut to `limit`."""
     text = text[:limit].replace("\r\n", "\n").replace("\r", "\n")
     return _UNWANTED.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+Role = Literal["question", "answer", "page", "file", "before", "after", "slow", "fast", "tuned"]
+"""What the source knows of a block. "tuned" is code that looks like the problem and is right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One piece of code of a document.
 
-    `role` is what the source knows of it: question | answer | page | file | before | after | slow | fast | tuned.
     Blocks that form a pair have the same `pair` number, from 1; 0 is no pair. `licence` and `author` are empty where
     they are the document's.
     """
 
     code: str
-    role: str
+    role: Role
     pair: int = 0
     path: str = ""
     symbol: str = ""  # qualified name of the function or class, where the block is one
@@ -56,14 +59,12 @@ class Block:
     url: str = ""
     author: str = ""
     licence: str = ""
-    rules: tuple[
-        str, ...
-    ] = ()  # rules that the source saw at work: what left with a commit, what a teacher wrote for
+    rules: tuple[str, ...] = ()  # whose finding a commit removed, or that a teacher wrote the block for
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One thread, page, commit, file or label, with what must be known to use and to credit it.
+    """One thread, page, commit, file or label, with its licence and its attribution.
 
     `id` is unique within a source. `licence` is an SPDX expression; a `LicenseRef-…` names terms that are not a licence.
     `train` says whether the licence gate lets it into training data.
@@ -94,9 +95,9 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one step of a pull brought, and where the next one starts: both are stored in one transaction.
+    """The documents of one step of a pull, and where the next one starts: both are stored in one transaction.
 
-    `notes` tell the operator what was left out and why.
+    `notes` name what was left out, and why, for the operator.
     """
 
     documents: tuple[Document, ...]

@@ -1,4 +1,4 @@
-"""Which functions a change made faster: those changed on both sides, and what our rules say about each side."""
+"""Which functions a commit made faster: those on both sides of the change, with our rules' findings on each side."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from typing import Literal
 
 from ptopt.config import Config
 from ptopt.rules import rules
@@ -16,11 +17,11 @@ from ptopt.rules.engine import Prefilter, run
 from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
 from training.dataset.regions import Region, regions
-from training.sources.base import Block
+from training.sources.base import Block, Role
 
-MOST_CHANGED = 40  # lines of a function that a change may touch and still be about one thing
+MOST_CHANGED = 40  # lines of a function; a larger change is rarely about one thing
 
-_SAYS = (
+_MESSAGE_PATTERNS = (
     (2, r"\bspeed(?:s|ed|ing)?[ -]?up|\bfaster\b|\bperformance\b|\bperf\b|\bslow(?:er|ness|down)?\b|\bbottleneck|\blatency\b"),
     (2, r"\bthroughput\b|\bvectori[sz]|\boptimi[sz](?:e[sd]?|ing|ation)\b(?! step)|\b(?:gpu|cpu|cuda) ?-?sync|\bout of memory\b|\boom\b"),
     (2, r"\bmemory (?:usage|use|leak|footprint|consumption|efficien)|\b(?:reduce|save|less|lower) \w* ?memory\b|\butili[sz]ation\b"),
@@ -29,9 +30,9 @@ _SAYS = (
     (-2, r"^revert\b|^merge\b|^bump\b|^release\b|\btypo\b|\bchangelog\b|\breadme\b|\bdocstring|\bblack\b|\bisort\b|\bflake8\b|\breformat"),
     (-1, r"\bmodel performance\b|\baccuracy\b|\bmetrics?\b|\blint\b|\brefactor"),
 )  # fmt: skip
-_SAYS_COMPILED = tuple((weight, re.compile(pattern, re.I | re.M)) for weight, pattern in _SAYS)
+_MESSAGE_WEIGHTS = tuple((weight, re.compile(pattern, re.I | re.M)) for weight, pattern in _MESSAGE_PATTERNS)
 
-_TOUCHES = re.compile(
+_PERFORMANCE_API = re.compile(
     r"no_grad|inference_mode|autocast|pin_memory|non_blocking|num_workers|persistent_workers|prefetch|\.item\(|\.cpu\(|"
     r"\.cuda\(|\.to\(|\.numpy\(|tolist\(|torch\.compile|channels_last|fused|foreach|set_to_none|einsum|bmm|matmul|scatter|"
     r"gather|index_select|\.expand\(|\.repeat\(|contiguous|empty_cache|checkpoint|scaled_dot_product|synchronize|"
@@ -41,43 +42,46 @@ _TOUCHES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ChangedFunction:
-    """A function, or a small class, before and after. `gone` are rules that spoke before and are silent after."""
+    """A function, or a small class, before and after, with the rules that had a finding on one side only."""
 
     before: Region
     after: Region
-    gone: tuple[str, ...]
-    came: tuple[str, ...]
+    resolved: tuple[str, ...]
+    introduced: tuple[str, ...]
 
     def blocks(self, pair: int, url: str = "") -> tuple[Block, Block]:
-        def block(region: Region, role: str, names: tuple[str, ...]) -> Block:
+        def block(region: Region, role: Role, names: tuple[str, ...]) -> Block:
             return Block(
                 region.text, role, pair, region.path, region.symbol, region.context, url=url, rules=names
             )
 
-        return block(self.before, "before", self.gone), block(self.after, "after", ())
+        return block(self.before, "before", self.resolved), block(self.after, "after", ())
 
 
-def says_performance(message: str) -> int:
-    """How clearly the first line of a message speaks of speed or memory; 2 and more is a yes.
+def performance_score(message: str) -> int:
+    """How clearly the first line of a message is about speed or memory; 2 and more is a yes.
 
-    The rest is not asked: squashed pull requests tell there of everything.
+    The rest is not read: in squashed pull requests it lists every commit.
     """
     subject = message.lstrip().partition("\n")[0][:300]
-    return sum(weight for weight, pattern in _SAYS_COMPILED if pattern.search(subject))
+    return sum(weight for weight, pattern in _MESSAGE_WEIGHTS if pattern.search(subject))
 
 
-def useful(message: str, function: ChangedFunction) -> str:
-    """Why the change of the function is taken as one that makes it faster: "rule", "message", "both"; "" if it is not.
+Evidence = Literal["", "rule", "message", "both"]
 
-    What our rules see gone is one. What only the message says must also touch what performance is made of, and bring
-    nothing that our rules call slow.
+
+def evidence(message: str, function: ChangedFunction) -> Evidence:
+    """What shows that the change made the function faster: a finding that is gone, the message, or both; "" for neither.
+
+    A message counts only where a changed line uses an API that matters for performance. A change that brings a new finding
+    never counts.
     """
-    if function.came:
+    if function.introduced:
         return ""
-    by_message = says_performance(message) >= 2 and any(
-        _TOUCHES.search(line) for line in _changed_lines(function.before, function.after)
+    by_message = performance_score(message) >= 2 and any(
+        _PERFORMANCE_API.search(line) for line in _changed_lines(function.before, function.after)
     )
-    if function.gone:
+    if function.resolved:
         return "both" if by_message else "rule"
     return "message" if by_message else ""
 
@@ -85,7 +89,7 @@ def useful(message: str, function: ChangedFunction) -> str:
 def changed_functions(path: str, before: bytes, after: bytes) -> Iterator[ChangedFunction]:
     """Functions on both sides of a change of `path` whose code differs by more than comments, docstrings and layout.
 
-    Those of which much changed are left out: nobody could tell what of it made a difference.
+    Large changes are left out: it would be unknown which part of them made the difference.
     """
     if b"torch" not in before:
         return
@@ -103,18 +107,20 @@ def changed_functions(path: str, before: bytes, after: bytes) -> Iterator[Change
     ]
     if not both:
         return
-    told_old, told_new = _told(old, before), _told(new, after)
+    rules_before, rules_after = _rules_by_symbol(old, before), _rules_by_symbol(new, after)
     for left, right in both:
-        was, now = told_old.get(left.symbol, set()), told_new.get(right.symbol, set())
+        was, now = rules_before.get(left.symbol, set()), rules_after.get(right.symbol, set())
         yield ChangedFunction(left, right, tuple(sorted(was - now)), tuple(sorted(now - was)))
 
 
 def _about_one_thing(before: Region, after: Region) -> bool:
-    return 0 < len(_changed_lines(before, after)) <= MOST_CHANGED and _meaning(before) != _meaning(after)
+    return 0 < len(_changed_lines(before, after)) <= MOST_CHANGED and _normalised_tree(
+        before
+    ) != _normalised_tree(after)
 
 
-def _meaning(region: Region) -> str:
-    """The code as the interpreter sees it."""
+def _normalised_tree(region: Region) -> str:
+    """The syntax tree without docstrings, annotations and layout."""
     tree = ast.parse(region.text)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -134,8 +140,8 @@ def _prefilter() -> Prefilter:
     return Prefilter([rule for rule in rules() if config.enabled(*rule.keys(), rule.default, "")])
 
 
-def _told(source: SourceFile, data: bytes) -> dict[str, set[str]]:
-    """Symbol, and each symbol around it -> names of the rules that speak there, sure enough to be shown."""
+def _rules_by_symbol(source: SourceFile, data: bytes) -> dict[str, set[str]]:
+    """Symbol, and each symbol around it -> names of the rules with a finding there that a review would show."""
     least = Config().min_confidence
     found: dict[str, set[str]] = {}
     for hit in run(source, _prefilter()(data), []):
@@ -148,7 +154,7 @@ def _told(source: SourceFile, data: bytes) -> dict[str, set[str]]:
 
 
 def _changed_lines(before: Region, after: Region) -> list[str]:
-    """Lines with code that left or came."""
+    """Removed and added lines that hold code."""
     diff = difflib.unified_diff(before.text.split("\n"), after.text.split("\n"), n=0, lineterm="")
     return [
         line[1:]

@@ -9,7 +9,7 @@ from typing import Any, get_origin
 import click
 
 from training.sources.base import Page, SourceError
-from training.sources.registry import SOURCES, Setting, make
+from training.sources.registry import SOURCES, SourceContext, make
 from training.sources.store import Store, pull
 
 _STORE = click.option(
@@ -75,11 +75,11 @@ def pull_sources(
     restart: bool,
 ) -> None:
     """Pull from the named sources, each from where its last pull ended."""
-    setting = Setting(cache, contact, frozenset(opt_in), max_requests)
-    with setting.open, Store(store_path) as store:
+    context = SourceContext(cache, contact, frozenset(opt_in), max_requests)
+    with context.clients, Store(store_path) as store:
         for name in names:
             try:
-                source = make(name, _options(name, options), setting)
+                source = make(name, _options(name, options), context)
                 if restart:
                     store.forget(source.name)
                 pulled = pull(source, store, limit, _report)

@@ -1,6 +1,6 @@
 """Performance commits of local git clones: functions that a commit made faster, before and after.
 
-A message classifier, a diff classifier and our rules choose; see `changes.useful`. The licence is that of the clone's HEAD.
+The message, the diff and our rules decide; see `changes.evidence`. The licence is that of the clone's HEAD.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from pathlib import Path
 
 from training.dataset import licences
 from training.sources.base import Cursor, Document, Page, SourceError
-from training.sources.changes import changed_functions, says_performance, useful
+from training.sources.changes import changed_functions, evidence, performance_score
 from training.sources.git import Clone, Commit
-from training.sources.throttle import Clock, SystemClock, stamp
+from training.sources.throttle import Clock, SystemClock, timestamp
 
-MOST_FILES = 25  # Python files that a commit may modify and still be about one thing
+MOST_FILES = 25  # Python files; a larger commit is rarely about one thing
 _COMMITS_PER_PAGE = 200
 
 
 class Commits:
     """Pairs from the history of `clones`, one document per commit. The cursor holds the last commit read of each.
 
-    A clone is a name and a folder; without a name it is called as its remote says, or as its folder.
+    A clone is a name and a folder; "" takes the name from its remote, or from the folder.
     """
 
     name = "commits"
@@ -85,7 +85,7 @@ class Commits:
             if old is None or new is None:
                 continue
             for function in changed_functions(path, old, new):
-                reason = useful(commit.message, function)
+                reason = evidence(commit.message, function)
                 if reason:
                     pairs.append(function)
                     reasons[f"{path}:{function.after.symbol}"] = reason
@@ -101,7 +101,7 @@ class Commits:
             blocks=tuple(block for n, pair in enumerate(pairs, 1) for block in pair.blocks(n, address)),
             licence=licence,
             train=train,
-            fetched_at=stamp(self._clock),
+            fetched_at=timestamp(self._clock),
             provenance=f"{project}@{commit.sha}",
-            raw={"message_score": says_performance(commit.message), "reasons": reasons},
+            raw={"message_score": performance_score(commit.message), "reasons": reasons},
         )

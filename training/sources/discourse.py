@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from training.dataset import licences
-from training.sources.base import Block, Cursor, Document, Page, UnusableError, clean
+from training.sources.base import Block, Cursor, Document, Page, Role, UnusableError, clean
 from training.sources.html import extract
-from training.sources.http import PoliteClient
-from training.sources.throttle import stamp
+from training.sources.http import HttpClient
+from training.sources.throttle import timestamp
 
 FORUM = "https://discuss.pytorch.org"
 _BATCH = 20  # posts that one call for the rest of a topic names
@@ -30,7 +30,7 @@ class Discourse:
 
     def __init__(
         self,
-        client: PoliteClient,
+        client: HttpClient,
         *,
         forum: str = FORUM,
         category: str = "",
@@ -107,7 +107,8 @@ class Discourse:
         texts = [clean(str(topic.get("title", "")), 300)]
         blocks: list[Block] = []
         credit = []
-        for role, post in [("question", kept[0]), *(("answer", a) for a in answers)]:
+        used: list[tuple[Role, dict[str, Any]]] = [("question", kept[0]), *(("answer", a) for a in answers)]
+        for role, post in used:
             body = extract(str(post.get("cooked", "")))
             address = f"{url}/{post.get('post_number')}"
             author = clean(str(post.get("username", "")), 100)
@@ -123,7 +124,7 @@ class Discourse:
             blocks=tuple(blocks),
             licence=self._licence,
             train=verdict.train,
-            fetched_at=stamp(self._client.clock),
+            fetched_at=timestamp(self._client.clock),
             provenance=url,
             author=credit[0]["author"],
             raw={"posts": credit},
@@ -131,7 +132,7 @@ class Discourse:
 
     @staticmethod
     def _likes(post: Mapping[str, Any]) -> int:
-        """Discourse tells likes as the action of type 2."""
+        """Likes are the action of type 2."""
         for action in post.get("actions_summary") or []:
             if isinstance(action, dict) and action.get("id") == 2 and isinstance(action.get("count"), int):
                 return int(action["count"])

@@ -1,7 +1,7 @@
-"""What people did with our comments: labels from the service's database, read only.
+"""How people reacted to our comments: labels from the service's database, read only.
 
 `training` and `feedback` stand side by side and do not import each other: the two tables are read as the database describes
-them. The service keeps no code, so a label has none; it names the rule, the repository, the commit, and the adapter that had a say.
+them. The service keeps no code, so a label has none; it names the rule, the repository, the commit, and the adapter that judged.
 Repositories that are private are left out unless the operator names them.
 """
 
@@ -16,14 +16,14 @@ from sqlalchemy import MetaData, Row, Table, create_engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from training.sources.base import Cursor, Document, Page, SourceError
-from training.sources.throttle import Clock, SystemClock, stamp
+from training.sources.throttle import Clock, SystemClock, timestamp
 
 LICENCE = "LicenseRef-ptopt-feedback"
 _PAGE = 500
-_OF_A_MODEL = ("model", "adapter", "prompt_version", "schema_version")
+_MODEL_COLUMNS = ("model", "adapter", "prompt_version", "schema_version")
 
-# What a signal says, most trusted kinds first: (kind, value) -> good or bad.
-_SAYS = (
+# The label that a signal gives, most trusted kinds first: (kind, value) -> good or bad.
+_LABELS = (
     {("merged", "exact"): True, ("merged", "similar"): True},
     {("applied", "exact"): True, ("applied", "similar"): True},
     {("verdict", "good"): True, ("verdict", "bad"): False},
@@ -36,7 +36,7 @@ _SAYS = (
 
 
 class Feedback:
-    """One document per comment that people said something clear about. The cursor is the last comment read.
+    """One document per comment with a clear vote. The cursor is the last comment read.
 
     New signals about older comments count in a pull from the start (`forget`).
     """
@@ -54,7 +54,7 @@ class Feedback:
         number = 0
         with closing(comments(self._url, (cursor or {"comment": 0})["comment"])) as pages:
             for page in pages:
-                documents = [found for said in page if (found := self._document(*said)) is not None]
+                documents = [found for entry in page if (found := self._document(*entry)) is not None]
                 number += len(documents)
                 yield Page(tuple(documents), {"comment": page[-1][0].id})
                 if number >= limit:
@@ -76,7 +76,7 @@ class Feedback:
             blocks=(),
             licence=LICENCE,
             train=not comment.private or comment.full_name in self._private,
-            fetched_at=stamp(self._clock),
+            fetched_at=timestamp(self._clock),
             provenance=f"{comment.full_name}#{comment.pull}@{comment.head_sha}",
             raw={
                 "rule": comment.rule,
@@ -84,8 +84,8 @@ class Feedback:
                 "confidence": comment.confidence,
                 "fingerprint": comment.fingerprint,
                 "head_sha": comment.head_sha,
-                # A model that could not be asked had no say.
-                **{name: "" if comment.model_note else getattr(comment, name) for name in _OF_A_MODEL},
+                # A model that was unavailable judged nothing.
+                **{name: "" if comment.model_note else getattr(comment, name) for name in _MODEL_COLUMNS},
                 "label": "good" if good > bad else "bad",
                 "votes": [good, bad],
                 "by": tier,
@@ -94,9 +94,9 @@ class Feedback:
 
 
 def comments(url: str, after: int = 0) -> Generator[list[tuple[Row[Any], list[Row[Any]]]], None, None]:
-    """Our comments from the one behind `after` on, some at a time, each with its signals. Raises SourceError.
+    """Our comments after the one with the id `after`, in pages, each with its signals. Raises SourceError.
 
-    A comment knows its review (`head_sha`, the model) and its repository (`full_name`, `private`).
+    A row has the columns of the comment, of its review (`head_sha`, the model) and of its repository (`full_name`, `private`).
     """
     try:
         engine = create_engine(url)
@@ -113,13 +113,13 @@ def comments(url: str, after: int = 0) -> Generator[list[tuple[Row[Any], list[Ro
             with engine.connect() as connection:
                 found = connection.execute(_comments(tables, after)).all()
                 ids = [row.id for row in found]
-                said = connection.execute(
+                found_signals = connection.execute(
                     select(signals).where(signals.c.comment_id.in_(ids)).order_by(signals.c.id)
                 ).all()
             if not found:
                 return
             by_comment = defaultdict(list)
-            for signal in said:
+            for signal in found_signals:
                 by_comment[signal.comment_id].append(signal)
             after = ids[-1]
             yield [(row, by_comment[row.id]) for row in found]
@@ -137,40 +137,41 @@ def comments(url: str, after: int = 0) -> Generator[list[tuple[Row[Any], list[Ro
 
 
 def tally(signals: Sequence[Row[Any]]) -> tuple[int, int, str] | None:
-    """Votes for and against, one per person, of the most trusted kind that says anything; None where it is a draw."""
-    said = votes(signals)
-    if said is None:
+    """Votes for and against, one per person, of the most trusted kind of signal there is; None for a draw."""
+    counted = votes(signals)
+    if counted is None:
         return None
-    good = sum(said[0].values())
-    bad = len(said[0]) - good
-    return (good, bad, said[1]) if good != bad else None
+    by_person, tier = counted
+    good = sum(by_person.values())
+    bad = len(by_person) - good
+    return (good, bad, tier) if good != bad else None
 
 
 def votes(signals: Sequence[Row[Any]]) -> tuple[dict[str, bool], str] | None:
-    """Who says that the comment was good, and who that it was bad, by the most trusted kind that says anything.
+    """The votes by person (True: good), of the most trusted kind of signal there is, and that kind.
 
-    Of people known not to be allowed to write to the repository nothing counts. A reaction that was taken back is none.
-    A person is a hash; "" is whoever pushed.
+    Signals of people who may not write to the repository do not count, nor do withdrawn reactions. A person is a hash; ""
+    is whoever pushed.
     """
     withdrawn = {s.source for s in signals if s.kind == "withdrawn"}
-    for says in _SAYS:
+    for labels in _LABELS:
         found: dict[str, bool] = {}
         for signal in signals:
-            said = says.get((signal.kind, signal.value))
-            taken_back = signal.kind == "reaction" and signal.source in withdrawn
-            if said is None or signal.actor_writes is False or taken_back:
+            label = labels.get((signal.kind, signal.value))
+            withdrawn_here = signal.kind == "reaction" and signal.source in withdrawn
+            if label is None or signal.actor_writes is False or withdrawn_here:
                 continue
-            found[signal.actor] = said
+            found[signal.actor] = label
         if found:
-            return found, next(iter(says))[0]
+            return found, next(iter(labels))[0]
     return None
 
 
 def _comments(tables: dict[str, Table], after: int) -> Any:
     comments, reviews, repositories = tables["comments"], tables["reviews"], tables["repositories"]
-    told = (reviews.c[name] for name in ("head_sha", "model_note", *_OF_A_MODEL))
+    columns = (reviews.c[name] for name in ("head_sha", "model_note", *_MODEL_COLUMNS))
     return (
-        select(comments, *told, repositories.c.full_name, repositories.c.private)
+        select(comments, *columns, repositories.c.full_name, repositories.c.private)
         .join(reviews, reviews.c.id == comments.c.review_id)
         .join(repositories, repositories.c.id == comments.c.repository_id)
         .where(comments.c.id > after)

@@ -14,11 +14,11 @@ from typing import Any
 from urllib.parse import quote
 
 from training.dataset import licences
-from training.sources.base import Block, Cursor, Document, Page, UnusableError, clean
-from training.sources.changes import changed_functions, useful
-from training.sources.http import PoliteClient, Reply
-from training.sources.markdown import fenced
-from training.sources.throttle import stamp
+from training.sources.base import Block, Cursor, Document, Page, Role, UnusableError, clean
+from training.sources.changes import changed_functions, evidence
+from training.sources.http import HttpClient, Reply
+from training.sources.markdown import code_blocks
+from training.sources.throttle import timestamp
 
 API = "https://api.github.com"
 TERMS = "LicenseRef-terms-of-github.com"
@@ -45,7 +45,7 @@ class GitHub:
 
     def __init__(
         self,
-        client: PoliteClient,
+        client: HttpClient,
         *,
         api: str = API,
         queries: Sequence[str] = QUERIES,
@@ -96,7 +96,7 @@ class GitHub:
             raise UnusableError("a search result without repository or number")
         url = f"https://github.com/{repository}/{'pull' if 'pull_request' in item else 'issues'}/{thread}"
         verdict = licences.gate(TERMS, self._opted_in)
-        posts = [("question", item)]
+        posts: list[tuple[Role, Mapping[str, Any]]] = [("question", item)]
         if item.get("comments"):
             address = f"{self._api}/repos/{_path(repository)}/issues/{thread}/comments"
             posts += [("answer", c) for c in self._pages(address) if _trusted(c)]
@@ -109,7 +109,7 @@ class GitHub:
             address = clean(str(post.get("html_url") or url), 300)
             texts.append(body)
             credit.append({"url": address, "author": author, "licence": TERMS})
-            blocks += [Block(code, role, url=address, author=author) for code in fenced(body)]
+            blocks += [Block(code, role, url=address, author=author) for code in code_blocks(body)]
         yield Document(
             source=self.name,
             id=f"{repository}#{thread}",
@@ -119,7 +119,7 @@ class GitHub:
             blocks=tuple(blocks),
             licence=TERMS,
             train=verdict.train,
-            fetched_at=stamp(self._client.clock),
+            fetched_at=timestamp(self._client.clock),
             provenance=url,
             author=_login(item),
             raw={"posts": credit},
@@ -157,7 +157,7 @@ class GitHub:
             before = self._client.get(place, {"ref": base}, headers=_RAW).body
             after = self._client.get(place, {"ref": merged}, headers=_RAW).body
             for function in changed_functions(path, before, after):
-                if reason := useful(title, function):
+                if reason := evidence(title, function):
                     pairs.append(function)
                     reasons[f"{path}:{function.after.symbol}"] = reason
         if not pairs:
@@ -171,7 +171,7 @@ class GitHub:
             blocks=tuple(block for n, pair in enumerate(pairs, 1) for block in pair.blocks(n, url)),
             licence=licence,
             train=train,
-            fetched_at=stamp(self._client.clock),
+            fetched_at=timestamp(self._client.clock),
             provenance=f"{repository}@{clean(merged, 64)}",
             author=_login(item),
             raw={"reasons": reasons},

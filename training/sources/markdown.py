@@ -1,4 +1,4 @@
-"""Code blocks of Markdown, as GitHub's threads hold them."""
+"""Code blocks in Markdown, such as GitHub issues."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from training.sources.base import clean
 _PYTHON = frozenset({"", "python", "py", "python3", "pycon"})
 
 
-def fenced(markdown: str) -> list[str]:
-    """The fenced and indented code blocks that are Python, or do not say what they are."""
+def code_blocks(markdown: str) -> list[str]:
+    """The fenced and indented code blocks that are Python or name no language."""
     found = []
     for token in MarkdownIt("commonmark").parse(clean(markdown, 100_000)):
         language = token.info.split(maxsplit=1)[0].lower() if token.info.strip() else ""

@@ -20,12 +20,12 @@ from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist
 
 from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, UnusableError, clean
-from training.sources.http import PoliteClient
-from training.sources.throttle import stamp
+from training.sources.http import HttpClient
+from training.sources.throttle import timestamp
 
 INDEX = "https://pypi.org/simple"
 FILES = "files.pythonhosted.org"
-_SIMPLE = {"accept": "application/vnd.pypi.simple.v1+json"}
+_JSON = {"accept": "application/vnd.pypi.simple.v1+json"}
 _MOST_MEMBERS = 20_000
 _MAX_FILE = 500_000
 _LEFT_OUT = frozenset(
@@ -43,7 +43,7 @@ class PackageIndex:
 
     def __init__(
         self,
-        client: PoliteClient,
+        client: HttpClient,
         packages: Sequence[str],
         *,
         index: str = INDEX,
@@ -81,7 +81,7 @@ class PackageIndex:
 
     def _newest(self, package: str) -> tuple[str, str, str]:
         """Version, address and SHA-256 of the newest sdist that is no pre-release and was not withdrawn."""
-        listed = self._client.get(f"{self._index}/{package}/", headers=_SIMPLE)
+        listed = self._client.get(f"{self._index}/{package}/", headers=_JSON)
         found = listed.json()
         best = None
         for file in found.get("files", []) if isinstance(found, dict) else []:
@@ -127,7 +127,7 @@ class PackageIndex:
                 blocks=(Block(clean(text), "file", path=inside),),
                 licence=licence,
                 train=verdict.train,
-                fetched_at=stamp(self._client.clock),
+                fetched_at=timestamp(self._client.clock),
                 provenance=f"{package}=={version}:{inside}",
                 raw={"sha256": sha256},
             )
@@ -170,20 +170,20 @@ def _wanted(path: str) -> bool:
 
 
 def _licence(files: Mapping[str, bytes]) -> str:
-    """What PKG-INFO says; where it does not tell, what the licence file at the top is."""
+    """The licence in PKG-INFO; without one, that of the licence files at the top."""
     at_top = {path.partition("/")[2]: content for path, content in files.items() if path.count("/") == 1}
     metadata: Message = BytesParser().parsebytes(at_top.get("PKG-INFO", b""), headersonly=True)
     expression, named = _text(metadata["License-Expression"]), _text(metadata["License"])
     classifiers = [_text(value) or "" for value in metadata.get_all("Classifier", [])]
-    told = licences.of_metadata(expression, named, classifiers)
+    declared = licences.of_metadata(expression, named, classifiers)
     texts = [
         licences.of_text(content.decode("utf-8", "replace"))
         for name, content in at_top.items()
         if name.lower().startswith(("license", "licence", "copying"))
     ]
-    if told is None and texts and None not in texts:
+    if declared is None and texts and None not in texts:
         return licences.together(text for text in texts if text)
-    return told or licences.UNKNOWN
+    return declared or licences.UNKNOWN
 
 
 def _text(value: Any) -> str | None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, UnusableError
 from training.sources.html import extract
-from training.sources.http import PoliteClient
-from training.sources.throttle import stamp
+from training.sources.http import HttpClient
+from training.sources.throttle import timestamp
 
 SITES = ("https://docs.pytorch.org/docs/stable", "https://docs.pytorch.org/tutorials")
 LICENCE = "BSD-3-Clause"  # of pytorch/pytorch and pytorch/tutorials, which the pages are built from
@@ -63,7 +63,7 @@ class PyTorchDocs:
 
     def __init__(
         self,
-        client: PoliteClient,
+        client: HttpClient,
         *,
         sites: Sequence[str] = SITES,
         topics: str = TOPICS,
@@ -112,7 +112,7 @@ class PyTorchDocs:
             blocks=tuple(Block(code, "page", url=url) for code in read.code),
             licence=LICENCE,
             train=self._verdict.train,
-            fetched_at=stamp(self._client.clock),
+            fetched_at=timestamp(self._client.clock),
             provenance=url,
             author="PyTorch contributors",
             raw={"version": version},

@@ -1,4 +1,4 @@
-"""The sources by name, with the options that each takes and the client that it is given."""
+"""The sources by name, each with its options and its HTTP client."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from training.sources import discourse, github, packageindex, pytorchdocs, stackexchange
 from training.sources.base import Source, SourceError
-from training.sources.http import PoliteClient
-from training.sources.throttle import Manners
+from training.sources.http import HttpClient
+from training.sources.throttle import RequestPolicy
 
 
 class Options(BaseModel):
@@ -23,31 +23,31 @@ class Options(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What all sources share: where answers are cached, who to write to, which terms the operator opted in to."""
+class SourceContext:
+    """What all sources share: cache file, contact address, terms that the operator opted in to."""
 
     cache: Path | None = None
     contact: str = ""
     opted_in: frozenset[str] = frozenset()
     max_requests: int = 10_000
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    open: ExitStack = field(default_factory=ExitStack)  # the clients that were made; close it in the end
+    clients: ExitStack = field(default_factory=ExitStack)  # closes the clients that were made
 
     def client(
         self, *urls: str, interval: float, robots: bool = False, secrets: Mapping[str, str] | None = None
-    ) -> PoliteClient:
+    ) -> HttpClient:
         """A client for the hosts of `urls`; `secrets` are headers for the first."""
         hosts = [urlsplit(url).netloc for url in urls]
         if not all(hosts):
             raise SourceError(f"not web addresses: {', '.join(urls)}")
-        client = PoliteClient(
+        client = HttpClient(
             hosts,
-            manners=Manners(interval=interval, robots=robots, max_requests=self.max_requests),
+            policy=RequestPolicy(interval=interval, robots=robots, max_requests=self.max_requests),
             cache=self.cache,
             secrets={hosts[0]: secrets} if secrets else None,
             contact=self.contact,
         )
-        return self.open.enter_context(client)
+        return self.clients.enter_context(client)
 
 
 class StackExchangeOptions(Options):
@@ -58,11 +58,11 @@ class StackExchangeOptions(Options):
     least_score: int = 3
 
 
-def _stackexchange(options: StackExchangeOptions, setting: Setting) -> Source:
+def _stackexchange(options: StackExchangeOptions, context: SourceContext) -> Source:
     return stackexchange.StackExchange(
-        setting.client(options.api, interval=0.5),
-        key=setting.environment.get("STACKEXCHANGE_KEY", ""),
-        opted_in=setting.opted_in,
+        context.client(options.api, interval=0.5),
+        key=context.environment.get("STACKEXCHANGE_KEY", ""),
+        opted_in=context.opted_in,
         **options.model_dump(),
     )
 
@@ -73,9 +73,9 @@ class DiscourseOptions(Options):
     least_likes: int = 2
 
 
-def _discourse(options: DiscourseOptions, setting: Setting) -> Source:
-    client = setting.client(options.forum, interval=1.5, robots=True)
-    return discourse.Discourse(client, opted_in=setting.opted_in, **options.model_dump())
+def _discourse(options: DiscourseOptions, context: SourceContext) -> Source:
+    client = context.client(options.forum, interval=1.5, robots=True)
+    return discourse.Discourse(client, opted_in=context.opted_in, **options.model_dump())
 
 
 class GitHubOptions(Options):
@@ -83,12 +83,12 @@ class GitHubOptions(Options):
     queries: tuple[str, ...] = github.QUERIES
 
 
-def _github(options: GitHubOptions, setting: Setting) -> Source:
-    token = setting.environment.get("GITHUB_TOKEN")
+def _github(options: GitHubOptions, context: SourceContext) -> Source:
+    token = context.environment.get("GITHUB_TOKEN")
     if not token:
         raise SourceError("GITHUB_TOKEN is not set; a token without any permission will do")
-    client = setting.client(options.api, interval=1.0, secrets={"authorization": f"Bearer {token}"})
-    return github.GitHub(client, opted_in=setting.opted_in, **options.model_dump())
+    client = context.client(options.api, interval=1.0, secrets={"authorization": f"Bearer {token}"})
+    return github.GitHub(client, opted_in=context.opted_in, **options.model_dump())
 
 
 class DocsOptions(Options):
@@ -96,9 +96,9 @@ class DocsOptions(Options):
     topics: str = pytorchdocs.TOPICS
 
 
-def _docs(options: DocsOptions, setting: Setting) -> Source:
-    client = setting.client(*options.sites, interval=1.0, robots=True)
-    return pytorchdocs.PyTorchDocs(client, opted_in=setting.opted_in, **options.model_dump())
+def _docs(options: DocsOptions, context: SourceContext) -> Source:
+    client = context.client(*options.sites, interval=1.0, robots=True)
+    return pytorchdocs.PyTorchDocs(client, opted_in=context.opted_in, **options.model_dump())
 
 
 class CommitsOptions(Options):
@@ -106,14 +106,14 @@ class CommitsOptions(Options):
     paths_left_out: tuple[str, ...] = ("tests/", "test/")
 
 
-def _commits(options: CommitsOptions, setting: Setting) -> Source:
+def _commits(options: CommitsOptions, context: SourceContext) -> Source:
     from training.sources.commits import Commits
 
     clones = []
     for clone in options.clones:
         name, equals, folder = clone.rpartition("=")
         clones.append((name if equals else "", Path(folder)))
-    return Commits(clones, opted_in=setting.opted_in, paths_left_out=options.paths_left_out)
+    return Commits(clones, opted_in=context.opted_in, paths_left_out=options.paths_left_out)
 
 
 class PackagesOptions(Options):
@@ -125,13 +125,13 @@ class PackagesOptions(Options):
     must_mention: str = "torch"
 
 
-def _packages(options: PackagesOptions, setting: Setting) -> Source:
+def _packages(options: PackagesOptions, context: SourceContext) -> Source:
     return packageindex.PackageIndex(
-        setting.client(options.index, options.files, interval=0.5),
+        context.client(options.index, options.files, interval=0.5),
         options.packages,
         index=options.index,
         must_mention=options.must_mention,
-        opted_in=setting.opted_in,
+        opted_in=context.opted_in,
     )
 
 
@@ -148,16 +148,16 @@ class TeacherOptions(Options):
     seed: int = 0
 
 
-def _teacher(options: TeacherOptions, setting: Setting) -> Source:
+def _teacher(options: TeacherOptions, context: SourceContext) -> Source:
     from training.sources.teacher import Price, Teacher
 
-    key = setting.environment.get("TEACHER_API_KEY")
+    key = context.environment.get("TEACHER_API_KEY")
     secrets = {"authorization": f"Bearer {key}"} if key else None
     values = options.model_dump(exclude={"prompt_price", "completion_price", "most"})
     return Teacher(
-        setting.client(options.base_url, interval=0.0, secrets=secrets),
+        context.client(options.base_url, interval=0.0, secrets=secrets),
         price=Price(options.prompt_price, options.completion_price, options.most),
-        opted_in=setting.opted_in,
+        opted_in=context.opted_in,
         **values,
     )
 
@@ -166,10 +166,10 @@ class FeedbackOptions(Options):
     private: tuple[str, ...] = Field((), description="private repositories, OWNER/NAME, whose owners agreed")
 
 
-def _feedback(options: FeedbackOptions, setting: Setting) -> Source:
+def _feedback(options: FeedbackOptions, context: SourceContext) -> Source:
     from training.sources.feedback import Feedback
 
-    url = setting.environment.get("PTOPT_DATABASE_URL")
+    url = context.environment.get("PTOPT_DATABASE_URL")
     if not url:
         raise SourceError("PTOPT_DATABASE_URL is not set; it names the service's database")
     return Feedback(url, private=options.private)
@@ -177,11 +177,11 @@ def _feedback(options: FeedbackOptions, setting: Setting) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A source that can be made."""
+    """A source that can be made: its options, and the function that makes it."""
 
     summary: str
     options: type[Options]
-    make: Callable[[Any, Setting], Source]
+    make: Callable[[Any, SourceContext], Source]
 
 
 SOURCES: Mapping[str, Entry] = {
@@ -196,7 +196,7 @@ SOURCES: Mapping[str, Entry] = {
 }  # fmt: skip
 
 
-def make(name: str, options: Mapping[str, Any], setting: Setting) -> Source:
+def make(name: str, options: Mapping[str, Any], context: SourceContext) -> Source:
     """The source with these options. Raises SourceError."""
     entry = SOURCES.get(name)
     if entry is None:
@@ -208,4 +208,4 @@ def make(name: str, options: Mapping[str, Any], setting: Setting) -> Source:
         where = ".".join(str(part) for part in first["loc"])
         known = ", ".join(entry.options.model_fields)
         raise SourceError(f"{name}: option {where!r}: {first['msg']}; options: {known}") from None
-    return entry.make(checked, setting)
+    return entry.make(checked, context)

@@ -12,10 +12,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from training.dataset import licences
-from training.sources.base import Block, Cursor, Document, Page, QuotaError, SourceError, UnusableError, clean
+from training.sources.base import (
+    Block,
+    Cursor,
+    Document,
+    Page,
+    QuotaError,
+    Role,
+    SourceError,
+    UnusableError,
+    clean,
+)
 from training.sources.html import extract
-from training.sources.http import PoliteClient
-from training.sources.throttle import stamp
+from training.sources.http import HttpClient
+from training.sources.throttle import timestamp
 
 API = "https://api.stackexchange.com/2.3"
 QUERIES = (
@@ -36,14 +46,14 @@ _LICENCE = re.compile(r"CC BY-SA ([234]\.\d)")
 class StackExchange:
     """One document per question. `client` must know the host of `api`; `key` raises the daily quota.
 
-    The cursor is (query, page): questions come oldest first, so that pages stay where they are while new ones are asked.
+    The cursor is (query, page): questions come oldest first, so that new ones do not shift the pages.
     """
 
     name = "stackexchange"
 
     def __init__(
         self,
-        client: PoliteClient,
+        client: HttpClient,
         *,
         api: str = API,
         site: str = "stackoverflow",
@@ -61,7 +71,7 @@ class StackExchange:
         self._least_score = least_score
         self._key = key
         self._opted_in = opted_in
-        self._quota: object = None  # calls left today, as the last answer said
+        self._quota: object = None  # calls left today, from the last response
 
     def pull(self, cursor: Cursor | None, limit: int) -> Iterator[Page]:
         at = dict(cursor or {"query": 0, "page": 1})
@@ -114,7 +124,7 @@ class StackExchange:
         return documents, notes
 
     def _document(self, question: dict[str, Any], answers: list[dict[str, Any]]) -> Document | str:
-        posts = [("question", question), *(("answer", a) for a in answers)]
+        posts: list[tuple[Role, dict[str, Any]]] = [("question", question), *(("answer", a) for a in answers)]
         parts: list[str] = []
         blocks: list[Block] = []
         credit: list[dict[str, str]] = []
@@ -146,7 +156,7 @@ class StackExchange:
             blocks=tuple(blocks),
             licence=licence,
             train=verdict.train,
-            fetched_at=stamp(self._client.clock),
+            fetched_at=timestamp(self._client.clock),
             provenance=where,
             author=credit[0]["author"],
             raw={
@@ -157,7 +167,7 @@ class StackExchange:
         )
 
     def _call(self, method: str, **parameters: str | int) -> dict[str, Any]:
-        """The wrapper object of an answer. Waits as `backoff` says before the next call."""
+        """The wrapper object of a response. A `backoff` in it delays the next call."""
         parameters |= {"site": self._site, "filter": "withbody", "pagesize": _PAGE}
         if self._key:
             parameters["key"] = self._key
@@ -171,14 +181,14 @@ class StackExchange:
                 )
             self._quota = answer.get("quota_remaining")
             if isinstance(backoff := answer.get("backoff"), int) and backoff > 0:
-                self._client.hold(url, backoff)
+                self._client.pause(url, backoff)
             if reply.status == 200 and isinstance(answer.get("items"), list):
                 return answer
             message = clean(str(answer.get("error_message", "")), 300)
             if answer.get("error_name") != "throttle_violation":
                 break
-            told = _WAIT.search(message)
-            self._client.hold(url, int(told[1]) if told else 60)
+            wait = _WAIT.search(message)
+            self._client.pause(url, int(wait[1]) if wait else 60)
         else:
             raise QuotaError(f"the Stack Exchange API throttles: {message}; pull again later")
         raise SourceError(f"{self._api}{method[:60]}: {answer.get('error_name', 'no items')}: {message}")

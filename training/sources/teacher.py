@@ -1,7 +1,7 @@
 """Pairs that a larger model writes, through any OpenAI-compatible endpoint. Our rules decide what is kept.
 
-A prompt is a rule's page. The answer must be JSON of one form, every part must parse, the rule must speak on the slow form and
-be silent on the fast one and on the look-alike; what fails is dropped and counted. Nothing that the model writes is run.
+A prompt is a rule's page. The answer must be JSON of one schema, every part must parse, and the rule must have a finding in the
+slow form and none in the fast one or the look-alike; other answers are dropped and counted. What the model writes is never run.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
 from training.dataset import licences
 from training.sources.base import Block, Cursor, Document, Page, QuotaError, UnusableError, clean
-from training.sources.http import PoliteClient
-from training.sources.throttle import stamp
+from training.sources.http import HttpClient
+from training.sources.throttle import timestamp
 
 _SYSTEM = (
     "You write realistic PyTorch code for a data set about performance. Answer with one JSON object. `slow` is a whole function "
@@ -47,7 +47,7 @@ _STYLES = (
 
 
 class Answer(BaseModel):
-    """What a teacher must answer."""
+    """The schema of a teacher's answer."""
 
     model_config = ConfigDict(extra="forbid")
     slow: str = Field(min_length=40, max_length=8_000)
@@ -57,7 +57,7 @@ class Answer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a million tokens, in any currency, and the most that a pull may cost. A server of one's own costs 0."""
+    """The price of a million tokens, in any currency, and the most that all pulls may cost together."""
 
     prompt: float = 0.0
     completion: float = 0.0
@@ -67,14 +67,14 @@ class Price:
 class Teacher:
     """One document per answer that passed. `client` must know the endpoint's host and send the key to it.
 
-    The cursor counts prompts and what they cost so far: the cap holds over all pulls, and each prompt is asked once.
+    The cursor counts prompts and their cost: the cap holds over all pulls, and each prompt is sent once.
     """
 
     name = "teacher"
 
     def __init__(
         self,
-        client: PoliteClient,
+        client: HttpClient,
         *,
         base_url: str,
         model: str,
@@ -120,7 +120,7 @@ class Teacher:
             yield Page(found, dict(at), notes)
 
     def _check_price(self, messages: list[dict[str, str]], so_far: float) -> None:
-        """Raises QuotaError where the next answer, at its longest, would pass the cap."""
+        """Raises QuotaError where the longest possible next answer would exceed the cap."""
         prompt = sum(len(m["content"]) for m in messages) / 3 * self._price.prompt / 1e6
         worst = prompt + self._max_tokens * self._price.completion / 1e6
         if worst and so_far + worst > self._price.most:
@@ -162,7 +162,7 @@ class Teacher:
         }
 
     def _cost(self, reply: Any) -> float:
-        """What an answer cost, also one that is dropped. One that does not tell its tokens costs the most it can."""
+        """The cost of an answer, dropped ones too. Without a token count it is the most that an answer can cost."""
         usage = reply.get("usage") if isinstance(reply, dict) else None
         tokens = [
             usage.get(f"{kind}_tokens") if isinstance(usage, dict) else None
@@ -177,9 +177,13 @@ class Teacher:
         )
         if slow == fast:
             raise UnusableError("slow and fast are the same")
-        for name, code, speaks in (("slow", slow, True), ("fast", fast, False), ("look_alike", other, False)):
-            if says(rule, code) is not speaks:
-                raise UnusableError(f"the rule {'is silent' if speaks else 'speaks'} on `{name}`")
+        for name, code, expected in (
+            ("slow", slow, True),
+            ("fast", fast, False),
+            ("look_alike", other, False),
+        ):
+            if reports(rule, code) is not expected:
+                raise UnusableError(f"the rule {'is silent' if expected else 'speaks'} on `{name}`")
         digest = hashlib.sha256(f"{slow}\0{fast}".encode()).hexdigest()[:16]
         return Document(
             source=self.name,
@@ -194,7 +198,7 @@ class Teacher:
             ),
             licence=self._licence,
             train=self._train,
-            fetched_at=stamp(self._client.clock),
+            fetched_at=timestamp(self._client.clock),
             provenance=f"{self._model}:{self._seed}:{number}",
             author=self._model,
             raw={"rule": rule.name},
@@ -215,8 +219,8 @@ def _answer(reply: Any) -> Answer:
         raise UnusableError("the answer is not JSON of the form that was asked for") from None
 
 
-def says(rule: Rule, code: str) -> bool:
-    """Does the rule speak on the code below the usual imports, sure enough to be shown? Raises UnusableError."""
+def reports(rule: Rule, code: str) -> bool:
+    """Does the rule have a finding in the code, below the usual imports, that a review would show? Raises UnusableError."""
     try:
         file = SourceFile.parse("sample.py", (PRELUDE + code).encode("utf-8"))
     except ParseError as error:

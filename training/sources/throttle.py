@@ -1,4 +1,4 @@
-"""Time, manners, and the transport that waits."""
+"""The request policy of a client, and the transport that enforces it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.sources.base import QuotaError
 
 
 class Clock(Protocol):
-    """Time, so that tests need not wait. Seconds since the epoch."""
+    """The time in seconds since the epoch; tests replace it, so that they need not wait."""
 
     def now(self) -> float: ...
 
@@ -29,30 +29,30 @@ class SystemClock:
         time.sleep(seconds)
 
 
-def stamp(clock: Clock) -> str:
-    """The time, as documents hold it."""
+def timestamp(clock: Clock) -> str:
+    """The time in the format of `Document.fetched_at`."""
     return datetime.fromtimestamp(clock.now(), timezone.utc).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
-    """How a client behaves. Times in seconds."""
+class RequestPolicy:
+    """Rate limits and bounds of a client. Times in seconds."""
 
-    interval: float = 1.0  # at least so long between two requests to a host
-    max_requests: int = 10_000  # of one client, answers from the cache not counted
+    interval: float = 1.0  # least time between two requests to a host
+    max_requests: int = 10_000  # of one client; cached answers do not count
     max_bytes: int = 8_000_000  # of one body, decoded
     attempts: int = 5
-    max_wait: float = 900.0  # who is told to wait longer stops, and says when to come back
+    max_wait: float = 900.0  # a longer wait ends the pull with QuotaError
     timeout: float = 30.0
     robots: bool = False  # for web pages; an API has terms of its own
 
 
-class Paced(httpx.BaseTransport):
-    """Below the cache: only what is really sent waits, counts, and carries credentials, which so reach no cache file."""
+class ThrottledTransport(httpx.BaseTransport):
+    """Below the cache: only requests that are sent wait, count, and carry credentials, so that no cache file holds these."""
 
-    def __init__(self, manners: Manners, clock: Clock, secrets: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, policy: RequestPolicy, clock: Clock, secrets: Mapping[str, Mapping[str, str]]) -> None:
         self._transport = httpx.HTTPTransport()
-        self._manners = manners
+        self._policy = policy
         self._clock = clock
         self._secrets = secrets
         self.not_before: dict[str, float] = {}
@@ -61,7 +61,7 @@ class Paced(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         host = request.url.netloc.decode()
-        if self.sent >= self._manners.max_requests:
+        if self.sent >= self._policy.max_requests:
             raise QuotaError(f"{self.sent} requests were sent, the limit of this pull; pull again to go on")
         wait = self.not_before.get(host, 0.0) - self._clock.now()
         if wait > 0:
@@ -72,10 +72,10 @@ class Paced(httpx.BaseTransport):
         try:
             return self._transport.handle_request(request)
         finally:
-            delay = max(self._manners.interval, self.delays.get(host, 0.0))
-            self.hold(host, delay)
+            delay = max(self._policy.interval, self.delays.get(host, 0.0))
+            self.pause(host, delay)
 
-    def hold(self, host: str, seconds: float) -> None:
+    def pause(self, host: str, seconds: float) -> None:
         self.not_before[host] = max(self.not_before.get(host, 0.0), self._clock.now() + seconds)
 
     def close(self) -> None:

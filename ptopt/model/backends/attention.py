@@ -1,6 +1,6 @@
-"""Which attention a model runs with: the fastest that this machine has and that really works here.
+"""Which attention implementation a model runs with: the fastest that works on this machine.
 
-The order is a pure function of what is there; each choice is then tried, forward and backward, on a tiny model
+The order is a pure function of the hardware and the installed packages; each choice is then tried, forward and backward, on a tiny model
 before it is used. Where the best is not there the reason is logged. `PTOPT_ATTENTION` overrides.
 """
 
@@ -36,7 +36,7 @@ _DISTRIBUTIONS = ("flash-attn", "flash-attn-3", "flash-attn-4", "kernels")
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What decides the choice."""
+    """The inputs of the choice."""
 
     capability: tuple[int, int] | None  # of the CUDA device; None without one
     half: bool  # the model computes in fp16 or bf16
@@ -51,31 +51,33 @@ class Choice:
     reason: str
 
 
-def candidates(there: Capabilities) -> list[Choice]:
+def candidates(found: Capabilities) -> list[Choice]:
     """Best first; the last always works."""
-    if there.capability is None:
+    if found.capability is None:
         return [Choice("sdpa", "no CUDA device")]
-    if not there.half:
+    if not found.half:
         return [Choice("sdpa", "flash attention needs fp16 or bf16")]
-    version = "{}.{}".format(*there.capability)
-    if there.capability < (8, 0):
+    version = "{}.{}".format(*found.capability)
+    if found.capability < (8, 0):
         return [Choice("sdpa", f"flash attention needs capability 8.0, this device has {version}")]
-    found = []
-    if there.capability[0] == 10 and "flash-attn-4" in there.installed:
-        found.append(Choice("flash_attention_4", f"flash-attn-4 is installed, capability {version}"))
-    if there.capability[0] == 9 and "flash-attn-3" in there.installed:
-        found.append(Choice("flash_attention_3", f"flash-attn-3 is installed, capability {version}"))
-    if "flash-attn" in there.installed:
-        found.append(Choice("flash_attention_2", f"flash-attn is installed, capability {version}"))
-    elif "kernels" in there.installed:
-        found.append(Choice(KERNELS, f"through the package kernels, capability {version}"))
+    choices = []
+    if found.capability[0] == 10 and "flash-attn-4" in found.installed:
+        choices.append(Choice("flash_attention_4", f"flash-attn-4 is installed, capability {version}"))
+    if found.capability[0] == 9 and "flash-attn-3" in found.installed:
+        choices.append(Choice("flash_attention_3", f"flash-attn-3 is installed, capability {version}"))
+    if "flash-attn" in found.installed:
+        choices.append(Choice("flash_attention_2", f"flash-attn is installed, capability {version}"))
+    elif "kernels" in found.installed:
+        choices.append(Choice(KERNELS, f"through the package kernels, capability {version}"))
     missing = (
-        "no flash attention that works is installed" if found else "flash-attn and kernels are not installed"
+        "no flash attention that works is installed"
+        if choices
+        else "flash-attn and kernels are not installed"
     )
-    return [*found, Choice("sdpa", missing)]
+    return [*choices, Choice("sdpa", missing)]
 
 
-def choose(there: Capabilities, works: Callable[[str], str | None], override: str | None = None) -> Choice:
+def choose(found: Capabilities, works: Callable[[str], str | None], override: str | None = None) -> Choice:
     """The first candidate that works. `works` tells what is wrong with one, or None.
 
     Raises ValueError for an override that is unknown or does not work here.
@@ -86,7 +88,7 @@ def choose(there: Capabilities, works: Callable[[str], str | None], override: st
         if wrong := works(override):
             raise ValueError(f"attention {override!r} was asked for but does not work here: {wrong}")
         return Choice(override, "asked for")
-    *fast, last = candidates(there)
+    *fast, last = candidates(found)
     for choice in fast:
         wrong = works(choice.implementation)
         if wrong is None:

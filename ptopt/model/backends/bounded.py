@@ -1,4 +1,4 @@
-"""A limit on how long one review waits for a model."""
+"""A time limit for all calls that one review makes to a model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Bounded:
 
     A call cannot be stopped from outside, so it runs in a thread of its own; when the time is up the caller goes
     on, and the thread ends after the chunk that it is in. `close` closes the back end only if `owns` it.
-    `gate` is held for each chunk: shared by all reviews of a back end that serves one call at a time, it keeps those
-    that were given up from running when their turn comes.
+    `gate` is held for each chunk: shared by all reviews of a back end that serves one call at a time, it keeps
+    abandoned calls from running later.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Bounded:
         if self._owns:
             self._backend.close()
 
-    def _within(self, ask: Callable[[Sequence[_P]], list[_A]], prompts: Sequence[_P]) -> list[_A]:
+    def _within(self, call: Callable[[Sequence[_P]], list[_A]], prompts: Sequence[_P]) -> list[_A]:
         if self._until is None:
             self._until = time.monotonic() + self._seconds
         answers: list[_A] = []
@@ -65,7 +65,7 @@ class Bounded:
                     with self._gate:
                         if given_up.is_set():
                             return
-                        answers.extend(ask(prompts[begin : begin + CHUNK]))
+                        answers.extend(call(prompts[begin : begin + CHUNK]))
             except BaseException as error:  # handed to the caller
                 failed.append(error)
 

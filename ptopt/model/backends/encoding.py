@@ -1,4 +1,4 @@
-"""From prompts to token ids: one way for training and for serving, without torch.
+"""From prompts to token ids, the same for training and for serving, without torch.
 
 A tokenizer is one of `transformers`; it is handed in, so that nothing heavy is imported here.
 """
@@ -15,15 +15,15 @@ YES, NO = " yes", " no"
 def encode_judge(tokenizer: Any, prompt: JudgePrompt) -> tuple[list[int], list[int]]:
     """The ids of all pieces, and for each piece the index of its last token.
 
-    Pieces are tokenised one by one and joined, so that a mark is always the end of a token; the logits at a
-    mark are those of the answer. A token that opens every text of this model (BOS) comes first.
+    Pieces are tokenised one by one and joined, so that each ends at a token border; the logits at that position are
+    those of the answer. The tokenizer's BOS token, if any, comes first.
     """
     ids = opening(tokenizer)
-    marks = []
+    positions = []
     for piece in prompt.pieces:
         ids += _plain_ids(tokenizer, without_special(tokenizer, piece))
-        marks.append(len(ids) - 1)
-    return ids, marks
+        positions.append(len(ids) - 1)
+    return ids, positions
 
 
 def answer_ids(tokenizer: Any) -> tuple[int, int]:

@@ -22,12 +22,12 @@ _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
 class RefusedError(ModelUnavailableError):
-    """The server answered, and the answer is no."""
+    """The server answered with an error; `detail` is its message."""
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(f"the model server refused ({status}): {said}")
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(f"the model server refused ({status}): {detail}")
         self.status = status
-        self.said = said
+        self.detail = detail
 
 
 class _TryAgainError(Exception):
@@ -39,7 +39,7 @@ class _TryAgainError(Exception):
 
 
 class Http:
-    """A client of one server. Everything asked through it may be asked twice. Safe to share between threads.
+    """A client of one server. Any request may be sent twice. Safe to share between threads.
 
     timeout: seconds for one attempt, from connecting to the last byte; after so long no other begins. Messages never
     name the address.
@@ -113,7 +113,7 @@ class Http:
             raise _TryAgainError(f"is in trouble ({response.status_code})", _retry_after(response))
         text = content.decode("utf-8", "replace")
         if not response.is_success:
-            raise RefusedError(response.status_code, _said(text))
+            raise RefusedError(response.status_code, _error_message(text))
         return text
 
 
@@ -128,7 +128,7 @@ def _retry_after(response: httpx.Response) -> float | None:
     return min(float(value), MAX_WAIT) if value.isascii() and value.isdigit() and len(value) < 9 else None
 
 
-def _said(text: str) -> str:
+def _error_message(text: str) -> str:
     """The message in an error of the OpenAI protocol, on one line."""
     try:
         value = json.loads(text)

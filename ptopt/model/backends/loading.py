@@ -13,15 +13,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ptopt.model.port import ModelUnavailableError
-from ptopt.model.prompt import PROMPT_VERSION
 from ptopt.model.region import JUDGE_TOKENS
-from ptopt.model.schema import SCHEMA_VERSION
 
 PACKAGE, HUB = "package:", "hub:"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
@@ -65,15 +63,6 @@ def is_adapter(spec: str | os.PathLike[str]) -> bool:
     if str(spec).startswith((PACKAGE, HUB)):
         return False
     return (Path(spec).expanduser() / "adapter_config.json").is_file()
-
-
-def why_outdated(card: Mapping[str, Any]) -> str:
-    """Why an adapter with this card does not understand our prompts, or answers in another form; "" when it does."""
-    for what, ours in (("prompt", PROMPT_VERSION), ("schema", SCHEMA_VERSION)):
-        theirs = card.get(f"{what}_version")
-        if theirs != ours:
-            return f"it was trained with {what} version {theirs}, and this version of ptopt speaks {ours}"
-    return ""
 
 
 def read_adapter(path: str | os.PathLike[str]) -> AdapterFolder:

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 BATCH_TOKENS_CPU = 1024  # larger ones do not fit the caches, and are no faster
 BATCH_TOKENS_CUDA = 16384
 ANSWERS_AT_ONCE = 8
-CLOSING = 20.0  # seconds that closing waits for a call
+CLOSE_TIMEOUT = 20.0  # seconds that `close` waits for a running call
 
 
 class TransformersBackend:
@@ -123,10 +123,10 @@ class TransformersBackend:
                 padded = [rows[i][0] + [self._pad] * (width - len(rows[i][0])) for i in batch]
                 hidden = self._decoder(torch.tensor(padded, device=self._device), use_cache=False)[0]
                 row = [n for n, i in enumerate(batch) for _ in rows[i][1]]
-                at = [mark for i in batch for mark in rows[i][1]]
-                odds = iter((hidden[row, at].float() @ self._towards_yes + self._bias).tolist())
+                at = [position for i in batch for position in rows[i][1]]
+                log_odds = iter((hidden[row, at].float() @ self._towards_yes + self._bias).tolist())
                 for i in batch:
-                    found[i] = tuple(next(odds) for _ in rows[i][1])
+                    found[i] = tuple(next(log_odds) for _ in rows[i][1])
         return found
 
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
@@ -150,9 +150,9 @@ class TransformersBackend:
         return found
 
     def close(self) -> None:
-        """A call that is under way ends after its batch or token: a thread in torch aborts a process that ends."""
+        """A running call ends after its batch or token: a thread that is still in torch would abort the exiting process."""
         self._closed = True
-        if not self._lock.acquire(timeout=CLOSING):
+        if not self._lock.acquire(timeout=CLOSE_TIMEOUT):
             log.warning("%s hangs, and is left to the end of the process", self._name)
             return
         try:
@@ -207,7 +207,7 @@ class TransformersBackend:
 
 
 class _Running:
-    """One call at a time, on a model that is still there; what torch raises becomes one line."""
+    """One call at a time, on an open model; an error of torch becomes a ModelUnavailableError."""
 
     def __init__(self, backend: TransformersBackend) -> None:
         self._backend = backend

@@ -1,4 +1,4 @@
-"""Log-odds from the few most likely tokens that a server tells."""
+"""Log-odds from the log-probabilities of the most likely tokens."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def log_odds(top: Mapping[_Token, float], yes: _Token, no: _Token) -> float:
     """log P(yes) - log P(no), given the log-probabilities of the most likely tokens.
 
     An answer that is not among them is at most as likely as the last of them: what comes out is then a bound,
-    and 0.0 where the model would say neither.
+    and 0.0 where neither answer is among them.
     """
     least = min((p for p in top.values() if math.isfinite(p)), default=0.0)
     if yes not in top and no not in top:
         return 0.0
-    return _at_least(top.get(yes, least), least) - _at_least(top.get(no, least), least)
+    return _clamped(top.get(yes, least), least) - _clamped(top.get(no, least), least)
 
 
-def _at_least(value: float, least: float) -> float:
+def _clamped(value: float, least: float) -> float:
     return max(value, least) if math.isfinite(value) else least

@@ -1,20 +1,22 @@
-"""From the name of a model to what a review asks: which back end, which adapter, what its word is worth."""
+"""From the name of a model to an advisor: its back end, its adapter, its calibration."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from ptopt.model.adapters import why_outdated
 from ptopt.model.advisor import Advisor
 from ptopt.model.backends.bounded import Bounded
-from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter, why_outdated
+from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter
 from ptopt.model.calibration import Calibration, CalibrationError
 from ptopt.model.port import Backend, ModelUnavailableError
 from ptopt.model.region import JUDGE_TOKENS
 
-SECONDS = 20.0  # that a review waits for the model, unless told otherwise
+Engine = Literal["transformers", "vllm"]
+SECONDS = 20.0  # default time that a review waits for the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +40,19 @@ class OpenModel:
 
 
 def open_model(
-    model: str, *, server: str | None = None, engine: str = "transformers", **settings: Any
+    model: str, *, server: str | None = None, engine: Engine = "transformers", **settings: Any
 ) -> OpenModel:
     """Open `model`: an adapter folder, a base model (see `loading.resolve_base`), or a name that `server` serves.
 
     With a folder and a server, the adapter is loaded into the server, which must see the folder under the same
-    path, under a name made from its content. Without a calibration beside it a model has no say.
-    engine: "transformers" or "vllm", for models in this process; settings go to the back end.
+    path, under a name made from its content. Without a calibration beside it a model changes no review.
+    engine: for models in this process. settings: of the back end.
     Raises ModelUnavailableError, also for a calibration that cannot be read or is of other prompts than ours.
     """
     folder = read_adapter(model) if is_adapter(model) else None
     calibration = _calibration(folder)
     if folder and not calibration.silent and (why := why_outdated(folder.card)):
-        raise ModelUnavailableError(f"{folder.path}: {why}")  # what was measured on it holds no more
+        raise ModelUnavailableError(f"{folder.path}: {why}")  # what was measured on it is no longer valid
     return OpenModel(
         _backend(model, folder, server, engine, settings),
         calibration,
@@ -61,9 +63,9 @@ def open_model(
 
 
 def open_backend(
-    model: str, *, server: str | None = None, engine: str = "transformers", **settings: Any
+    model: str, *, server: str | None = None, engine: Engine = "transformers", **settings: Any
 ) -> Backend:
-    """As `open_model`, for those who need no calibration."""
+    """As `open_model`, without the calibration."""
     folder = read_adapter(model) if is_adapter(model) else None
     return _backend(model, folder, server, engine, settings)
 
@@ -73,7 +75,7 @@ def open_advisor(
     *,
     server: str | None = None,
     seconds: float = SECONDS,
-    engine: str = "transformers",
+    engine: Engine = "transformers",
     **settings: Any,
 ) -> Advisor:
     """As `open_model`, for one review; closing the advisor closes the back end."""
@@ -90,7 +92,7 @@ def _calibration(folder: AdapterFolder | None) -> Calibration:
 
 
 def _backend(
-    model: str, folder: AdapterFolder | None, server: str | None, engine: str, settings: dict[str, Any]
+    model: str, folder: AdapterFolder | None, server: str | None, engine: Engine, settings: dict[str, Any]
 ) -> Backend:
     if server is not None:
         from ptopt.model.backends.openai import OpenAIBackend

@@ -31,7 +31,7 @@ class OpenAIBackend:
 
     dialect: how a JSON schema is asked for; "auto" looks at who the server says it is. timeout: seconds for one
     attempt of one request; concurrency: requests under way at once. The key comes from the environment where it
-    is not given. Nothing is asked before the first call; a server that comes back is used again.
+    is not given. No request is sent before the first call; a server that is back is used again.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class OpenAIBackend:
         self._http = Http(url, api_key=key, timeout=timeout, attempts=attempts, connections=concurrency)
         self._model = model
         self._dialect = dialect
-        self._known = False
-        self._answers: dict[str, Any] = {}  # what a request for a judgement needs besides the text
+        self._connected = False
+        self._logprob_options: dict[str, Any] = {}  # further fields of a judge request
         self._connecting = threading.Lock()
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="model")
 
@@ -59,11 +59,11 @@ class OpenAIBackend:
         return f"{self._model}, served"
 
     def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
-        """One request a mark. The marks of a prompt follow each other: the server has their beginning cached."""
-        return self._each(self._score, prompts)
+        """One request a question. Those of a prompt follow each other: the server has their common prefix cached."""
+        return self._map(self._score, prompts)
 
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
-        return self._each(self._complete, prompts)
+        return self._map(self._complete, prompts)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -83,25 +83,25 @@ class OpenAIBackend:
         except RefusedError as error:
             if not (error.status == 400 and name in self.served_models()):
                 raise ModelUnavailableError(
-                    f"the server cannot load the adapter {name}: {error.said}"
+                    f"the server cannot load the adapter {name}: {error.detail}"
                 ) from None
 
     def unload_adapter(self, name: str) -> None:
-        """The server forgets the adapter; it need not know it."""
+        """Unload the adapter from the server; fine where it is not loaded."""
         try:
             self._http.text("POST", "/v1/unload_lora_adapter", {"lora_name": name})
         except RefusedError as error:
             if name in self.served_models():
-                raise ModelUnavailableError(f"the server cannot unload {name}: {error.said}") from None
+                raise ModelUnavailableError(f"the server cannot unload {name}: {error.detail}") from None
 
     def _score(self, prompt: JudgePrompt) -> tuple[float, ...]:
-        odds, text = [], ""
+        scores, text = [], ""
         for piece in prompt.pieces:
             text += piece
             body = {"model": self._model, "prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": TOP}
-            answer = self._http.json("POST", "/v1/completions", body | self._answers)
-            odds.append(log_odds(_top(_choice(answer).get("logprobs")), YES, NO))
-        return tuple(odds)
+            answer = self._http.json("POST", "/v1/completions", body | self._logprob_options)
+            scores.append(log_odds(_top_logprobs(_choice(answer).get("logprobs")), YES, NO))
+        return tuple(scores)
 
     def _complete(self, prompt: ChatPrompt) -> str:
         body: dict[str, Any] = {
@@ -123,20 +123,20 @@ class OpenAIBackend:
             raise ModelUnavailableError("the model server answered without a text")
         if len(text) > prompt.max_tokens * _CHARACTERS_A_TOKEN:
             raise ModelUnavailableError("the model server answered with more than was asked for")
-        return text if prompt.schema is None else _strict(text)
+        return text if prompt.schema is None else _strict_json(text)
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self._dialect == "llama.cpp":
             return {"type": "json_object", "schema": schema}
         return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
 
-    def _each(self, ask: Callable[[_P], _A], prompts: Sequence[_P]) -> list[_A]:
-        """The answers in order; the first failure ends it, and what has not begun is not begun."""
+    def _map(self, call: Callable[[_P], _A], prompts: Sequence[_P]) -> list[_A]:
+        """The answers in order. After the first failure no further request is started."""
         if not prompts:
             return []
         self._connect()
         try:
-            futures: list[Future[_A]] = [self._threads.submit(ask, prompt) for prompt in prompts]
+            futures: list[Future[_A]] = [self._threads.submit(call, prompt) for prompt in prompts]
         except RuntimeError:
             raise ModelUnavailableError("the model was closed") from None
         done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
@@ -148,9 +148,9 @@ class OpenAIBackend:
         return [future.result() for future in futures]
 
     def _connect(self) -> None:
-        """Once: is the model there (llama.cpp answers for any name), and which dialect does the server speak?"""
+        """Once: check that the server has the model (llama.cpp answers for any name), and find its dialect."""
         with self._connecting:
-            if self._known:
+            if self._connected:
                 return
             models = self._models()
             mine = [model for model in models if model["id"] == self._model]
@@ -159,17 +159,17 @@ class OpenAIBackend:
             if self._dialect == "auto":
                 self._dialect = "llama.cpp" if mine[0].get("owned_by") in _LLAMA_OWNERS else "vllm"
             if self._dialect == "vllm":
-                self._answers = self._exactly()
-            self._known = True
+                self._logprob_options = self._answer_token_options()
+            self._connected = True
 
-    def _exactly(self) -> dict[str, Any]:
-        """vLLM tells the probabilities of the two answers themselves, once it is told their ids."""
+    def _answer_token_options(self) -> dict[str, Any]:
+        """vLLM returns the log-probabilities of the two answers themselves when a request names their token ids."""
         ids = []
         for word in (YES, NO):
             body = {"model": self._model, "prompt": word, "add_special_tokens": False}
             try:
                 tokens = self._http.json("POST", "/tokenize", body).get("tokens")
-            except RefusedError:  # another server that follows the protocol: the most likely tokens must do
+            except RefusedError:  # another server of the protocol: the most likely tokens are used
                 return {}
             if not isinstance(tokens, list) or len(tokens) != 1 or not isinstance(tokens[0], int):
                 raise ModelUnavailableError(
@@ -185,7 +185,7 @@ class OpenAIBackend:
         return [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
 
-def _strict(text: str) -> str:
+def _strict_json(text: str) -> str:
     """The same JSON without the bare line breaks that llama.cpp's grammar lets into strings."""
     try:
         return json.dumps(json.loads(text, strict=False))
@@ -200,7 +200,7 @@ def _choice(answer: dict[str, Any]) -> dict[str, Any]:
     return choices[0]
 
 
-def _top(logprobs: Any) -> dict[str, float]:
+def _top_logprobs(logprobs: Any) -> dict[str, float]:
     """The most likely first tokens, in the form of /v1/completions or (llama-server) that of chats."""
     found: list[tuple[Any, Any]] = []
     if isinstance(logprobs, dict):

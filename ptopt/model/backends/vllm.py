@@ -76,13 +76,15 @@ class VLLMBackend:
         return self._name
 
     def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
-        """A request a mark; the engine has the beginning of a text cached when it meets it again."""
+        """One request a question; the engine has the common prefix cached."""
         rows = [encode_judge(self._tokenizer, prompt) for prompt in prompts]
         wanted = SamplingParams(
             max_tokens=1, temperature=0.0, logprobs=2, logprob_token_ids=[self._yes, self._no]
         )
-        outputs = iter(self._run([ids[: mark + 1] for ids, marks in rows for mark in marks], wanted))
-        return [tuple(self._odds(next(outputs)) for _ in marks) for _, marks in rows]
+        outputs = iter(
+            self._run([ids[: position + 1] for ids, positions in rows for position in positions], wanted)
+        )
+        return [tuple(self._log_odds(next(outputs)) for _ in positions) for _, positions in rows]
 
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
         params = [
@@ -123,6 +125,6 @@ class VLLMBackend:
                 why = str(error).strip().partition("\n")[0]
                 raise ModelUnavailableError(f"vLLM failed ({type(error).__name__}: {why:.200})") from error
 
-    def _odds(self, output: Any) -> float:
+    def _log_odds(self, output: Any) -> float:
         top = {token: found.logprob for token, found in output.outputs[0].logprobs[0].items()}
         return log_odds(top, self._yes, self._no)

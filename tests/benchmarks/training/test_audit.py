@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("yaml")
 
-from benchmarks.training.audit import CHECKS, SEVERITIES, audit, told
-from benchmarks.training.results import Measured, Result
+from benchmarks.training.audit import CHECKS, SEVERITIES, audit, report
+from benchmarks.training.results import Measurement, Result
 from benchmarks.training.variants import OFF, VARIANTS, Geometry, Hardware, why_not
 from training.recipes.settings import Settings, find, read
 
@@ -49,14 +49,14 @@ def test_hardware_decides(tmp_path: Path) -> None:
 def test_an_impact_is_told_only_where_it_was_measured(tmp_path: Path) -> None:
     settings = _settings(tmp_path, "precision=fp32")
 
-    def run(name: str, seconds: float) -> Measured:
-        return Measured(name, name, (), 1000, 4, seconds, seconds, 1.0, 1000.0, 1.0)
+    def run(name: str, seconds: float) -> Measurement:
+        return Measurement(name, name, (), 1000, 4, seconds, seconds, 1.0, 1000.0, 1.0)
 
     result = Result("Some CPU", "cpu", {}, "2026-01-01", "", "", "", 1, 1, 1, 1.0,
                     (run("labelled", 10.0), run("bf16", 5.0)), ())  # fmt: skip
-    report = "\n".join(told(audit(settings, CPU, [result]), CPU))
-    assert "2.00 x tokens/s" in report and "Some CPU, 2026-01-01" in report
-    other = "\n".join(told(audit(settings, GPU, [result]), GPU))
+    text = "\n".join(report(audit(settings, CPU, [result]), CPU))
+    assert "2.00 x tokens/s" in text and "Some CPU, 2026-01-01" in text
+    other = "\n".join(report(audit(settings, GPU, [result]), GPU))
     assert "Some CPU" not in other and "not measured on such a machine" in other
 
 

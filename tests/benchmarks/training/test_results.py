@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.training.results import (
-    Measured,
+    Measurement,
     Result,
-    Skipped,
+    SkippedVariant,
     as_good,
     loss_noise,
     lowest,
@@ -25,12 +25,12 @@ from benchmarks.training.results import (
 
 def _measured(
     name: str, cpu_s: float, wall_s: float = 0.0, loss: float = 1.0, peak: float = 2000.0
-) -> Measured:
-    return Measured(name, name.title(), (), 1000, 4, cpu_s, wall_s or cpu_s, 1.0, peak, loss)
+) -> Measurement:
+    return Measurement(name, name.title(), (), 1000, 4, cpu_s, wall_s or cpu_s, 1.0, peak, loss)
 
 
-def _result(*measured: Measured, device: str = "cpu") -> Result:
-    skipped = (Skipped("compile", "Compiled", "needs a GPU"),)
+def _result(*measured: Measurement, device: str = "cpu") -> Result:
+    skipped = (SkippedVariant("compile", "Compiled", "needs a GPU"),)
     return Result(
         "Some CPU", device, {"torch": "2.13"}, "2026-01-01", "python -m benchmarks.training", "c.yaml", "base", 4, 1000,
         30, 4.2, measured, skipped,

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from training.__main__ import main
-from training.dataset.build import Built, Preset, build
+from training.dataset.build import BuildResult, Preset, build
 from training.dataset.files import NAMES, load, read_info, samples, write
 from training.dataset.packages import Package
 from training.dataset.split import SPLITS, Sizes
@@ -67,21 +67,21 @@ def preset_and_cache(tmp_path_factory: pytest.TempPathFactory) -> tuple[Local, P
 
 
 @pytest.fixture(scope="module")
-def built(preset_and_cache: tuple[Local, Path]) -> Built:
+def built(preset_and_cache: tuple[Local, Path]) -> BuildResult:
     preset, cache = preset_and_cache
     return build(preset, cache, workers=1, execute=False)
 
 
 @pytest.fixture(scope="module")
 def folder(
-    built: Built, preset_and_cache: tuple[Local, Path], tmp_path_factory: pytest.TempPathFactory
+    built: BuildResult, preset_and_cache: tuple[Local, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     out = tmp_path_factory.mktemp("dataset")
     write(out, built, preset_and_cache[0], 0, "the command", "2026-01-01")
     return out
 
 
-def test_no_project_is_in_two_splits(built: Built) -> None:
+def test_no_project_is_in_two_splits(built: BuildResult) -> None:
     projects = [{s.project for s in built.splits[split]} for split in SPLITS]
     assert sum(map(len, projects)) == len(set().union(*projects))
     assert all(projects)
@@ -89,7 +89,7 @@ def test_no_project_is_in_two_splits(built: Built) -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_old_stages_are_kept(
-    built: Built, folder: Path, preset_and_cache: tuple[Local, Path], tmp_path: Path
+    built: BuildResult, folder: Path, preset_and_cache: tuple[Local, Path], tmp_path: Path
 ) -> None:
     preset, cache = preset_and_cache
     shards = {place: place.stat().st_mtime_ns for place in (cache / "shards").iterdir()}
@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_bytes_and_old_stages_are_kept(
     assert [s.hash for s in other.splits["train"]] != [s.hash for s in built.splits["train"]]
 
 
-def test_a_lost_shard_is_made_again(built: Built, preset_and_cache: tuple[Local, Path]) -> None:
+def test_a_lost_shard_is_made_again(built: BuildResult, preset_and_cache: tuple[Local, Path]) -> None:
     preset, cache = preset_and_cache
     lost = sorted((cache / "shards").iterdir())[0]
     content = lost.read_bytes()
@@ -143,7 +143,7 @@ def test_what_the_evaluation_holds_is_left_out(preset_and_cache: tuple[Local, Pa
 
 
 def test_samples_of_other_sources_come_in(
-    built: Built, preset_and_cache: tuple[Local, Path], tmp_path: Path
+    built: BuildResult, preset_and_cache: tuple[Local, Path], tmp_path: Path
 ) -> None:
     preset, cache = preset_and_cache
     text = "def other(zulu, yankee):\n    total = zulu.sum() * yankee\n    return total.mean() + zulu.max()\n"

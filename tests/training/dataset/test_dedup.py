@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from training.dataset.dedup import Evaluation, Seen, evaluation_texts, pack, signature, unpack
+from training.dataset.dedup import Evaluation, NearDuplicates, evaluation_texts, pack, signature, unpack
 
 CODE = "\n".join(
     f"def f{n}(x, y):\n    value_{n} = compute_{n}(x) + weigh(y, scale={n})\n    return value_{n}"
@@ -14,7 +14,7 @@ CODE = "\n".join(
 
 
 def test_near_duplicates_are_seen() -> None:
-    seen = Seen()
+    seen = NearDuplicates()
     assert seen.add("a", signature(CODE))
     assert not seen.add("b", signature(CODE.replace("def f3", "def g3") + "\n# a comment\n"))
     assert seen.add(

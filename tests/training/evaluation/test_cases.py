@@ -39,7 +39,7 @@ def test_a_remark_brings_the_function_that_it_is_about(pool: Pool) -> None:
     for remark in pool.remarks:
         assert remark.region is not None and remark.region.symbol == "train"
         assert [c.rule for c in remark.region.candidates] == [remark.finding.name]
-    assert len(pool.asked()) == len(pool.remarks)
+    assert len(pool.labelled_regions()) == len(pool.remarks)
 
 
 def test_words_are_asked_about_only_where_the_answer_is_known(pool: Pool) -> None:

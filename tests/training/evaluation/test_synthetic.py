@@ -20,16 +20,16 @@ from tests.model.scripted import Scripted
 from tests.training.evaluation.conftest import MENDED, SLOW
 from training.dataset.rows import Sample
 from training.dataset.rule_examples import measured, pairs
-from training.evaluation.baselines import Prior, WordsAndLines
-from training.evaluation.judges import Answers, Asked, log_odds
+from training.evaluation.baselines import Prior, TokenClassifier
+from training.evaluation.judges import LabelledRegion, Targets, log_odds
 from training.evaluation.metrics import auc
-from training.evaluation.synthetic import advise, drawn, questions
+from training.evaluation.synthetic import advise, questions, select_samples
 
 pytestmark = pytest.mark.model
 
 
 def test_questions_are_those_of_the_samples(dataset: Path) -> None:
-    answers = Answers.of(questions(drawn(dataset, "test", None)))
+    answers = Targets.of(questions(select_samples(dataset, "test", None)))
     assert answers.truth.sum() == 6 and answers.truth.size == 18
     assert set(answers.projects) == {"test-0", "test-1", "test-2"}
     yes = {rule for rule, truth in zip(answers.rules, answers.truth, strict=True) if truth}
@@ -37,40 +37,40 @@ def test_questions_are_those_of_the_samples(dataset: Path) -> None:
 
 
 def test_a_limit_draws_the_same_samples_each_time(dataset: Path) -> None:
-    few = drawn(dataset, "test", 4)
-    assert few == drawn(dataset, "test", 4) and len(few) == 4
-    assert all(sample in drawn(dataset, "test", None) for sample in few)
+    few = select_samples(dataset, "test", 4)
+    assert few == select_samples(dataset, "test", 4) and len(few) == 4
+    assert all(sample in select_samples(dataset, "test", None) for sample in few)
 
 
 def test_words_learn_what_knowing_the_rule_does_not_tell(dataset: Path) -> None:
-    learned, test = (questions(drawn(dataset, split, None)) for split in ("train", "test"))
-    answers = Answers.of(test)
+    learned, test = (questions(select_samples(dataset, split, None)) for split in ("train", "test"))
+    answers = Targets.of(test)
     about = np.array([rule == "item-every-step" for rule in answers.rules])
-    words, prior = log_odds(WordsAndLines(learned), test), log_odds(Prior(learned), test)
+    words, prior = log_odds(TokenClassifier(learned), test), log_odds(Prior(learned), test)
     assert auc(answers.truth[about], words[about]) == 1.0
     assert auc(answers.truth[about], prior[about]) == 0.5
 
 
 def test_words_read_as_many_lines_as_the_model_they_are_held_against() -> None:
-    def asked(number: int, tell: str) -> Asked:
+    def asked(number: int, tell: str) -> LabelledRegion:
         middle = "".join(f"    y = layer_{i}(y)\n" for i in range(60))
         text = f"import torch\n\n\ndef f_{number}(x, y):\n    {tell}\n{middle}    z = x.item()\n"
         source = SourceFile.parse("a.py", text.encode())
         (region,) = regions_of(source, None, [Candidate("item-every-step", (text.count("\n"),))])
-        return Asked(region, {"item-every-step": tell == "x.slow()"}, f"p{number}")
+        return LabelledRegion(region, {"item-every-step": tell == "x.slow()"}, f"p{number}")
 
     learned = [asked(n, "x.slow()" if n % 2 else "x.fast()") for n in range(20)]
-    truth = Answers.of(learned).truth
-    assert auc(truth, log_odds(WordsAndLines(learned, tokens=2000), learned)) == 1.0
-    few = log_odds(WordsAndLines(learned, tokens=60), [asked(50, "x.slow()"), asked(51, "x.fast()")])
+    truth = Targets.of(learned).truth
+    assert auc(truth, log_odds(TokenClassifier(learned, tokens=2000), learned)) == 1.0
+    few = log_odds(TokenClassifier(learned, tokens=60), [asked(50, "x.slow()"), asked(51, "x.fast()")])
     assert abs(few[0] - few[1]) < 1e-9
 
 
 def test_a_baseline_that_saw_one_answer_only_says_it(dataset: Path) -> None:
-    clean = [a for a in questions(drawn(dataset, "train", None)) if not any(a.truth.values())]
-    assert (log_odds(WordsAndLines(clean), clean) < 0).all()
+    clean = [a for a in questions(select_samples(dataset, "train", None)) if not any(a.truth.values())]
+    assert (log_odds(TokenClassifier(clean), clean) < 0).all()
     assert (log_odds(Prior(clean), clean) < 0).all()
-    assert WordsAndLines(clean).judge([]) == []
+    assert TokenClassifier(clean).judge([]) == []
 
 
 def _advisor(findings: list[dict[str, object]] | str) -> Advisor:
@@ -90,7 +90,7 @@ def _finding(line: int, replacement: str) -> dict[str, object]:
 
 
 def test_good_advice_counts_in_full(dataset: Path) -> None:
-    chosen = drawn(dataset, "test", None)
+    chosen = select_samples(dataset, "test", None)
     found = advise(_advisor([_finding(7, f"        {MENDED}")]), chosen)
     assert (found.answers, found.valid, found.said, found.wanted, found.right) == (12, 12, 12, 6, 6)
     assert found.clean == 6 and found.silent_where_clean == 0
@@ -106,14 +106,16 @@ def test_good_advice_counts_in_full(dataset: Path) -> None:
 )
 def test_advice_that_does_not_hold_is_not_counted_as_held(dataset: Path, replacement: str) -> None:
     found = advise(
-        _advisor([_finding(7, replacement)]), [s for s in drawn(dataset, "test", None) if s.positives]
+        _advisor([_finding(7, replacement)]),
+        [s for s in select_samples(dataset, "test", None) if s.positives],
     )
     assert found.said == 6 and found.right == 6 and found.holds == 0
 
 
 def test_the_wrong_line_is_not_right(dataset: Path) -> None:
     found = advise(
-        _advisor([_finding(1, "def train(model, loader, optimizer, device):")]), drawn(dataset, "test", None)
+        _advisor([_finding(1, "def train(model, loader, optimizer, device):")]),
+        select_samples(dataset, "test", None),
     )
     assert found.right == 0 and found.said == 12
 
@@ -122,7 +124,7 @@ def test_the_wrong_line_is_not_right(dataset: Path) -> None:
     ("text", "valid"), [('{"findings": []}', 12), ("Sure! Here is", 0), ('{"findings": [{}]}', 0)]
 )
 def test_silence_is_valid_and_prose_is_not(dataset: Path, text: str, valid: int) -> None:
-    found = advise(_advisor(text), drawn(dataset, "test", None))
+    found = advise(_advisor(text), select_samples(dataset, "test", None))
     assert found.valid == valid and found.said == 0 and found.silent_where_clean == found.clean == 6
 
 

@@ -25,7 +25,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.engine.dispose()
 
 
-def labels(made: feedback_rows.Made) -> list[bool]:
+def labels(made: feedback_rows.FeedbackRows) -> list[bool]:
     return [row["label"] for row in made.rows]
 
 

@@ -74,7 +74,7 @@ def recipe(tiny: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     def make(*changes: str, base: str | None = None) -> Path:
         import yaml
 
-        from training.recipes.settings import read, written
+        from training.recipes.settings import read, to_yaml
 
         path = tmp_path / "recipe.yaml"
         path.write_text(
@@ -95,7 +95,7 @@ def recipe(tiny: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             ),
             encoding="utf-8",
         )
-        path.write_text(written(read(path, changes)), encoding="utf-8")
+        path.write_text(to_yaml(read(path, changes)), encoding="utf-8")
         return path
 
     return make

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from training.recipes.live import PHASES, Clock, LiveView
-from training.recipes.tracking import Tracker, flattened, read_metrics
+from training.recipes.live import PHASES, LiveView, PhaseTimer
+from training.recipes.tracking import Tracker, flatten, read_metrics
 
 
 def line(step: int, loss: float = 1.0) -> dict[str, object]:
@@ -21,7 +21,7 @@ def line(step: int, loss: float = 1.0) -> dict[str, object]:
 
 
 def test_time_counts_for_the_innermost_phase() -> None:
-    clock = Clock()
+    clock = PhaseTimer()
     with clock.phase("backward"):
         with clock.phase("forward"):
             time.sleep(0.03)
@@ -71,4 +71,4 @@ def test_a_resumed_run_writes_anew_what_came_after_its_checkpoint(tmp_path: Path
 
 
 def test_nested_settings_become_flat_parameters() -> None:
-    assert flattened({"a": {"b": {"c": 1}, "d": [2]}, "e": 3}) == {"a.b.c": 1, "a.d": [2], "e": 3}
+    assert flatten({"a": {"b": {"c": 1}, "d": [2]}, "e": 3}) == {"a.b.c": 1, "a.d": [2], "e": 3}

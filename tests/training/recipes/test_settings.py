@@ -1,4 +1,4 @@
-"""A recipe's YAML: what it may say, and the one line that says what is wrong with it."""
+"""A recipe's YAML: the allowed keys, and the one line that names an error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from training.recipes.settings import HERE, SettingsError, find, read, written
+from training.recipes.settings import HERE, SettingsError, find, read, to_yaml
 
 BASE = "name: x\nmodel: {base: a}\ndata: {folder: d}\n"
 
@@ -74,7 +74,7 @@ def test_changes_and_a_written_copy_give_the_same_settings(tmp_path: Path) -> No
     changed = read(path, ["lora.r=8", "optimizer.lr=2e-4", "lora.targets=[q_proj]", "limits.minutes=5"])
     assert (changed.lora.r, changed.optimizer.lr, changed.lora.targets) == (8, 2e-4, ("q_proj",))
     copy = tmp_path / "copy.yaml"
-    copy.write_text(written(changed), encoding="utf-8")
+    copy.write_text(to_yaml(changed), encoding="utf-8")
     assert read(copy) == changed
 
 

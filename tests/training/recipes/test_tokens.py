@@ -16,7 +16,7 @@ from ptopt.model.port import ChatPrompt, JudgePrompt  # noqa: E402
 from tests.training.recipes.conftest import a_sample  # noqa: E402
 from training.dataset.views import advise_example, judge_examples  # noqa: E402
 from training.recipes.settings import Data  # noqa: E402
-from training.recipes.tokens import IGNORED, arranged, chat_row, judge_row, rows_of, token_rows  # noqa: E402
+from training.recipes.tokens import IGNORED, arrange, chat_row, judge_row, rows_of, token_rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_curriculum_begins_with_short_rows(tokenizer: Any, dataset: Path, tmp_
         {"folder": dataset, "max_tokens": 384, "packing": False, "order": "curriculum"}
     )
     rows = token_rows(data, tokenizer, "base", "train", seed=0, limit=None, cache=tmp_path)
-    lengths = [len(row) for row in arranged(rows, data, 0)["input_ids"]]
+    lengths = [len(row) for row in arrange(rows, data, 0)["input_ids"]]
     quarter = len(lengths) // 4
     assert max(lengths[:quarter]) <= min(lengths[-quarter:])
     assert sorted(lengths) == sorted(len(row) for row in rows["input_ids"])
@@ -123,13 +123,13 @@ def test_a_curriculum_of_fewer_rows_than_stages_is_packed(
 ) -> None:
     data = Data.model_validate({"folder": dataset, "max_tokens": 384, "order": "curriculum"})
     rows = token_rows(data, tokenizer, "base", "validation", seed=0, limit=2, cache=tmp_path)
-    assert sum(map(len, arranged(rows, data, 0)["input_ids"])) == sum(map(len, rows["input_ids"]))
+    assert sum(map(len, arrange(rows, data, 0)["input_ids"])) == sum(map(len, rows["input_ids"]))
 
 
 def test_packed_rows_hold_each_row_once(tokenizer: Any, dataset: Path, tmp_path: Path) -> None:
     data = Data.model_validate({"folder": dataset, "max_tokens": 384, "pack_to": 1024})
     rows = token_rows(data, tokenizer, "base", "train", seed=0, limit=None, cache=tmp_path)
-    packed = arranged(rows, data, 0)
+    packed = arrange(rows, data, 0)
     assert len(packed) < len(rows)
     found = []
     for row in packed:

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 pytestmark = pytest.mark.model
 
 from training.recipes.settings import Settings  # noqa: E402
-from training.recipes.trainer import Stop, until_it_fits  # noqa: E402
+from training.recipes.trainer import StopCallback, until_it_fits  # noqa: E402
 
 
 class Held:
@@ -31,7 +31,7 @@ def test_an_attempt_that_ran_out_of_memory_is_let_go() -> None:
         assert all(trainer() is None for trainer in trainers)
         trainer = Held()
         trainers.append(weakref.ref(trainer))
-        stop = Stop(trainer, None)
+        stop = StopCallback(trainer, None)
         stop.on_train_begin(None, None, None)
         sizes.append(settings.batch.size)
         if settings.batch.size > 1:
@@ -45,7 +45,7 @@ def test_an_attempt_that_ran_out_of_memory_is_let_go() -> None:
 
 
 def test_a_stop_tells_the_steps_since_the_last_line() -> None:
-    stop = Stop(Held(), 1e-9)
+    stop = StopCallback(Held(), 1e-9)
     args, control = SimpleNamespace(world_size=1), SimpleNamespace(should_log=False)
     stop.on_train_begin(args, None, control)
     stop.on_step_end(args, SimpleNamespace(global_step=7, max_steps=9), control)

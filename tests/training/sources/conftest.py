@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.training.sources.fakes import FakeClock, FakeServer, serve
-from training.sources.http import PoliteClient
-from training.sources.throttle import Manners
+from training.sources.http import HttpClient
+from training.sources.throttle import RequestPolicy
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def serving() -> Iterator[Callable[[FakeServer], FakeServer]]:
 
 
 @pytest.fixture
-def client_for(clock: FakeClock) -> Iterator[Callable[..., PoliteClient]]:
+def client_for(clock: FakeClock) -> Iterator[Callable[..., HttpClient]]:
     """Clients that know the hosts of the fakes, and are closed at the end."""
     with ExitStack() as stack:
 
-        def make(*fakes: FakeServer, **manners: object) -> PoliteClient:
-            client = PoliteClient(
+        def make(*fakes: FakeServer, **policy: object) -> HttpClient:
+            client = HttpClient(
                 [fake.host for fake in fakes],
-                manners=Manners(**manners),  # type: ignore[arg-type]
+                policy=RequestPolicy(**policy),  # type: ignore[arg-type]
                 clock=clock,
             )
             return stack.enter_context(client)

@@ -25,7 +25,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     path: str
     query: dict[str, str]
     headers: dict[str, str]
@@ -37,7 +37,7 @@ class FakeServer:
     """`faults` are answers that come first, one for each request whose path starts with their key."""
 
     routes: Sequence[tuple[str, Handler]] = ()
-    asked: list[Asked] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
     faults: list[tuple[str, Response]] = field(default_factory=list)
     url: str = ""
 
@@ -46,7 +46,9 @@ class FakeServer:
             async def answer(request: Request) -> Response:
                 path = request.url.path
                 body = await request.body()
-                self.asked.append(Asked(path, dict(request.query_params), dict(request.headers), body))
+                self.received.append(
+                    ReceivedRequest(path, dict(request.query_params), dict(request.headers), body)
+                )
                 for i, (prefix, fault) in enumerate(self.faults):
                     if path.startswith(prefix):
                         del self.faults[i]
@@ -62,7 +64,7 @@ class FakeServer:
         return Starlette(routes=[Route(path, wrapped(h), methods=["GET", "POST"]) for path, h in routes])
 
     def paths(self) -> list[str]:
-        return [asked.path for asked in self.asked]
+        return [request.path for request in self.received]
 
     @property
     def host(self) -> str:

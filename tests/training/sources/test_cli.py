@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from tests.training.sources.fakes import FAST, FakeFiles, inventory, post
 from training.sources.cli import sources_commands
-from training.sources.registry import SOURCES, Setting, make
+from training.sources.registry import SOURCES, SourceContext, make
 
 
 def run(*arguments: str, **environment: str | None):
@@ -30,7 +30,7 @@ def test_pull_and_show(serving, tmp_path: Path):
     done = run("pull", *arguments, "--cache", str(tmp_path / "cache.sqlite"))
     assert done.exit_code == 0, done.output
     assert "docs: 1 documents" in done.output and "amp.html: status 404" in done.stderr
-    assert server.asked[0].headers["user-agent"].endswith("(me@example.com)")
+    assert server.received[0].headers["user-agent"].endswith("(me@example.com)")
     shown = run("show", "--store", store).output
     assert "docs: 1 documents, 1 of them for training" in shown and "BSD-3-Clause" in shown
 
@@ -63,10 +63,10 @@ def test_every_source_can_be_made():
         "teacher": {"base_url": "http://127.0.0.1:1/v1", "model": "m", "most": "3.5"},
     }
     environment = {"GITHUB_TOKEN": "t", "PTOPT_DATABASE_URL": "sqlite://", "TEACHER_API_KEY": "k"}
-    setting = Setting(environment=environment)
-    with setting.open:
+    context = SourceContext(environment=environment)
+    with context.clients:
         for name in SOURCES:
-            assert make(name, options.get(name, {}), setting).name == name
+            assert make(name, options.get(name, {}), context).name == name
 
 
 def test_show_without_a_store(tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 from tests.training.sources.fakes import FAST, SLOW
 from tests.training.texts import GPL, MIT
 from training.sources.base import SourceError
-from training.sources.changes import changed_functions, says_performance
+from training.sources.changes import changed_functions, performance_score
 from training.sources.commits import Commits
 from training.sources.git import Clone
 from training.sources.store import Store, pull
@@ -186,7 +186,7 @@ def test_a_folder_that_is_no_clone(tmp_path: Path):
     ],
 )
 def test_what_messages_say(message: str, yes: bool):
-    assert (says_performance(message) >= 2) is yes
+    assert (performance_score(message) >= 2) is yes
 
 
 def test_only_meaning_counts():
@@ -196,4 +196,4 @@ def test_only_meaning_counts():
     assert list(changed_functions("a.py", FAST.encode(), noise.encode())) == []
     assert list(changed_functions("a.py", b"def f(:\n", FAST.encode())) == []
     (change,) = changed_functions("a.py", SLOW.encode(), FAST.encode())
-    assert (change.gone, change.came) == (("item-every-step",), ())
+    assert (change.resolved, change.introduced) == (("item-every-step",), ())

@@ -37,7 +37,7 @@ def test_every_page_and_every_liked_answer(serving, source):
         "4",
     ]  # liked, liked, liked; 2 is not, 5 has no answer
     assert len(documents[2].blocks) == 45
-    assert [a.path for a in server.asked if a.path.endswith("posts.json")] == ["/t/4/posts.json"] * 3
+    assert [a.path for a in server.received if a.path.endswith("posts.json")] == ["/t/4/posts.json"] * 3
     assert [page.cursor for page in pages] == [{"page": 1}, {"page": 2}, {"page": 2}]
 
 

@@ -100,4 +100,6 @@ def test_after_a_thousand_results_it_goes_on_from_the_last_day(serving, source):
     page = next(iter(source(server).pull({"query": 0, "since": "", "page": 20}, 10)))
     assert page.cursor == {"query": 0, "since": full[-1]["created_at"][:10], "page": 1}
     next(iter(source(server).pull(page.cursor, 10)))
-    assert server.asked[-1].path and any("created:>=2024-03-22" in a.query.get("q", "") for a in server.asked)
+    assert server.received[-1].path and any(
+        "created:>=2024-03-22" in a.query.get("q", "") for a in server.received
+    )

@@ -10,8 +10,8 @@ from starlette.responses import RedirectResponse, Response
 
 from tests.training.sources.fakes import FakeClock, FakeFiles, FakeServer
 from training.sources.base import QuotaError, SourceError, UnusableError
-from training.sources.http import AGENT, PoliteClient
-from training.sources.throttle import Manners
+from training.sources.http import USER_AGENT, HttpClient
+from training.sources.throttle import RequestPolicy
 
 PAGE = {"/a": (b"hello", "text/plain"), "/b": (b"there", "text/plain")}
 
@@ -22,7 +22,7 @@ def test_it_names_itself_and_waits_between_requests(serving, client_for, clock):
     assert client.get(f"{server.url}/a").body == b"hello"
     assert client.get(f"{server.url}/b").body == b"there"
     assert clock.slept == [2.5]
-    assert server.asked[0].headers["user-agent"] == AGENT
+    assert server.received[0].headers["user-agent"] == USER_AGENT
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -30,7 +30,7 @@ def test_a_passing_failure_is_asked_again_later(serving, client_for, clock, stat
     server = serving(FakeFiles(PAGE))
     server.faults = [("/a", Response(status_code=status)), ("/a", Response(status_code=status))]
     assert client_for(server).get(f"{server.url}/a").body == b"hello"
-    assert len(server.asked) == 3
+    assert len(server.received) == 3
     assert sum(clock.slept) >= 2 + 4
 
 
@@ -71,11 +71,11 @@ def test_it_gives_up_in_the_end(serving, client_for):
     server.faults = [("/a", Response(status_code=500)) for _ in range(9)]
     with pytest.raises(SourceError, match="status 500, 3 times"):
         client_for(server, attempts=3).get(f"{server.url}/a")
-    assert len(server.asked) == 3
+    assert len(server.received) == 3
 
 
 def test_no_server_at_all(client_for, clock):
-    client = PoliteClient(["127.0.0.1:1"], clock=clock)
+    client = HttpClient(["127.0.0.1:1"], clock=clock)
     with client, pytest.raises(SourceError, match="no answer"):
         client.get("http://127.0.0.1:1/a")
 
@@ -85,7 +85,7 @@ def test_a_forbidden_or_missing_page_is_not_asked_again(serving, client_for):
     with pytest.raises(UnusableError, match="status 404") as caught:
         client_for(server).get(f"{server.url}/none")
     assert caught.value.status == 404
-    assert len(server.asked) == 1
+    assert len(server.received) == 1
 
 
 def test_refused_credentials_end_the_pull(serving, client_for):
@@ -103,7 +103,7 @@ def test_a_redirect_stays_on_its_host(serving, client_for):
     server.faults = [("/x", RedirectResponse(f"{other.url}/a", 302))]
     with pytest.raises(UnusableError, match="another host"):
         client.get(f"{server.url}/x")
-    assert other.asked == []
+    assert other.received == []
 
 
 def test_a_redirect_without_end(serving, client_for):
@@ -120,7 +120,7 @@ def test_other_hosts_and_schemes_are_never_asked(serving, client_for, url):
     server = serving(FakeFiles(PAGE))
     with pytest.raises(UnusableError, match="not one of the hosts"):
         client_for(server).get(url.format(host=server.host))
-    assert server.asked == []
+    assert server.received == []
 
 
 def test_a_body_announced_too_large_is_not_read(serving, client_for):
@@ -204,15 +204,15 @@ def test_what_did_not_change_is_not_sent_again_and_no_secret_is_stored(
     server = serving(FakeFiles(PAGE))
     cache = tmp_path / "cache.sqlite"
     for _ in range(2):  # two runs
-        with PoliteClient(
+        with HttpClient(
             [server.host],
-            manners=Manners(interval=0),
+            policy=RequestPolicy(interval=0),
             clock=clock,
             cache=cache,
             secrets={server.host: {"authorization": "Bearer s3cret-token"}},
         ) as client:
             assert client.get(f"{server.url}/a").body == b"hello"
-    first, second = server.asked
+    first, second = server.received
     assert "if-none-match" not in first.headers and "if-none-match" in second.headers
     assert first.headers["authorization"] == "Bearer s3cret-token"
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -223,7 +223,9 @@ def test_what_did_not_change_is_not_sent_again_and_no_secret_is_stored(
 def test_an_oversized_body_is_not_kept_in_the_cache(serving, tmp_path: Path, clock: FakeClock):
     server = serving(FakeFiles({"/big": (b"x" * 3_000_000, "text/plain")}))
     cache = tmp_path / "cache.sqlite"
-    with PoliteClient([server.host], manners=Manners(max_bytes=100_000), clock=clock, cache=cache) as client:
+    with HttpClient(
+        [server.host], policy=RequestPolicy(max_bytes=100_000), clock=clock, cache=cache
+    ) as client:
         for _ in range(2):
             with pytest.raises(UnusableError, match="larger than"):
                 client.get(f"{server.url}/big")
@@ -233,15 +235,15 @@ def test_an_oversized_body_is_not_kept_in_the_cache(serving, tmp_path: Path, clo
 def test_a_secret_goes_to_its_host_alone(serving, clock: FakeClock):
     server, other = serving(FakeFiles(PAGE)), serving(FakeFiles(PAGE))
     secrets = {server.host: {"authorization": "Bearer x"}}
-    with PoliteClient([server.host, other.host], clock=clock, secrets=secrets) as client:
+    with HttpClient([server.host, other.host], clock=clock, secrets=secrets) as client:
         client.get(f"{server.url}/a")
         client.get(f"{other.url}/a")
-    assert server.asked[0].headers["authorization"] == "Bearer x"
-    assert "authorization" not in other.asked[0].headers
+    assert server.received[0].headers["authorization"] == "Bearer x"
+    assert "authorization" not in other.received[0].headers
 
 
 def test_post_sends_json(serving, client_for):
     server = serving(FakeServer())
     with pytest.raises(UnusableError, match="status 404"):
         client_for(server).post_json(f"{server.url}/x", {"a": [1]})
-    assert server.asked[0].body == b'{"a":[1]}'
+    assert server.received[0].body == b'{"a":[1]}'

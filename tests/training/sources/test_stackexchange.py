@@ -93,9 +93,9 @@ def test_the_end_of_the_quota_keeps_what_was_pulled_and_goes_on_later(serving, s
         pulled = pull(source(server), store, 100)
         assert pulled.documents == 4 and "quota" in pulled.stopped
         server.quota = 300
-        asked = len(server.asked)
+        before = len(server.received)
         assert pull(source(server), store, 100).documents == 1
-        assert server.asked[asked].query["page"] == "3"
+        assert server.received[before].query["page"] == "3"
         assert len(list(store.documents())) == 5
 
 
@@ -176,5 +176,5 @@ def test_a_key_is_sent_and_never_told(serving, source):
     server.faults = [("/2.3", Response(status_code=403))]
     with pytest.raises(UnusableError) as caught:
         list(source(server, key="k3y").pull(None, 10))
-    assert server.asked[0].query["key"] == "k3y"
+    assert server.received[0].query["key"] == "k3y"
     assert "k3y" not in str(caught.value)

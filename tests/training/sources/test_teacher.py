@@ -10,7 +10,7 @@ from ptopt.rules import find_rule
 from tests.training.sources.fakes import FAST, SLOW, FakeTeacher
 from training.sources.base import QuotaError
 from training.sources.store import Store, pull
-from training.sources.teacher import Price, Teacher, says
+from training.sources.teacher import Price, Teacher, reports
 
 LOOK_ALIKE = """\
 def evaluate(model, loader):
@@ -47,12 +47,12 @@ def test_what_the_rule_agrees_with_is_kept(serving, source):
         ("tuned", 0, ("item-every-step",)),
     ]
     assert (document.licence, document.train) == ("LicenseRef-output-of-big-model-1", False)
-    asked = json.loads(server.asked[0].body)
-    schema = asked["response_format"]["json_schema"]
+    request = json.loads(server.received[0].body)
+    schema = request["response_format"]["json_schema"]
     assert schema["strict"] is True and set(schema["schema"]["required"]) == {"slow", "fast", "look_alike"}
     assert schema["schema"]["additionalProperties"] is False
     rule = find_rule("item-every-step")
-    assert rule is not None and rule.summary() in asked["messages"][1]["content"]
+    assert rule is not None and rule.summary() in request["messages"][1]["content"]
 
 
 def test_its_licence_is_the_operator_s_to_tell(serving, source):
@@ -109,7 +109,7 @@ def test_the_cost_cap_holds_over_all_pulls(serving, source, tmp_path: Path):
         for _ in range(3):
             stopped = pull(source(server, price=price, per_rule=50), store, 100).stopped
             assert "are spent" in stopped
-        assert len(server.asked) == 3
+        assert len(server.received) == 3
         cursor = store.cursor("teacher")
         assert cursor is not None and cursor["cost"] == pytest.approx(0.021)
 
@@ -125,7 +125,7 @@ def test_a_cap_of_nothing_asks_nothing(serving, source):
     server = serving(answers(GOOD))
     with pytest.raises(QuotaError, match=r"0\.0000 of 0"):
         list(source(server, price=Price(completion=1.0)).pull(None, 1))
-    assert server.asked == []
+    assert server.received == []
 
 
 def test_each_prompt_is_asked_once(serving, source, tmp_path: Path):
@@ -135,8 +135,8 @@ def test_each_prompt_is_asked_once(serving, source, tmp_path: Path):
         assert pull(source(server), store, 2).documents == 2
         assert pull(source(server), store, 9).documents == 1
         assert pull(source(server), store, 9).documents == 0
-    seeds = [json.loads(asked.body)["seed"] for asked in server.asked]
-    assert seeds == [0, 1, 2] and len({asked.body for asked in server.asked}) == 3
+    seeds = [json.loads(r.body)["seed"] for r in server.received]
+    assert seeds == [0, 1, 2] and len({r.body for r in server.received}) == 3
 
 
 def test_a_server_that_is_busy_is_asked_again(serving, source, clock):
@@ -149,4 +149,4 @@ def test_a_server_that_is_busy_is_asked_again(serving, source, clock):
 def test_says():
     rule = find_rule("item-every-step")
     assert rule is not None
-    assert says(rule(), SLOW) and not says(rule(), FAST)
+    assert reports(rule(), SLOW) and not reports(rule(), FAST)

@@ -35,7 +35,7 @@ def registry(context: click.Context, folder: Path) -> None:
 @click.pass_obj
 def list_(found: Registry) -> None:
     """List the adapters, oldest first."""
-    with _told():
+    with _reported_errors():
         entries = found.entries()
     for entry in entries:
         click.echo(_line(entry))
@@ -48,7 +48,7 @@ def list_(found: Registry) -> None:
 @click.pass_obj
 def show(found: Registry, name: str) -> None:
     """Show an adapter (alias, hash, or the beginning of one): its card, and what was done with it."""
-    with _told():
+    with _reported_errors():
         entry = found.show(name)
         events = [event for event in found.history() if event.hash == entry.hash]
     click.echo(f"hash: {entry.hash}\nstate: {entry.state.value}")
@@ -65,7 +65,7 @@ def show(found: Registry, name: str) -> None:
 @click.pass_obj
 def add(found: Registry, folder: Path) -> None:
     """Copy an adapter folder into the registry, and print its hash."""
-    with _told():
+    with _reported_errors():
         click.echo(found.add(folder))
 
 
@@ -76,7 +76,7 @@ def add(found: Registry, folder: Path) -> None:
 @click.pass_obj
 def promote(found: Registry, name: str, alias: str, force: bool) -> None:
     """Let the adapter NAME be the champion, or the challenger."""
-    with _told():
+    with _reported_errors():
         event = found.promote(name, alias, force=force)
         hash_ = found.find(name)
     click.echo(f"{hash_[:12]} is the {alias} {'already' if event is None else 'now'}.")
@@ -88,7 +88,7 @@ def promote(found: Registry, name: str, alias: str, force: bool) -> None:
 @click.pass_obj
 def rollback(found: Registry, alias: str, force: bool) -> None:
     """Take the last promotion back; once more, the one before it."""
-    with _told():
+    with _reported_errors():
         event = found.rollback(alias, force=force)
     click.echo(f"{event.hash[:12]} is the {alias} again." if event.hash else f"There is no {alias} now.")
 
@@ -106,7 +106,7 @@ def _line(entry: Entry) -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _reported_errors() -> Iterator[None]:
     try:
         yield
     except RegistryError as error:
