@@ -20,7 +20,7 @@ class Kind(str, enum.Enum):
     # somebody resolved or unresolved a thread: subject = digest of the delivery's body; payload: ThreadPayload
     THREAD = "thread"
     REPLY = "reply"  # somebody replied in a thread: subject = comment id; payload: ReplyPayload
-    POLL = "poll"  # ask for reactions: subject = when, as "2026-11-20T10:00:00"; payload {}; made by the beat
+    POLL = "poll"  # ask for reactions: subject = when, as "2026-11-20T10:00:00"; payload {}; made by the scheduler
     INSTALLATION = "installation"  # subject = digest of the delivery's body; payload: InstallationPayload
 
     def __str__(self) -> str:

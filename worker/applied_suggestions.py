@@ -18,22 +18,24 @@ from ptopt.source.decode import decode_python
 from ptopt.syntax import ParseError
 from service.database import reading, writing
 from service.models import CommentRow
-from worker.job_context import Work
+from worker.job_context import JobContext
 from worker.review_records import hash_key
 
 _MOST_FILES = 50  # read from GitHub in one look
 
 
-def note(work: Work, head_sha: str, kinds: Sequence[SignalKind], change: Change | None = None) -> None:
+def note(
+    context: JobContext, head_sha: str, kinds: Sequence[SignalKind], change: Change | None = None
+) -> None:
     """Record which of our suggestions on the pull request stand in `head_sha`.
 
     `kinds` are of APPLIED and MERGED; `change` is the one of that head, where it was read.
     """
-    key = hash_key(work.settings)
-    waiting = _waiting(work, kinds)
+    key = hash_key(context.settings)
+    waiting = _waiting(context, kinds)
     if not waiting:
         return
-    heads = _Heads(work, head_sha, change, key)
+    heads = _Heads(context, head_sha, change, key)
     found = [
         (comment, kind, how)
         for comment, missing in waiting
@@ -42,16 +44,16 @@ def note(work: Work, head_sha: str, kinds: Sequence[SignalKind], change: Change 
         for kind in missing
     ]
     now = datetime.now(timezone.utc)
-    with writing(work.engine) as session:
+    with writing(context.engine) as session:
         for comment, kind, how in found:
             signals.record(session, comment, kind, how.value, actor="", source=head_sha, now=now)
 
 
-def _waiting(work: Work, kinds: Sequence[SignalKind]) -> list[tuple[CommentRow, list[SignalKind]]]:
+def _waiting(context: JobContext, kinds: Sequence[SignalKind]) -> list[tuple[CommentRow, list[SignalKind]]]:
     """Our comments with a suggestion, and which of `kinds` is not known of them. The newest come first."""
     found = []
-    with reading(work.engine) as session:
-        for comment in reversed(signals.comments_of(session, work.job.repository_id, work.job.pull)):
+    with reading(context.engine) as session:
+        for comment in reversed(signals.comments_of(session, context.job.repository_id, context.job.pull)):
             known = {signal.kind for signal in signals.known(session, comment, kinds)}
             missing = [kind for kind in kinds if kind.value not in known]
             if comment.suggestion and missing:
@@ -63,8 +65,8 @@ def _waiting(work: Work, kinds: Sequence[SignalKind]) -> list[tuple[CommentRow, 
 class _Heads:
     """The files that our comments stand in, as they are in one head."""
 
-    def __init__(self, work: Work, head_sha: str, change: Change | None, key: bytes) -> None:
-        self._work, self._head_sha = work, head_sha
+    def __init__(self, context: JobContext, head_sha: str, change: Change | None, key: bytes) -> None:
+        self._context, self._head_sha = context, head_sha
         files = change.files if change is not None else ()
         self._texts = {signals.hashed(f.path, key): _decoded(f.head) for f in files if f.head is not None}
         for file in files:
@@ -82,7 +84,7 @@ class _Heads:
         return self._texts[comment.path_hash]
 
     def _read(self, comment_id: int) -> str | None:
-        github, job = self._work.github, self._work.job
+        github, job = self._context.github, self._context.job
         if self._paths is None:
             self._paths = {c.id: c.path for c in github.review_comments(job.repository, job.pull)}
         path = self._paths.get(comment_id)
@@ -96,12 +98,12 @@ class _Heads:
 
     def _file(self, path: str) -> bytes | None:
         try:
-            return self._work.github.file(self._work.job.repository, path, self._head_sha)
+            return self._context.github.file(self._context.job.repository, path, self._head_sha)
         except (NotFoundError, TooLargeError, ValueError):
             return None
 
     def _new_name(self, path: str) -> str | None:
-        github, job = self._work.github, self._work.job
+        github, job = self._context.github, self._context.job
         if self._renamed is None:
             try:
                 files = github.pull_files(job.repository, job.pull)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import sqlalchemy
+from sqlalchemy import Engine
 
 from ptopt.github.app import AppClient
 from ptopt.github.auth import AppAuth, for_installation
@@ -17,12 +17,12 @@ from ptopt.github.errors import UnavailableError
 from service import credentials, database
 from service.leases import Claim
 from service.settings import Settings
-from worker.model_pool import Engine
+from worker.model_pool import ModelPool
 
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
 
 
-class Later(Exception):  # noqa: N818 (no error: a wish)
+class RetryLater(Exception):  # noqa: N818 (no error: a wish)
     """The job is to be run again after `seconds`."""
 
     def __init__(self, seconds: float, reason: str) -> None:
@@ -33,7 +33,7 @@ class Later(Exception):  # noqa: N818 (no error: a wish)
 class Clients:
     """GitHub clients of one process. The App's key is read once it is there."""
 
-    def __init__(self, engine: sqlalchemy.Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine = engine
         self._settings = settings
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class Resources:
         self.settings = settings
 
     @cached_property
-    def engine(self) -> sqlalchemy.Engine:
+    def engine(self) -> Engine:
         return database.engine(self.settings.database_url)
 
     @cached_property
@@ -84,8 +84,8 @@ class Resources:
         return Clients(self.engine, self.settings)
 
     @cached_property
-    def model(self) -> Engine:
-        return Engine(self.settings)
+    def model(self) -> ModelPool:
+        return ModelPool(self.settings)
 
     def close(self) -> None:
         """Give back what was made."""
@@ -96,7 +96,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobContext:
     """One job and its means. `check` is to be called before each write: it raises SupersededError."""
 
     job: Claim
@@ -108,7 +108,7 @@ class Work:
         return self.resources.clients.installation(self.job.installation_id)
 
     @property
-    def engine(self) -> sqlalchemy.Engine:
+    def engine(self) -> Engine:
         return self.resources.engine
 
     @property

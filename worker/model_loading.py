@@ -1,4 +1,4 @@
-"""What the engine opens: a model in this process, or an adapter on a server that other workers use, too."""
+"""What the model pool opens: a model in this process, or an adapter on a server that other workers use, too."""
 
 from __future__ import annotations
 

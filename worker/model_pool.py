@@ -49,7 +49,7 @@ class _Pause:
 
 @dataclass(slots=True)
 class _State:
-    """Shared by the thread and the jobs, under the engine's lock."""
+    """Shared by the thread and the jobs, under the pool's lock."""
 
     wanted: dict[str, str] | None = None  # alias -> key; None before the first look that succeeded
     unreadable: str = ""  # why the last look did not
@@ -59,7 +59,7 @@ class _State:
     closed: bool = False
 
 
-class Engine:
+class ModelPool:
     """The models of this process. Nothing is loaded, and no thread started, before the first review asks.
 
     `opener` opens the model in a folder or of a name, with the hash that the registry knows it by, or "".

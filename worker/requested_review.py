@@ -13,7 +13,7 @@ from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError
 from ptopt.github.pipeline import Outcome
 from ptopt.github.values import IssueComment, PostedComment
 from ptopt.report.text import code_span, count, markdown_text
-from worker.job_context import Work
+from worker.job_context import JobContext
 
 _PREFIX = "asked-"
 
@@ -23,19 +23,19 @@ def subject(comment_id: int, full: bool) -> str:
     return f"{_PREFIX}{comment_id}{'-full' if full else ''}"
 
 
-def tell(work: Work, outcome: Outcome) -> list[str]:
+def tell(context: JobContext, outcome: Outcome) -> list[str]:
     """Tell what became of the review, if somebody asked for it; telling twice changes nothing.
 
     Returns what could not be told, and why: a locked conversation is no reason to review again.
     """
-    job = work.job
+    job = context.job
     if not job.payload.get("asked"):
         return []
-    comments = work.github.issue_comments(job.repository, job.pull)
+    comments = context.github.issue_comments(job.repository, job.pull)
     try:
         if job.payload.get("full") and outcome.review is not None and outcome.pull is not None:
-            outside_diff.tell(work.github, outcome.pull, outcome.elsewhere, comments, work.check)
-        _edit(work, comments, said(outcome, code_span(job.head_sha[:7]), bool(job.payload.get("full"))))
+            outside_diff.tell(context.github, outcome.pull, outcome.elsewhere, comments, context.check)
+        _edit(context, comments, said(outcome, code_span(job.head_sha[:7]), bool(job.payload.get("full"))))
     except (ForbiddenError, NotFoundError, RejectedError) as error:
         return [f"could not tell what became of the review: {error}"]
     return []
@@ -57,23 +57,23 @@ def said(outcome: Outcome, head: str, full: bool) -> str:
     return f"{text} What else stands in its files is told in a comment of its own." if full else text
 
 
-def _edit(work: Work, comments: list[IssueComment], text: str) -> None:
+def _edit(context: JobContext, comments: list[IssueComment], text: str) -> None:
     """Add the text to our answer. When somebody deleted that, nobody waits for more."""
-    github, repo = work.github, work.job.repository
-    answer: IssueComment | PostedComment | None = _answer(work, comments)
+    github, repo = context.github, context.job.repository
+    answer: IssueComment | PostedComment | None = _answer(context, comments)
     edit: Callable[[str, int, str], None] = github.edit_issue_comment
     if answer is None:
-        answer = _answer(work, github.review_comments(repo, work.job.pull))
+        answer = _answer(context, github.review_comments(repo, context.job.pull))
         edit = github.edit_review_comment
     if answer is not None and text not in answer.body:
-        work.check()
+        context.check()
         edit(repo, answer.id, f"{answer.body.rstrip()}\n\n{text}\n")
 
 
 def _answer(
-    work: Work, comments: list[IssueComment] | list[PostedComment]
+    context: JobContext, comments: list[IssueComment] | list[PostedComment]
 ) -> IssueComment | PostedComment | None:
-    me, asked = work.github.identity(), work.job.subject.removeprefix(_PREFIX).partition("-")[0]
+    me, asked = context.github.identity(), context.job.subject.removeprefix(_PREFIX).partition("-")[0]
     ours = (c for c in comments if c.author.login == me)
     marked = ((c, markers.first(c.body, "answer")) for c in ours)
     found = [c for c, mark in marked if mark is not None and mark.words[:1] == (asked,)]

@@ -23,7 +23,7 @@ from service.database import insert, writing
 from service.leases import Claim
 from service.models import CommentRow, Installation, PolledPull, Repository, ReviewRow
 from service.settings import Settings
-from worker.job_context import Work
+from worker.job_context import JobContext
 
 # The columns of a review that tell of its model -> field of ptopt.findings.ModelRecord, and how much of it fits.
 _OF_A_MODEL = {
@@ -43,16 +43,16 @@ def hash_key(settings: Settings) -> bytes:
     return hashlib.sha256(b"ptopt hashes\0" + secret.get_secret_value().encode()).digest()
 
 
-def store(work: Work, outcome: Outcome, now: datetime) -> None:
-    """Store the review of `work.job`; doing it twice changes nothing. `outcome` is posted or silent.
+def store(context: JobContext, outcome: Outcome, now: datetime) -> None:
+    """Store the review of `context.job`; doing it twice changes nothing. `outcome` is posted or silent.
 
     Raises SupersededError when the job is not ours any more: with the App, all that belongs to it may be removed.
     """
-    job, settings = work.job, work.settings
+    job, settings = context.job, context.settings
     if outcome.review is None or outcome.change is None:
         raise ValueError(f"there is no review in an outcome that is {outcome.status}")
     posted = outcome.posted
-    with writing(work.engine) as session:
+    with writing(context.engine) as session:
         if not leases.is_ours(session.connection(), job):
             raise SupersededError("the job was taken back")
         know_repository(session, job, now)

@@ -18,10 +18,10 @@ from ptopt.github.errors import (
     UnavailableError,
 )
 from service import leases, logs
-from service.lease_renewal import Hold
+from service.lease_renewal import LeaseRenewal
 from service.leases import Claim
 from worker.handlers import handler_of
-from worker.job_context import Later, Resources, Work
+from worker.job_context import JobContext, Resources, RetryLater
 
 _log = structlog.get_logger(__name__)
 # Also of a fresh token: GitHub lags behind itself, or our key is being replaced; both pass.
@@ -30,7 +30,7 @@ _TRACEBACK = 6_000  # characters kept, the last ones
 
 
 def execute(resources: Resources, job_id: int) -> None:
-    """Work on the job if it is due and nobody else does. Does not raise for what the job does wrong."""
+    """JobContext on the job if it is due and nobody else does. Does not raise for what the job does wrong."""
     settings = resources.settings
     job = leases.claim(
         resources.engine,
@@ -53,23 +53,23 @@ def execute(resources: Resources, job_id: int) -> None:
     with structlog.contextvars.bound_contextvars(**words):
         _log.info("job started", head=job.head_sha, attempt=job.attempts, deferrals=job.deferrals)
         started = time.monotonic()
-        with Hold(resources.engine, job, settings.lease) as hold:
-            became, ours = _attempt(resources, job, hold)
+        with LeaseRenewal(resources.engine, job, settings.lease) as renewal:
+            became, ours = _attempt(resources, job, renewal)
         if ours:
             _log.info("job " + became, seconds=round(time.monotonic() - started, 3))
         else:
             _log.warning("lease lost", would_have_been=became)
 
 
-def _attempt(resources: Resources, job: Claim, hold: Hold) -> tuple[str, bool]:
+def _attempt(resources: Resources, job: Claim, renewal: LeaseRenewal) -> tuple[str, bool]:
     """What became of the job, and whether it was still ours to say so."""
     engine, most = resources.engine, resources.settings.max_attempts
     try:
-        note = handler_of(job.kind)(Work(job, resources, hold.check))
+        note = handler_of(job.kind)(JobContext(job, resources, renewal.check))
     except SupersededError as error:
         _log.info("job not wanted", reason=str(error))
         return "superseded", leases.supersede(engine, job, _now(), note=str(error))
-    except Later as wish:
+    except RetryLater as wish:
         return "deferred", leases.defer(engine, job, _now(), seconds=wish.seconds, error=str(wish))
     except RateLimitedError as error:
         _log.warning("rate limited", retry_after=error.retry_after)

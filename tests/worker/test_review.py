@@ -19,7 +19,7 @@ from tests.worker.models import Opener
 from tests.worker.pulls import FAST, SLOW, job_for, run
 from tests.worker.rows import change, row
 from worker.job_context import Resources
-from worker.model_pool import Engine
+from worker.model_pool import ModelPool
 from worker.review_records import hash_key
 from worker.run_job import execute
 
@@ -52,7 +52,7 @@ def test_a_review_is_posted_and_written_down(resources: Resources, repo: Repo) -
 def with_model(resources: Resources, opener: Opener) -> Resources:
     settings = resources.settings.model_copy(update={"model": "package:base"})
     made = Resources(settings)
-    made.model = Engine(settings, opener=opener)
+    made.model = ModelPool(settings, opener=opener)
     return made
 
 

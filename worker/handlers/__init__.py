@@ -1,4 +1,4 @@
-"""One module for each kind of job. Each has `handle(work: Work) -> str`; the text is a note on what could not be done.
+"""One module for each kind of job. Each has `handle(context: JobContext) -> str`; the text is a note on what could not be done.
 
 A handler may be run again after it broke off anywhere, so it looks before it writes.
 """
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from importlib import import_module
 
 from service.jobs import Kind
-from worker.job_context import Work
+from worker.job_context import JobContext
 
-Handler = Callable[[Work], str]
+Handler = Callable[[JobContext], str]
 
 HANDLERS = {
     Kind.REVIEW: "worker.handlers.review",

@@ -11,14 +11,14 @@ from ptopt.github.errors import SupersededError
 from service import leases
 from service.database import insert, writing
 from service.models import DeliveryRow, Installation, Job, Repository
-from worker.job_context import Work
+from worker.job_context import JobContext
 from worker.review_records import add_repository
 
 
-def handle(work: Work) -> str:
-    payload, job = work.job.payload, work.job
+def handle(context: JobContext) -> str:
+    payload, job = context.job.payload, context.job
     installation, action = payload["installation"], payload["action"]
-    with writing(work.engine) as session:
+    with writing(context.engine) as session:
         if not leases.is_ours(session.connection(), job):
             raise SupersededError("the App was removed")
         if action == "deleted":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from feedback.signals import SignalKind
 from worker import person_signal
-from worker.job_context import Work
+from worker.job_context import JobContext
 
 
-def handle(work: Work) -> str:
-    payload, actor = work.job.payload, person_signal.from_payload(work.job.payload["actor"])
+def handle(context: JobContext) -> str:
+    payload, actor = context.job.payload, person_signal.from_payload(context.job.payload["actor"])
     if not actor.is_bot:
         source = f"review-{payload['comment_id']}"
-        person_signal.record(work, [payload["in_reply_to"]], SignalKind.REPLY, "", actor, source=source)
+        person_signal.record(context, [payload["in_reply_to"]], SignalKind.REPLY, "", actor, source=source)
     return ""

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.training.sources.fakes import FAST, SLOW
 
+from tests.training.sources.fakes import FAST, SLOW
 from training.dataset.extract import samples, samples_of_document
 from training.dataset.synthesis import SURE, review
 from training.sources.base import Block, Document
