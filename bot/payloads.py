@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from ptopt.github.endpoint import checked_repo
+from ptopt.github.values import Actor
 
 # SQLite and PostgreSQL store 64 bits with a sign.
 Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -42,9 +43,8 @@ class User(Payload):
     def is_bot(self) -> bool:
         return self.type == "Bot" or self.login.endswith("[bot]")
 
-    def as_actor(self) -> dict[str, Any]:
-        """As the payload of a job has it."""
-        return {"id": self.id, "login": self.login, "is_bot": self.is_bot}
+    def as_actor(self) -> Actor:
+        return Actor(self.id, self.login, self.is_bot)
 
 
 class Repository(Payload):

@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from service.jobs import Kind, NewJob
+from service.jobs import Kind, NewJob, dump
 from service.models import Base, DeliveryRow, Job, JobState
 
 _GATHER = 0.01  # seconds at most to wait for others to share a commit with
@@ -122,7 +122,7 @@ def _row(job: NewJob, guid: str, now: datetime, time: Callable[[datetime], str])
         "pull": job.pull,
         "head_sha": job.head_sha,
         "subject": job.subject,
-        "payload": job.payload,
+        "payload": dump(job.payload),
         "actor": job.actor,
         "delivery": guid,
         "due_at": time(now + timedelta(seconds=job.delay)),

@@ -35,7 +35,7 @@ class Claim:
     pull: int
     head_sha: str
     subject: str
-    payload: dict[str, Any]
+    payload: dict[str, Any]  # as stored, see `service.jobs.load`
     actor: str
     delivery: str
     attempts: int  # this one included

@@ -58,8 +58,3 @@ def may_write(context: JobContext, actor: Actor) -> bool | None:
         return context.github.permission(context.job.repository, actor.login) in _WRITERS
     except (ForbiddenError, ValueError):  # ValueError: GitHub's name for nobody is no login
         return None
-
-
-def from_payload(actor: dict[str, object]) -> Actor:
-    """The `actor` of a job's payload."""
-    return Actor(int(str(actor["id"])), str(actor["login"]), bool(actor["is_bot"]))

@@ -9,6 +9,7 @@ from sqlalchemy import update
 from feedback.signals import SignalKind
 from ptopt.github.values import PullRequest
 from service.database import writing
+from service.jobs import NoPayload
 from service.models import PolledPull
 from worker import applied_suggestions
 from worker.job_context import JobContext, RetryLater
@@ -17,7 +18,7 @@ _LAG = 10.0  # seconds that GitHub's API may be behind its webhooks
 _LAG_TRIES = 3
 
 
-def handle(context: JobContext) -> str:
+def handle(context: JobContext, payload: NoPayload) -> str:
     job = context.job
     pull = context.github.pull(job.repository, job.pull)
     if not pull.open:

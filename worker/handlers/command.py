@@ -1,4 +1,4 @@
-"""Carries out the slash commands of a comment."""
+"""Runs the slash commands of a comment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptopt.github.values import Actor
 from ptopt.report.text import code_span, markdown_text
 from service import inbox
 from service.database import reading
-from service.jobs import Kind, NewJob
+from service.jobs import CommandPayload, Kind, NewJob, ReviewPayload
 from service.models import Job, JobState, ReviewRow
 from worker import person_signal, requested_review
 from worker.job_context import JobContext
@@ -28,18 +28,16 @@ _STATES = {
 }
 
 
-def handle(context: JobContext) -> str:
-    payload, job = context.job.payload, context.job
-    actor = payload["actor"]
+def handle(context: JobContext, payload: CommandPayload) -> str:
     request = CommandRequest(
-        repo=job.repository,
-        number=job.pull,
-        comment_id=payload["comment_id"],
-        where=payload["where"],
-        in_reply_to=payload["in_reply_to"],
-        body=payload["body"],
-        previous_body=payload["previous_body"],
-        actor=Actor(id=actor["id"], login=actor["login"], is_bot=actor["is_bot"]),
+        repo=context.job.repository,
+        number=context.job.pull,
+        comment_id=payload.comment_id,
+        where=payload.where,
+        in_reply_to=payload.in_reply_to,
+        body=payload.body,
+        previous_body=payload.previous_body,
+        actor=payload.actor,
     )
     try:
         commands.handle(request, context.github, ServiceHost(context, request))
@@ -89,7 +87,7 @@ class ServiceHost:
             pull=job.pull,
             head_sha=head,
             subject=requested_review.subject(self._request.comment_id, full),
-            payload={"asked": True, "full": full},
+            payload=ReviewPayload(requested=True, full=full),
         )
         with self._context.engine.begin() as connection:
             inbox.add(connection, [wanted], self._now)

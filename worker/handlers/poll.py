@@ -11,13 +11,14 @@ from feedback.signals import SignalKind
 from ptopt.github.errors import NotFoundError
 from ptopt.github.values import Actor, Reaction
 from service.database import reading, writing
+from service.jobs import NoPayload
 from service.models import CommentRow, PolledPull
 from worker import person_signal
 from worker.handlers import closed
 from worker.job_context import JobContext
 
 
-def handle(context: JobContext) -> str:
+def handle(context: JobContext, payload: NoPayload) -> str:
     job = context.job
     _close(context)
     listed = {c.id: c.reactions for c in context.github.review_comments(job.repository, job.pull)}

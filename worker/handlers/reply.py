@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from feedback.signals import SignalKind
+from service.jobs import ReplyPayload
 from worker import person_signal
 from worker.job_context import JobContext
 
 
-def handle(context: JobContext) -> str:
-    payload, actor = context.job.payload, person_signal.from_payload(context.job.payload["actor"])
-    if not actor.is_bot:
-        source = f"review-{payload['comment_id']}"
-        person_signal.record(context, [payload["in_reply_to"]], SignalKind.REPLY, "", actor, source=source)
+def handle(context: JobContext, payload: ReplyPayload) -> str:
+    if not payload.actor.is_bot:
+        source = f"review-{payload.comment_id}"
+        person_signal.record(
+            context, [payload.in_reply_to], SignalKind.REPLY, "", payload.actor, source=source
+        )
     return ""

@@ -11,7 +11,7 @@ from ptopt.github.errors import SupersededError
 from ptopt.github.pipeline import Outcome, review_pull
 from service import leases
 from service.database import reading
-from service.jobs import Kind
+from service.jobs import Kind, ReviewPayload
 from service.models import Job
 from worker import applied_suggestions, requested_review, review_records
 from worker.job_context import JobContext, RetryLater
@@ -20,7 +20,7 @@ _LAG = 10.0  # seconds that GitHub's API may be behind its webhooks
 _LAG_TRIES = 3
 
 
-def handle(context: JobContext) -> str:
+def handle(context: JobContext, payload: ReviewPayload) -> str:
     job = context.job
     # By its id: a repository keeps the model that it was given when it is renamed.
     with context.resources.model.advisor_for(str(job.repository_id)) as advisor:
@@ -30,21 +30,21 @@ def handle(context: JobContext) -> str:
             job.pull,
             before_write=context.check,
             head_sha=job.head_sha,
-            asked=bool(job.payload.get("asked")),
-            full=bool(job.payload.get("full")),
+            asked=payload.requested,
+            full=payload.full,
             advisor=advisor,
         )
     if outcome.status == "superseded":
         _follow(context, outcome)
         raise SupersededError(outcome.reason)
     if outcome.status in ("skipped", "paused"):
-        requested_review.tell(context, outcome)
+        requested_review.report(context, payload, outcome)
         # Not reviewed: when the draft is ready, or the pause ends, the same head may be queued again.
         raise SupersededError(outcome.reason)
     review_records.store(context, outcome, datetime.now(timezone.utc))
     applied_suggestions.note(context, job.head_sha, [SignalKind.APPLIED], outcome.change)
     notes = outcome.posted.notes if outcome.posted else ()
-    return "; ".join([*notes, *requested_review.tell(context, outcome)])
+    return "; ".join([*notes, *requested_review.report(context, payload, outcome)])
 
 
 def _follow(context: JobContext, outcome: Outcome) -> None:
@@ -64,7 +64,7 @@ def _follow(context: JobContext, outcome: Outcome) -> None:
 
 
 def _is_older(context: JobContext, head: str) -> bool:
-    """Whether we heard of that head before we heard of ours."""
+    """Whether the delivery of that head came before that of ours."""
     job = context.job
     same = select(Job.id).where(Job.repository_id == job.repository_id, Job.pull == job.pull)
     older = same.where(Job.kind == Kind.REVIEW.value, Job.head_sha == head, Job.created_at < job.created_at)
