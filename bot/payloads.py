@@ -1,6 +1,6 @@
 """What is read of GitHub's payloads, and nothing else: ids, names, SHAs, the text of comments.
 
-A URL of a payload is never read, so none can ever be asked for. Whatever is not of the expected shape makes the whole
+A URL of a payload is never read, so none can ever be requested. Whatever is not of the expected shape makes the whole
 delivery malformed, see `bot.webhook`.
 """
 

@@ -1,7 +1,7 @@
-"""Notices suggestions that were taken: GitHub sends no event for it, so the files of a later head are asked.
+"""Detects suggestions that were applied: GitHub sends no event for it, so the files of a later head are compared.
 
 Of a file we know the hash of its path. Most of the files are in the change that was just reviewed; what is no longer
-in it (taking the suggestion may be all it takes) is read from GitHub, which remembers the paths of its comments.
+in it (the suggestion may have undone it) is read from GitHub, which remembers the paths of its comments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 
 from feedback import signals
 from feedback.signals import SignalKind
-from feedback.suggestions import Taken, taken
+from feedback.suggestions import Match, match_suggestion
 from ptopt.change import Change, Status
 from ptopt.github.errors import NotFoundError, RejectedError, TooLargeError
 from ptopt.source.decode import decode_python
@@ -40,7 +40,7 @@ def note(
         (comment, kind, how)
         for comment, missing in waiting
         if (text := heads.of(comment)) is not None
-        and (how := taken(text, comment.suggestion, key)) is not Taken.NO
+        and (how := match_suggestion(text, comment.suggestion, key)) is not Match.NO
         for kind in missing
     ]
     now = datetime.now(timezone.utc)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from sqlalchemy import Engine
 
@@ -22,8 +21,8 @@ from worker.model_pool import ModelPool
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
 
 
-class RetryLater(Exception):  # noqa: N818 (no error: a wish)
-    """The job is to be run again after `seconds`."""
+class RetryLater(Exception):  # noqa: N818 (no error)
+    """Raised by a handler whose job is to run again after `seconds`."""
 
     def __init__(self, seconds: float, reason: str) -> None:
         super().__init__(reason)
@@ -38,7 +37,7 @@ class Clients:
         self._settings = settings
         self._lock = threading.Lock()
         self._auth: AppAuth | None = None
-        self._clients: OrderedDict[int, GitHubClient] = OrderedDict()
+        self._client = lru_cache(maxsize=_CLIENTS)(self._new_client)
 
     def app(self) -> AppClient:
         """Raises UnavailableError before the App is set up."""
@@ -48,12 +47,10 @@ class Clients:
     def installation(self, installation_id: int) -> GitHubClient:
         """Raises UnavailableError before the App is set up."""
         with self._lock:
-            if installation_id not in self._clients:
-                self._clients[installation_id] = for_installation(self._signed_in(), installation_id)
-            self._clients.move_to_end(installation_id)
-            if len(self._clients) > _CLIENTS:
-                self._clients.popitem(last=False)
-            return self._clients[installation_id]
+            return self._client(installation_id)
+
+    def _new_client(self, installation_id: int) -> GitHubClient:
+        return for_installation(self._signed_in(), installation_id)
 
     def _signed_in(self) -> AppAuth:
         if self._auth is None:
@@ -97,7 +94,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """One job and its means. `check` is to be called before each write: it raises SupersededError."""
+    """One job and the resources of its process. Call `check` before each write: it raises SupersededError."""
 
     job: Claim
     resources: Resources

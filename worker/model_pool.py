@@ -60,7 +60,7 @@ class _State:
 
 
 class ModelPool:
-    """The models of this process. Nothing is loaded, and no thread started, before the first review asks.
+    """The models of this process. Nothing is loaded, and no thread started, before the first review needs one.
 
     `opener` opens the model in a folder or of a name, with the hash that the registry knows it by, or "".
     """
@@ -165,7 +165,7 @@ class ModelPool:
                 more = self._step()
             except Exception:
                 more = False
-                _log.exception("the models could not be looked after")
+                _log.exception("the model pool failed")
             with self._changed:
                 if not more and not self._state.closed:
                     self._changed.wait(_LOOK)

@@ -1,4 +1,4 @@
-"""What one person did about a comment of ours, as a signal: who it was is a hash, and whether the person may write."""
+"""Records what one person did about a comment of ours: a hash of who it was, and whether the person may write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(
     with reading(context.engine) as session:
         if signals.comment_of(session, repository_id, comment_ids) is None:
             return
-    writes = may_write(context, actor)  # asked outside of a transaction: it takes its time
+    writes = may_write(context, actor)  # outside of a transaction: a request takes long
     with writing(context.engine) as session:
         comment = signals.comment_of(session, repository_id, comment_ids)
         if comment is not None:
@@ -53,7 +53,7 @@ def hashed(context: JobContext, actor: Actor) -> str:
 
 
 def may_write(context: JobContext, actor: Actor) -> bool | None:
-    """Whether the person may write to the repository; None where GitHub does not tell us."""
+    """Whether the person may write to the repository; None where GitHub does not say."""
     try:
         return context.github.permission(context.job.repository, actor.login) in _WRITERS
     except (ForbiddenError, ValueError):  # ValueError: GitHub's name for nobody is no login

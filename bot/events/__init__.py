@@ -21,7 +21,7 @@ from service.jobs import Kind, NewJob, NoPayload, Payload
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a handler may know besides the payload."""
+    """What a handler may use besides the payload."""
 
     body: bytes | bytearray = field(repr=False)
     debounce: float  # seconds to wait for another push

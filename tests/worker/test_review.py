@@ -7,7 +7,7 @@ from sqlalchemy import select, update
 
 from fake_github import FakeGitHub, Request, Response
 from fake_github.repos import Repo
-from feedback.suggestions import Taken, taken
+from feedback.suggestions import Match, match_suggestion
 from ptopt.github import markers
 from ptopt.model.prompt import PROMPT_VERSION
 from ptopt.model.schema import SCHEMA_VERSION
@@ -125,8 +125,8 @@ def test_the_suggestion_is_known_again(resources: Resources, repo: Repo) -> None
     text = repo.file("train.py", pull.head_sha)
     assert text is not None
     key = hash_key(resources.settings)
-    assert taken(text.decode(), suggestion, key) is Taken.EXACT
-    assert taken(SLOW.decode(), suggestion, key) is Taken.NO
+    assert match_suggestion(text.decode(), suggestion, key) is Match.EXACT
+    assert match_suggestion(SLOW.decode(), suggestion, key) is Match.NO
     assert "loss" not in str(suggestion)
 
 

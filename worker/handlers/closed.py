@@ -1,4 +1,4 @@
-"""A pull request was closed: what was merged of what we suggested, and how long reactions are asked for."""
+"""A pull request was closed: record which suggestions were merged, and poll reactions for some days more."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def handle(context: JobContext, payload: NoPayload) -> str:
 
 
 def settle(context: JobContext, pull: PullRequest) -> None:
-    """Draw the balance of a closed pull request; doing it twice changes nothing."""
+    """Record what was applied and merged, and end the polling; doing it twice changes nothing."""
     merged = [SignalKind.MERGED] if pull.merged else []
     applied_suggestions.note(context, pull.head_sha, [SignalKind.APPLIED, *merged])
-    ask_no_more(context)
+    end_polling(context)
 
 
-def ask_no_more(context: JobContext) -> None:
-    """From now on reactions are asked for only some days longer."""
+def end_polling(context: JobContext) -> None:
+    """Poll reactions for some days more, and then no longer."""
     now = datetime.now(timezone.utc)
     polled = update(PolledPull).where(PolledPull.repository_id == context.job.repository_id)
     polled = polled.where(PolledPull.pull == context.job.pull, PolledPull.closed_at.is_(None))

@@ -44,7 +44,7 @@ def handle(context: JobContext, payload: InstallationPayload) -> str:
 
 
 def _forget(session: Session, installation_id: int, *, but: int) -> None:
-    """All but the job that is at it, which says no more than that there was an installation.
+    """Delete all but the job that does it, which shows no more than that there was an installation.
 
     The jobs go first: one that runs sees it before it stores anything, or has stored it by then.
     """

@@ -1,4 +1,4 @@
-"""Asks for the reactions to our comments on one pull request: GitHub sends no webhook for them."""
+"""Reads the reactions to our comments on one pull request: GitHub sends no webhook for them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def handle(context: JobContext, payload: NoPayload) -> str:
     listed = {c.id: c.reactions for c in context.github.review_comments(job.repository, job.pull)}
     with reading(context.engine) as session:
         ours = signals.comments_of(session, job.repository_id, job.pull)
-        told = {c.id: signals.known(session, c, [SignalKind.REACTION]) for c in ours}
+        known = {c.id: signals.known(session, c, [SignalKind.REACTION]) for c in ours}
         session.expunge_all()
     writes: dict[Actor, bool | None] = {}
     for comment in ours:
-        if listed.get(comment.github_id) or (told[comment.id] and comment.github_id in listed):
+        if listed.get(comment.github_id) or (known[comment.id] and comment.github_id in listed):
             reactions = context.github.reactions(job.repository, "review", comment.github_id)
             for actor in {r.actor for r in reactions if _is_a_person(r.actor)} - writes.keys():
                 writes[actor] = person_signal.may_write(context, actor)
@@ -37,7 +37,7 @@ def handle(context: JobContext, payload: NoPayload) -> str:
 
 
 def _close(context: JobContext) -> None:
-    """See to it that asking ends, also when nobody told us that the pull request was closed."""
+    """End the polling of a closed pull request, also when the delivery that it was closed was lost."""
     job = context.job
     row = select(PolledPull.closed_at).where(PolledPull.repository_id == job.repository_id)
     with reading(context.engine) as session:
@@ -46,7 +46,7 @@ def _close(context: JobContext) -> None:
         try:
             pull = context.github.pull(job.repository, job.pull)
         except NotFoundError:  # hidden from us, or gone for good
-            closed.ask_no_more(context)
+            closed.end_polling(context)
             raise
         if not pull.open:
             closed.settle(context, pull)

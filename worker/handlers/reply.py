@@ -1,4 +1,4 @@
-"""Somebody replied in a thread. That it happened is kept; what was said is not."""
+"""Somebody replied in a thread. That it happened is stored; the text is not."""
 
 from __future__ import annotations
 

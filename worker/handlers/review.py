@@ -57,9 +57,7 @@ def _follow(context: JobContext, outcome: Outcome) -> None:
         if head == job.head_sha or not pull.open:
             return
     if job.deferrals < _LAG_TRIES and _is_older(context, head):
-        raise RetryLater(
-            _LAG, "GitHub shows an older head than its webhook told, or somebody pushed it again"
-        )
+        raise RetryLater(_LAG, "GitHub shows an older head than its webhook, or somebody pushed it again")
     leases.ensure_review(context.engine, job, head, datetime.now(timezone.utc))
 
 
