@@ -1,4 +1,4 @@
-"""Reads the body of a request without trusting what it says about its length."""
+"""Reads the body of a request without trusting its Content-Length."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class BodyReader:
 
     async def read(self, request: Request) -> bytes | bytearray:
         """The body. Raises BodyError: 413, 408 when it is slow, 503 when too much is under way, 400 when cut off."""
-        said = request.headers.get("content-length", "")
-        if said.isdigit() and (len(said) > 12 or int(said) > self.limit):
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and (len(length) > 12 or int(length) > self.limit):
             raise self._too_large()
         task = asyncio.current_task()
         assert task is not None  # noqa: S101

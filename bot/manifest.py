@@ -1,4 +1,4 @@
-"""What the App asks of GitHub: its manifest, and where that is handed in."""
+"""The manifest of the App: what it asks of GitHub, and where that is handed in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERMISSIONS = {
     "pull_requests": "write",
     "security_events": "write",
 }
-# Those about the installation itself, and ping, come without being asked for.
+# Those about the installation itself, and ping, come without a subscription.
 EVENTS = ("issue_comment", "pull_request", "pull_request_review_comment", "pull_request_review_thread")
 
 

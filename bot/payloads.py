@@ -1,6 +1,6 @@
 """What is read of GitHub's payloads, and nothing else: ids, names, SHAs, the text of comments.
 
-A URL of a payload is never read, so none can ever be asked for. Whatever is not of the expected shape makes the whole
+A URL of a payload is never read, so none can ever be requested. Whatever is not of the expected shape makes the whole
 delivery malformed, see `bot.webhook`.
 """
 
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from ptopt.github.endpoint import checked_repo
+from ptopt.github.values import Actor
 
 # SQLite and PostgreSQL store 64 bits with a sign.
 Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -42,9 +43,8 @@ class User(Payload):
     def is_bot(self) -> bool:
         return self.type == "Bot" or self.login.endswith("[bot]")
 
-    def as_actor(self) -> dict[str, Any]:
-        """As the payload of a job has it."""
-        return {"id": self.id, "login": self.login, "is_bot": self.is_bot}
+    def as_actor(self) -> Actor:
+        return Actor(self.id, self.login, self.is_bot)
 
 
 class Repository(Payload):

@@ -42,7 +42,7 @@ def router(settings: Settings, engine: Engine) -> APIRouter:
     def start(token: str = "", organization: str = "") -> Response:
         setup_token = _open(settings, engine)
         if not hmac.compare_digest(token.encode(), setup_token.encode()):
-            _log.warning("setup page asked for with a wrong token")
+            _log.warning("setup page requested with a wrong token")
             raise HTTPException(404)
         organization = organization.strip()
         wrong = bool(organization) and not _ORGANIZATION.fullmatch(organization)
@@ -70,7 +70,7 @@ def router(settings: Settings, engine: Engine) -> APIRouter:
         try:
             app = convert_manifest(settings.github_url, code)
         except GitHubError as error:
-            _log.error("the manifest's code was not taken", error=str(error))
+            _log.error("the manifest's code was not accepted", error=str(error))
             raise HTTPException(
                 502, "GitHub did not hand out the App's credentials. Open the setup page again."
             ) from None

@@ -1,4 +1,4 @@
-"""`POST /webhooks/github`: believe the delivery, find out what it asks for, store that, answer 202. Nothing else."""
+"""`POST /webhooks/github`: verify the delivery, find the jobs that it requests, store them, answer 202. Nothing else."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ class Webhook:
             await problem(refused.status, refused.detail, headers=more)(scope, receive, send)
         else:
             body = b'{"outcome":"%s"}' % outcome.encode()
-            said = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-            await send({"type": "http.response.start", "status": 202, "headers": said})
+            answer_headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            await send({"type": "http.response.start", "status": 202, "headers": answer_headers})
             await send({"type": "http.response.body", "body": body})
         finally:
             structlog.contextvars.clear_contextvars()
             self._metrics.accept_seconds.observe(time.perf_counter() - started)
 
     async def _receive(self, request: Request, headers: Mapping[bytes, bytes]) -> str:
-        """What became of the delivery."""
+        """The outcome of the delivery."""
         body = await self._body(request)
         await self._verify(request, body)
         guid, event = _named(headers)

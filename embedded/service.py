@@ -21,15 +21,15 @@ from service import database, leases
 from service.settings import Settings
 from worker.app import QUEUE_NAMES, make_app
 from worker.job_context import Resources
-from worker.periodic_tasks import all_chores
-from worker.scheduler import Beat
+from worker.periodic_tasks import periodic_tasks
+from worker.scheduler import Scheduler
 
 _log = structlog.get_logger(__name__)
 _POLLING = 0.02  # seconds between two looks into memory; the default of a second would be felt
 
 
 class Embedded:
-    """The worker and the beat of a process that has no others. `start` brings the database up to date first."""
+    """The worker and the scheduler of a process that has no others. `start` brings the database up to date first."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -38,7 +38,7 @@ class Embedded:
         self.celery.conf.update(
             broker_transport_options={"polling_interval": _POLLING}, worker_enable_remote_control=False
         )
-        self._beat = Beat(all_chores(self.resources, self.celery))
+        self._scheduler = Scheduler(periodic_tasks(self.resources, self.celery))
         self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
         self._ready = threading.Event()
         self._controller: Any = None
@@ -56,12 +56,12 @@ class Embedded:
         self._thread.start()
         if not self._ready.wait(seconds) or not self.alive():
             raise RuntimeError("the worker did not start; the log says why")
-        self._beat.start()
+        self._scheduler.start()
 
     def stop(self) -> None:
         """Finish the job that is being worked on, and take no other."""
         self._stopping = True
-        self._beat.stop()
+        self._scheduler.stop()
         if self._controller is not None:
             self._controller.stop()
         self._thread.join(30)
@@ -75,8 +75,8 @@ class Embedded:
         """For `/readyz`: raise RuntimeError unless jobs are worked on."""
         if not self.alive():
             raise RuntimeError("the thread of the worker has ended")
-        if not self._beat.alive():
-            raise RuntimeError("a thread of the beat has ended")
+        if not self._scheduler.alive():
+            raise RuntimeError("a thread of the scheduler has ended")
 
     def app(self) -> FastAPI:
         """The web application that fills this worker's inbox."""

@@ -20,7 +20,7 @@ _LONGEST_NOTE = 500  # characters
 
 
 class SignalKind(str, enum.Enum):
-    """Kinds, most trusted first; `value` of each is said here."""
+    """Kinds, most trusted first, and the values of each."""
 
     MERGED = "merged"  # "exact" | "similar": as suggested, in the head that was merged
     APPLIED = "applied"  # "exact" | "similar": as suggested, in a later head

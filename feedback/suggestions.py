@@ -1,8 +1,8 @@
-"""Was a suggestion taken? GitHub sends no event for it, so the text tells: what we suggested now stands where the
-old lines stood.
+"""Was a suggestion applied? GitHub sends no event for it, so the text is compared: what we suggested now stands where
+the old lines stood.
 
-No code is kept. A suggestion is remembered as keyed hashes of line blocks and of how often they occurred; a later
-text of the file is asked the same questions.
+No code is kept. A suggestion is stored as keyed hashes of line blocks and of how often they occurred; a later
+text of the file is hashed and counted in the same way.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 
-class Taken(str, enum.Enum):
-    """How far a later text follows the suggestion."""
+class Match(str, enum.Enum):
+    """How closely a later text follows the suggestion."""
 
     EXACT = "exact"  # the suggested lines, up to white space at line ends
     SIMILAR = "similar"  # the suggested lines, formatted otherwise
@@ -25,7 +25,7 @@ class Taken(str, enum.Enum):
         return self.value
 
 
-_TELLING = 12  # characters, without white space, from which on a line is hardly there by chance
+_DISTINCTIVE = 12  # characters, without white space, from which on a line is hardly there by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Replacement:
     """Lines `start` to `end` (1-based) are to become `lines`."""
 
     start: int
@@ -47,20 +47,22 @@ class Offer:
     lines: Sequence[str]
 
 
-def remember(text: str, offer: Offer, key: bytes, others: Sequence[Offer] = ()) -> dict[str, Any]:
-    """What `taken` needs to know of a suggestion for `text`; `others` are further ones for the same text."""
+def suggestion_hashes(
+    text: str, replacement: Replacement, key: bytes, others: Sequence[Replacement] = ()
+) -> dict[str, Any]:
+    """What `match_suggestion` needs to know of a suggestion for `text`; `others` are further ones for the same text."""
     lines = text.split("\n")
-    old, new = lines[offer.start - 1 : offer.end], list(offer.lines)
-    if _squeezed(old) == _squeezed(new):  # only the formatting differs, so that nothing could be told
+    old, new = lines[replacement.start - 1 : replacement.end], list(replacement.lines)
+    if _squeezed(old) == _squeezed(new):  # only the formatting differs, so that nothing could be detected
         return {}
     kept = _is_part(_squeezed(old), _squeezed(new))
     blocks = [new]
-    if not _is_telling(new):
+    if not _is_distinctive(new):
         # Lines to delete, or a lone `else:`, prove nothing by themselves: they do between their neighbours. Those
         # may be what another suggestion makes of them.
-        above, below = _above(lines, offer, others), _below(lines, offer, others)
+        above, below = _above(lines, replacement, others), _below(lines, replacement, others)
         blocks = [[*before, *new, *after] for before in above for after in below]
-        if not _is_telling(old):
+        if not _is_distinctive(old):
             old = [*above[0], *old, *below[0]]
     return {
         "old": asdict(_block(old, lines, key)),
@@ -69,43 +71,47 @@ def remember(text: str, offer: Offer, key: bytes, others: Sequence[Offer] = ()) 
     }
 
 
-def taken(text: str, suggestion: dict[str, Any], key: bytes) -> Taken:
-    """What became of the suggestion in a later `text` of the same file. Of {}, nothing can be told."""
+def match_suggestion(text: str, suggestion: dict[str, Any], key: bytes) -> Match:
+    """Whether a later `text` of the same file follows the suggestion; NO for {}."""
     if not suggestion:
-        return Taken.NO
+        return Match.NO
     lines = text.split("\n")
     old, news = _Block(**suggestion["old"]), [_Block(**block) for block in suggestion["new"]]
     if not suggestion["kept"] and _count(lines, old, key) >= old.count:
-        return Taken.NO
+        return Match.NO
     found = [new for new in news if _count(lines, new, key) > new.count]
     if not found:
-        return Taken.NO
+        return Match.NO
     exact = any(_count(lines, new, key, exact=True) for new in found)
-    return Taken.EXACT if exact else Taken.SIMILAR
+    return Match.EXACT if exact else Match.SIMILAR
 
 
-def _above(lines: list[str], offer: Offer, others: Sequence[Offer]) -> list[list[str]]:
-    """The line before, and what it is when the other suggestions were taken."""
-    changed = lines[: offer.start - 1]
-    for other in sorted((o for o in others if o.end < offer.start), key=lambda o: o.start, reverse=True):
+def _above(lines: list[str], replacement: Replacement, others: Sequence[Replacement]) -> list[list[str]]:
+    """The line before, and what it is when the other suggestions were applied."""
+    changed = lines[: replacement.start - 1]
+    for other in sorted(
+        (o for o in others if o.end < replacement.start), key=lambda o: o.start, reverse=True
+    ):
         changed[other.start - 1 : other.end] = other.lines
-    return _different(lines[: offer.start - 1][-1:], changed[-1:])
+    return _different(lines[: replacement.start - 1][-1:], changed[-1:])
 
 
-def _below(lines: list[str], offer: Offer, others: Sequence[Offer]) -> list[list[str]]:
-    """The line after, and what it is when the other suggestions were taken."""
-    changed = lines[offer.end :]
-    for other in sorted((o for o in others if o.start > offer.end), key=lambda o: o.start, reverse=True):
-        changed[other.start - offer.end - 1 : other.end - offer.end] = other.lines
-    return _different(lines[offer.end : offer.end + 1], changed[:1])
+def _below(lines: list[str], replacement: Replacement, others: Sequence[Replacement]) -> list[list[str]]:
+    """The line after, and what it is when the other suggestions were applied."""
+    changed = lines[replacement.end :]
+    for other in sorted(
+        (o for o in others if o.start > replacement.end), key=lambda o: o.start, reverse=True
+    ):
+        changed[other.start - replacement.end - 1 : other.end - replacement.end] = other.lines
+    return _different(lines[replacement.end : replacement.end + 1], changed[:1])
 
 
 def _different(one: list[str], other: list[str]) -> list[list[str]]:
     return [one] if one == other else [one, other]
 
 
-def _is_telling(lines: Sequence[str]) -> bool:
-    return max((len(line) for line in _squeezed(lines)), default=0) >= _TELLING
+def _is_distinctive(lines: Sequence[str]) -> bool:
+    return max((len(line) for line in _squeezed(lines)), default=0) >= _DISTINCTIVE
 
 
 def _is_part(part: Sequence[str], whole: Sequence[str]) -> bool:

@@ -86,7 +86,7 @@ class WebhookSecrets:
         self._engine = engine
         self._settings = settings
         self._lock = threading.Lock()
-        self._asked = float("-inf")
+        self._last_look = float("-inf")
         self._previous = _bytes(settings.webhook_secret_previous)
         given = _bytes(settings.webhook_secret)
         self._known = given + self._previous if given else ()
@@ -98,8 +98,8 @@ class WebhookSecrets:
     def look(self) -> tuple[bytes, ...]:
         """Reads the database, not more often than every two seconds. Raises CredentialsError."""
         with self._lock:
-            if not self._known and time.monotonic() - self._asked > _RETRY_SECONDS:
-                self._asked = time.monotonic()
+            if not self._known and time.monotonic() - self._last_look > _RETRY_SECONDS:
+                self._last_look = time.monotonic()
                 found = load(self._engine, self._settings)
                 if found and found.webhook_secret:
                     self._known = (found.webhook_secret.encode(), *self._previous)

@@ -1,4 +1,4 @@
-"""Where deliveries become jobs. What was accepted is in the database, and what is there is carried out.
+"""Where deliveries become jobs. What was accepted is in the database, and every job there is run.
 
 A delivery's GUID and its jobs are stored in one transaction. `Inbox` puts all that wait into the same one, so the
 price of a commit is shared; each waits for that commit before it is answered.
@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from service.jobs import Kind, NewJob
+from service.jobs import Kind, NewJob, dump
 from service.models import Base, DeliveryRow, Job, JobState
 
 _GATHER = 0.01  # seconds at most to wait for others to share a commit with
@@ -45,7 +45,7 @@ _RENEWED = ("installation_id", "repository", "payload", "actor", "delivery", "du
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A verified delivery and what it asks for."""
+    """A verified delivery and the jobs that it requests."""
 
     guid: str
     event: str
@@ -96,7 +96,7 @@ def store(connection: Connection, arrivals: Sequence[Arrival]) -> list[bool]:
 
 
 def add(connection: Connection, jobs: Iterable[NewJob], now: datetime) -> None:
-    """Store jobs that no delivery asks for."""
+    """Store jobs that no delivery requests."""
     time = _TIME[connection.dialect.name]
     _add(connection, [_row(job, "", now, time) for job in jobs])
 
@@ -122,7 +122,7 @@ def _row(job: NewJob, guid: str, now: datetime, time: Callable[[datetime], str])
         "pull": job.pull,
         "head_sha": job.head_sha,
         "subject": job.subject,
-        "payload": job.payload,
+        "payload": dump(job.payload),
         "actor": job.actor,
         "delivery": guid,
         "due_at": time(now + timedelta(seconds=job.delay)),

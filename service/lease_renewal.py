@@ -1,4 +1,4 @@
-"""Holds on to a job while it is worked on."""
+"""Renews the lease of a job while it is worked on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.leases import Claim
 _log = structlog.get_logger(__name__)
 
 
-class Hold:
+class LeaseRenewal:
     """Renews the lease of a job in a thread, three times in its length, until the block ends."""
 
     def __init__(self, engine: Engine, job: Claim, lease: float) -> None:
@@ -26,7 +26,7 @@ class Hold:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease-{job.id}", daemon=True)
 
-    def __enter__(self) -> Hold:
+    def __enter__(self) -> LeaseRenewal:
         self._thread.start()
         return self
 

@@ -35,7 +35,7 @@ class Claim:
     pull: int
     head_sha: str
     subject: str
-    payload: dict[str, Any]
+    payload: dict[str, Any]  # as stored, see `service.jobs.load`
     actor: str
     delivery: str
     attempts: int  # this one included
@@ -145,7 +145,7 @@ def supersede(engine: Engine, job: Claim, now: datetime, *, note: str) -> bool:
 
 
 def defer(engine: Engine, job: Claim, now: datetime, *, seconds: float | None, error: str) -> bool:
-    """GitHub cannot be asked now: come back after `seconds`, or with None ever later, from 5 s to 15 min.
+    """GitHub is not available now: come back after `seconds`, or with None ever later, from 5 s to 15 min.
 
     The worker lived, so crashes are counted anew: three in a row make a job suspect, three in a bad hour do not. After
     24 hours of this the job is dead.
@@ -256,7 +256,7 @@ def _other_reviews(job: Claim | Row[Any]) -> ColumnElement[bool]:
 
 
 def _is_later(job: Claim | Row[Any]) -> ColumnElement[bool]:
-    """By when it was asked for. The number only settles a tie: a review that is asked for once more keeps its own."""
+    """By when it was requested. The id only settles a tie: a review that is requested once more keeps its own."""
     return or_(Job.created_at > job.created_at, and_(Job.created_at == job.created_at, Job.id > job.id))
 
 

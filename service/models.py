@@ -124,7 +124,7 @@ class Job(Base):
     head_sha: Mapped[str] = mapped_column(String(64))  # "" where the kind has none
     subject: Mapped[str] = mapped_column(String(128))  # tells jobs of one kind apart, see service.jobs.Kind
     payload: Mapped[dict[str, Any]]
-    # Login of who asked, for the budget of commands; forgotten after some hours.
+    # Login of who requested it, for the budget of commands; forgotten after some hours.
     actor: Mapped[str] = mapped_column(String(100), default="")
     delivery: Mapped[str] = mapped_column(String(64), default="")  # GUID, for the log
 
@@ -155,15 +155,13 @@ class ReviewRow(Base):
     github_id: Mapped[int | None]
     ptopt_version: Mapped[str] = mapped_column(String(32))
     files_reviewed: Mapped[int]
-    findings: Mapped[int]  # all that are in force on this head, new or told before
-    # The model that read along when what is posted was said, see ptopt.findings.ModelRecord; "" for the rules alone.
+    findings: Mapped[int]  # all that are in force on this head, new or posted before
+    # The model that took part in the review that was posted, see ptopt.findings.ModelRecord; "" for the rules alone.
     model: Mapped[str] = mapped_column(String(200), default="", server_default="")
     adapter: Mapped[str] = mapped_column(String(64), default="", server_default="")
     prompt_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
     schema_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
-    model_note: Mapped[str] = mapped_column(
-        String(300), default="", server_default=""
-    )  # why it was not heard
+    model_note: Mapped[str] = mapped_column(String(300), default="", server_default="")  # why it took no part
     received_at: Mapped[datetime]  # when the job was created
     posted_at: Mapped[datetime]  # or found to be silent
 
@@ -205,8 +203,10 @@ class Signal(Base):
     actor: Mapped[str] = mapped_column(
         String(64)
     )  # keyed hash of the person's id; "" where nobody can be named
-    actor_writes: Mapped[bool | None]  # may the person write to the repository? None: not asked
-    source: Mapped[str] = mapped_column(String(64))  # what told us: a reaction id, a head SHA, a comment id
+    actor_writes: Mapped[bool | None]  # may the person write to the repository? None: not known
+    source: Mapped[str] = mapped_column(
+        String(64)
+    )  # where it came from: a reaction id, a head SHA, a comment id
     # The reason of `/ptopt feedback`, which people give to be kept. Nothing else that they write is.
     note: Mapped[str] = mapped_column(String(500), default="")
     created_at: Mapped[datetime]
@@ -224,7 +224,7 @@ class AppCredentials(Base):
 
 
 class PolledPull(Base):
-    """A pull request whose comments are asked for reactions, until some days after it is closed."""
+    """A pull request whose comments are polled for reactions, until some days after it is closed."""
 
     __tablename__ = "polled_pulls"
 

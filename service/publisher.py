@@ -9,7 +9,7 @@ import structlog
 
 _IDLE_SECONDS = 0.5
 _GAP_SECONDS = 0.02  # at least between two looks into the database: under load many commits wake us
-_MAX_PAUSE = 10.0  # after failures, which the sweeper and the beat make good for
+_MAX_PAUSE = 10.0  # after failures, which the scheduler repairs
 _log = structlog.get_logger(__name__)
 
 

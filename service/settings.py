@@ -51,7 +51,7 @@ Secret = Annotated[SecretStr | None, AfterValidator(_some)]
 
 
 class Settings(BaseSettings):
-    """Settings of the web application, the workers and the beat."""
+    """Settings of the web application, the workers and the scheduler."""
 
     model_config = SettingsConfigDict(
         env_prefix="PTOPT_",

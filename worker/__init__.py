@@ -1,1 +1,1 @@
-"""The Celery application: carries out the jobs that deliveries and commands ask for."""
+"""The Celery application: runs the jobs that deliveries and commands request."""

@@ -1,4 +1,4 @@
-"""The Celery application: one task, which carries out a job by its id.
+"""The Celery application: one task, which runs a job by its id.
 
 Messages only say "look at this job". They may come twice, late, or never: the job row decides.
 """
@@ -51,10 +51,10 @@ def make_app(settings: Settings, *, resources: Resources | None = None, broker: 
             "socket_connect_timeout": 10,
         },
     )
-    means = resources or Resources(settings)
+    shared = resources or Resources(settings)
 
     def run(job_id: int) -> None:
-        execute(means, job_id)
+        execute(shared, job_id)
 
     app.task(name=TASK, shared=False)(run)  # another application of this process has its own
 

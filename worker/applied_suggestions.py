@@ -1,7 +1,7 @@
-"""Notices suggestions that were taken: GitHub sends no event for it, so the files of a later head are asked.
+"""Detects suggestions that were applied: GitHub sends no event for it, so the files of a later head are compared.
 
 Of a file we know the hash of its path. Most of the files are in the change that was just reviewed; what is no longer
-in it (taking the suggestion may be all it takes) is read from GitHub, which remembers the paths of its comments.
+in it (the suggestion may have undone it) is read from GitHub, which remembers the paths of its comments.
 """
 
 from __future__ import annotations
@@ -11,47 +11,49 @@ from datetime import datetime, timezone
 
 from feedback import signals
 from feedback.signals import SignalKind
-from feedback.suggestions import Taken, taken
+from feedback.suggestions import Match, match_suggestion
 from ptopt.change import Change, Status
 from ptopt.github.errors import NotFoundError, RejectedError, TooLargeError
 from ptopt.source.decode import decode_python
 from ptopt.syntax import ParseError
 from service.database import reading, writing
 from service.models import CommentRow
-from worker.job_context import Work
+from worker.job_context import JobContext
 from worker.review_records import hash_key
 
 _MOST_FILES = 50  # read from GitHub in one look
 
 
-def note(work: Work, head_sha: str, kinds: Sequence[SignalKind], change: Change | None = None) -> None:
+def note(
+    context: JobContext, head_sha: str, kinds: Sequence[SignalKind], change: Change | None = None
+) -> None:
     """Record which of our suggestions on the pull request stand in `head_sha`.
 
     `kinds` are of APPLIED and MERGED; `change` is the one of that head, where it was read.
     """
-    key = hash_key(work.settings)
-    waiting = _waiting(work, kinds)
+    key = hash_key(context.settings)
+    waiting = _waiting(context, kinds)
     if not waiting:
         return
-    heads = _Heads(work, head_sha, change, key)
+    heads = _Heads(context, head_sha, change, key)
     found = [
         (comment, kind, how)
         for comment, missing in waiting
         if (text := heads.of(comment)) is not None
-        and (how := taken(text, comment.suggestion, key)) is not Taken.NO
+        and (how := match_suggestion(text, comment.suggestion, key)) is not Match.NO
         for kind in missing
     ]
     now = datetime.now(timezone.utc)
-    with writing(work.engine) as session:
+    with writing(context.engine) as session:
         for comment, kind, how in found:
             signals.record(session, comment, kind, how.value, actor="", source=head_sha, now=now)
 
 
-def _waiting(work: Work, kinds: Sequence[SignalKind]) -> list[tuple[CommentRow, list[SignalKind]]]:
+def _waiting(context: JobContext, kinds: Sequence[SignalKind]) -> list[tuple[CommentRow, list[SignalKind]]]:
     """Our comments with a suggestion, and which of `kinds` is not known of them. The newest come first."""
     found = []
-    with reading(work.engine) as session:
-        for comment in reversed(signals.comments_of(session, work.job.repository_id, work.job.pull)):
+    with reading(context.engine) as session:
+        for comment in reversed(signals.comments_of(session, context.job.repository_id, context.job.pull)):
             known = {signal.kind for signal in signals.known(session, comment, kinds)}
             missing = [kind for kind in kinds if kind.value not in known]
             if comment.suggestion and missing:
@@ -63,8 +65,8 @@ def _waiting(work: Work, kinds: Sequence[SignalKind]) -> list[tuple[CommentRow, 
 class _Heads:
     """The files that our comments stand in, as they are in one head."""
 
-    def __init__(self, work: Work, head_sha: str, change: Change | None, key: bytes) -> None:
-        self._work, self._head_sha = work, head_sha
+    def __init__(self, context: JobContext, head_sha: str, change: Change | None, key: bytes) -> None:
+        self._context, self._head_sha = context, head_sha
         files = change.files if change is not None else ()
         self._texts = {signals.hashed(f.path, key): _decoded(f.head) for f in files if f.head is not None}
         for file in files:
@@ -82,7 +84,7 @@ class _Heads:
         return self._texts[comment.path_hash]
 
     def _read(self, comment_id: int) -> str | None:
-        github, job = self._work.github, self._work.job
+        github, job = self._context.github, self._context.job
         if self._paths is None:
             self._paths = {c.id: c.path for c in github.review_comments(job.repository, job.pull)}
         path = self._paths.get(comment_id)
@@ -96,12 +98,12 @@ class _Heads:
 
     def _file(self, path: str) -> bytes | None:
         try:
-            return self._work.github.file(self._work.job.repository, path, self._head_sha)
+            return self._context.github.file(self._context.job.repository, path, self._head_sha)
         except (NotFoundError, TooLargeError, ValueError):
             return None
 
     def _new_name(self, path: str) -> str | None:
-        github, job = self._work.github, self._work.job
+        github, job = self._context.github, self._context.job
         if self._renamed is None:
             try:
                 files = github.pull_files(job.repository, job.pull)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-import sqlalchemy
+from sqlalchemy import Engine
 
 from ptopt.github.app import AppClient
 from ptopt.github.auth import AppAuth, for_installation
@@ -17,13 +16,13 @@ from ptopt.github.errors import UnavailableError
 from service import credentials, database
 from service.leases import Claim
 from service.settings import Settings
-from worker.model_pool import Engine
+from worker.model_pool import ModelPool
 
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
 
 
-class Later(Exception):  # noqa: N818 (no error: a wish)
-    """The job is to be run again after `seconds`."""
+class RetryLater(Exception):  # noqa: N818 (no error)
+    """Raised by a handler whose job is to run again after `seconds`."""
 
     def __init__(self, seconds: float, reason: str) -> None:
         super().__init__(reason)
@@ -33,12 +32,12 @@ class Later(Exception):  # noqa: N818 (no error: a wish)
 class Clients:
     """GitHub clients of one process. The App's key is read once it is there."""
 
-    def __init__(self, engine: sqlalchemy.Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine = engine
         self._settings = settings
         self._lock = threading.Lock()
         self._auth: AppAuth | None = None
-        self._clients: OrderedDict[int, GitHubClient] = OrderedDict()
+        self._client = lru_cache(maxsize=_CLIENTS)(self._new_client)
 
     def app(self) -> AppClient:
         """Raises UnavailableError before the App is set up."""
@@ -48,12 +47,10 @@ class Clients:
     def installation(self, installation_id: int) -> GitHubClient:
         """Raises UnavailableError before the App is set up."""
         with self._lock:
-            if installation_id not in self._clients:
-                self._clients[installation_id] = for_installation(self._signed_in(), installation_id)
-            self._clients.move_to_end(installation_id)
-            if len(self._clients) > _CLIENTS:
-                self._clients.popitem(last=False)
-            return self._clients[installation_id]
+            return self._client(installation_id)
+
+    def _new_client(self, installation_id: int) -> GitHubClient:
+        return for_installation(self._signed_in(), installation_id)
 
     def _signed_in(self) -> AppAuth:
         if self._auth is None:
@@ -76,7 +73,7 @@ class Resources:
         self.settings = settings
 
     @cached_property
-    def engine(self) -> sqlalchemy.Engine:
+    def engine(self) -> Engine:
         return database.engine(self.settings.database_url)
 
     @cached_property
@@ -84,8 +81,8 @@ class Resources:
         return Clients(self.engine, self.settings)
 
     @cached_property
-    def model(self) -> Engine:
-        return Engine(self.settings)
+    def model(self) -> ModelPool:
+        return ModelPool(self.settings)
 
     def close(self) -> None:
         """Give back what was made."""
@@ -96,8 +93,8 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One job and its means. `check` is to be called before each write: it raises SupersededError."""
+class JobContext:
+    """One job and the resources of its process. Call `check` before each write: it raises SupersededError."""
 
     job: Claim
     resources: Resources
@@ -108,7 +105,7 @@ class Work:
         return self.resources.clients.installation(self.job.installation_id)
 
     @property
-    def engine(self) -> sqlalchemy.Engine:
+    def engine(self) -> Engine:
         return self.resources.engine
 
     @property

@@ -1,4 +1,4 @@
-"""What the engine opens: a model in this process, or an adapter on a server that other workers use, too."""
+"""What the model pool opens: a model in this process, or an adapter on a server that other workers use, too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ON_A_SERVER = 900.0
 _FOLDERS = re.compile(r"(?<!\S)~?/(?:[^/,+]*/)*")
 # No finding is shown to it that the rules would not show; each makes it say why it cannot answer.
-_ASKED = Calibration(judge=JudgeFit(0.0, 1.0, 0.0, floor=1.0))
+_NO_JUDGE = Calibration(judge=JudgeFit(0.0, 1.0, 0.0, floor=1.0))
 
 
 class Model(Protocol):
@@ -121,8 +121,8 @@ def open_model(settings: Settings, spec: str, adapter: str) -> Model:
 
 
 def away(name: str, adapter: str, why: str) -> Advisor:
-    """What takes the place of a model that is not there: asked, it says why, and the rules decide alone."""
-    return Advisor(_Away(name, why), _ASKED, adapter=adapter)
+    """Stands in for a model that is not there: it answers with the reason, and the rules decide alone."""
+    return Advisor(_Away(name, why), _NO_JUDGE, adapter=adapter)
 
 
 class _Away:

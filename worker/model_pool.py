@@ -49,7 +49,7 @@ class _Pause:
 
 @dataclass(slots=True)
 class _State:
-    """Shared by the thread and the jobs, under the engine's lock."""
+    """Shared by the thread and the jobs, under the pool's lock."""
 
     wanted: dict[str, str] | None = None  # alias -> key; None before the first look that succeeded
     unreadable: str = ""  # why the last look did not
@@ -59,8 +59,8 @@ class _State:
     closed: bool = False
 
 
-class Engine:
-    """The models of this process. Nothing is loaded, and no thread started, before the first review asks.
+class ModelPool:
+    """The models of this process. Nothing is loaded, and no thread started, before the first review needs one.
 
     `opener` opens the model in a folder or of a name, with the hash that the registry knows it by, or "".
     """
@@ -165,7 +165,7 @@ class Engine:
                 more = self._step()
             except Exception:
                 more = False
-                _log.exception("the models could not be looked after")
+                _log.exception("the model pool failed")
             with self._changed:
                 if not more and not self._state.closed:
                     self._changed.wait(_LOOK)

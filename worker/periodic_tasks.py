@@ -1,12 +1,11 @@
-"""What has to be done from time to time so that nothing is lost, and nothing kept for ever."""
+"""The periodic tasks: they see to it that no job is lost, and that nothing is kept for ever."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import groupby
-from typing import Protocol
 
 import structlog
 from celery import Celery
@@ -24,10 +23,10 @@ from worker.job_context import Resources
 _MOST_DAYS = timedelta(days=3)  # GitHub remembers deliveries no longer
 _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
 _LONGEST_WAIT = timedelta(minutes=30)  # between two tries: less than the overlap, or they are not seen again
-_AT_ONCE = 100  # deliveries that one look asks for
+_AT_ONCE = 100  # redeliveries that one look requests
 _POLLED = timedelta(days=7)  # after a pull request was closed
 _POLLS_AT_ONCE = 200
-_NAMED = timedelta(hours=2)  # that a job says who asked for it
+_NAMED = timedelta(hours=2)  # that a job names who requested it
 # While GitHub or the workers are away, one look is enough for all those that are missed.
 _WAITS = exists().where(
     Job.repository_id == PolledPull.repository_id,
@@ -39,30 +38,23 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
-    """`do` is called each `every` seconds, with the time."""
+class PeriodicTask:
+    """`run` is called every `every` seconds, with the time."""
 
     name: str
     every: float
-    do: Callable[[datetime], object]
+    run: Callable[[datetime], object]
 
 
-class Deliveries(Protocol):
-    """What the chores need of `ptopt.github.app.AppClient`."""
-
-    def deliveries(self, since: datetime) -> Iterator[Delivery]: ...
-    def redeliver(self, delivery_id: int) -> None: ...
-
-
-def all_chores(resources: Resources, celery: Celery) -> list[Chore]:
+def periodic_tasks(resources: Resources, celery: Celery) -> list[PeriodicTask]:
     settings = resources.settings
     missed = MissedDeliveries(resources)
     return [
-        Chore("relay", 1.0, lambda now: publish_due(resources.engine, celery, now)),
-        Chore("sweep", settings.sweep_every, lambda now: sweep(resources, now)),
-        Chore("redeliver", settings.redeliver_every, missed.look),
-        Chore("poll", min(60.0, settings.poll_every), lambda now: poll(resources, now)),
-        Chore("prune", 3600.0, lambda now: prune(resources, now)),
+        PeriodicTask("relay", 1.0, lambda now: publish_due(resources.engine, celery, now)),
+        PeriodicTask("sweep", settings.sweep_every, lambda now: sweep(resources, now)),
+        PeriodicTask("redeliver", settings.redeliver_every, missed.look),
+        PeriodicTask("poll", min(60.0, settings.poll_every), lambda now: poll(resources, now)),
+        PeriodicTask("prune", 3600.0, lambda now: prune(resources, now)),
     ]
 
 
@@ -77,23 +69,23 @@ def sweep(resources: Resources, now: datetime) -> None:
 
 
 class MissedDeliveries:
-    """Asks GitHub to deliver again what it could not deliver. It never does so by itself."""
+    """Requests redelivery of the deliveries that failed: GitHub never repeats one by itself."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._since: datetime | None = None
 
     def look(self, now: datetime) -> int:
-        """How many were asked for. Raises what GitHub raises.
+        """How many redeliveries were requested. Raises what GitHub raises.
 
         The next look goes back as far as this one when it raises, and when it leaves some for the next.
         """
         try:
-            client: Deliveries = self._resources.clients.app()
+            client = self._resources.clients.app()
         except UnavailableError:  # the App is not set up yet
             return 0
         since = max(now - _MOST_DAYS, self._since or now - _MOST_DAYS)
-        asked = 0
+        requested = 0
         failure: GitHubError | None = None
         missed = self._missed(client.deliveries(since), now)
         for delivery in missed[:_AT_ONCE]:
@@ -102,13 +94,13 @@ class MissedDeliveries:
             except GitHubError as error:
                 failure = error
                 continue
-            asked += 1
-            _log.warning("delivery asked for again", delivery=delivery.guid, event_name=delivery.event)
+            requested += 1
+            _log.warning("redelivery requested", delivery=delivery.guid, event_name=delivery.event)
         if failure is not None:
             raise failure
         if len(missed) <= _AT_ONCE:
             self._since = now - _OVERLAP
-        return asked
+        return requested
 
     def _missed(self, deliveries: Iterable[Delivery], now: datetime) -> list[Delivery]:
         """The last try of each delivery that never succeeded, and that we know nothing of. Oldest first.
@@ -158,7 +150,7 @@ def poll(resources: Resources, now: datetime) -> int:
 
 
 def prune(resources: Resources, now: datetime) -> None:
-    """Delete old deliveries and finished jobs, and soon who asked for a job: only the budget of an hour wants it."""
+    """Delete old deliveries and finished jobs, and after two hours who requested a job: the hourly budget needs no more."""
     before = now - timedelta(days=resources.settings.keep_days)
     over = [JobState.DONE.value, JobState.SUPERSEDED.value, JobState.DEAD.value]
     with writing(resources.engine) as session:

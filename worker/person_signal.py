@@ -1,4 +1,4 @@
-"""What one person did about a comment of ours, as a signal: who it was is a hash, and whether the person may write."""
+"""Records what one person did about a comment of ours: a hash of who it was, and whether the person may write."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from feedback.signals import SignalKind
 from ptopt.github.errors import ForbiddenError
 from ptopt.github.values import Actor
 from service.database import reading, writing
-from worker.job_context import Work
+from worker.job_context import JobContext
 from worker.review_records import hash_key
 
 _WRITERS = ("admin", "maintain", "write")
 
 
 def record(
-    work: Work,
+    context: JobContext,
     comment_ids: Sequence[int],
     kind: SignalKind,
     value: str,
@@ -27,12 +27,12 @@ def record(
     note: str = "",
 ) -> None:
     """Record the signal about our comment among these review comments, where there is one that we know of."""
-    repository_id = work.job.repository_id
-    with reading(work.engine) as session:
+    repository_id = context.job.repository_id
+    with reading(context.engine) as session:
         if signals.comment_of(session, repository_id, comment_ids) is None:
             return
-    writes = may_write(work, actor)  # asked outside of a transaction: it takes its time
-    with writing(work.engine) as session:
+    writes = may_write(context, actor)  # outside of a transaction: a request takes long
+    with writing(context.engine) as session:
         comment = signals.comment_of(session, repository_id, comment_ids)
         if comment is not None:
             signals.record(
@@ -40,7 +40,7 @@ def record(
                 comment,
                 kind,
                 value,
-                actor=hashed(work, actor),
+                actor=hashed(context, actor),
                 actor_writes=writes,
                 source=source,
                 now=datetime.now(timezone.utc),
@@ -48,18 +48,13 @@ def record(
             )
 
 
-def hashed(work: Work, actor: Actor) -> str:
-    return signals.hashed(str(actor.id), hash_key(work.settings))
+def hashed(context: JobContext, actor: Actor) -> str:
+    return signals.hashed(str(actor.id), hash_key(context.settings))
 
 
-def may_write(work: Work, actor: Actor) -> bool | None:
-    """Whether the person may write to the repository; None where GitHub does not tell us."""
+def may_write(context: JobContext, actor: Actor) -> bool | None:
+    """Whether the person may write to the repository; None where GitHub does not say."""
     try:
-        return work.github.permission(work.job.repository, actor.login) in _WRITERS
+        return context.github.permission(context.job.repository, actor.login) in _WRITERS
     except (ForbiddenError, ValueError):  # ValueError: GitHub's name for nobody is no login
         return None
-
-
-def from_payload(actor: dict[str, object]) -> Actor:
-    """The `actor` of a job's payload."""
-    return Actor(int(str(actor["id"])), str(actor["login"]), bool(actor["is_bot"]))

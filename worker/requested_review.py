@@ -1,7 +1,7 @@
-"""A review that a person asked for: what became of it is added to the answer that they got.
+"""A review that a person requested by a command: its outcome is added to our answer to the command.
 
-An edit makes no noise, and the answer is where they look. What a full review found beside the change is a comment of
-its own.
+An edit notifies nobody, and the answer is where they look. What a full review found outside of the change is a comment
+of its own.
 """
 
 from __future__ import annotations
@@ -13,36 +13,37 @@ from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError
 from ptopt.github.pipeline import Outcome
 from ptopt.github.values import IssueComment, PostedComment
 from ptopt.report.text import code_span, count, markdown_text
-from worker.job_context import Work
+from service.jobs import ReviewPayload
+from worker.job_context import JobContext
 
-_PREFIX = "asked-"
+_PREFIX = "requested-"
 
 
 def subject(comment_id: int, full: bool) -> str:
-    """Of the review job that the command in this comment asks for."""
+    """Of the review job that the command in this comment requests."""
     return f"{_PREFIX}{comment_id}{'-full' if full else ''}"
 
 
-def tell(work: Work, outcome: Outcome) -> list[str]:
-    """Tell what became of the review, if somebody asked for it; telling twice changes nothing.
+def report(context: JobContext, payload: ReviewPayload, outcome: Outcome) -> list[str]:
+    """Add the outcome to the answer, if the review was requested; doing it twice changes nothing.
 
-    Returns what could not be told, and why: a locked conversation is no reason to review again.
+    Returns what could not be posted, and why: a locked conversation is no reason to review again.
     """
-    job = work.job
-    if not job.payload.get("asked"):
+    job = context.job
+    if not payload.requested:
         return []
-    comments = work.github.issue_comments(job.repository, job.pull)
+    comments = context.github.issue_comments(job.repository, job.pull)
     try:
-        if job.payload.get("full") and outcome.review is not None and outcome.pull is not None:
-            outside_diff.update(work.github, outcome.pull, outcome.elsewhere, comments, work.check)
-        _edit(work, comments, said(outcome, code_span(job.head_sha[:7]), bool(job.payload.get("full"))))
+        if payload.full and outcome.review is not None and outcome.pull is not None:
+            outside_diff.update(context.github, outcome.pull, outcome.elsewhere, comments, context.check)
+        _edit(context, comments, sentence(outcome, code_span(job.head_sha[:7]), payload.full))
     except (ForbiddenError, NotFoundError, RejectedError) as error:
         return [f"could not tell what became of the review: {error}"]
     return []
 
 
-def said(outcome: Outcome, head: str, full: bool) -> str:
-    """What became of it, in a sentence or two."""
+def sentence(outcome: Outcome, head: str, full: bool) -> str:
+    """The outcome in a sentence or two, as Markdown."""
     if outcome.review is None:
         return f"{head} was not reviewed: {markdown_text(outcome.reason)}."
     findings, posted = len(outcome.review.findings), outcome.posted
@@ -57,24 +58,24 @@ def said(outcome: Outcome, head: str, full: bool) -> str:
     return f"{text} What else stands in its files is told in a comment of its own." if full else text
 
 
-def _edit(work: Work, comments: list[IssueComment], text: str) -> None:
+def _edit(context: JobContext, comments: list[IssueComment], text: str) -> None:
     """Add the text to our answer. When somebody deleted that, nobody waits for more."""
-    github, repo = work.github, work.job.repository
-    answer: IssueComment | PostedComment | None = _answer(work, comments)
+    github, repo = context.github, context.job.repository
+    answer: IssueComment | PostedComment | None = _answer(context, comments)
     edit: Callable[[str, int, str], None] = github.edit_issue_comment
     if answer is None:
-        answer = _answer(work, github.review_comments(repo, work.job.pull))
+        answer = _answer(context, github.review_comments(repo, context.job.pull))
         edit = github.edit_review_comment
     if answer is not None and text not in answer.body:
-        work.check()
+        context.check()
         edit(repo, answer.id, f"{answer.body.rstrip()}\n\n{text}\n")
 
 
 def _answer(
-    work: Work, comments: list[IssueComment] | list[PostedComment]
+    context: JobContext, comments: list[IssueComment] | list[PostedComment]
 ) -> IssueComment | PostedComment | None:
-    me, asked = work.github.identity(), work.job.subject.removeprefix(_PREFIX).partition("-")[0]
+    me, comment_id = context.github.identity(), context.job.subject.removeprefix(_PREFIX).partition("-")[0]
     ours = (c for c in comments if c.author.login == me)
-    marked = ((c, markers.first(c.body, "answer")) for c in ours)
-    found = [c for c, mark in marked if mark is not None and mark.words[:1] == (asked,)]
+    markers_of = ((c, markers.first(c.body, "answer")) for c in ours)
+    found = [c for c, marker in markers_of if marker is not None and marker.words[:1] == (comment_id,)]
     return found[-1] if found else None  # after an edit of the command there are several

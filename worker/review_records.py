@@ -1,4 +1,4 @@
-"""Writes down what was said: the review, its comments, and where to ask for reactions."""
+"""Stores a review and its comments, and that reactions to them are to be polled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 import ptopt
 from feedback.signals import hashed
-from feedback.suggestions import Offer, remember
+from feedback.suggestions import Replacement, suggestion_hashes
 from ptopt.change import Change, ChangedFile
 from ptopt.findings import Finding, Review
 from ptopt.github.comment import suggestion
@@ -23,9 +23,9 @@ from service.database import insert, writing
 from service.leases import Claim
 from service.models import CommentRow, Installation, PolledPull, Repository, ReviewRow
 from service.settings import Settings
-from worker.job_context import Work
+from worker.job_context import JobContext
 
-# The columns of a review that tell of its model -> field of ptopt.findings.ModelRecord, and how much of it fits.
+# Columns of a review about its model -> field of ptopt.findings.ModelRecord, and how much of it fits.
 _OF_A_MODEL = {
     "model": ("name", 200),
     "adapter": ("adapter", 64),
@@ -43,19 +43,19 @@ def hash_key(settings: Settings) -> bytes:
     return hashlib.sha256(b"ptopt hashes\0" + secret.get_secret_value().encode()).digest()
 
 
-def store(work: Work, outcome: Outcome, now: datetime) -> None:
-    """Store the review of `work.job`; doing it twice changes nothing. `outcome` is posted or silent.
+def store(context: JobContext, outcome: Outcome, now: datetime) -> None:
+    """Store the review of `context.job`; doing it twice changes nothing. `outcome` is posted or silent.
 
-    Raises SupersededError when the job is not ours any more: with the App, all that belongs to it may be removed.
+    Raises SupersededError when the job is not ours any more: its rows may have been deleted with the App.
     """
-    job, settings = work.job, work.settings
+    job, settings = context.job, context.settings
     if outcome.review is None or outcome.change is None:
         raise ValueError(f"there is no review in an outcome that is {outcome.status}")
     posted = outcome.posted
-    with writing(work.engine) as session:
+    with writing(context.engine) as session:
         if not leases.is_ours(session.connection(), job):
             raise SupersededError("the job was taken back")
-        know_repository(session, job, now)
+        ensure_repository(session, job, now)
         review_id = _review(session, job, outcome.review, posted.review_id if posted else None, now)
         if posted is None or not posted.comments:
             return
@@ -70,7 +70,7 @@ def store(work: Work, outcome: Outcome, now: datetime) -> None:
         )
 
 
-def know_repository(session: Session, job: Claim, now: datetime) -> None:
+def ensure_repository(session: Session, job: Claim, now: datetime) -> None:
     """See to it that the repository of the job has a row, under the name it has now."""
     owner = job.repository.partition("/")[0]
     installation = insert(session, Installation).values(
@@ -83,7 +83,7 @@ def know_repository(session: Session, job: Claim, now: datetime) -> None:
 def add_repository(
     session: Session, installation_id: int, repository_id: int, full_name: str, *, private: bool | None = None
 ) -> None:
-    """`private` is None where nobody said; a new row is then taken for private."""
+    """`private` is None where it is not known; a new row is then private."""
     row = insert(session, Repository).values(
         id=repository_id,
         installation_id=installation_id,
@@ -103,14 +103,14 @@ def _review(session: Session, job: Claim, review: Review, github_id: int | None,
         "findings": len(review.findings) + len(review.withheld),
     }
     key = {"repository_id": job.repository_id, "pull": job.pull, "head_sha": job.head_sha}
-    heard = _model(review)
+    model = _model(review)
     row = insert(session, ReviewRow).values(
-        **key, **values, **heard, received_at=job.created_at, posted_at=now
+        **key, **values, **model, received_at=job.created_at, posted_at=now
     )
-    # When it was posted, and which model read along then, is told by the run that posted it, not by one that looked
-    # again: people answer to what was said.
+    # The run that posted a review decides which model it names, not a later one on the same head: people react to
+    # what was posted.
     posted = ReviewRow.github_id.is_not(None)
-    kept = {name: case((posted, getattr(ReviewRow, name)), else_=row.excluded[name]) for name in heard}
+    kept = {name: case((posted, getattr(ReviewRow, name)), else_=row.excluded[name]) for name in model}
     row = row.on_conflict_do_update(index_elements=list(key), set_=values | kept)
     session.execute(row)
     return session.scalars(select(ReviewRow.id).filter_by(**key)).one()
@@ -155,15 +155,15 @@ def _comments(
 
 def _suggestion(change: Change, review: Review, finding: Finding, key: bytes) -> dict[str, Any]:
     file = next((file for file in change.files if file.path == finding.path), None)
-    offer = _offer(review, file, finding)
+    replacement = _replacement(review, file, finding)
     text = (review.sources or {}).get(finding.path)
-    if offer is None or text is None:
+    if replacement is None or text is None:
         return {}
     here = (each for each in review.findings if each.path == finding.path and each is not finding)
-    others = [other for each in here if (other := _offer(review, file, each)) is not None]
-    return remember(text, offer, key, others)
+    others = [other for each in here if (other := _replacement(review, file, each)) is not None]
+    return suggestion_hashes(text, replacement, key, others)
 
 
-def _offer(review: Review, file: ChangedFile | None, finding: Finding) -> Offer | None:
+def _replacement(review: Review, file: ChangedFile | None, finding: Finding) -> Replacement | None:
     made = suggestion(review, file, finding) if file is not None else None
-    return None if made is None else Offer(made.start, made.end, made.lines)
+    return None if made is None else Replacement(made.start, made.end, made.lines)

@@ -1,4 +1,4 @@
-"""Carries out one job, and writes down what became of it."""
+"""Runs one job, and stores its outcome."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from ptopt.github.errors import (
     UnavailableError,
 )
 from service import leases, logs
-from service.lease_renewal import Hold
+from service.jobs import load
+from service.lease_renewal import LeaseRenewal
 from service.leases import Claim
 from worker.handlers import handler_of
-from worker.job_context import Later, Resources, Work
+from worker.job_context import JobContext, Resources, RetryLater
 
 _log = structlog.get_logger(__name__)
 # Also of a fresh token: GitHub lags behind itself, or our key is being replaced; both pass.
@@ -30,7 +31,7 @@ _TRACEBACK = 6_000  # characters kept, the last ones
 
 
 def execute(resources: Resources, job_id: int) -> None:
-    """Work on the job if it is due and nobody else does. Does not raise for what the job does wrong."""
+    """JobContext on the job if it is due and nobody else does. Does not raise for what the job does wrong."""
     settings = resources.settings
     job = leases.claim(
         resources.engine,
@@ -43,34 +44,35 @@ def execute(resources: Resources, job_id: int) -> None:
     if job is None:
         _log.debug("job not to be run", job=job_id)
         return
-    words = {
+    bound = {
         "job": job.id,
         "kind": str(job.kind),
         "delivery": job.delivery,
         "repository": job.repository,
         "pull": job.pull,
     }
-    with structlog.contextvars.bound_contextvars(**words):
+    with structlog.contextvars.bound_contextvars(**bound):
         _log.info("job started", head=job.head_sha, attempt=job.attempts, deferrals=job.deferrals)
         started = time.monotonic()
-        with Hold(resources.engine, job, settings.lease) as hold:
-            became, ours = _attempt(resources, job, hold)
-        if ours:
-            _log.info("job " + became, seconds=round(time.monotonic() - started, 3))
+        with LeaseRenewal(resources.engine, job, settings.lease) as renewal:
+            outcome, still_ours = _attempt(resources, job, renewal)
+        if still_ours:
+            _log.info("job " + outcome, seconds=round(time.monotonic() - started, 3))
         else:
-            _log.warning("lease lost", would_have_been=became)
+            _log.warning("lease lost", would_have_been=outcome)
 
 
-def _attempt(resources: Resources, job: Claim, hold: Hold) -> tuple[str, bool]:
-    """What became of the job, and whether it was still ours to say so."""
+def _attempt(resources: Resources, job: Claim, renewal: LeaseRenewal) -> tuple[str, bool]:
+    """The outcome of the job, and whether it was still ours to store."""
     engine, most = resources.engine, resources.settings.max_attempts
     try:
-        note = handler_of(job.kind)(Work(job, resources, hold.check))
+        payload = load(job.kind, job.payload)
+        note = handler_of(job.kind)(JobContext(job, resources, renewal.check), payload)
     except SupersededError as error:
         _log.info("job not wanted", reason=str(error))
         return "superseded", leases.supersede(engine, job, _now(), note=str(error))
-    except Later as wish:
-        return "deferred", leases.defer(engine, job, _now(), seconds=wish.seconds, error=str(wish))
+    except RetryLater as error:
+        return "deferred", leases.defer(engine, job, _now(), seconds=error.seconds, error=str(error))
     except RateLimitedError as error:
         _log.warning("rate limited", retry_after=error.retry_after)
         return "deferred", leases.defer(engine, job, _now(), seconds=error.retry_after, error=str(error))
@@ -86,8 +88,8 @@ def _attempt(resources: Resources, job: Claim, hold: Hold) -> tuple[str, bool]:
         return "finished", leases.finish(engine, job, _now(), note=str(error))
     except Exception:
         _log.exception("job failed")
-        became = "dead" if job.attempts >= most else "failed"
-        return became, leases.fail(engine, job, _now(), max_attempts=most, error=_traceback())
+        outcome = "dead" if job.attempts >= most else "failed"
+        return outcome, leases.fail(engine, job, _now(), max_attempts=most, error=_traceback())
     except BaseException:
         leases.release(engine, job, _now())
         raise

@@ -1,6 +1,6 @@
-"""The beat: `python -m worker.scheduler` does the chores, each in a thread of its own. Run one; two do no harm.
+"""`python -m worker.scheduler` runs the periodic tasks, each in a thread of its own. Run one; two do no harm.
 
-The chores run here and not as Celery tasks: what finds lost messages must not depend on messages.
+They run here and not as Celery tasks: what finds lost messages must not depend on messages.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from service import database, logs
 from service.environment import read_settings
 from worker.app import make_app
 from worker.job_context import Resources
-from worker.periodic_tasks import Chore, all_chores
+from worker.periodic_tasks import PeriodicTask, periodic_tasks
 
 _log = structlog.get_logger(__name__)
 
 
-class Beat:
-    """Threads that do chores until `stop`. A chore that fails is logged and done again at its next time."""
+class Scheduler:
+    """Threads that run periodic tasks until `stop`. A task that fails is logged and runs again at its next time."""
 
-    def __init__(self, chores: Sequence[Chore]) -> None:
+    def __init__(self, tasks: Sequence[PeriodicTask]) -> None:
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._repeat, args=(chore,), name=f"beat-{chore.name}", daemon=True)
-            for chore in chores
+            threading.Thread(target=self._repeat, args=(task,), name=f"scheduler-{task.name}", daemon=True)
+            for task in tasks
         ]
 
     def start(self) -> None:
@@ -49,13 +49,13 @@ class Beat:
     def wait(self) -> None:
         self._stop.wait()
 
-    def _repeat(self, chore: Chore) -> None:
+    def _repeat(self, task: PeriodicTask) -> None:
         while True:
             try:
-                chore.do(datetime.now(timezone.utc))
+                task.run(datetime.now(timezone.utc))
             except Exception:
-                _log.exception("chore failed", chore=chore.name)
-            if self._stop.wait(chore.every):
+                _log.exception("periodic task failed", task=task.name)
+            if self._stop.wait(task.every):
                 return
 
 
@@ -70,12 +70,12 @@ def main() -> None:
         raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
     except SQLAlchemyError as error:  # it may come up later
         _log.warning("the database cannot be reached", error=str(error))
-    beat = Beat(all_chores(resources, make_app(settings, resources=resources)))
-    beat.start()
+    scheduler = Scheduler(periodic_tasks(resources, make_app(settings, resources=resources)))
+    scheduler.start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: beat.stop(0))
-    beat.wait()
-    beat.stop()
+        signal.signal(number, lambda *_: scheduler.stop(0))
+    scheduler.wait()
+    scheduler.stop()
 
 
 if __name__ == "__main__":

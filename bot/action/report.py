@@ -1,4 +1,4 @@
-"""The report of an unprivileged run on a fork's pull request, and what is made of it.
+"""The report of an unprivileged run on a fork's pull request, and how it is used.
 
 Who opened the pull request controls the run that wrote the report: it may hold anything, and leave out anything. So
 it only says which pull request to look at. The review in it is for people who open the artifact.
@@ -33,7 +33,7 @@ class _Report(BaseModel):
     head_sha: str = Field(pattern=r"^[0-9a-f]{40,64}$")
 
 
-def write(path: Path, repo: str, number: int, head_sha: str, review: Review | None) -> None:
+def write_report(path: Path, repo: str, number: int, head_sha: str, review: Review | None) -> None:
     """Keep what was found for the run that may post; None where there was nothing to review."""
     data = {
         "repository": repo,
@@ -50,14 +50,14 @@ def look_again(github: GitHubClient, repo: str, path: Path, run: Mapping[str, An
 
     `run` is the `workflow_run` of the event, which GitHub wrote. Raises ReportError for what is no report.
     """
-    told = _read(path)
+    report = _read(path)
     head_sha, head_repo = str(run["head_sha"]), (run.get("head_repository") or {}).get("full_name")
-    if told.repository != repo or told.head_sha != head_sha:
+    if report.repository != repo or report.head_sha != head_sha:
         raise ReportError("the report is about another repository or commit than the run that wrote it")
-    pull = github.pull(repo, told.pull_request)
+    pull = github.pull(repo, report.pull_request)
     if pull.head_sha != head_sha or pull.head_repo != head_repo or not pull.open:
         return Outcome("superseded", "the pull request is closed, or its head is another one by now", pull)
-    return look(github, repo, told.pull_request, head_sha=head_sha)
+    return look(github, repo, report.pull_request, head_sha=head_sha)
 
 
 def _read(path: Path) -> _Report:

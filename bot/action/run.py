@@ -11,11 +11,11 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from bot import commands
-from bot.action import report as action_report
 from bot.action.command_host import ActionHost
+from bot.action.report import ReportError, look_again, write_report
 from bot.commands.base import CommandRequest
 from ptopt import report
 from ptopt.findings import Review
@@ -30,7 +30,7 @@ COMMENTS = {"issue_comment": "issue", "pull_request_review_comment": "review"}
 
 
 class ActionError(Exception):
-    """The step cannot do what it was asked for. The text says what to change in the workflow."""
+    """The step cannot do what the workflow requests. The text says what to change in the workflow."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Run:
     repo: str
     event: str
     payload: Mapping[str, Any]
-    mode: str  # "auto" | "report"
+    mode: Literal["auto", "report"]
     report: Path
     sarif: Path | None
     fail_on_findings: bool
@@ -53,7 +53,7 @@ def main() -> int:
     """Run in a step of a workflow. Returns the exit status."""
     try:
         return act(read(os.environ))
-    except (ActionError, action_report.ReportError, GitHubError) as error:
+    except (ActionError, ReportError, GitHubError) as error:
         print(command("error", str(error)))
         return 2
     except Exception:
@@ -78,7 +78,7 @@ def read(environment: Mapping[str, str]) -> Run:
         repo=environment["GITHUB_REPOSITORY"],
         event=environment["GITHUB_EVENT_NAME"],
         payload=json.loads(Path(environment["GITHUB_EVENT_PATH"]).read_bytes()),
-        mode=mode,
+        mode=cast(Literal["auto", "report"], mode),
         report=_within(workspace, "report", environment.get("PTOPT_REPORT") or "ptopt-report.json"),
         sarif=_within(workspace, "sarif", sarif) if sarif else None,
         fail_on_findings=environment.get("PTOPT_FAIL", "").lower() == "true",
@@ -114,33 +114,33 @@ def act(run: Run) -> int:
 def _review(run: Run) -> int:
     pull = run.payload["pull_request"]
     number, head_sha = int(pull["number"]), str(pull["head"]["sha"])
-    seen = look(run.github, run.repo, number, head_sha=head_sha)
+    looked = look(run.github, run.repo, number, head_sha=head_sha)
     if run.mode == "report":  # one without a review, too: the steps after this one count on the file
-        action_report.write(run.report, run.repo, number, head_sha, seen.review)
+        write_report(run.report, run.repo, number, head_sha, looked.review)
         _set(run, "report", str(run.report))
-    if isinstance(seen, Outcome):
-        return _nothing(run, seen)
-    return _done(run, seen.review) if run.mode == "report" else _post(run, seen)
+    if isinstance(looked, Outcome):
+        return _nothing(run, looked)
+    return _done(run, looked.review) if run.mode == "report" else _post(run, looked)
 
 
 def _post_report(run: Run) -> int:
     """Review the pull request that an unprivileged run reported on."""
-    seen = action_report.look_again(run.github, run.repo, run.report, run.payload["workflow_run"])
-    return _nothing(run, seen) if isinstance(seen, Outcome) else _post(run, seen)
+    looked = look_again(run.github, run.repo, run.report, run.payload["workflow_run"])
+    return _nothing(run, looked) if isinstance(looked, Outcome) else _post(run, looked)
 
 
-def _post(run: Run, seen: Look) -> int:
+def _post(run: Run, looked: Look) -> int:
     try:
-        outcome = write(run.github, seen, before_write=lambda: None)
+        outcome = write(run.github, looked, before_write=lambda: None)
     except ForbiddenError:
         print("The token may not post on this pull request: the findings are annotations and a job summary.")
-        print(report.render("github", seen.review), end="")
-        return _done(run, seen.review)
+        print(report.render("github", looked.review), end="")
+        return _done(run, looked.review)
     if outcome.status == "superseded":
         return _nothing(run, outcome)
     for note in outcome.posted.notes if outcome.posted else ():
         print(command("warning", note))
-    return _done(run, seen.review)
+    return _done(run, looked.review)
 
 
 def _answer(run: Run) -> int:

@@ -3,7 +3,7 @@
     handle(request, github, host)
 
 Everything may happen twice: a delivery comes again, a worker dies after it answered. An answer begins with a marker
-that names the comment and what was asked, and is looked for before it is written. What a command does besides is done
+that names the comment and its commands, and is looked for before it is written. What a command does besides is done
 before the answer, and harmless to repeat.
 """
 
@@ -20,7 +20,7 @@ from bot.commands.base import (
     Call,
     CommandRequest,
     Host,
-    Told,
+    PostedFinding,
     UsageError,
     UserError,
     nearest,
@@ -68,7 +68,7 @@ def handle(request: CommandRequest, github: GitHubClient, host: Host) -> None:
         pull,
         github,
         host,
-        told=tuple(_told(github.identity(), review_comments)),
+        posted=tuple(_posted(github.identity(), review_comments)),
         state=fold(github.identity(), (*issue_comments, *review_comments)),
     )
     text, effects = _run(call, who, lines)
@@ -86,11 +86,11 @@ def _react(github: GitHubClient, request: CommandRequest, content: ReactionConte
         github.react(request.repo, request.where, request.comment_id, content)
 
 
-def _told(identity: str, comments: Iterable[PostedComment]) -> Iterable[Told]:
+def _posted(identity: str, comments: Iterable[PostedComment]) -> Iterable[PostedFinding]:
     for comment in comments:
         found = markers.first(comment.body, "finding") if comment.author.login == identity else None
         if found is not None and len(found.words) == 2:
-            yield Told(comment.id, comment.path, *found.words)
+            yield PostedFinding(comment.id, comment.path, *found.words)
 
 
 # -- running -----------------------------------------------------------------------------------------------

@@ -59,12 +59,12 @@ class Host(Protocol):
         """Somebody judged our comment. The second of the same is no harm."""
 
     def note_ignored(self, comment_ids: Sequence[int], scope: Literal["rule", "here"], actor: Actor) -> None:
-        """Somebody wants to hear no more of what our comments say. The second of the same is no harm."""
+        """Somebody wants no more comments on the findings of these. The second of the same is no harm."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A review comment of ours that tells a finding; it is the first of its thread."""
+class PostedFinding:
+    """A finding that a review comment of ours reports; the comment is the first of its thread."""
 
     comment_id: int
     path: str
@@ -80,15 +80,15 @@ class Call:
     pull: PullRequest
     github: GitHubClient
     host: Host
-    told: tuple[Told, ...]  # oldest first
+    posted: tuple[PostedFinding, ...]  # oldest first
     state: PullState  # after the commands before it in the comment
 
     @property
-    def thread(self) -> Told | None:
+    def thread(self) -> PostedFinding | None:
         """The finding in whose thread the command stands."""
         if self.request.where != "review":
             return None
-        return next((told for told in self.told if told.comment_id == self.request.in_reply_to), None)
+        return next((one for one in self.posted if one.comment_id == self.request.in_reply_to), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.commands.base import Answer, Call, Command, Told, UsageError, UserError, Who
+from bot.commands.base import Answer, Call, Command, PostedFinding, UsageError, UserError, Who
 from bot.commands.rulename import rule_named
 from ptopt import impact
 from ptopt.change import whole_file
@@ -45,34 +45,34 @@ def run(call: Call, topic: Topic) -> Answer:
     if topic.rule is not None:
         return Answer(_rule(topic.rule))
     if topic.comment_id is None:
-        told = call.thread
-        if told is None:
+        posted = call.thread
+        if posted is None:
             raise UserError(
                 "Name a rule, as in `/ptopt explain item-every-step`, or reply in the thread of a comment that ptopt made."
             )
     else:
-        told = next((told for told in call.told if told.comment_id == topic.comment_id), None)
-        if told is None:
+        posted = next((one for one in call.posted if one.comment_id == topic.comment_id), None)
+        if posted is None:
             raise UserError(
                 f"Comment {topic.comment_id} is none of those that ptopt made in this pull request. Its link ends in "
                 "`#discussion_r` and a number."
             )
-    rule = find_rule(told.rule)
+    rule = find_rule(posted.rule)
     if rule is None:
-        raise UserError(f"The comment is of {told.rule}, a rule that this version of ptopt does not have.")
-    return Answer(f"{_in_this_code(call, told)}\n\n{_rule(rule)}")
+        raise UserError(f"The comment is of {posted.rule}, a rule that this version of ptopt does not have.")
+    return Answer(f"{_in_this_code(call, posted)}\n\n{_rule(rule)}")
 
 
-def _in_this_code(call: Call, told: Told) -> str:
+def _in_this_code(call: Call, posted: PostedFinding) -> str:
     """What the finding rests on, at the head as it is now."""
     pull = call.pull
     head = code_span(pull.head_sha[:7])
     try:
-        finding = _look(call, told)
+        finding = _look(call, posted)
     except TooLargeError:
-        return f"**In this code:** {code_span(told.path)} is too large to look at again."
+        return f"**In this code:** {code_span(posted.path)} is too large to look at again."
     if finding is None:
-        return f"**In this code:** ptopt no longer finds it in {code_span(told.path)} at {head}."
+        return f"**In this code:** ptopt no longer finds it in {code_span(posted.path)} at {head}."
     notes = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence[:_EVIDENCE]]
     if finding.assumes:
         notes.append(f"it assumes {markdown_text(finding.assumes)}")
@@ -85,20 +85,20 @@ def _in_this_code(call: Call, told: Told) -> str:
     )
 
 
-def _look(call: Call, told: Told) -> Finding | None:
+def _look(call: Call, posted: PostedFinding) -> Finding | None:
     github, pull = call.github, call.pull
-    data = github.file(pull.repo, told.path, pull.head_sha)
+    data = github.file(pull.repo, posted.path, pull.head_sha)
     if data is None:
         return None
     config, _ = settings_of(github, pull)
     review = review_files(
-        [whole_file(told.path, data)],
+        [whole_file(posted.path, data)],
         config=config,
         facts=facts(github, pull),
         limit_to_change=False,
         one_per_cause=False,
     )
-    return next((finding for finding in review.findings if finding.fingerprint == told.fingerprint), None)
+    return next((finding for finding in review.findings if finding.fingerprint == posted.fingerprint), None)
 
 
 def _rule(rule: type[Rule]) -> str:

@@ -1,6 +1,6 @@
 """`/ptopt fix`: commit the safe fixes of what we commented on to the branch of the pull request.
 
-Only findings that were told, are open and are not ignored; only fixes that keep the behaviour; only on the head that
+Only findings that were posted, are open and are not ignored; only fixes that keep the behaviour; only on the head that
 GitHub still has. Where ptopt may not write, the answer tells how it is done.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bot.commands.base import Answer, Call, Command, Told, UserError, Who, nothing
-from bot.commands.fixing import Mended, mend
+from bot.commands.base import Answer, Call, Command, PostedFinding, UserError, Who, nothing
+from bot.commands.fixing import SafeFixes, safe_fixes
 from ptopt.findings import Finding
 from ptopt.github.base_config import settings_of
 from ptopt.github.errors import ForbiddenError, RejectedError, SupersededError
@@ -30,12 +30,12 @@ def run(call: Call, _: None) -> Answer:
     wanted = _wanted(call)
     if not wanted:
         raise UserError("There is nothing to fix: ptopt has no open finding here.")
-    mended = _mend(call, wanted)
-    left = _left(wanted, mended)
-    files = {item.file.path: item.file.after for item in mended if item.file.fixed}
+    results = _safe_fixes(call, wanted)
+    left = _left(wanted, results)
+    files = {item.file.path: item.file.after for item in results if item.file.fixed}
     if not files:
         return Answer(f"Nothing was committed.\n\n{left}")
-    fixed = [finding for item in mended for finding in item.file.fixed]
+    fixed = [finding for item in results for finding in item.file.fixed]
     message = _message(call, fixed)
     try:
         commit = call.github.commit_files(pull.repo, pull.head_ref, pull.head_sha, files, message)
@@ -55,43 +55,43 @@ def _check_reachable(pull: PullRequest) -> None:
         raise UserError(f"The branch is in another repository, where ptopt cannot write. {_BY_HAND}")
 
 
-def _wanted(call: Call) -> list[Told]:
+def _wanted(call: Call) -> list[PostedFinding]:
     """The findings to fix: that of this thread, or all whose threads are open; none that is ignored."""
-    told = list(call.told)
+    posted = list(call.posted)
     if call.thread is not None:
-        told = [call.thread]
-    elif told:
+        posted = [call.thread]
+    elif posted:
         threads = call.github.threads(call.pull.repo, call.pull.number)
         settled = {thread.comments[0][0] for thread in threads if thread.resolved and thread.comments}
-        told = [item for item in told if item.comment_id not in settled]
-    return [item for item in told if call.state.ignored.isdisjoint({item.rule, item.fingerprint})]
+        posted = [item for item in posted if item.comment_id not in settled]
+    return [item for item in posted if call.state.ignored.isdisjoint({item.rule, item.fingerprint})]
 
 
-def _mend(call: Call, wanted: Sequence[Told]) -> list[Mended]:
+def _safe_fixes(call: Call, wanted: Sequence[PostedFinding]) -> list[SafeFixes]:
     config, _ = settings_of(call.github, call.pull)
     try:
         change = read_change(call.github, call.pull, config)
     except SupersededError:
         raise UserError("The branch was pushed to meanwhile. Give `/ptopt fix` again.") from None
     pinned = facts(call.github, call.pull)
-    marks = {
-        file.path: {told.fingerprint for told in wanted if told.path == file.path} for file in change.files
+    fingerprints = {
+        file.path: {one.fingerprint for one in wanted if one.path == file.path} for file in change.files
     }
     return [
-        mend(file, marks[file.path], config, pinned)
+        safe_fixes(file, fingerprints[file.path], config, pinned)
         for file in change.files
-        if marks[file.path] and file.head is not None
+        if fingerprints[file.path] and file.head is not None
     ]
 
 
-def _left(wanted: Iterable[Told], mended: Iterable[Mended]) -> str:
+def _left(wanted: Iterable[PostedFinding], results: Iterable[SafeFixes]) -> str:
     """What was not fixed, and why."""
-    reasons = {mark: reason for item in mended for mark, reason in item.left.items()}
-    fixed = {finding.fingerprint for item in mended for finding in item.file.fixed}
+    reasons = {fingerprint: reason for item in results for fingerprint, reason in item.left.items()}
+    fixed = {finding.fingerprint for item in results for finding in item.file.fixed}
     lines = [
-        f"{code_span(_cut(told.path))} {_title(told.rule)}: {reasons.get(told.fingerprint, 'its file is not looked at')}"
-        for told in wanted
-        if told.fingerprint not in fixed
+        f"{code_span(_cut(one.path))} {_title(one.rule)}: {reasons.get(one.fingerprint, 'its file is not looked at')}"
+        for one in wanted
+        if one.fingerprint not in fixed
     ]
     return f"Not fixed:\n\n{_bullets(lines)}" if lines else ""
 

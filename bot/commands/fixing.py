@@ -16,17 +16,17 @@ from ptopt.review import review_files
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class SafeFixes:
     """`left` maps the fingerprint of each finding that was not fixed to the reason, as Markdown."""
 
     file: FixedFile
     left: dict[str, str]
 
 
-def mend(file: ChangedFile, wanted: Collection[str], config: Config, facts: ProjectFacts) -> Mended:
-    """Apply the safe fixes of the findings with these fingerprints, and of the places told with them."""
+def safe_fixes(file: ChangedFile, wanted: Collection[str], config: Config, facts: ProjectFacts) -> SafeFixes:
+    """Apply the safe fixes of the findings with these fingerprints, and of the other places that their comments list."""
     if file.head is None:
-        raise ValueError(f"{file.path}: no head to mend")
+        raise ValueError(f"{file.path}: there is no head to fix")
 
     def every_finding(version: ChangedFile) -> tuple[Finding, ...]:
         return review_files(
@@ -34,7 +34,7 @@ def mend(file: ChangedFile, wanted: Collection[str], config: Config, facts: Proj
         ).findings
 
     before = every_finding(whole_file(file.path, file.head))
-    allowed = set(wanted) | _told_with(file, wanted, before, config, facts)
+    allowed = set(wanted) | _listed_with(file, wanted, before, config, facts)
 
     def next_one(version: ChangedFile) -> Review:
         """The last finding that may be fixed: equal code is counted from the top, so those above keep their names."""
@@ -48,11 +48,11 @@ def mend(file: ChangedFile, wanted: Collection[str], config: Config, facts: Proj
     result = fix_file(file, next_one, unsafe=False)
     fixed = {finding.fingerprint for finding in result.fixed}
     found = {finding.fingerprint: finding for finding in before}
-    left = {mark: _why_left(found.get(mark)) for mark in wanted if mark not in fixed}
-    return Mended(dataclasses.replace(result, left=()), left)
+    left = {key: _why_left(found.get(key)) for key in wanted if key not in fixed}
+    return SafeFixes(dataclasses.replace(result, left=()), left)
 
 
-def _told_with(
+def _listed_with(
     file: ChangedFile,
     wanted: Collection[str],
     findings: Iterable[Finding],
@@ -61,11 +61,11 @@ def _told_with(
 ) -> set[str]:
     """The other places that the comments on the wanted findings list."""
     review = review_files([file], config=config, facts=facts, limit_to_change=True)
-    told = [f for f in (*review.findings, *review.withheld) if f.fingerprint in wanted and f.also]
+    listing = [f for f in (*review.findings, *review.withheld) if f.fingerprint in wanted and f.also]
     return {
         other.fingerprint
         for other in findings
-        if any(other.rule == f.rule and other.span in f.also for f in told)
+        if any(other.rule == f.rule and other.span in f.also for f in listing)
     }
 
 

@@ -1,10 +1,10 @@
-"""`/ptopt ignore`: a rule, or one finding, is not told in this pull request any more."""
+"""`/ptopt ignore`: a rule, or one finding, is silenced in this pull request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.commands.base import Answer, Call, Command, Told, UsageError, UserError, Who
+from bot.commands.base import Answer, Call, Command, PostedFinding, UsageError, UserError, Who
 from bot.commands.rulename import rule_named
 from ptopt.github import pullstate
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError
@@ -26,8 +26,8 @@ def parse(words: Sequence[str]) -> type[Rule] | None:
 def run(call: Call, rule: type[Rule] | None) -> Answer:
     if rule is None:
         return _ignore_here(call)
-    silenced = [told for told in call.told if told.rule == rule.id]
-    call.host.note_ignored([told.comment_id for told in silenced], "rule", call.request.actor)
+    silenced = [one for one in call.posted if one.rule == rule.id]
+    call.host.note_ignored([one.comment_id for one in silenced], "rule", call.request.actor)
     closed = _resolve(call, silenced)
     return Answer(
         f"{rule.id} {rule.name} is ignored in this pull request{closed}.\n\n{_for_good(rule)}",
@@ -36,23 +36,23 @@ def run(call: Call, rule: type[Rule] | None) -> Answer:
 
 
 def _ignore_here(call: Call) -> Answer:
-    told = call.thread
-    if told is None:
+    finding = call.thread
+    if finding is None:
         raise UserError(
             "`here` is the finding of a thread: reply in the thread of a comment that ptopt made, or name a rule."
         )
-    call.host.note_ignored([told.comment_id], "here", call.request.actor)
-    _resolve(call, [told])
-    rule = find_rule(told.rule)
+    call.host.note_ignored([finding.comment_id], "here", call.request.actor)
+    _resolve(call, [finding])
+    rule = find_rule(finding.rule)
     more = f"\n\n{_for_good(rule, here=True)}" if rule is not None else ""
     return Answer(
-        f"This finding is ignored in this pull request.{more}", (pullstate.ignore(told.fingerprint),)
+        f"This finding is ignored in this pull request.{more}", (pullstate.ignore(finding.fingerprint),)
     )
 
 
-def _resolve(call: Call, silenced: Sequence[Told]) -> str:
+def _resolve(call: Call, silenced: Sequence[PostedFinding]) -> str:
     """Resolve the threads of these comments. Returns what to say of it."""
-    first = {told.comment_id for told in silenced}
+    first = {one.comment_id for one in silenced}
     if not first:
         return ""
     request = call.request

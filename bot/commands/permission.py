@@ -1,4 +1,4 @@
-"""Who may give which command. GitHub is asked; what a comment says of its author is not believed."""
+"""Who may give which command. GitHub decides; what a comment says of its author is not trusted."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def _reviewed(call: Call) -> str:
         review for review in call.github.reviews(pull.repo, pull.number) if review.author.login == identity
     ]
     heads = [
-        mark.words[0] for review in reviews if (mark := markers.first(review.body, "review")) is not None
+        marker.words[0] for review in reviews if (marker := markers.first(review.body, "review")) is not None
     ]
     head = code_span(pull.head_sha[:7])
     if not heads:
@@ -36,7 +36,7 @@ def _reviewed(call: Call) -> str:
 
 
 def _findings(call: Call) -> str:
-    ids = {told.comment_id for told in call.told}
+    ids = {one.comment_id for one in call.posted}
     if not ids:
         return "Findings: none were told."
     threads = call.github.threads(call.pull.repo, call.pull.number)

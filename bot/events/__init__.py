@@ -1,4 +1,4 @@
-"""Finds the handlers of an event. Handlers are pure: what was delivered in, the jobs it asks for out.
+"""Finds the handlers of an event. Handlers are pure: a delivery in, the jobs that it requests out.
 
 A handler is one function in the file named after its event:
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints
 
 from bot.payloads import Event, RepositoryEvent
-from service.jobs import Kind, NewJob
+from service.jobs import Kind, NewJob, NoPayload, Payload
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a handler may know besides the payload."""
+    """What a handler may use besides the payload."""
 
     body: bytes | bytearray = field(repr=False)
     debounce: float  # seconds to wait for another push
@@ -75,7 +75,7 @@ def job(
     *,
     head_sha: str = "",
     subject: str = "",
-    payload: dict[str, Any] | None = None,
+    payload: Payload = NoPayload(),  # noqa: B008 (frozen)
     delay: float = 0.0,
 ) -> NewJob:
     """A job about a pull request of the event's repository."""
@@ -87,7 +87,7 @@ def job(
         pull=pull,
         head_sha=head_sha,
         subject=subject,
-        payload=payload or {},
+        payload=payload,
         actor=event.actor.login,
         delay=delay,
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from bot.events import Delivery, on
 from bot.payloads import Event, InstallationEvent, InstalledOn, InstalledRepository, Repository
-from service.jobs import Kind, NewJob
+from service import jobs
+from service.jobs import InstallationAction, InstallationPayload, Kind, NewJob
 
 
 @on("installation", "created", "deleted", "suspend", "unsuspend", "new_permissions_accepted")
@@ -27,17 +29,12 @@ def installation_job(
         Kind.INSTALLATION,
         installation_id=installation.id,
         subject=delivery.digest(),
-        payload={
-            "action": event.action,
-            "installation": {
-                "id": installation.id,
-                "account": (account.login or account.slug or "") if account else "",
-            },
-            "repositories": [
-                {"id": repository.id, "full_name": repository.full_name, "private": repository.private}
-                for repository in added
-            ],
-            "removed": [repository.id for repository in removed],
-        },
+        payload=InstallationPayload(
+            action=cast(InstallationAction, event.action),  # of those that are registered here
+            installation_id=installation.id,
+            account=(account.login or account.slug or "") if account else "",
+            repositories=[jobs.InstalledRepository(each.id, each.full_name, each.private) for each in added],
+            removed=[repository.id for repository in removed],
+        ),
         actor=event.actor.login,
     )

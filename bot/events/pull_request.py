@@ -35,10 +35,16 @@ def closed(event: PullRequestEvent, delivery: Delivery) -> list[NewJob]:
     pull = event.pull_request
     # It may be closed, opened again and merged, all with the same head.
     subject = "merged" if pull.merged else ""
-    payload = {"merged": pull.merged}
-    return [job(event, Kind.CLOSED, pull.number, head_sha=pull.head.sha, subject=subject, payload=payload)]
+    return [job(event, Kind.CLOSED, pull.number, head_sha=pull.head.sha, subject=subject)]
 
 
 def _review(event: PullRequestEvent, *, subject: str = "", delay: float) -> NewJob:
     pull = event.pull_request
-    return job(event, Kind.REVIEW, pull.number, head_sha=pull.head.sha, subject=subject, delay=delay)
+    return job(
+        event,
+        Kind.REVIEW,
+        pull.number,
+        head_sha=pull.head.sha,
+        subject=subject,
+        delay=delay,
+    )

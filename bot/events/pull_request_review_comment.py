@@ -12,7 +12,7 @@ from typing import Literal
 
 from bot.events import Delivery, job, on
 from bot.payloads import CommentEvent, ReviewCommentEvent
-from service.jobs import Kind, NewJob
+from service.jobs import CommandPayload, Kind, NewJob, ReplyPayload
 
 _MAY_HOLD_COMMAND = re.compile(r"^[ \t]*/ptopt(?![\w-])", re.MULTILINE | re.IGNORECASE)
 
@@ -34,14 +34,14 @@ def command(event: CommentEvent, where: Literal["issue", "review"], pull: int) -
     if event.action == "edited" and event.previous_body is None:
         return []  # something else than the text was edited
     comment = event.comment
-    payload = {
-        "where": where,
-        "comment_id": comment.id,
-        "in_reply_to": comment.in_reply_to_id,
-        "body": event.body,
-        "previous_body": event.previous_body if event.action == "edited" else None,
-        "actor": event.actor.as_actor(),
-    }
+    payload = CommandPayload(
+        where=where,
+        comment_id=comment.id,
+        in_reply_to=comment.in_reply_to_id,
+        body=event.body,
+        previous_body=event.previous_body if event.action == "edited" else None,
+        actor=event.actor.as_actor(),
+    )
     # GitHub does not number the edits, but says when the last one was.
     edit = 0 if event.action == "created" else _seconds(comment.updated_at)
     return [job(event, Kind.COMMAND, pull, subject=f"{where}-{comment.id}-{edit}", payload=payload)]
@@ -51,12 +51,7 @@ def _reply(event: ReviewCommentEvent) -> list[NewJob]:
     comment = event.comment
     if comment.in_reply_to_id is None or event.actor.is_bot:
         return []
-    payload = {
-        "comment_id": comment.id,
-        "in_reply_to": comment.in_reply_to_id,
-        "actor": event.actor.as_actor(),
-        "created_at": comment.created_at.isoformat(),
-    }
+    payload = ReplyPayload(comment.id, comment.in_reply_to_id, event.actor.as_actor())
     return [job(event, Kind.REPLY, event.pull_request.number, subject=str(comment.id), payload=payload)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.events import Delivery, job, on
 from bot.payloads import ReviewThreadEvent
-from service.jobs import Kind, NewJob
+from service.jobs import Kind, NewJob, ThreadPayload
 
 _MAX_COMMENTS = 100  # ours is the first of its thread
 
@@ -13,9 +13,9 @@ _MAX_COMMENTS = 100  # ours is the first of its thread
 def resolved(event: ReviewThreadEvent, delivery: Delivery) -> list[NewJob]:
     if event.actor.is_bot:  # we resolve threads ourselves: nobody's opinion
         return []
-    payload = {
-        "comment_ids": [comment.id for comment in event.thread.comments[:_MAX_COMMENTS]],
-        "resolved": event.action == "resolved",
-        "actor": event.actor.as_actor(),
-    }
+    payload = ThreadPayload(
+        comment_ids=[comment.id for comment in event.thread.comments[:_MAX_COMMENTS]],
+        resolved=event.action == "resolved",
+        actor=event.actor.as_actor(),
+    )
     return [job(event, Kind.THREAD, event.pull_request.number, subject=delivery.digest(), payload=payload)]

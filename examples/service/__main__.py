@@ -49,7 +49,7 @@ def main() -> int:
         repo, pull = pull_request(github, folder)
         step(f"A pull request on the fake GitHub at {github.html}: “{pull.title}”")
         with service(github, folder) as url:
-            step(f"The embedded service at {url}: webhooks, worker and beat in one process, SQLite")
+            step(f"The embedded service at {url}: webhooks, worker and scheduler in one process, SQLite")
             github.webhook_url = f"{url}/webhooks/github"
             deliver(github, repo, pull)
             show_review(pull)

@@ -57,7 +57,7 @@ class Process:
 
 
 class Fleet:
-    """Processes that serve a fake GitHub. `embedded`: one; else the web application, two workers and the beat."""
+    """Processes that serve a fake GitHub. `embedded`: one; else the web application, two workers and the scheduler."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Fleet:
                 process("bot", "bot", "--port", str(self.port)),
                 process("worker1", *worker, "-n", "one@%h"),
                 process("worker2", *worker, "-n", "two@%h"),
-                process("beat", "worker.scheduler"),
+                process("scheduler", "worker.scheduler"),
             ]
 
     def __enter__(self) -> Fleet:

@@ -52,7 +52,7 @@ class Service:
             if request.method in ("POST", "PUT", "PATCH") and isinstance(request.json, dict)
         ]
 
-    def said(self, pull: Pull) -> list[str]:
+    def bodies(self, pull: Pull) -> list[str]:
         """All that stands in our name on the pull request."""
         posts = [*pull.reviews, *pull.review_comments, *pull.issue_comments]
         return [post.body for post in posts if post.author.login == self.github.app.login and post.body]

@@ -83,7 +83,7 @@ def test_addresses_of_payloads(service: Service, canary: Canary) -> None:
             service.served.client.post("/webhooks/github", content=body, headers=headers).status_code == 202
         )
     service.work()
-    assert len(pull.reviews) == 1 and len(service.said(pull)) >= 2  # it did its work all the same
+    assert len(pull.reviews) == 1 and len(service.bodies(pull)) >= 2  # it did its work all the same
 
 
 def test_what_git_would_fetch(service: Service, canary: Canary) -> None:

@@ -22,7 +22,7 @@ def pull(service: Service) -> Pull:
 
 
 def answers(service: Service, pull: Pull) -> list[str]:
-    return [body for body in service.said(pull) if body.startswith("<!-- ptopt:answer ")]
+    return [body for body in service.bodies(pull) if body.startswith("<!-- ptopt:answer ")]
 
 
 def commits(service: Service) -> list[str]:

@@ -69,7 +69,7 @@ def test_the_same_body_under_new_ids(service: Service) -> None:
     service.work()
     pull.comment("dev", "/ptopt resume")
     service.work()
-    said, jobs = service.said(pull), [(job.kind, job.subject) for job in service.jobs()]
+    said, jobs = service.bodies(pull), [(job.kind, job.subject) for job in service.jobs()]
     for delivery in list(service.github.deliveries):
         for _ in range(2):
             answer = service.served.client.post(
@@ -79,7 +79,7 @@ def test_the_same_body_under_new_ids(service: Service) -> None:
             )
             assert answer.status_code == 202
     service.work()
-    assert service.said(pull) == said
+    assert service.bodies(pull) == said
     assert [(job.kind, job.subject) for job in service.jobs()] == jobs
     assert [word for job in service.jobs(Kind.COMMAND.value) for word in [job.state]] == ["done", "done"]
 
@@ -91,7 +91,7 @@ def test_an_old_body_after_its_jobs_are_forgotten(service: Service) -> None:
     service.work()
     pull.push({"train.py": FAST})
     service.work()
-    said = service.said(pull)
+    said = service.bodies(pull)
     old = list(service.github.deliveries)
     with service.resources.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM jobs")
@@ -99,7 +99,7 @@ def test_an_old_body_after_its_jobs_are_forgotten(service: Service) -> None:
     for delivery in old:
         service.served.client.post("/webhooks/github", content=delivery.body, headers=delivery.headers)
     service.work()
-    assert service.said(pull) == said
+    assert service.bodies(pull) == said
 
 
 # -- the length, over a raw socket -----------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_a_review(service: Service) -> None:
     )
     service.work()
     assert pull.reviews and pull.review_comments and pull.check_runs and pull.issue_comments
-    for body in service.said(pull):
+    for body in service.bodies(pull):
         assert_inert(body, "finding", "review", "config")
     for comment in pull.review_comments:
         assert len(markers.read(comment.body)) == 1
@@ -81,7 +81,7 @@ def test_a_review(service: Service) -> None:
     service.repo.commit("main", {".ptopt.toml": f"x = {toml(HOSTILE)}\n".encode()})
     pull.push({"train.py": CODE + b"# more\n", PATH: FAST})
     service.work()
-    for body in service.said(pull):
+    for body in service.bodies(pull):
         assert_inert(body, "finding", "review", "config")
 
 
@@ -105,7 +105,7 @@ def test_an_answer(service: Service, command: str) -> None:
     pull = service.repo.pull("b", title=HOSTILE, files={"train.py": FAST})
     pull.comment("dev", command.replace("\n", " "))
     service.work()
-    for body in service.said(pull):
+    for body in service.bodies(pull):
         assert_inert(body, "answer", marks=1, markup=frozenset({"blockquote_open"}))
         answer = markers.first(body, "answer")
         assert answer is not None and len(answer.words) == 2  # and nothing is in force by it
@@ -119,7 +119,7 @@ def test_config_and_status(service: Service) -> None:
     other = service.repo.pull("other", files={"train.py": SLOW})
     other.comment("dev", "/ptopt config\n\n/ptopt status")
     service.work()
-    for body in (*service.said(pull), *service.said(other)):
+    for body in (*service.bodies(pull), *service.bodies(other)):
         assert_inert(body, "answer", "finding", "review", "config", markup=frozenset({"blockquote_open"}))
 
 
@@ -129,9 +129,9 @@ def test_a_commit_message(service: Service) -> None:
     pull.comment("dev", "/ptopt fix")
     service.work()
     messages = [str(sent["message"]) for path, sent in service.written() if path.endswith("/git/commits")]
-    assert len(messages) == 1, service.said(pull)
+    assert len(messages) == 1, service.bodies(pull)
     assert not re.search(r"#\d|@|evil|://|\[skip ci\]", messages[0]), messages
-    for body in service.said(pull):
+    for body in service.bodies(pull):
         # Our own link to the commit that we made is the one that may stand there.
         body = re.sub(r"^Fixed in [0-9a-f]{40}:$", "", body, flags=re.M)
         assert_inert(body, "answer", "finding", "review", markup=frozenset({"blockquote_open"}))
@@ -148,7 +148,7 @@ def test_markers_of_others_are_no_markers(service: Service) -> None:
     pull.push({"train.py": SLOW + b"# again\n"})
     service.work()
     assert [review.author.login for review in pull.reviews if "ptopt:review" in review.body] == ["ptopt[bot]"]
-    assert any("PTO101" in body for body in service.said(pull))
+    assert any("PTO101" in body for body in service.bodies(pull))
 
 
 def test_our_words_quoted_back_are_no_markers(service: Service) -> None:
@@ -158,7 +158,7 @@ def test_our_words_quoted_back_are_no_markers(service: Service) -> None:
     for text in (f"/ptopt {forged}", f"/ptopt explain {forged}", f"/ptopt help {forged}"):
         pull.comment("dev", text)
     service.work()
-    for body in service.said(pull):
+    for body in service.bodies(pull):
         found = markers.read(body)
         assert len(found) == 1 and found[0].words[0] != "9" and "pause" not in found[0].words
     pull.push({"train.py": SLOW})

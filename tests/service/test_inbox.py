@@ -16,9 +16,19 @@ import pytest
 from sqlalchemy import Engine, event, func, select, text, update
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
+from ptopt.github.values import Actor
 from service.database import reading
 from service.inbox import Arrival, Inbox, accept, add, store
-from service.jobs import Kind, NewJob
+from service.jobs import (
+    CommandPayload,
+    InstallationPayload,
+    InstalledRepository,
+    Kind,
+    NewJob,
+    ReviewPayload,
+    dump,
+    load,
+)
 from service.models import DeliveryRow, Job, JobState
 
 _EAST = timezone(timedelta(hours=9))
@@ -40,7 +50,7 @@ def count(engine: Engine, table: type[Any]) -> int:
 
 
 def test_a_delivery_and_its_jobs_are_stored(engine: Engine) -> None:
-    new = review(delay=10, payload={"a": [1]}, actor="dev", subject="s")
+    new = review(delay=10, payload=ReviewPayload(full=True), actor="dev", subject="s")
     assert accept(engine, "g1", "pull_request", "opened", 1, [new], NOW)
     (job,) = jobs(engine)
     assert (job.kind, job.installation_id, job.repository_id, job.repository) == (
@@ -50,7 +60,7 @@ def test_a_delivery_and_its_jobs_are_stored(engine: Engine) -> None:
         "octo/models",
     )
     assert (job.pull, job.head_sha, job.subject, job.actor) == (3, "a", "s", "dev")
-    assert (job.payload, job.delivery, job.state) == ({"a": [1]}, "g1", "queued")
+    assert (job.payload, job.delivery, job.state) == ({"requested": False, "full": True}, "g1", "queued")
     assert job.due_at == NOW + timedelta(seconds=10)
     assert (job.created_at, job.published_at, job.lease_until, job.attempts) == (NOW, None, None, 0)
     with reading(engine) as session:
@@ -80,12 +90,12 @@ def test_only_a_superseded_review_is_queued_again(engine: Engine, state: JobStat
     with engine.begin() as connection:
         connection.execute(update(Job).values(**old, finished_at=NOW))
     later = NOW + timedelta(minutes=5)
-    accept(engine, "g2", "e", "", 1, [review("a", payload={"asked": True})], later)
+    accept(engine, "g2", "e", "", 1, [review("a", payload=ReviewPayload(requested=True))], later)
     (job,) = jobs(engine)
     if again:
         assert (job.state, job.attempts, job.deferrals, job.error) == ("queued", 0, 0, "")
         assert (job.published_at, job.finished_at) == (None, None)
-        assert (job.delivery, job.payload) == ("g2", {"asked": True})
+        assert (job.delivery, job.payload) == ("g2", {"requested": True, "full": False})
         assert job.created_at == job.due_at == later
     else:
         assert (job.state, job.attempts, job.delivery, job.payload) == (state.value, 2, "g1", {})
@@ -139,16 +149,15 @@ def test_of_a_batch_the_first_of_a_key_is_queued_again(engine: Engine) -> None:
 
 
 def test_values_come_back_as_they_were(engine: Engine) -> None:
-    payload = {
-        "text": "\"'\\ \u2028 \U0001f600 %s :x ?",
-        "null": None,
-        "big": 2**63 - 1,
-        "list": [True, {"a": []}],
-    }
+    odd = "\"'\\ \u2028 \U0001f600 %s :x ?"
+    payload = CommandPayload("issue", 2**63 - 1, None, odd, None, Actor(0, odd, True))
+    several = InstallationPayload("created", 1, odd, [InstalledRepository(2**63 - 1, odd, True)], [])
     new = NewJob(Kind.COMMAND, 2**63 - 1, 2**63 - 1, "o'o/m\"%", 3, "00", "12", payload=payload, actor="null")
-    assert accept(engine, "g1", "e", "", None, [new], NOW.replace(microsecond=1).astimezone(_EAST))
-    (job,) = jobs(engine)
-    assert (job.payload, job.repository, job.actor) == (payload, "o'o/m\"%", "null")
+    other = NewJob(Kind.INSTALLATION, payload=several)
+    assert accept(engine, "g1", "e", "", None, [new, other], NOW.replace(microsecond=1).astimezone(_EAST))
+    installed, job = sorted(jobs(engine), key=lambda one: one.pull)
+    assert (load(Kind.COMMAND, job.payload), load(Kind.INSTALLATION, installed.payload)) == (payload, several)
+    assert (job.payload, job.repository, job.actor) == (dump(payload), "o'o/m\"%", "null")
     assert (job.repository_id, job.head_sha, job.subject) == (2**63 - 1, "00", "12")
     assert job.created_at == job.due_at == NOW.replace(microsecond=1)
 
@@ -311,7 +320,14 @@ def test_what_was_answered_survives_kill_9(database_url: str, engine: Engine) ->
 
 
 def test_errors_do_not_show_what_was_to_be_stored(engine: Engine) -> None:
-    bad = NewJob(Kind.COMMAND, 1, 2, None, 3, payload={"body": "geheim"})  # type: ignore[arg-type]
+    bad = NewJob(
+        Kind.COMMAND,
+        1,
+        2,
+        None,
+        3,
+        payload=CommandPayload("issue", 1, None, "geheim", None, Actor(1, "x", False)),
+    )  # type: ignore[arg-type]
     with pytest.raises(SQLAlchemyError) as caught:
         accept(engine, "g1", "e", "", 1, [bad], NOW)
     assert "[SQL parameters hidden" in str(caught.value)

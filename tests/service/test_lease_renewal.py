@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from fake_github.repos import Repo
 from ptopt.github.errors import SupersededError
 from service import logs
-from service.lease_renewal import Hold
+from service.lease_renewal import LeaseRenewal
 from tests.worker.pulls import SLOW, job_for, run
 from tests.worker.rows import add, change, claimed, row
 from worker.job_context import Resources
@@ -23,7 +23,7 @@ def test_the_lease_is_renewed_until_the_end(engine: Engine) -> None:
     job = claimed(engine, add(engine))
     first = row(engine, job.id).lease_until
     assert first is not None
-    with Hold(engine, job, lease=0.3):
+    with LeaseRenewal(engine, job, lease=0.3):
         deadline = time.monotonic() + 10
         while row(engine, job.id).lease_until == first and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -35,27 +35,27 @@ def test_the_lease_is_renewed_until_the_end(engine: Engine) -> None:
 
 def test_check_renews_at_once(engine: Engine) -> None:
     job = claimed(engine, add(engine))
-    with Hold(engine, job, lease=60) as hold:
+    with LeaseRenewal(engine, job, lease=60) as renewal:
         before = datetime.now(timezone.utc)
-        hold.check()
+        renewal.check()
         until = row(engine, job.id).lease_until
         assert until is not None and (until - before).total_seconds() >= 60
 
 
 def test_check_refuses_another_owner(engine: Engine) -> None:
     job = claimed(engine, add(engine))
-    with Hold(engine, job, lease=60) as hold:
+    with LeaseRenewal(engine, job, lease=60) as renewal:
         change(engine, job.id, owner="another")
         with pytest.raises(SupersededError, match="lease"):
-            hold.check()
+            renewal.check()
 
 
 def test_check_refuses_a_stale_review(engine: Engine) -> None:
     job = claimed(engine, add(engine, "a"))
-    with Hold(engine, job, lease=60) as hold:
+    with LeaseRenewal(engine, job, lease=60) as renewal:
         add(engine, "b")
         with pytest.raises(SupersededError, match="newer"):
-            hold.check()
+            renewal.check()
 
 
 def test_each_line_of_the_log_tells_whose_it_is(resources: Resources, repo: Repo) -> None:

@@ -13,14 +13,14 @@ from sqlalchemy import Engine, select
 from service import inbox, leases
 from service.database import reading
 from service.inbox import Arrival
-from service.jobs import Kind, NewJob
+from service.jobs import Kind, NewJob, ReviewPayload
 from service.leases import Claim
 from service.models import Job, JobState
 from tests.worker.rows import NOW, add, after, change, claim, claimed, row
 
 
 def test_claim_takes_a_due_job(engine: Engine) -> None:
-    job_id = add(engine, payload={"a": 1}, actor="dev")
+    job_id = add(engine, payload=ReviewPayload(full=True), actor="dev")
     job = claimed(engine, job_id)
     assert (job.id, job.owner, job.kind, job.repository, job.pull) == (
         job_id,
@@ -31,7 +31,7 @@ def test_claim_takes_a_due_job(engine: Engine) -> None:
     )
     assert (job.head_sha, job.payload, job.actor, job.attempts, job.created_at) == (
         "a",
-        {"a": 1},
+        {"requested": False, "full": True},
         "dev",
         1,
         NOW,
@@ -185,7 +185,7 @@ def test_a_job_is_dead_after_its_last_attempt(engine: Engine) -> None:
 
 
 def test_finish_forgets_what_people_wrote(engine: Engine) -> None:
-    job = claimed(engine, add(engine, payload={"body": "text"}))
+    job = claimed(engine, add(engine, payload=ReviewPayload(full=True)))
     assert leases.finish(engine, job, after(5), note="n" * 10_000)
     found = row(engine, job.id)
     assert (found.state, found.finished_at, found.payload) == ("done", after(5), {})

@@ -11,7 +11,7 @@ from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
 from service.settings import Settings
 
-HEARD = Calibration(judge=JudgeFit(0.0, 1.0, 0.1))
+CALIBRATION = Calibration(judge=JudgeFit(0.0, 1.0, 0.1))
 
 
 class Scripted:
@@ -24,7 +24,7 @@ class Scripted:
 
     def advisor(self, seconds: float) -> Advisor:
         assert seconds > 0
-        return Advisor(self, HEARD, adapter=self.adapter)
+        return Advisor(self, CALIBRATION, adapter=self.adapter)
 
     def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
         assert not self.closed

@@ -1,4 +1,4 @@
-"""Workers, beat and the embedded service as the processes they are in production."""
+"""Workers, scheduler and the embedded service as the processes they are in production."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.worker.rows import change, row
 from worker.job_context import Resources
 from worker.run_job import execute
 
-Told = tuple[str, str]
+KindAndValue = tuple[str, str]
 
 
 class Service:
@@ -78,8 +78,8 @@ class Service:
         with reading(self.resources.engine) as session:
             return list(session.scalars(select(Signal).order_by(Signal.id)))
 
-    def told(self, *kinds: str) -> list[Told]:
-        """Kind and value of the signals, oldest first; of all kinds unless told."""
+    def signal_values(self, *kinds: str) -> list[KindAndValue]:
+        """Kind and value of the signals, oldest first; of all kinds without `kinds`."""
         return [(s.kind, s.value) for s in self.signals() if not kinds or s.kind in kinds]
 
     def comments(self) -> list[CommentRow]:

@@ -20,7 +20,7 @@ def opened(service: Service, repo: Repo, text: bytes = SLOW, path: str = "train.
     pull = repo.pull(files={path: text}, author="dev")
     service.catch_up()
     assert pull.review_comments
-    assert service.told() == []
+    assert service.signal_values() == []
     return pull
 
 
@@ -30,7 +30,7 @@ def test_the_button(service: Service, repo: Repo) -> None:
     head = pull.accept(pull.review_comments[0].id, "dev")
     assert repo.file("train.py", head) == FAST and not pull.files
     service.catch_up()
-    assert service.told() == [("applied", "exact"), ("thread", "resolved")]
+    assert service.signal_values() == [("applied", "exact"), ("thread", "resolved")]
     signal = service.signals()[0]
     assert (signal.actor, signal.actor_writes, signal.source) == ("", None, head)
 
@@ -40,7 +40,7 @@ def test_the_button_and_the_file_stays_in_the_diff(service: Service, github: Fak
     before = len(github.requests)
     pull.accept(pull.review_comments[0].id, "dev")
     service.catch_up()
-    assert service.told("applied") == [APPLIED]
+    assert service.signal_values("applied") == [APPLIED]
     # It was read for the review; nothing is read once more.
     assert not [
         r for r in github.requests[before:] if r.route and "/contents/{path}" in r.route and "train" in r.path
@@ -63,7 +63,7 @@ def test_by_hand(service: Service, repo: Repo) -> None:
     pull = opened(service, repo)
     pull.push({"train.py": SLOW.replace(b"total += loss.item()", b"total  +=  loss.detach( )")})
     service.catch_up()
-    assert service.told() == [("applied", "similar")]
+    assert service.signal_values() == [("applied", "similar")]
 
 
 def test_the_line_is_changed_otherwise(service: Service, repo: Repo) -> None:
@@ -76,7 +76,7 @@ def test_the_line_is_changed_otherwise(service: Service, repo: Repo) -> None:
     service.catch_up()
     pull.close(merged=True)
     service.catch_up()
-    assert service.told() == []
+    assert service.signal_values() == []
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -87,7 +87,7 @@ def test_one_after_the_other(service: Service, repo: Repo, order: tuple[int, ...
     for which in order:
         pull.accept(ids[which], "dev")
         service.catch_up()
-    assert service.told("applied") == [APPLIED] * 3
+    assert service.signal_values("applied") == [APPLIED] * 3
     assert [s.comment_id for s in service.signals() if s.kind == "applied"] == [
         service.comments()[which].id for which in order
     ]
@@ -99,7 +99,7 @@ def test_several_at_once(service: Service, repo: Repo) -> None:
     for comment in pull.review_comments:
         pull.accept(comment.id, "dev")
     service.catch_up()
-    assert service.told("applied") == [APPLIED] * 3
+    assert service.signal_values("applied") == [APPLIED] * 3
 
 
 def test_merged(service: Service, repo: Repo) -> None:
@@ -108,7 +108,7 @@ def test_merged(service: Service, repo: Repo) -> None:
     service.catch_up()
     pull.close(merged=True)
     service.catch_up()
-    assert service.told("applied", "merged") == [APPLIED, MERGED]
+    assert service.signal_values("applied", "merged") == [APPLIED, MERGED]
 
 
 def test_merged_before_the_last_push_was_looked_at(service: Service, repo: Repo) -> None:
@@ -116,7 +116,7 @@ def test_merged_before_the_last_push_was_looked_at(service: Service, repo: Repo)
     pull.accept(pull.review_comments[0].id, "dev")
     pull.close(merged=True)
     service.catch_up()
-    assert service.told("applied", "merged") == [APPLIED, MERGED]
+    assert service.signal_values("applied", "merged") == [APPLIED, MERGED]
 
 
 def test_taken_and_taken_back(service: Service, repo: Repo) -> None:
@@ -127,7 +127,7 @@ def test_taken_and_taken_back(service: Service, repo: Repo) -> None:
     service.catch_up()
     pull.close(merged=True)
     service.catch_up()
-    assert service.told("applied", "merged") == [APPLIED]
+    assert service.signal_values("applied", "merged") == [APPLIED]
 
 
 def test_all_that_is_delivered_twice_counts_once(service: Service, repo: Repo) -> None:
@@ -138,10 +138,10 @@ def test_all_that_is_delivered_twice_counts_once(service: Service, repo: Repo) -
     pull.reply("dev", pull.review_comments[0].id, "Done")
     pull.close(merged=True)
     service.catch_up()
-    before = service.told()
+    before = service.signal_values()
     assert len(before) == 3 + 3 + 3 + 1
     service.twice()
-    assert service.told() == before
+    assert service.signal_values() == before
 
 
 def test_a_fork(service: Service, repo: Repo) -> None:
@@ -150,10 +150,10 @@ def test_a_fork(service: Service, repo: Repo) -> None:
     service.catch_up()
     pull.accept(pull.review_comments[0].id, "mallory")
     service.catch_up()
-    assert service.told("applied") == [APPLIED]
+    assert service.signal_values("applied") == [APPLIED]
     pull.close(merged=True)
     service.catch_up()
-    assert service.told("merged") == [MERGED]
+    assert service.signal_values("merged") == [MERGED]
 
 
 @pytest.mark.parametrize("reviewed", [True, False])
@@ -163,7 +163,7 @@ def test_the_file_is_renamed(service: Service, repo: Repo, reviewed: bool) -> No
     if not reviewed:
         pull.close(merged=True)
     service.catch_up()
-    assert service.told("applied") == [APPLIED]
+    assert service.signal_values("applied") == [APPLIED]
 
 
 def test_a_notebook_has_no_suggestion_to_take(service: Service, repo: Repo) -> None:
@@ -178,7 +178,7 @@ def test_a_notebook_has_no_suggestion_to_take(service: Service, repo: Repo) -> N
     pull.close(merged=True)
     service.catch_up()
     assert all(comment.suggestion == {} for comment in service.comments())
-    assert service.told() == []
+    assert service.signal_values() == []
 
 
 def test_more_files_than_a_page_lists(service: Service, github: FakeGitHub, repo: Repo) -> None:
@@ -189,7 +189,7 @@ def test_more_files_than_a_page_lists(service: Service, github: FakeGitHub, repo
     pull.close(merged=True)
     before = len(github.requests)
     service.catch_up()
-    assert service.told("applied", "merged") == [APPLIED, MERGED]
+    assert service.signal_values("applied", "merged") == [APPLIED, MERGED]
     routes = [r.route or "" for r in github.requests[before:]]
     assert sum(r.path.endswith("/contents/train.py") for r in github.requests[before:]) == 1
     assert not any(route.endswith("/files") for route in routes)

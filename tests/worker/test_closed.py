@@ -31,7 +31,7 @@ def test_closed_without_a_merge(service: Service, repo: Repo) -> None:
     pull.accept(pull.review_comments[0].id, "dev")
     pull.close()
     service.catch_up()
-    assert service.told("applied", "merged") == [("applied", "exact")]
+    assert service.signal_values("applied", "merged") == [("applied", "exact")]
     now = polled(service)
     assert now.closed_at is not None and now.next_poll_at < later  # one more look, at once
 
@@ -40,7 +40,7 @@ def test_nothing_was_taken(service: Service, repo: Repo) -> None:
     pull = opened(service, repo)
     pull.close(merged=True)
     service.catch_up()
-    assert service.told() == []
+    assert service.signal_values() == []
     assert polled(service).closed_at is not None
 
 
@@ -53,7 +53,7 @@ def test_closed_first_and_merged_later(service: Service, repo: Repo) -> None:
     service.catch_up()
     pull.close(merged=True)
     service.catch_up()
-    assert service.told("applied", "merged") == [("applied", "exact"), ("merged", "exact")]
+    assert service.signal_values("applied", "merged") == [("applied", "exact"), ("merged", "exact")]
 
 
 def test_a_job_that_comes_before_the_api_knows(service: Service, repo: Repo) -> None:

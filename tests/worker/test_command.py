@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import select, update
 
 from fake_github import Pull
 from fake_github.repos import Repo
+from ptopt.github.values import Actor
 from service.database import reading
-from service.jobs import Kind
+from service.jobs import CommandPayload, Kind
 from service.models import Job, ReviewRow, Signal
 from tests.worker.pulls import SLOW, job_for, run
 from tests.worker.rows import change
@@ -20,14 +19,7 @@ def say(resources: Resources, pull: Pull, body: str, *, login: str = "dev", thre
     """Write a comment, and run the job that its delivery would have made."""
     where = "issue" if thread is None else "review"
     comment = pull.comment(login, body) if thread is None else pull.reply(login, thread, body)
-    payload: dict[str, Any] = {
-        "where": where,
-        "comment_id": comment,
-        "in_reply_to": thread,
-        "body": body,
-        "previous_body": None,
-        "actor": {"id": 7, "login": login, "is_bot": False},
-    }
+    payload = CommandPayload(where, comment, thread, body, None, Actor(7, login, False))
     subject = f"{where}-{comment}-0"
     job_id = job_for(resources, pull, Kind.COMMAND, head="", subject=subject, payload=payload, actor=login)
     job = run(resources, job_id)
@@ -51,7 +43,7 @@ def test_review_queues_a_review(resources: Resources, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev", draft=True)
     say(resources, pull, "/ptopt review")
     (job,) = reviews(resources)
-    assert (job.head_sha, job.payload, job.actor) == (pull.head_sha, {"asked": True, "full": False}, "")
+    assert (job.head_sha, job.payload, job.actor) == (pull.head_sha, {"requested": True, "full": False}, "")
     assert "is queued" in pull.issue_comments[-1].body
     assert run(resources, job.id).state == "done"
     assert len(pull.reviews) == 1
@@ -59,7 +51,7 @@ def test_review_queues_a_review(resources: Resources, repo: Repo) -> None:
     assert len(reviews(resources)) == 1
     assert "reviewed already" in pull.issue_comments[-1].body
     say(resources, pull, "/ptopt review --full")
-    assert reviews(resources)[-1].payload == {"asked": True, "full": True}
+    assert reviews(resources)[-1].payload == {"requested": True, "full": True}
 
 
 def test_a_command_that_runs_twice_is_answered_once(resources: Resources, repo: Repo) -> None:

@@ -10,7 +10,7 @@ from fake_github import FakeGitHub, Request, Response
 from fake_github.repos import Repo
 from service import inbox
 from service.database import reading
-from service.jobs import Kind, NewJob
+from service.jobs import InstallationPayload, InstalledRepository, Kind, NewJob
 from service.models import CommentRow, DeliveryRow, Installation, Job, Repository, ReviewRow
 from tests.worker.pulls import SLOW, job_for, now, run
 from worker.job_context import Resources
@@ -21,8 +21,7 @@ _guids = (f"guid-{n}" for n in range(10**6))
 
 def tell(resources: Resources, action: str, installation_id: int = 1, **more: Any) -> Job:
     guid = next(_guids)
-    payload = {"action": action, "installation": {"id": installation_id, "account": "octo"}}
-    payload |= {"repositories": [], "removed": []} | more
+    payload = InstallationPayload(action, installation_id, "octo", **more)
     new = NewJob(Kind.INSTALLATION, installation_id=installation_id, subject=guid, payload=payload)
     inbox.accept(resources.engine, guid, "installation", action, installation_id, [new], now())
     with reading(resources.engine) as session:
@@ -30,8 +29,8 @@ def tell(resources: Resources, action: str, installation_id: int = 1, **more: An
     return run(resources, job_id)
 
 
-def seen(resources: Resources, number: int, name: str, *, private: bool = False) -> dict[str, Any]:
-    return {"id": number, "full_name": name, "private": private}
+def seen(resources: Resources, number: int, name: str, *, private: bool = False) -> InstalledRepository:
+    return InstalledRepository(number, name, private)
 
 
 def repositories(resources: Resources) -> dict[int, tuple[int, str, bool]]:

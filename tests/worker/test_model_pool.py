@@ -1,4 +1,4 @@
-"""The engine follows the registry while jobs run; what cannot be loaded stops nothing."""
+"""The model pool follows the registry while jobs run; what cannot be loaded stops nothing."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from service.settings import Settings
 from tests.model.adapters import make_adapter
 from tests.worker.models import Opener, Scripted, soon
 from tests.worker.processes import ROOT
-from worker import model_pool as engine_module
+from worker import model_pool
 from worker.model_loading import InProcess, Served
-from worker.model_pool import Engine
+from worker.model_pool import ModelPool
 
 ASK = [JudgePrompt(("Answer",))]
-Make = Callable[..., Engine]
+Make = Callable[..., ModelPool]
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_LOOK", 0.02)
+    monkeypatch.setattr(model_pool, "_LOOK", 0.02)
 
 
 @pytest.fixture
@@ -49,16 +49,16 @@ def opener() -> Opener:
 
 @pytest.fixture
 def make(registry: Registry, opener: Opener) -> Iterator[Make]:
-    made: list[Engine] = []
+    made: list[ModelPool] = []
 
-    def make(opener: Opener = opener, **settings: object) -> Engine:
+    def make(opener: Opener = opener, **settings: object) -> ModelPool:
         given = {"model_registry": registry.folder, "model_seconds": 20.0} | settings
-        made.append(Engine(Settings(**given), opener=opener))
+        made.append(ModelPool(Settings(**given), opener=opener))
         return made[-1]
 
     yield make
-    for engine in made:
-        engine.close()
+    for pool in made:
+        pool.close()
 
 
 def adapter(advisor: Advisor | None) -> str:
@@ -66,14 +66,14 @@ def adapter(advisor: Advisor | None) -> str:
     return advisor.record.adapter
 
 
-def serves(engine: Engine, repository: str = "1") -> str | None:
-    with engine.advisor_for(repository) as advisor:
+def serves(pool: ModelPool, repository: str = "1") -> str | None:
+    with pool.advisor_for(repository) as advisor:
         return None if advisor is None else adapter(advisor)
 
 
-def says(engine: Engine, repository: str = "1") -> str:
+def says(pool: ModelPool, repository: str = "1") -> str:
     """Why there is no model."""
-    with engine.advisor_for(repository) as advisor:
+    with pool.advisor_for(repository) as advisor:
         assert advisor is not None and not advisor.calibration.silent
         with pytest.raises(ModelUnavailableError) as caught:
             advisor._backend.score(ASK)
@@ -92,10 +92,10 @@ def test_an_empty_registry_is_no_model(make: Make, hashes: list[str]) -> None:
 
 
 def test_nothing_is_opened_before_it_is_asked_for(make: Make, opener: Opener) -> None:
-    engine = make(model_registry=None, model="package:base")
+    pool = make(model_registry=None, model="package:base")
     assert opener.tries == []
     for _ in range(3):
-        with engine.advisor_for("1") as advisor:
+        with pool.advisor_for("1") as advisor:
             assert advisor is not None and advisor.record.name == "package:base"
     assert opener.tries == ["package:base"]
 
@@ -105,18 +105,18 @@ def test_the_alias_is_followed_and_a_job_keeps_what_it_began_with(
 ) -> None:
     one, two, _ = hashes
     registry.promote(one, "champion")
-    engine = make()
-    with engine.advisor_for("1") as first:
+    pool = make()
+    with pool.advisor_for("1") as first:
         assert adapter(first) == one
         registry.promote(two, "champion")
-        soon(lambda: serves(engine) == two)
+        soon(lambda: serves(pool) == two)
         assert opener.open_now() == [one, two]
         assert first is not None and first._backend.score(ASK)  # not closed under its hands
     soon(lambda: opener.open_now() == [two])
     registry.rollback("champion")
-    soon(lambda: serves(engine) == one)
+    soon(lambda: serves(pool) == one)
     registry.rollback("champion")
-    soon(lambda: serves(engine) is None)
+    soon(lambda: serves(pool) is None)
     soon(lambda: opener.open_now() == [])
 
 
@@ -125,15 +125,15 @@ def test_the_old_one_serves_while_the_new_one_loads(
 ) -> None:
     one, two, three = hashes
     registry.promote(one, "champion")
-    engine = make()
-    assert serves(engine) == one
+    pool = make()
+    assert serves(pool) == one
     opener.gates[two] = threading.Event()
     registry.promote(two, "champion")
     soon(lambda: two in opener.tries)
-    assert serves(engine) == one
+    assert serves(pool) == one
     registry.promote(three, "champion")  # it is not even wanted any more when it is there
     opener.gates[two].set()
-    soon(lambda: serves(engine) == three)
+    soon(lambda: serves(pool) == three)
     soon(lambda: opener.open_now() == [three])
     assert len(opener.opened) == 3
 
@@ -141,36 +141,36 @@ def test_the_old_one_serves_while_the_new_one_loads(
 def test_the_old_one_serves_when_the_new_one_cannot_be_loaded(
     make: Make, opener: Opener, registry: Registry, hashes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(model_pool, "_FIRST_PAUSE", 0.05)
     one, two, _ = hashes
     registry.promote(one, "champion")
-    engine = make()
-    assert serves(engine) == one
+    pool = make()
+    assert serves(pool) == one
     opener.fail[two] = ModelUnavailableError("out of memory")
     registry.promote(two, "champion")
     soon(lambda: opener.tries.count(two) > 1)
-    assert serves(engine) == one
+    assert serves(pool) == one
     del opener.fail[two]
-    soon(lambda: serves(engine) == two)
+    soon(lambda: serves(pool) == two)
 
 
 def test_loading_fails_and_is_tried_again_after_a_pause(
     make: Make, opener: Opener, registry: Registry, hashes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_FIRST_PAUSE", 0.3)
+    monkeypatch.setattr(model_pool, "_FIRST_PAUSE", 0.3)
     registry.promote(hashes[0], "champion")
     opener.fail[hashes[0]] = RuntimeError("/secret/path is broken")
-    engine = make()
-    assert says(engine) == "the model could not be loaded"  # the reason is for the log
-    assert serves(engine) == hashes[0], "the review names what could not be loaded"
+    pool = make()
+    assert says(pool) == "the model could not be loaded"  # the reason is for the log
+    assert serves(pool) == hashes[0], "the review names what could not be loaded"
     assert len(opener.tries) == 1, "no review waits for another try"
     opener.fail.clear()
     soon(lambda: opener.open_now() == [hashes[0]])
-    soon(lambda: isinstance(_backend(engine), Scripted))
+    soon(lambda: isinstance(_backend(pool), Scripted))
 
 
-def _backend(engine: Engine) -> object:
-    with engine.advisor_for("1") as advisor:
+def _backend(pool: ModelPool) -> object:
+    with pool.advisor_for("1") as advisor:
         return None if advisor is None else advisor._backend
 
 
@@ -179,10 +179,10 @@ def test_no_review_waits_longer_than_its_budget_for_loading(
 ) -> None:
     registry.promote(hashes[0], "champion")
     gate = opener.gates[hashes[0]] = threading.Event()
-    engine = make(model_seconds=0.1)
-    assert says(engine) == "the model is still being loaded"
+    pool = make(model_seconds=0.1)
+    assert says(pool) == "the model is still being loaded"
     gate.set()
-    soon(lambda: isinstance(_backend(engine), Scripted))
+    soon(lambda: isinstance(_backend(pool), Scripted))
     assert len(opener.tries) == 1
 
 
@@ -201,13 +201,13 @@ def test_a_registry_that_cannot_be_read_changes_nothing(
     make: Make, registry: Registry, hashes: list[str]
 ) -> None:
     registry.promote(hashes[0], "champion")
-    engine = make()
-    assert serves(engine) == hashes[0]
+    pool = make()
+    assert serves(pool) == hashes[0]
     (registry.folder / "new").write_text("a file?")
     (registry.folder / "new").replace(registry.folder / "champion")
-    soon(lambda: engine._state.unreadable)
-    assert isinstance(_backend(engine), Scripted)
-    assert serves(engine) == hashes[0]
+    soon(lambda: pool._state.unreadable)
+    assert isinstance(_backend(pool), Scripted)
+    assert serves(pool) == hashes[0]
 
 
 def test_a_volume_that_is_not_mounted_is_told(make: Make, tmp_path: Path) -> None:
@@ -221,12 +221,12 @@ def test_the_challenger_has_a_share_of_the_repositories(
     registry.promote(one, "champion")
     registry.promote(two, "challenger")
     repositories = [str(number) for number in range(2000)]
-    engines = {share: make(model_challenger_share=share) for share in (0.0, 0.2, 0.4, 1.0)}
+    pools = {share: make(model_challenger_share=share) for share in (0.0, 0.2, 0.4, 1.0)}
     chosen = {}
-    for share, engine in engines.items():
-        soon(lambda engine=engine: len(engine._state.serving) == 2 or serves(engine) is None)
-        chosen[share] = {r for r in repositories if serves(engine, r) == two}
-        assert chosen[share] == {r for r in repositories if serves(engine, r) == two}
+    for share, pool in pools.items():
+        soon(lambda pool=pool: len(pool._state.serving) == 2 or serves(pool) is None)
+        chosen[share] = {r for r in repositories if serves(pool, r) == two}
+        assert chosen[share] == {r for r in repositories if serves(pool, r) == two}
     assert chosen[0.0] == set() and chosen[1.0] == set(repositories)
     assert chosen[0.2] < chosen[0.4]
     assert 340 < len(chosen[0.2]) < 460
@@ -239,10 +239,10 @@ def test_where_the_challenger_cannot_be_loaded_the_champion_serves(
     registry.promote(one, "champion")
     registry.promote(two, "challenger")
     opener.fail[two] = RuntimeError()
-    engine = make(model_challenger_share=1.0)
-    assert serves(engine) == one
+    pool = make(model_challenger_share=1.0)
+    assert serves(pool) == one
     soon(lambda: two in opener.tries)
-    assert serves(engine) == one
+    assert serves(pool) == one
 
 
 def test_one_adapter_under_two_aliases_is_opened_once(
@@ -250,9 +250,9 @@ def test_one_adapter_under_two_aliases_is_opened_once(
 ) -> None:
     registry.promote(hashes[0], "champion")
     registry.promote(hashes[0], "challenger")
-    engine = make(model_challenger_share=1.0)
-    assert serves(engine) == hashes[0]
-    soon(lambda: len(engine._state.serving) == 2)
+    pool = make(model_challenger_share=1.0)
+    assert serves(pool) == hashes[0]
+    soon(lambda: len(pool._state.serving) == 2)
     assert len(opener.opened) == 1
 
 
@@ -261,16 +261,16 @@ def test_what_others_share_is_kept_for_a_while(make: Make, registry: Registry, h
     one, two, _ = hashes
     opener = Opener(linger=1.0)
     registry.promote(one, "champion")
-    engine = make(opener)
-    assert serves(engine) == one
+    pool = make(opener)
+    assert serves(pool) == one
     registry.promote(two, "champion")
-    soon(lambda: serves(engine) == two)
+    soon(lambda: serves(pool) == two)
     registry.rollback("champion")
-    soon(lambda: serves(engine) == one)
+    soon(lambda: serves(pool) == one)
     assert [model.adapter for model in opener.opened] == [one, two]
     soon(lambda: opener.open_now() == [one])
     assert opener.opened[1].retired
-    engine.close()
+    pool.close()
     assert opener.opened[0].closed and not opener.opened[0].retired, "other workers go on with it"
 
 
@@ -280,15 +280,15 @@ def test_vllm_in_process_is_one_at_a_time(
     one, two, three = hashes
     registry.promote(one, "champion")
     registry.promote(three, "challenger")
-    engine = make(model_engine="vllm", model_challenger_share=1.0)
+    pool = make(model_engine="vllm", model_challenger_share=1.0)
     most: list[int] = []
     opener.before = lambda: most.append(len(opener.open_now()))
-    with engine.advisor_for("1") as advisor:
+    with pool.advisor_for("1") as advisor:
         assert adapter(advisor) == one
         registry.promote(two, "champion")
-        soon(lambda: not engine._state.serving)
+        soon(lambda: not pool._state.serving)
         assert opener.tries == [one], "there is no room before the last job is over"
-    assert serves(engine) == two
+    assert serves(pool) == two
     assert opener.open_now() == [two]
     assert most == [0, 0]
 
@@ -296,10 +296,10 @@ def test_vllm_in_process_is_one_at_a_time(
 def test_what_serves_is_looked_after(
     make: Make, opener: Opener, registry: Registry, hashes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_KEEP", 0.02)
+    monkeypatch.setattr(model_pool, "_KEEP", 0.02)
     registry.promote(hashes[0], "champion")
-    engine = make()
-    assert serves(engine) == hashes[0]
+    pool = make()
+    assert serves(pool) == hashes[0]
     soon(lambda: opener.opened[0].kept > 1)
 
 
@@ -307,7 +307,7 @@ def test_jobs_under_way_while_the_alias_moves_and_moves(
     make: Make, opener: Opener, registry: Registry, hashes: list[str]
 ) -> None:
     registry.promote(hashes[0], "champion")
-    engine = make()
+    pool = make()
     over = threading.Event()
     failures: list[BaseException] = []
     seen: set[str] = set()
@@ -315,7 +315,7 @@ def test_jobs_under_way_while_the_alias_moves_and_moves(
     def work() -> None:
         try:
             while not over.is_set():
-                with engine.advisor_for("1") as advisor:
+                with pool.advisor_for("1") as advisor:
                     assert advisor is not None
                     for _ in range(3):  # Scripted asserts that it is not closed
                         advisor._backend.score(ASK)

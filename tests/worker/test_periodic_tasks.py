@@ -1,4 +1,4 @@
-"""What the beat does: missed deliveries, polling, pruning, and that no chore stops another."""
+"""What the scheduler does: missed deliveries, polling, pruning, and that no task stops another."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from service.models import DeliveryRow, Installation, Job, PolledPull, Repositor
 from tests.worker.processes import free_port, wait_for
 from tests.worker.pulls import FAST, job_for, now, run
 from tests.worker.rows import NOW, add, after, change, claimed, row
-from worker import periodic_tasks
 from worker.job_context import Resources
-from worker.periodic_tasks import Chore, MissedDeliveries, all_chores, poll, prune, sweep
-from worker.scheduler import Beat
+from worker.periodic_tasks import MissedDeliveries, PeriodicTask, periodic_tasks, poll, prune, sweep
+from worker.scheduler import Scheduler
 
 
 def asked(github: FakeGitHub) -> list[str]:
@@ -39,10 +38,10 @@ def test_deliveries_that_failed_are_asked_for_again(
     inbox.accept(
         resources.engine, first, "pull_request", "opened", 1, [], now()
     )  # stored, but the answer was lost
-    chore = MissedDeliveries(resources)
+    task = MissedDeliveries(resources)
     # It fails again and is asked for again, further and further apart.
     for minutes, expected in ((0, 1), (9, 0), (11, 1), (19, 0), (21, 1), (29, 0), (31, 1), (31, 1)):
-        assert chore.look(now() + timedelta(minutes=minutes)) == expected, minutes
+        assert task.look(now() + timedelta(minutes=minutes)) == expected, minutes
         github.drain()
     assert asked(github) == [second] * 5
 
@@ -65,29 +64,29 @@ def test_deliveries_are_looked_for_once_more_after_an_error(
     github.webhook_url = f"http://127.0.0.1:{free_port()}/"
     repo.pull(files={"a.py": FAST}, author="dev")
     github.faults.add("POST", r"/attempts$", "500", times=1)
-    chore = MissedDeliveries(resources)
+    task = MissedDeliveries(resources)
     with pytest.raises(GitHubError):
-        chore.look(now())
-    assert chore.look(now()) == 1
+        task.look(now())
+    assert task.look(now()) == 1
 
 
 def test_what_one_look_leaves_the_next_one_finds(
     resources: Resources, github: FakeGitHub, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an outage of hours, more than one look may ask for."""
-    monkeypatch.setattr(periodic_tasks, "_AT_ONCE", 2)
+    monkeypatch.setattr("worker.periodic_tasks._AT_ONCE", 2)
     github.webhook_url = f"http://127.0.0.1:{free_port()}/"
     for name in "abcde":
         repo.pull(files={f"{name}.py": FAST}, author="dev")
     missed = {d.guid for d in github.deliveries if d.event == "pull_request"}
-    chore, hours = MissedDeliveries(resources), timedelta(hours=5)
+    task, hours = MissedDeliveries(resources), timedelta(hours=5)
     for number in (2, 2, 1):
-        assert chore.look(now() + hours) == number
+        assert task.look(now() + hours) == number
         github.drain()
         for delivery in github.deliveries:
             delivery.status_code = 202 if delivery.redelivery else delivery.status_code
     assert set(asked(github)) == missed
-    assert chore.look(now() + hours) == 0
+    assert task.look(now() + hours) == 0
 
 
 def test_without_an_app_no_delivery_is_missed(resources: Resources) -> None:
@@ -199,18 +198,18 @@ def test_the_sweeper_uses_the_settings(resources: Resources) -> None:
     assert not leases.finish(resources.engine, job, after(62))
 
 
-def test_all_chores_can_be_done(resources: Resources, repo: Repo) -> None:
+def test_every_periodic_task_can_be_done(resources: Resources, repo: Repo) -> None:
     pull = repo.pull(files={"a.py": FAST}, author="dev")
     job_id = job_for(resources, pull)
-    every = all_chores(resources, Celery(broker="memory://localhost/", set_as_current=False))
-    for chore in every:
-        chore.do(now())
+    every = periodic_tasks(resources, Celery(broker="memory://localhost/", set_as_current=False))
+    for task in every:
+        task.run(now())
     assert row(resources.engine, job_id).published_at is not None
     assert run(resources, job_id).state == "done"
-    assert [chore.name for chore in every] == ["relay", "sweep", "redeliver", "poll", "prune"]
+    assert [task.name for task in every] == ["relay", "sweep", "redeliver", "poll", "prune"]
 
 
-def test_a_chore_that_fails_or_hangs_does_not_stop_the_others() -> None:
+def test_a_task_that_fails_or_hangs_does_not_stop_the_others() -> None:
     done: list[str] = []
     release = threading.Event()
 
@@ -218,16 +217,16 @@ def test_a_chore_that_fails_or_hangs_does_not_stop_the_others() -> None:
         done.append("failed")
         raise RuntimeError("once more")
 
-    beat = Beat(
+    scheduler = Scheduler(
         [
-            Chore("fails", 0.01, fails),
-            Chore("hangs", 0.01, lambda _: release.wait()),
-            Chore("works", 0.01, lambda _: done.append("worked")),
+            PeriodicTask("fails", 0.01, fails),
+            PeriodicTask("hangs", 0.01, lambda _: release.wait()),
+            PeriodicTask("works", 0.01, lambda _: done.append("worked")),
         ]
     )
-    beat.start()
+    scheduler.start()
     wait_for(lambda: done.count("failed") > 2 and done.count("worked") > 2)
-    assert beat.alive()
+    assert scheduler.alive()
     release.set()
-    beat.stop()
-    assert not beat.alive()
+    scheduler.stop()
+    assert not scheduler.alive()

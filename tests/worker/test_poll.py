@@ -48,7 +48,7 @@ def test_of_people_with_and_without_write_access(service: Service, clock: Clock,
     pull.react("mallory", comment, "-1")
     pull.react("robot[bot]", comment, "-1")
     assert clock.poll() == clock.poll() == 1
-    assert service.told() == [("reaction", "+1"), ("reaction", "-1")]
+    assert service.signal_values() == [("reaction", "+1"), ("reaction", "-1")]
     first, second = service.signals()
     assert (first.actor_writes, second.actor_writes) == (True, False)
     assert first.actor != second.actor and len(first.actor) == 32
@@ -61,13 +61,13 @@ def test_withdrawn_and_given_again(service: Service, clock: Clock, pull: Pull) -
     comment.reactions.clear()
     clock.poll()
     clock.poll()
-    assert service.told() == [("reaction", "+1"), ("withdrawn", "+1")]
+    assert service.signal_values() == [("reaction", "+1"), ("withdrawn", "+1")]
     given, taken = service.signals()
     assert (given.actor, given.source, given.actor_writes) == (taken.actor, taken.source, taken.actor_writes)
     pull.react("dev", comment.id, "-1")
     pull.react("dev", comment.id, "+1")
     clock.poll()
-    assert sorted(service.told()[2:]) == [("reaction", "+1"), ("reaction", "-1")]
+    assert sorted(service.signal_values()[2:]) == [("reaction", "+1"), ("reaction", "-1")]
 
 
 def test_without_reactions_comments_are_not_asked_one_by_one(
@@ -75,7 +75,7 @@ def test_without_reactions_comments_are_not_asked_one_by_one(
 ) -> None:
     before = len(github.requests)
     clock.poll()
-    assert service.told() == []
+    assert service.signal_values() == []
     assert not [r for r in github.requests[before:] if r.path.endswith("/reactions")]
 
 
@@ -85,14 +85,14 @@ def test_a_comment_that_is_gone_tells_nothing(service: Service, clock: Clock, pu
     clock.poll()
     comment.review.comments.remove(comment)
     clock.poll()
-    assert service.told() == [("reaction", "-1")]
+    assert service.signal_values() == [("reaction", "-1")]
 
 
 def test_reactions_to_comments_of_others(service: Service, clock: Clock, pull: Pull) -> None:
     other = pull.review_comment("mallory", "train.py", 11, "Why?")
     pull.react("dev", other, "-1")
     clock.poll()
-    assert service.told() == []
+    assert service.signal_values() == []
 
 
 def test_asking_ends_a_week_after_the_end(service: Service, clock: Clock, pull: Pull) -> None:
@@ -101,7 +101,7 @@ def test_asking_ends_a_week_after_the_end(service: Service, clock: Clock, pull: 
     pull.react("dev", pull.review_comments[0].id, "heart")
     asked = [clock.poll() for _ in range(9)]
     assert asked == [1] * 7 + [0] * 2
-    assert service.told() == [("reaction", "heart")]
+    assert service.signal_values() == [("reaction", "heart")]
 
 
 def test_the_end_is_noticed_when_nobody_tells(
@@ -114,7 +114,7 @@ def test_the_end_is_noticed_when_nobody_tells(
     clock.poll()
     with reading(service.resources.engine) as session:
         assert session.scalars(select(PolledPull.closed_at)).one() is not None
-    assert service.told("merged") == [("merged", "exact")]
+    assert service.signal_values("merged") == [("merged", "exact")]
 
 
 def test_asking_ends_when_the_pull_request_is_gone(service: Service, pull: Pull) -> None:

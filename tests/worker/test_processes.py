@@ -94,12 +94,12 @@ def test_a_worker_that_is_told_to_stop_finishes_its_job(
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     github.faults.add("POST", r"/reviews$", "slow-after", times=1, seconds=2)
     job_id = job_for(resources, pull)
-    with process(settings, "-m", "worker.scheduler") as beat:
+    with process(settings, "-m", "worker.scheduler") as scheduler:
         with process(settings, *worker()) as working:
             wait_for(lambda: pull.reviews)
             working.send_signal(signal.SIGTERM)
             assert working.wait(30) == 0
         found = row(resources.engine, job_id)
         assert (found.state, found.attempts) == ("done", 1)
-        beat.send_signal(signal.SIGTERM)
-        assert beat.wait(30) == 0
+        scheduler.send_signal(signal.SIGTERM)
+        assert scheduler.wait(30) == 0

@@ -16,7 +16,7 @@ def test_replies(service: Service, repo: Repo) -> None:
     pull.reply("robot[bot]", comment.id, "Beep")
     service.catch_up()
     service.twice()
-    assert service.told() == [("reply", ""), ("reply", "")]
+    assert service.signal_values() == [("reply", ""), ("reply", "")]
     first, second = service.signals()
     assert (first.actor_writes, second.actor_writes) == (True, False)
     assert first.actor != second.actor
@@ -30,4 +30,4 @@ def test_a_command_is_no_reply(service: Service, repo: Repo) -> None:
     pull.reply("dev", pull.review_comments[0].id, "/ptopt explain")
     service.catch_up()
     assert len(pull.review_comments) == 3
-    assert service.told() == []
+    assert service.signal_values() == []

@@ -7,19 +7,19 @@ from sqlalchemy import select, update
 
 from fake_github import FakeGitHub, Request, Response
 from fake_github.repos import Repo
-from feedback.suggestions import Taken, taken
+from feedback.suggestions import Match, match_suggestion
 from ptopt.github import markers
 from ptopt.model.prompt import PROMPT_VERSION
 from ptopt.model.schema import SCHEMA_VERSION
 from ptopt.report.text import MODEL_AWAY
 from service.database import reading
-from service.jobs import Kind
+from service.jobs import Kind, ReviewPayload
 from service.models import CommentRow, Installation, Job, PolledPull, Repository, ReviewRow
 from tests.worker.models import Opener
 from tests.worker.pulls import FAST, SLOW, job_for, run
 from tests.worker.rows import change, row
 from worker.job_context import Resources
-from worker.model_pool import Engine
+from worker.model_pool import ModelPool
 from worker.review_records import hash_key
 from worker.run_job import execute
 
@@ -52,7 +52,7 @@ def test_a_review_is_posted_and_written_down(resources: Resources, repo: Repo) -
 def with_model(resources: Resources, opener: Opener) -> Resources:
     settings = resources.settings.model_copy(update={"model": "package:base"})
     made = Resources(settings)
-    made.model = Engine(settings, opener=opener)
+    made.model = ModelPool(settings, opener=opener)
     return made
 
 
@@ -75,7 +75,7 @@ def test_the_model_is_heard_and_written_down(resources: Resources, repo: Repo) -
     assert pull.reviews[0].body and "package:base" in pull.reviews[0].body
     # Looked at again, by another: what is posted is still the word of the first.
     opener.opened[0].name = "another"
-    job_id = job_for(modelled, pull, subject="asked-1", payload={"asked": True, "full": False})
+    job_id = job_for(modelled, pull, subject="requested-1", payload=ReviewPayload(requested=True))
     assert run(modelled, job_id).state == "done"
     assert model_of_reviews(modelled) == [heard]
     # The rules alone are less sure of the same.
@@ -125,8 +125,8 @@ def test_the_suggestion_is_known_again(resources: Resources, repo: Repo) -> None
     text = repo.file("train.py", pull.head_sha)
     assert text is not None
     key = hash_key(resources.settings)
-    assert taken(text.decode(), suggestion, key) is Taken.EXACT
-    assert taken(SLOW.decode(), suggestion, key) is Taken.NO
+    assert match_suggestion(text.decode(), suggestion, key) is Match.EXACT
+    assert match_suggestion(SLOW.decode(), suggestion, key) is Match.NO
     assert "loss" not in str(suggestion)
 
 
@@ -266,7 +266,9 @@ def test_a_draft_is_reviewed_once_it_is_ready(resources: Resources, repo: Repo) 
 
 def test_who_asks_gets_a_draft_reviewed(resources: Resources, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev", draft=True)
-    job = run(resources, job_for(resources, pull, subject="asked-1", payload={"asked": True, "full": False}))
+    job = run(
+        resources, job_for(resources, pull, subject="requested-1", payload=ReviewPayload(requested=True))
+    )
     assert job.state == "done"
     assert len(pull.reviews) == 1
 
@@ -349,10 +351,12 @@ def test_before_the_app_is_set_up_jobs_wait(resources: Resources, repo: Repo) ->
 
 def test_an_error_of_ours_is_kept_with_its_traceback(resources: Resources, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
-    job_id = job_for(resources, pull, Kind.COMMAND, payload={"actor": {"token": "x"}})
+    job_id = job_for(resources, pull, Kind.COMMAND)
+    change(resources.engine, job_id, payload={"actor": {"login": "ghp_x"}})
     job = run(resources, job_id)
     assert (job.state, job.attempts) == ("queued", 1)
-    assert "Traceback" in job.error and "KeyError" in job.error
+    assert "Traceback" in job.error and "PayloadError" in job.error
+    assert "command job is malformed: where: Field required" in job.error and "ghp_x" not in job.error
     for _ in range(2):
         change(resources.engine, job_id, due_at=job.created_at)
         execute(resources, job_id)

@@ -17,11 +17,11 @@ def test_resolved_unresolved_and_resolved_again(service: Service, repo: Repo) ->
         pull.reply("robot[bot]", pull.review_comments[0].id, "Beep")
         service.catch_up()
     expected = [("thread", "resolved"), ("thread", "unresolved"), ("thread", "resolved")]
-    assert service.told() == expected
+    assert service.signal_values() == expected
     pull.resolve("mallory", thread, False)
     service.catch_up()
     service.twice()
-    assert service.told() == [*expected, ("thread", "unresolved")]
+    assert service.signal_values() == [*expected, ("thread", "unresolved")]
     assert [signal.actor_writes for signal in service.signals()] == [True, True, True, False]
     assert len({signal.actor for signal in service.signals()}) == 2
 
@@ -32,7 +32,7 @@ def test_what_we_resolve_is_nobodys_opinion(service: Service, repo: Repo) -> Non
     pull.push({"train.py": SLOW.replace(b"total += loss.item()", b"pass")})
     service.catch_up()
     assert pull.threads[0].resolved
-    assert service.told() == []
+    assert service.signal_values() == []
 
 
 def test_threads_of_others_are_none_of_our_business(service: Service, repo: Repo) -> None:
@@ -42,4 +42,4 @@ def test_threads_of_others_are_none_of_our_business(service: Service, repo: Repo
     pull.reply("dev", other, "Because")
     pull.resolve("dev", other)
     service.catch_up()
-    assert service.told() == []
+    assert service.signal_values() == []

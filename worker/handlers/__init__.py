@@ -1,4 +1,6 @@
-"""One module for each kind of job. Each has `handle(work: Work) -> str`; the text is a note on what could not be done.
+"""One module for each kind of job. Each has `handle(context, payload) -> str`, with the payload of its kind.
+
+The text is a note on what could not be done.
 
 A handler may be run again after it broke off anywhere, so it looks before it writes.
 """
@@ -7,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from service.jobs import Kind
-from worker.job_context import Work
+from worker.job_context import JobContext
 
-Handler = Callable[[Work], str]
+Handler = Callable[[JobContext, Any], str]
 
 HANDLERS = {
     Kind.REVIEW: "worker.handlers.review",

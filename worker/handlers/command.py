@@ -1,4 +1,4 @@
-"""Carries out the slash commands of a comment."""
+"""Runs the slash commands of a comment."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ptopt.github.values import Actor
 from ptopt.report.text import code_span, markdown_text
 from service import inbox
 from service.database import reading
-from service.jobs import Kind, NewJob
+from service.jobs import CommandPayload, Kind, NewJob, ReviewPayload
 from service.models import Job, JobState, ReviewRow
 from worker import person_signal, requested_review
-from worker.job_context import Work
+from worker.job_context import JobContext
 
 _STATES = {
     JobState.QUEUED.value: "is queued",
@@ -28,21 +28,19 @@ _STATES = {
 }
 
 
-def handle(work: Work) -> str:
-    payload, job = work.job.payload, work.job
-    actor = payload["actor"]
+def handle(context: JobContext, payload: CommandPayload) -> str:
     request = CommandRequest(
-        repo=job.repository,
-        number=job.pull,
-        comment_id=payload["comment_id"],
-        where=payload["where"],
-        in_reply_to=payload["in_reply_to"],
-        body=payload["body"],
-        previous_body=payload["previous_body"],
-        actor=Actor(id=actor["id"], login=actor["login"], is_bot=actor["is_bot"]),
+        repo=context.job.repository,
+        number=context.job.pull,
+        comment_id=payload.comment_id,
+        where=payload.where,
+        in_reply_to=payload.in_reply_to,
+        body=payload.body,
+        previous_body=payload.previous_body,
+        actor=payload.actor,
     )
     try:
-        commands.handle(request, work.github, ServiceHost(work, request))
+        commands.handle(request, context.github, ServiceHost(context, request))
     except RejectedError as error:  # the thread is gone, or the conversation takes no more
         return f"could not answer: {error}"
     return ""
@@ -59,25 +57,25 @@ def _read_along(review: ReviewRow) -> str:
 class ServiceHost:
     """Where the commands run: `bot.commands.Host` for the service."""
 
-    def __init__(self, work: Work, request: CommandRequest) -> None:
-        self._work = work
+    def __init__(self, context: JobContext, request: CommandRequest) -> None:
+        self._context = context
         self._request = request
         self._now = datetime.now(timezone.utc)
 
     @property
     def budget(self) -> int:
-        return self._work.settings.commands_per_hour
+        return self._context.settings.commands_per_hour
 
     def commands_in_last_hour(self, login: str) -> int:
         given = select(func.count()).select_from(Job)
         given = given.where(Job.kind == Kind.COMMAND.value, Job.actor == login)
         given = given.where(Job.created_at > self._now - timedelta(hours=1))
-        with reading(self._work.engine) as session:
+        with reading(self._context.engine) as session:
             return session.scalar(given) or 0
 
     def review(self, full: bool) -> str:
-        job = self._work.job
-        head = self._work.github.pull(job.repository, job.pull).head_sha
+        job = self._context.job
+        head = self._context.github.pull(job.repository, job.pull).head_sha
         shown = code_span(head[:7])
         if not full and self._is_reviewed(head):
             return f"The head {shown} was reviewed already. `/ptopt review --full` looks at it once more."
@@ -89,20 +87,20 @@ class ServiceHost:
             pull=job.pull,
             head_sha=head,
             subject=requested_review.subject(self._request.comment_id, full),
-            payload={"asked": True, "full": full},
+            payload=ReviewPayload(requested=True, full=full),
         )
-        with self._work.engine.begin() as connection:
+        with self._context.engine.begin() as connection:
             inbox.add(connection, [wanted], self._now)
         return f"A{' full' if full else ''} review of the head {shown} is queued."
 
     def status(self) -> Sequence[str]:
-        job = self._work.job
+        job = self._context.job
         reviews = select(Job.state, Job.head_sha, Job.created_at)
         reviews = reviews.where(Job.repository_id == job.repository_id, Job.pull == job.pull)
         reviews = reviews.where(Job.kind == Kind.REVIEW.value, Job.state.in_(_STATES))
         last = select(ReviewRow).order_by(ReviewRow.id.desc()).limit(1)
         last = last.where(ReviewRow.repository_id == job.repository_id, ReviewRow.pull == job.pull)
-        with reading(self._work.engine) as session:
+        with reading(self._context.engine) as session:
             found = session.execute(reviews.order_by(Job.id.desc()).limit(3)).all()
             model = [_read_along(row) for row in session.scalars(last) if row.model]
         waiting = [
@@ -122,11 +120,11 @@ class ServiceHost:
     ) -> None:
         source = f"{self._request.where}-{self._request.comment_id}"
         for comment_id in comment_ids:
-            person_signal.record(self._work, [comment_id], kind, value, actor, source=source, note=note)
+            person_signal.record(self._context, [comment_id], kind, value, actor, source=source, note=note)
 
     def _is_reviewed(self, head: str) -> bool:
-        job = self._work.job
+        job = self._context.job
         row = select(ReviewRow.id).where(ReviewRow.repository_id == job.repository_id)
-        with reading(self._work.engine) as session:
+        with reading(self._context.engine) as session:
             found = session.scalar(row.where(ReviewRow.pull == job.pull, ReviewRow.head_sha == head))
         return found is not None

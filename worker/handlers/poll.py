@@ -1,4 +1,4 @@
-"""Asks for the reactions to our comments on one pull request: GitHub sends no webhook for them."""
+"""Reads the reactions to our comments on one pull request: GitHub sends no webhook for them."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from feedback.signals import SignalKind
 from ptopt.github.errors import NotFoundError
 from ptopt.github.values import Actor, Reaction
 from service.database import reading, writing
+from service.jobs import NoPayload
 from service.models import CommentRow, PolledPull
 from worker import person_signal
 from worker.handlers import closed
-from worker.job_context import Work
+from worker.job_context import JobContext
 
 
-def handle(work: Work) -> str:
-    job = work.job
-    _close(work)
-    listed = {c.id: c.reactions for c in work.github.review_comments(job.repository, job.pull)}
-    with reading(work.engine) as session:
+def handle(context: JobContext, payload: NoPayload) -> str:
+    job = context.job
+    _close(context)
+    listed = {c.id: c.reactions for c in context.github.review_comments(job.repository, job.pull)}
+    with reading(context.engine) as session:
         ours = signals.comments_of(session, job.repository_id, job.pull)
-        told = {c.id: signals.known(session, c, [SignalKind.REACTION]) for c in ours}
+        known = {c.id: signals.known(session, c, [SignalKind.REACTION]) for c in ours}
         session.expunge_all()
     writes: dict[Actor, bool | None] = {}
     for comment in ours:
-        if listed.get(comment.github_id) or (told[comment.id] and comment.github_id in listed):
-            reactions = work.github.reactions(job.repository, "review", comment.github_id)
+        if listed.get(comment.github_id) or (known[comment.id] and comment.github_id in listed):
+            reactions = context.github.reactions(job.repository, "review", comment.github_id)
             for actor in {r.actor for r in reactions if _is_a_person(r.actor)} - writes.keys():
-                writes[actor] = person_signal.may_write(work, actor)
-            _record(work, comment, reactions, writes)
+                writes[actor] = person_signal.may_write(context, actor)
+            _record(context, comment, reactions, writes)
     return ""
 
 
-def _close(work: Work) -> None:
-    """See to it that asking ends, also when nobody told us that the pull request was closed."""
-    job = work.job
+def _close(context: JobContext) -> None:
+    """End the polling of a closed pull request, also when the delivery that it was closed was lost."""
+    job = context.job
     row = select(PolledPull.closed_at).where(PolledPull.repository_id == job.repository_id)
-    with reading(work.engine) as session:
+    with reading(context.engine) as session:
         known = session.scalar(row.where(PolledPull.pull == job.pull))
     if known is None:
         try:
-            pull = work.github.pull(job.repository, job.pull)
+            pull = context.github.pull(job.repository, job.pull)
         except NotFoundError:  # hidden from us, or gone for good
-            closed.ask_no_more(work)
+            closed.end_polling(context)
             raise
         if not pull.open:
-            closed.settle(work, pull)
+            closed.settle(context, pull)
 
 
 def _is_a_person(actor: Actor) -> bool:
@@ -57,10 +58,10 @@ def _is_a_person(actor: Actor) -> bool:
 
 
 def _record(
-    work: Work, comment: CommentRow, reactions: list[Reaction], writes: dict[Actor, bool | None]
+    context: JobContext, comment: CommentRow, reactions: list[Reaction], writes: dict[Actor, bool | None]
 ) -> None:
     now = datetime.now(timezone.utc)
-    with writing(work.engine) as session:
+    with writing(context.engine) as session:
         for reaction in reactions:
             if _is_a_person(reaction.actor):
                 signals.record(
@@ -68,7 +69,7 @@ def _record(
                     comment,
                     SignalKind.REACTION,
                     reaction.content,
-                    actor=person_signal.hashed(work, reaction.actor),
+                    actor=person_signal.hashed(context, reaction.actor),
                     actor_writes=writes[reaction.actor],
                     source=f"reaction-{reaction.id}",
                     now=now,

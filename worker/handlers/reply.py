@@ -1,15 +1,17 @@
-"""Somebody replied in a thread. That it happened is kept; what was said is not."""
+"""Somebody replied in a thread. That it happened is stored; the text is not."""
 
 from __future__ import annotations
 
 from feedback.signals import SignalKind
+from service.jobs import ReplyPayload
 from worker import person_signal
-from worker.job_context import Work
+from worker.job_context import JobContext
 
 
-def handle(work: Work) -> str:
-    payload, actor = work.job.payload, person_signal.from_payload(work.job.payload["actor"])
-    if not actor.is_bot:
-        source = f"review-{payload['comment_id']}"
-        person_signal.record(work, [payload["in_reply_to"]], SignalKind.REPLY, "", actor, source=source)
+def handle(context: JobContext, payload: ReplyPayload) -> str:
+    if not payload.actor.is_bot:
+        source = f"review-{payload.comment_id}"
+        person_signal.record(
+            context, [payload.in_reply_to], SignalKind.REPLY, "", payload.actor, source=source
+        )
     return ""

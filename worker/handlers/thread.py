@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from feedback.signals import SignalKind
+from service.jobs import ThreadPayload
 from worker import person_signal
-from worker.job_context import Work
+from worker.job_context import JobContext
 
 
-def handle(work: Work) -> str:
-    payload, actor = work.job.payload, person_signal.from_payload(work.job.payload["actor"])
-    if actor.is_bot:
+def handle(context: JobContext, payload: ThreadPayload) -> str:
+    if payload.actor.is_bot:
         return ""  # we, most likely: a thread whose finding is gone
-    value = "resolved" if payload["resolved"] else "unresolved"
-    ids, source = payload["comment_ids"], work.job.subject
-    person_signal.record(work, ids, SignalKind.THREAD, value, actor, source=source)
+    value = "resolved" if payload.resolved else "unresolved"
+    source = context.job.subject
+    person_signal.record(context, payload.comment_ids, SignalKind.THREAD, value, payload.actor, source=source)
     return ""

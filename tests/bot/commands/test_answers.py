@@ -65,13 +65,13 @@ def test_what_is_not_understood_is_answered_with_the_nearest(world: World) -> No
 def test_review_asks_the_host(world: World) -> None:
     assert "A review is on its way." in world.give("dev", "/ptopt review")
     world.give("dev", "/ptopt review --FULL")
-    assert world.host.asked == [("review", False), ("review", True)]
+    assert world.host.calls == [("review", False), ("review", True)]
 
 
 def test_a_closed_pull_request_is_not_reviewed(world: World) -> None:
     world.pull.close()
     assert "is closed" in world.give("dev", "/ptopt review")
-    assert world.host.asked == []
+    assert world.host.calls == []
 
 
 def test_pause_and_resume(world: World) -> None:
@@ -80,7 +80,7 @@ def test_pause_and_resume(world: World) -> None:
     world.pull.push({"new.py": CODE})
     outcome = review_pull(world.client, REPO, world.pull.number, before_write=lambda: None)
     assert outcome.status == "paused"
-    assert "paused already" in world.give("dev", "/ptopt pause", thread=world.told("PTO101"))
+    assert "paused already" in world.give("dev", "/ptopt pause", thread=world.posted("PTO101"))
     assert "Resumed" in world.give("triager", "/ptopt resume")
     assert not world.state().paused
     assert "not paused" in world.give("triager", "/ptopt resume")
@@ -104,7 +104,7 @@ def test_status(world: World) -> None:
         "- Queue: nothing waits.\n"
     )
     world.pull.push({"other.txt": b"x"})
-    world.pull.resolve("dev", world.told("PTO101"))
+    world.pull.resolve("dev", world.posted("PTO101"))
     world.give("dev", "/ptopt ignore PTO702\n/ptopt pause")
     answer = world.give("dev", "/ptopt status")
     new = world.pull.head_sha[:7]
@@ -161,8 +161,8 @@ def test_explain_a_rule(world: World) -> None:
 
 
 def test_explain_the_finding_of_the_thread(world: World) -> None:
-    answer = world.give("dev", "/ptopt explain", thread=world.told("PTO101"))
-    assert world.give("dev", "/ptopt explain here", thread=world.told("PTO101")) == answer
+    answer = world.give("dev", "/ptopt explain", thread=world.posted("PTO101"))
+    assert world.give("dev", "/ptopt explain here", thread=world.posted("PTO101")) == answer
     head = world.pull.head_sha[:7]
     assert answer.startswith(f"**In this code:** `train.py:10` at `{head}`. `loss.item()` makes Python wait")
     assert "- line 8: the training step: `loss.backward()`\n" in answer
@@ -170,14 +170,14 @@ def test_explain_the_finding_of_the_thread(world: World) -> None:
 
 
 def test_explain_a_comment_by_its_link(world: World) -> None:
-    number = world.told("PTO201")
+    number = world.posted("PTO201")
     page = world.pull.html_url.replace("http:", "https:")
     for link in (f"{page}#discussion_r{number}", f"#discussion_r{number}", f"r{number}", f"{number}"):
         assert "**In this code:** `train.py:6`" in world.give("dev", f"/ptopt explain {link}")
 
 
 def test_explain_looks_at_the_head_as_it_is(world: World) -> None:
-    thread = world.told("PTO101")
+    thread = world.posted("PTO101")
     world.pull.push({"train.py": b"\n\n" + CODE})
     assert "`train.py:12`" in world.give("dev", "/ptopt explain", thread=thread)
     world.pull.push({"train.py": CODE.replace(b".item()", b".detach()")})
@@ -207,7 +207,7 @@ def test_ignore_a_rule(world: World) -> None:
     assert "`# ptopt: ignore[PTO101] reason`" in answer
     assert world.state().ignored == {"PTO101"}
     assert [thread.resolved for thread in world.pull.threads] == [False, True]
-    assert world.host.asked == [("ignored", (world.told("PTO101"),), "rule", "dev")]
+    assert world.host.calls == [("ignored", (world.posted("PTO101"),), "rule", "dev")]
     world.pull.push({"more.py": CODE})
     review_pull(world.client, REPO, world.pull.number, before_write=lambda: None)
     assert [c.body.split()[2] for c in world.pull.review_comments if c.path == "more.py"] == ["PTO201"]
@@ -224,12 +224,12 @@ def test_ignore_when_a_thread_goes_meanwhile(world: World) -> None:
 
 
 def test_ignore_here(world: World) -> None:
-    thread = world.told("PTO201")
+    thread = world.posted("PTO201")
     assert "This finding is ignored" in world.give("triager", "/ptopt ignore HERE", thread=thread)
-    (mark,) = world.state().ignored
-    assert mark in world.pull.comment_of(thread).body
+    (fingerprint,) = world.state().ignored
+    assert fingerprint in world.pull.comment_of(thread).body
     assert world.pull.thread_of(thread).resolved
-    assert world.host.asked == [("ignored", (thread,), "here", "triager")]
+    assert world.host.calls == [("ignored", (thread,), "here", "triager")]
 
 
 def test_here_is_a_thread_of_ours(world: World) -> None:
@@ -240,14 +240,14 @@ def test_here_is_a_thread_of_ours(world: World) -> None:
 
 
 def test_feedback(world: World) -> None:
-    thread = world.told("PTO201")
+    thread = world.posted("PTO201")
     assert "Noted as good" in world.give("dev", "/ptopt feedback Good", thread=thread)
     assert "Noted as bad" in world.give("dev", "/ptopt feedback bad", thread=thread)
     answer = world.give("dev", "/ptopt feedback bad runs  once", thread=thread)
     assert "Noted as bad, with your reason. Thank you." in answer and "`/ptopt ignore here`" in answer
     world.give("dev", "/ptopt ignore here", thread=thread)
     assert "ignore here" not in world.give("dev", "/ptopt feedback bad", thread=thread)
-    assert [asked[1:] for asked in world.host.asked[:3]] == [
+    assert [call[1:] for call in world.host.calls[:3]] == [
         (thread, True, "", "dev"),
         (thread, False, "", "dev"),
         (thread, False, "runs once", "dev"),
@@ -256,7 +256,7 @@ def test_feedback(world: World) -> None:
 
 def test_feedback_outside_of_a_thread(world: World) -> None:
     assert "reply in the thread" in world.give("dev", "/ptopt feedback good")
-    assert world.host.asked == []
+    assert world.host.calls == []
 
 
 # -- fix -------------------------------------------------------------------------------------------------------
@@ -284,16 +284,16 @@ def test_fix_commits_what_is_safe(world: World) -> None:
 
 
 def test_fix_in_a_thread_is_for_that_finding(world: World) -> None:
-    answer = world.give("writer", "/ptopt fix", thread=world.told("PTO101"))
+    answer = world.give("writer", "/ptopt fix", thread=world.posted("PTO101"))
     assert answer.startswith("Nothing was committed.\n\nNot fixed:\n\n- `train.py` PTO101")
     assert world.repo.file("train.py", "change") == CODE
-    assert "Fixed in" in world.give("writer", "/ptopt fix", thread=world.told("PTO201"))
+    assert "Fixed in" in world.give("writer", "/ptopt fix", thread=world.posted("PTO201"))
 
 
 @pytest.mark.parametrize("how", ["/ptopt ignore PTO201", "resolve"])
 def test_fix_leaves_alone_what_is_settled(world: World, how: str) -> None:
     if how == "resolve":
-        world.pull.resolve("dev", world.told("PTO201"))
+        world.pull.resolve("dev", world.posted("PTO201"))
     else:
         world.give("dev", how)
     answer = world.give("writer", "/ptopt fix")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bot.commands.fixing import mend
+from bot.commands.fixing import safe_fixes
 from ptopt.change import ChangedFile, Hunk, Status, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding
@@ -41,8 +41,8 @@ def changed(*lines: int) -> ChangedFile:
     return ChangedFile("train.py", None, Status.MODIFIED, hunks, frozenset(lines), CODE)
 
 
-def mended_lines(file: ChangedFile, *wanted: Finding) -> dict[int, bytes]:
-    after = mend(file, {f.fingerprint for f in wanted}, Config(), NO_FACTS).file.after
+def fixed_lines(file: ChangedFile, *wanted: Finding) -> dict[int, bytes]:
+    after = safe_fixes(file, {f.fingerprint for f in wanted}, Config(), NO_FACTS).file.after
     pairs = zip(CODE.split(b"\n"), after.split(b"\n"), strict=True)
     return {number: new.strip() for number, (old, new) in enumerate(pairs, 1) if old != new}
 
@@ -63,23 +63,25 @@ def test_the_code_has_what_the_tests_need() -> None:
 
 
 def test_only_the_wanted_finding_is_fixed() -> None:
-    assert mended_lines(changed(12), at(12)) == {12: b"b = torch.ones(8, device=batch.device)"}
+    assert fixed_lines(changed(12), at(12)) == {12: b"b = torch.ones(8, device=batch.device)"}
 
 
 def test_of_equal_lines_the_wanted_one_is_fixed() -> None:
     fixed = b"a = torch.zeros(8, device=batch.device)"
-    assert mended_lines(changed(13), at(13)) == {13: fixed}
-    assert mended_lines(changed(6), at(6)) == {6: fixed}
-    assert mended_lines(changed(6, 13), at(6), at(13)) == {6: fixed, 13: fixed}
+    assert fixed_lines(changed(13), at(13)) == {13: fixed}
+    assert fixed_lines(changed(6), at(6)) == {6: fixed}
+    assert fixed_lines(changed(6, 13), at(6), at(13)) == {6: fixed, 13: fixed}
 
 
-def test_the_places_told_in_the_comment_are_fixed_with_it() -> None:
-    assert set(mended_lines(changed(6, 12, 13), at(6))) == {6, 12, 13}, "14 was there before the pull request"
+def test_the_places_listed_in_the_comment_are_fixed_with_it() -> None:
+    assert set(fixed_lines(changed(6, 12, 13), at(6))) == {6, 12, 13}, "14 was there before the pull request"
 
 
 def test_what_is_left_has_a_reason() -> None:
     item, gone = at(10), "0" * 32
-    result = mend(changed(*range(1, 15)), {item.fingerprint, gone, at(12).fingerprint}, Config(), NO_FACTS)
+    result = safe_fixes(
+        changed(*range(1, 15)), {item.fingerprint, gone, at(12).fingerprint}, Config(), NO_FACTS
+    )
     assert result.left.keys() == {item.fingerprint, gone}
     assert result.left[gone] == "it is no longer found"
     assert result.left[item.fingerprint].startswith("its fix assumes that ")
@@ -87,7 +89,7 @@ def test_what_is_left_has_a_reason() -> None:
 
 def test_a_rule_that_is_switched_off_is_not_fixed() -> None:
     config = Config.model_validate({"ignore": ["factory-then-move"]})
-    result = mend(changed(12), {at(12).fingerprint}, config, NO_FACTS)
+    result = safe_fixes(changed(12), {at(12).fingerprint}, config, NO_FACTS)
     assert result.file.after == CODE
     assert result.left == {at(12).fingerprint: "it is no longer found"}
 
@@ -95,5 +97,5 @@ def test_a_rule_that_is_switched_off_is_not_fixed() -> None:
 def test_crlf_stays() -> None:
     head = CODE.replace(b"\n", b"\r\n")
     wanted = next(f for f in findings(head) if f.span.start == 12)
-    after = mend(whole_file("train.py", head), {wanted.fingerprint}, Config(), NO_FACTS).file.after
+    after = safe_fixes(whole_file("train.py", head), {wanted.fingerprint}, Config(), NO_FACTS).file.after
     assert after.count(b"\r\n") == after.count(b"\n") == head.count(b"\n")

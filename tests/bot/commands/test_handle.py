@@ -46,7 +46,7 @@ def test_a_stranger_gets_a_reaction_and_no_word(world: World) -> None:
         assert world.reactions(request.comment_id) == ["confused"]
     assert world.answers() == []
     assert not world.state().paused
-    assert world.host.asked == []
+    assert world.host.calls == []
 
 
 def test_a_bot_is_not_even_looked_at(world: World) -> None:
@@ -110,15 +110,15 @@ def test_only_so_many_commands_of_a_comment_are_run(world: World) -> None:
 
 def test_a_redelivery_is_answered_once(reviewed: World) -> None:
     in_issue = reviewed.request("writer", "/ptopt help")
-    in_thread = reviewed.request("dev", "/ptopt feedback good", thread=reviewed.told("PTO101"))
+    in_thread = reviewed.request("dev", "/ptopt feedback good", thread=reviewed.posted("PTO101"))
     for request in (in_issue, in_thread, in_issue, in_thread):
         handle(request, reviewed.client, reviewed.host)
     assert len(reviewed.answers()) == 2
-    assert len(reviewed.host.asked) == 1
+    assert len(reviewed.host.calls) == 1
 
 
 def test_in_a_thread_the_answer_stands_in_the_thread(reviewed: World) -> None:
-    thread = reviewed.told("PTO201")
+    thread = reviewed.posted("PTO201")
     reviewed.give("dev", "/ptopt explain", thread=thread)
     logins = [comment.author.login for comment in reviewed.pull.thread_of(thread).comments]
     assert logins == ["ptopt[bot]", "dev", "ptopt[bot]"]
@@ -180,7 +180,7 @@ def test_somebody_elses_answer_does_not_count_as_ours(world: World) -> None:
 
 @pytest.mark.parametrize("fault", ["502-after", "503-after", "drop-after"])
 def test_an_answer_that_was_written_is_found(reviewed: World, fault: str) -> None:
-    thread = reviewed.told("PTO101")
+    thread = reviewed.posted("PTO101")
     requests = [
         reviewed.request("dev", "/ptopt help"),
         reviewed.request("dev", "/ptopt explain", thread=thread),
@@ -276,7 +276,7 @@ def test_what_the_pull_request_says_is_shown_as_text() -> None:
             ("fix", "PTO101"),
             ("fix", "PTO201"),
         ):
-            answer = world.give("writer", f"/ptopt {command}", thread=world.told(rule))
+            answer = world.give("writer", f"/ptopt {command}", thread=world.posted(rule))
             assert "evil" in answer
             assert_harmless(answer)
 

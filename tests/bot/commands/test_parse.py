@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from bot.commands.parse import MOST_TEXT, Line, commands, new_commands
 
 
-def told(body: str) -> list[str]:
+def texts(body: str) -> list[str]:
     return [str(line) for line in commands(body)]
 
 
@@ -35,7 +35,7 @@ def told(body: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_commands(body: str, expected: list[str]) -> None:
-    assert told(body) == expected
+    assert texts(body) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_commands(body: str, expected: list[str]) -> None:
     ],
 )
 def test_no_commands(body: str) -> None:
-    assert told(body) == []
+    assert texts(body) == []
 
 
 def test_a_command_is_bounded() -> None:

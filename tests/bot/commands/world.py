@@ -34,27 +34,27 @@ def train(model, loader, optimizer, total):
 
 @dataclass
 class RecordingHost:
-    """The host of the tests: remembers what it was asked."""
+    """The host of the tests: records its calls."""
 
     budget: int = 20
     given: int = 1
-    asked: list[tuple[object, ...]] = field(default_factory=list)
+    calls: list[tuple[object, ...]] = field(default_factory=list)
 
     def commands_in_last_hour(self, login: str) -> int:
         return self.given
 
     def review(self, full: bool) -> str:
-        self.asked.append(("review", full))
+        self.calls.append(("review", full))
         return "A review is on its way."
 
     def status(self) -> Sequence[str]:
         return ("Queue: nothing waits.",)
 
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
-        self.asked.append(("feedback", comment_id, good, reason, actor.login))
+        self.calls.append(("feedback", comment_id, good, reason, actor.login))
 
     def note_ignored(self, comment_ids: Sequence[int], scope: Literal["rule", "here"], actor: Actor) -> None:
-        self.asked.append(("ignored", tuple(comment_ids), scope, actor.login))
+        self.calls.append(("ignored", tuple(comment_ids), scope, actor.login))
 
 
 class World:
@@ -80,7 +80,7 @@ class World:
         outcome = review_pull(self.client, REPO, self.pull.number, before_write=lambda: None)
         assert outcome.status == "posted", outcome
 
-    def told(self, rule: str) -> int:
+    def posted(self, rule: str) -> int:
         """The id of our comment on this rule."""
         return next(c.id for c in self.pull.review_comments if f"ptopt:finding {rule} " in c.body)
 
