@@ -1,6 +1,7 @@
 """Run ptopt over labelled commits and print recall, share of clean commits commented, comments per case.
 
     python -m benchmarks.quality FOLDER [--all-paths] [--min-confidence X] [-v]
+    python -m benchmarks.quality mine --clones DIR [...]    candidates for new cases: see mine.py
 
 FOLDER holds `labels.jsonl` (a case a line: name, label, path, start, end, category, difficulty, locality, expected)
 and for each case `cases/NAME/change.diff` and `cases/NAME/tree/`, the head files.
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
+from benchmarks.quality import mine
 from benchmarks.quality.score import Outcome, outcome, table
 from ptopt.checkout import change_from_patch, project_files
 from ptopt.config import Config
@@ -20,6 +23,8 @@ from ptopt.review import review_change
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["mine"]:
+        sys.exit(mine.main(sys.argv[2:]))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

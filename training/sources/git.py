@@ -25,9 +25,14 @@ _RAW = re.compile(r":100(?:644|755) 100(?:644|755) ([0-9a-f]{40,64}) ([0-9a-f]{4
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit with one parent: its message, and the Python files that it modified as (path, blob before, blob after)."""
+    """A commit and the Python files that it modified, as (path, blob before, blob after).
+
+    `parent` is empty for a root commit, `date` the committer's day.
+    """
 
     sha: str
+    parent: str
+    date: str
     message: str
     files: tuple[tuple[str, str, str], ...]
 
@@ -93,13 +98,13 @@ class Clone:
                 "--no-renames",
                 "--no-ext-diff",
             ),
-            "--format=%x00%H%x00%B%x00",
+            "--format=%x00%H%x00%P%x00%cs%x00%B%x00",
             stdin="".join(f"{sha}\n" for sha in shas),
         )
         parts = output.split("\0")[1:]
-        for sha, message, raw in zip(parts[0::3], parts[1::3], parts[2::3], strict=True):
+        for sha, parent, date, message, raw in zip(*(parts[i::5] for i in range(5)), strict=True):
             files = tuple((m[3], m[1], m[2]) for m in map(_RAW.match, raw.split("\n")) if m)
-            yield Commit(sha, clean(message, 10_000).strip(), files)
+            yield Commit(sha, parent, date, clean(message, 10_000).strip(), files)
 
     def files(self, commit: str) -> list[tuple[str, str]] | None:
         """Path and blob of each file of a commit, links and submodules left out; None when it is not here."""
