@@ -238,7 +238,7 @@ def _comments(text: str) -> Counter[str]:
 def _undefined(text: str) -> frozenset[str] | None:
     """Names that are read and bound nowhere, neither in their function nor in the module; builtins are among them.
 
-    None where that cannot be told.
+    None where that is unknown.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

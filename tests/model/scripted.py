@@ -15,20 +15,20 @@ from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
 
-AS_TOLD = JudgeFit(intercept=0.0, of_confidence=0.0, of_log_odds=1.0)  # the model alone decides
-ALL = Calibration(AS_TOLD, advise_threshold=0.5, explain=True, measured_on="a test")
+MODEL_ALONE = JudgeFit(intercept=0.0, of_confidence=0.0, of_log_odds=1.0)  # the model alone decides
+ALL = Calibration(MODEL_ALONE, advise_threshold=0.5, explain=True, measured_on="a test")
 
 
 @dataclass
 class Scripted:
-    """`score` gets each question, `say` each chat prompt; the prompts are kept. `calls` before it goes away."""
+    """`score` gets each question, `say` each chat prompt; the prompts are kept. `calls`: how many it answers."""
 
     verdict: Callable[[str], float] = lambda question: 0.0
     say: Callable[[ChatPrompt], str] = lambda prompt: ""
     calls: int = 1_000
     name: str = "scripted"
     judged: list[JudgePrompt] = field(default_factory=list)
-    asked: list[ChatPrompt] = field(default_factory=list)
+    chats: list[ChatPrompt] = field(default_factory=list)
 
     def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
         self._call()
@@ -37,7 +37,7 @@ class Scripted:
 
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
         self._call()
-        self.asked += prompts
+        self.chats += prompts
         return [self.say(prompt) for prompt in prompts]
 
     def close(self) -> None:

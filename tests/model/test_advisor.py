@@ -24,7 +24,7 @@ SOURCE = SourceFile.parse("a.py", CODE.encode())
 REGIONS = [r for r in regions_of(SOURCE, None, []) if r.symbol]
 
 
-def _asked(region: Region, count: int) -> Region:
+def _with_candidates(region: Region, count: int) -> Region:
     names = [rule.name for rule in rules()][:count]
     return dataclasses.replace(
         region, candidates=tuple(Candidate(name, (region.start + 2,)) for name in names)
@@ -38,12 +38,16 @@ def test_the_record_tells_what_was_asked_in_which_words() -> None:
 
 
 def test_many_questions_on_many_regions_come_back_to_their_rules() -> None:
-    regions = [_asked(REGIONS[0], 11), _asked(REGIONS[1], 0), _asked(REGIONS[2], 8)]
+    regions = [
+        _with_candidates(REGIONS[0], 11),
+        _with_candidates(REGIONS[1], 0),
+        _with_candidates(REGIONS[2], 8),
+    ]
     backend = Scripted(verdict=lambda question: float(sum(question.encode()[-80:])))
     verdicts = Advisor(backend, Calibration.off()).judge(regions)
     assert [list(v) for v in verdicts] == [[c.rule for c in r.candidates] for r in regions]
     assert [len(p.pieces) for p in backend.judged] == [8, 3, 8]
-    alone = Advisor(backend, Calibration.off()).judge([_asked(REGIONS[0], 11)])
+    alone = Advisor(backend, Calibration.off()).judge([_with_candidates(REGIONS[0], 11)])
     assert alone[0] == verdicts[0]
     last = regions[0].candidates[-1].rule
     assert verdicts[0][last] == float(sum(backend.judged[1].pieces[-1].encode()[-80:]))
@@ -52,7 +56,7 @@ def test_many_questions_on_many_regions_come_back_to_their_rules() -> None:
 def test_without_a_question_the_model_is_not_called() -> None:
     away = Advisor(Scripted(calls=0), Calibration.off())
     assert away.judge([]) == [] == away.advise([]) == away.explain([])
-    assert away.judge([_asked(REGIONS[0], 0)]) == [{}]
+    assert away.judge([_with_candidates(REGIONS[0], 0)]) == [{}]
 
 
 class _Broken(Scripted):
@@ -77,14 +81,14 @@ class _Broken(Scripted):
 def test_an_answer_that_is_none_is_the_models_absence(answer: Any) -> None:
     advisor = Advisor(_Broken(answer), Calibration.off())
     with pytest.raises(ModelUnavailableError) as caught:
-        advisor.judge([_asked(REGIONS[0], 2)])
+        advisor.judge([_with_candidates(REGIONS[0], 2)])
     assert "\n" not in str(caught.value)
     assert "CUDA" not in str(caught.value), "what a library says is not fit for a review"
 
 
 def test_being_stopped_is_no_absence() -> None:
     with pytest.raises(KeyboardInterrupt):
-        Advisor(_Broken(KeyboardInterrupt()), Calibration.off()).judge([_asked(REGIONS[0], 2)])
+        Advisor(_Broken(KeyboardInterrupt()), Calibration.off()).judge([_with_candidates(REGIONS[0], 2)])
 
 
 def test_an_answer_that_does_not_conform_is_told_apart_from_none() -> None:

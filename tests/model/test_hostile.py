@@ -155,7 +155,7 @@ def test_the_hostile_model_is_believed_where_it_can_be_checked() -> None:
 def _prompts_are_ours(backend: Scripted, case: Case) -> None:
     """The schema offers rules that we know and the lines that are shown; no text of the file is a token of ours."""
     text = case.head.decode("utf-8", "replace")
-    for prompt in backend.asked:
+    for prompt in backend.chats:
         shown = {int(n) for n in re.findall(r"^(\d+)(?: |$)", prompt.user, re.M)}
         if prompt.schema is not None:
             fields = prompt.schema["properties"]["findings"]["items"]["properties"]
@@ -164,7 +164,7 @@ def _prompts_are_ours(backend: Scripted, case: Case) -> None:
             assert fields["start_line"] == fields["end_line"]
             assert 1 in fields["start_line"]["enum"] and shown.issuperset(fields["start_line"]["enum"])
             assert max(fields["start_line"]["enum"]) <= text.count("\n") + 1
-    prompts = [p.user for p in backend.asked] + ["".join(p.pieces) for p in backend.judged]
+    prompts = [p.user for p in backend.chats] + ["".join(p.pieces) for p in backend.judged]
     for special in SPECIAL:
         assert not any(special in prompt for prompt in prompts), special
     for judged in backend.judged:

@@ -52,7 +52,7 @@ def rendered(found: Region, message: str) -> list[str]:
 
 
 def test_a_judge_prompt_reads_as_a_page() -> None:
-    (asked,) = prompt.judge(region("item-every-step", "tensor-logged-every-step"))
+    (question,) = prompt.judge(region("item-every-step", "tensor-logged-every-step"))
     first = """\
 Code of Trainer.fit:
 1 def fit(self, model, loader, opt):
@@ -65,18 +65,18 @@ Facts: lines 3-6: training step; may run on a GPU.
 Does this PyTorch code have the performance problem? Answer yes or no.
 item-every-step: A tensor is read back to Python on every training step. Answer"""
     second = "\ntensor-logged-every-step: A tensor is printed or logged on every training step. Answer"
-    assert asked == JudgePrompt((first, second))
+    assert question == JudgePrompt((first, second))
 
 
 def test_one_piece_a_candidate_in_their_order_eight_a_prompt() -> None:
     names = [rule.name for rule in rules()][:19]
-    asked = prompt.judge(region(*names))
-    assert [len(p.pieces) for p in asked] == [8, 8, 3]
-    pieces = [piece for p in asked for piece in p.pieces]
+    questions = prompt.judge(region(*names))
+    assert [len(p.pieces) for p in questions] == [8, 8, 3]
+    pieces = [piece for p in questions for piece in p.pieces]
     for name, piece in zip(names, pieces, strict=True):
         assert piece.rpartition("\n")[2].startswith(f"{name}: ")
         assert piece.endswith(" Answer")
-    heads = {p.pieces[0].rpartition("\n")[0] for p in asked}
+    heads = {p.pieces[0].rpartition("\n")[0] for p in questions}
     assert len(heads) == 1
 
 
@@ -88,9 +88,9 @@ def test_nothing_asked_no_prompt() -> None:
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.name)
 def test_a_question_is_short(rule: Any) -> None:
-    (asked,) = prompt.judge(region(rule.name))
-    assert estimate(asked.pieces[0].rpartition("\n")[2]) <= 48
-    assert rule.summary() in asked.pieces[0]
+    (question,) = prompt.judge(region(rule.name))
+    assert estimate(question.pieces[0].rpartition("\n")[2]) <= 48
+    assert rule.summary() in question.pieces[0]
 
 
 def test_the_path_is_not_shown() -> None:
@@ -150,14 +150,14 @@ def test_special_tokens_reach_no_prompt(token: str) -> None:
 @given(texts, texts)
 def test_hostile_text_changes_neither_the_lines_nor_the_questions(text: str, message: str) -> None:
     found = hostile_region(text)
-    (asked,) = prompt.judge(found)
-    assert len(asked.pieces) == len(found.candidates) <= 2
-    lines = asked.pieces[0].split("\n")
+    (question,) = prompt.judge(found)
+    assert len(question.pieces) == len(found.candidates) <= 2
+    lines = question.pieces[0].split("\n")
     numbers = [line.split(" ")[0] for line in lines[1 : 1 + len(found.lines)]]
     assert numbers == [str(n) for n in range(1, len(found.lines) + 1)]
     assert len(lines) == len(found.lines) + 4  # title, facts, what is asked, the first question
-    assert all(piece.endswith(" Answer") for piece in asked.pieces)
-    assert asked.pieces[-1].count("\n") == (1 if len(asked.pieces) > 1 else len(lines) - 1)
+    assert all(piece.endswith(" Answer") for piece in question.pieces)
+    assert question.pieces[-1].count("\n") == (1 if len(question.pieces) > 1 else len(lines) - 1)
     for said in rendered(found, message):
         said.encode("utf-8")
         assert not [token for token in SPECIAL if token in said]
@@ -208,8 +208,8 @@ def test_the_estimate_is_close_and_rather_too_high(tokenizer: Any) -> None:
 
 @pytest.mark.model
 def test_an_answer_is_one_token_after_a_mark(tokenizer: Any) -> None:
-    (asked,) = prompt.judge(region())
-    whole = asked.pieces[0]
+    (question,) = prompt.judge(region())
+    whole = question.pieces[0]
     ids = tokenizer(whole, add_special_tokens=False)["input_ids"]
     for word in (" yes", " no"):
         longer = tokenizer(whole + word, add_special_tokens=False)["input_ids"]

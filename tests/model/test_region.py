@@ -256,10 +256,10 @@ _LINES = st.lists(
 
 
 @given(_LINES, st.integers(0, 200), st.lists(st.integers(1, 30), max_size=3))
-def test_any_code_fits(lines: list[str], limit: int, asked: list[int]) -> None:
+def test_any_code_fits(lines: list[str], limit: int, wanted: list[int]) -> None:
     body = "".join(f"    {line!r}\n" for line in lines) or "    pass\n"
     code = f"def f(x):\n{body}"
-    whole = region("f", code, Candidate("a", tuple(asked)))
+    whole = region("f", code, Candidate("a", tuple(wanted)))
     small = fit(whole, limit)
     assert set(small.lines) <= set(whole.lines)
     assert [x.number for x in small.lines] == sorted(x.number for x in small.lines)

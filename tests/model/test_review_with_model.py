@@ -26,7 +26,7 @@ from ptopt.project.facts import NO_FACTS
 from ptopt.report import FORMATS, render
 from ptopt.report.text import MODEL_AWAY
 from ptopt.review import review_files
-from tests.model.scripted import AS_TOLD, Scripted, change_of, review
+from tests.model.scripted import MODEL_ALONE, Scripted, change_of, review
 
 TRAIN = """\
 import torch
@@ -61,7 +61,7 @@ def predict(model, loader, device):
     return out
 """
 HEADS = {"other.py": OTHER, "train.py": TRAIN}
-JUDGE = Calibration(AS_TOLD, measured_on="a test")
+JUDGE = Calibration(MODEL_ALONE, measured_on="a test")
 
 
 def _rules(review: Review) -> list[str]:
@@ -279,7 +279,7 @@ def test_a_fix_of_its_own_that_leaves_its_hunk_is_for_reading() -> None:
 
 
 def test_what_is_shown_is_explained_and_the_model_is_quoted() -> None:
-    found = review(HEADS, Scripted(verdict=lambda q: 4.0, say=_advice), Calibration(AS_TOLD, None, True))
+    found = review(HEADS, Scripted(verdict=lambda q: 4.0, say=_advice), Calibration(MODEL_ALONE, None, True))
     assert {f.explanation for f in found.findings} == {
         "It waits for @octocat. See [this](https://evil.example) <img src=x>."
     }

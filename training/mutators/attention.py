@@ -1,4 +1,4 @@
-"""Attention spelled out, or told to be."""
+"""Attention written out, or configured as eager."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class TransformersAttentionFlag:
 
 
 class EagerAttention:
-    """A pretrained model told to spell attention out."""
+    """A pretrained model configured for eager attention."""
 
     rule = "eager-attention"
     examples = (

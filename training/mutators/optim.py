@@ -106,7 +106,7 @@ class ZeroGradKeepsTensors:
 
 
 class FusedOrForeachDisabled:
-    """An optimizer told to go parameter by parameter."""
+    """An optimizer configured to step parameter by parameter."""
 
     rule = "fused-or-foreach-disabled"
     examples = (

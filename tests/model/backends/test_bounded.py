@@ -20,11 +20,11 @@ class Slow:
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.asked: list[int] = []
+        self.received: list[int] = []
         self.closed = False
 
     def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
-        self.asked.append(len(prompts))
+        self.received.append(len(prompts))
         self.go.wait(30)
         return [(float(len(p.pieces)),) for p in prompts]
 
@@ -40,7 +40,7 @@ def test_answers_pass_through_in_order_and_in_chunks() -> None:
     inner.go.set()
     prompts = [JudgePrompt(("Answer",) * n) for n in range(1, 2 * CHUNK)]
     assert Bounded(inner, 30).score(prompts) == [(float(n),) for n in range(1, 2 * CHUNK)]
-    assert inner.asked == [CHUNK, CHUNK - 1]
+    assert inner.received == [CHUNK, CHUNK - 1]
     assert Bounded(inner, 30).score([]) == []
 
 
@@ -55,7 +55,7 @@ def test_when_time_is_up_the_review_goes_on_and_the_rest_is_not_asked() -> None:
     for thread in threading.enumerate():
         if thread.name == "bounded-model":
             thread.join(10)
-    assert inner.asked == [CHUNK]
+    assert inner.received == [CHUNK]
     assert Bounded(inner, 30).score([PROMPT]) == [(1.0,)]  # another review has its own time
 
 
@@ -65,7 +65,7 @@ def test_one_that_was_given_up_does_not_run_when_its_turn_comes() -> None:
         Bounded(inner, 0.05, gate=gate).score([PROMPT])
     inner.go.set()
     assert Bounded(inner, 30, gate=gate).score([PROMPT]) == [(1.0,)]
-    assert inner.asked == [1]
+    assert inner.received == [1]
 
 
 def test_errors_pass_through() -> None:

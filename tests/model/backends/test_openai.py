@@ -54,14 +54,14 @@ def backend() -> Iterator[Callable[..., OpenAIBackend]]:
 
 def test_a_request_a_mark_with_all_text_before_it(backend: Open, server: FakeServer) -> None:
     assert backend(server).score([JUDGE, JUDGE]) == [(1.5, 1.5), (1.5, 1.5)]
-    asked = server.bodies("/v1/completions")
-    assert sorted(body["prompt"] for body in asked) == 2 * ["code\nQ1 Answer"] + 2 * [
+    bodies = server.bodies("/v1/completions")
+    assert sorted(body["prompt"] for body in bodies) == 2 * ["code\nQ1 Answer"] + 2 * [
         "code\nQ1 Answer\nQ2 Answer"
     ]
-    assert {(b["max_tokens"], b["temperature"], b["logprobs"], b["model"]) for b in asked} == {
+    assert {(b["max_tokens"], b["temperature"], b["logprobs"], b["model"]) for b in bodies} == {
         (1, 0, 20, "m")
     }
-    assert all(body["logprob_token_ids"] == [7, 8] for body in asked)
+    assert all(body["logprob_token_ids"] == [7, 8] for body in bodies)
 
 
 @pytest.mark.parametrize(

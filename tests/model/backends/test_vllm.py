@@ -94,15 +94,15 @@ class Counting:
     def __init__(self, inner: OpenAIBackend, at_half: Callable[[], None] = lambda: None) -> None:
         self._inner = inner
         self._at_half = at_half
-        self.asked = 0
+        self.received = 0
         self.name = inner.name
 
     def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = []
         for prompt in prompts:
             scores += self._inner.score([prompt])
-            self.asked += 1
-            if self.asked == REGIONS // 2:
+            self.received += 1
+            if self.received == REGIONS // 2:
                 self._at_half()
         return scores
 
@@ -163,15 +163,15 @@ def test_the_life_of_a_server(
 
     # A review of fifty regions hears it.
     rules_alone = review_of_fifty_regions(None)
-    heard = review_of_fifty_regions(Advisor(two.backend, FIT, adapter=two.adapter))
-    assert heard.model is not None and (heard.model.judged, heard.model.note) == (REGIONS, "")
-    assert heard.model.adapter == read_adapter(second).content
+    review = review_of_fifty_regions(Advisor(two.backend, FIT, adapter=two.adapter))
+    assert review.model is not None and (review.model.judged, review.model.note) == (REGIONS, "")
+    assert review.model.adapter == read_adapter(second).content
 
     # The server dies in the middle of one: it goes out from the rules, and says so.
     third = client(names[1], timeout=20.0, attempts=2)
     counting = Counting(third, server.kill)
     lost = review_of_fifty_regions(Advisor(counting, FIT, adapter=two.adapter))
-    assert counting.asked == REGIONS // 2
+    assert counting.received == REGIONS // 2
     assert lost.model is not None and lost.model.judged == 0
     assert "cannot be reached" in lost.model.note and "\n" not in lost.model.note
     assert lost.findings == rules_alone.findings and rules_alone.findings

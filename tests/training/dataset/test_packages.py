@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from training.dataset import packages as module
 from training.dataset.licences import gate
 from training.dataset.packages import Package, PackageError, fetch, packages, sources
 
@@ -84,8 +83,8 @@ def test_what_is_no_text_is_left_out(tmp_path: Path) -> None:
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_FILE_BYTES", 100)
-    monkeypatch.setattr(module, "MAX_TOTAL_BYTES", 150)
+    monkeypatch.setattr("training.dataset.packages.MAX_FILE_BYTES", 100)
+    monkeypatch.setattr("training.dataset.packages.MAX_TOTAL_BYTES", 150)
     place = wheel(tmp_path, {"demo/a.py": CODE + "#" * 200})
     assert names(place) == set()
     place = wheel(tmp_path, {f"demo/{n}.py": CODE + "#" * 70 for n in range(3)})

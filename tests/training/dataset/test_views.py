@@ -64,20 +64,20 @@ def in_order(made: list[Sample]) -> list[tuple[Sample, str, bool]]:
     return [
         (s, piece.rpartition("\n")[2].partition(":")[0], answer)
         for s in made
-        for asked, answers in judge_examples(s)
-        for piece, answer in zip(asked.pieces, answers, strict=True)
+        for question, answers in judge_examples(s)
+        for piece, answer in zip(question.pieces, answers, strict=True)
     ]
 
 
 def test_every_candidate_is_asked_once_and_answered_right(samples: list[Sample]) -> None:
-    asked = Counter((s.hash, rule, answer) for s, rule, answer in in_order(samples))
+    counts = Counter((s.hash, rule, answer) for s, rule, answer in in_order(samples))
     expected = Counter(
         (s.hash, rule, rule in {p.rule for p in s.positives})
         for s in samples
         for rule in {p.rule for p in s.positives} | set(s.negatives)
     )
-    assert asked == expected
-    assert {answer for _, _, answer in asked} == {True, False}
+    assert counts == expected
+    assert {answer for _, _, answer in counts} == {True, False}
 
 
 def test_the_text_is_what_a_review_would_show(samples: list[Sample]) -> None:
@@ -86,12 +86,12 @@ def test_the_text_is_what_a_review_would_show(samples: list[Sample]) -> None:
         text = one.context + (body if one.context.rstrip().endswith(":") else one.text)
         source = SourceFile.parse(one.path, text.encode())
         served = [
-            asked
+            question
             for shown in judge_regions(one)
             for region in regions_of(source, set(), shown.candidates)
-            for asked in prompt.judge(fit(region, JUDGE_TOKENS))
+            for question in prompt.judge(fit(region, JUDGE_TOKENS))
         ]
-        assert served == [asked for asked, _ in judge_examples(one)]
+        assert served == [question for question, _ in judge_examples(one)]
 
 
 def test_the_order_of_questions_does_not_depend_on_the_answers() -> None:
@@ -105,8 +105,10 @@ def test_the_order_of_questions_does_not_depend_on_the_answers() -> None:
 
 
 def test_the_first_question_is_not_the_likely_one(samples: list[Sample]) -> None:
-    asked = [s for s in samples if len({p.rule for p in s.positives} | set(s.negatives)) > 1 and s.positives]
-    firsts = [answers[0] for s in asked for _, answers in judge_examples(s)[:1]]
+    several = [
+        s for s in samples if len({p.rule for p in s.positives} | set(s.negatives)) > 1 and s.positives
+    ]
+    firsts = [answers[0] for s in several for _, answers in judge_examples(s)[:1]]
     assert 0.1 < sum(firsts) / len(firsts) < 0.9
 
 
@@ -139,8 +141,8 @@ def test_a_tokenizer_counts_the_room_and_changes_nothing_of_what_is_served() -> 
         return len(text) // 9  # what a tokenizer makes of it is less than the estimate, always
 
     for code in (60, JUDGE_TOKENS, 600):
-        served = [asked for r in judge_regions(one) for asked in prompt.judge(fit(r, code))]
-        assert [asked for asked, _ in judge_examples(one, 10_000, few, code)] == served
+        served = [question for r in judge_regions(one) for question in prompt.judge(fit(r, code))]
+        assert [question for question, _ in judge_examples(one, 10_000, few, code)] == served
     assert advise_example(one, 10_000, few) == advise_example(one) is not None
     assert explain_example(one, 10_000, few) == explain_example(one) is not None
 
@@ -152,16 +154,16 @@ def test_prompts_keep_to_the_room_they_have() -> None:
     )
     made = sample(text, (p,), ("item-every-step", "cat-in-loop"))
     for room in (200, 400, 800):
-        for asked, _ in judge_examples(made, room):
-            assert estimate("".join(asked.pieces)) <= min(room, JUDGE_TOKENS + 200)
+        for question, _ in judge_examples(made, room):
+            assert estimate("".join(question.pieces)) <= min(room, JUDGE_TOKENS + 200)
         for example in (advise_example(made, room), explain_example(made, room)):
             assert example is not None or room == 200
             if example is not None:
                 assert estimate(example[0].system + example[0].user + example[1]) <= room
     assert judge_examples(made, 60) == []
     assert advise_example(made, 60) is None
-    (asked, _), *_ = judge_examples(made, 700, len, 600)
-    assert 500 < len("".join(asked.pieces)) <= 700
+    (question, _), *_ = judge_examples(made, 700, len, 600)
+    assert 500 < len("".join(question.pieces)) <= 700
 
 
 def test_advice_mends_the_code(samples: list[Sample]) -> None:

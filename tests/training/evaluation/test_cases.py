@@ -43,11 +43,11 @@ def test_a_remark_brings_the_function_that_it_is_about(pool: Pool) -> None:
 
 
 def test_words_are_asked_about_only_where_the_answer_is_known(pool: Pool) -> None:
-    asked = {(a.project, rule): a.truth[rule] for a in pool.words for rule in a.rules}
-    assert asked
-    assert asked["a/a", "item-every-step"] is False  # the clean commit reads the loss now and then
+    labelled = {(a.project, rule): a.truth[rule] for a in pool.words for rule in a.rules}
+    assert labelled
+    assert labelled["a/a", "item-every-step"] is False  # the clean commit reads the loss now and then
     spoken = {(r.repository, r.finding.name) for r in pool.remarks if r.label == "clean"}
-    assert not any(truth is False and key in spoken for key, truth in asked.items())
+    assert not any(truth is False and key in spoken for key, truth in labelled.items())
 
 
 def test_counts_are_of_commits(pool: Pool) -> None:

@@ -52,17 +52,17 @@ def test_words_learn_what_knowing_the_rule_does_not_tell(dataset: Path) -> None:
 
 
 def test_words_read_as_many_lines_as_the_model_they_are_held_against() -> None:
-    def asked(number: int, tell: str) -> LabelledRegion:
+    def labelled(number: int, tell: str) -> LabelledRegion:
         middle = "".join(f"    y = layer_{i}(y)\n" for i in range(60))
         text = f"import torch\n\n\ndef f_{number}(x, y):\n    {tell}\n{middle}    z = x.item()\n"
         source = SourceFile.parse("a.py", text.encode())
         (region,) = regions_of(source, None, [Candidate("item-every-step", (text.count("\n"),))])
         return LabelledRegion(region, {"item-every-step": tell == "x.slow()"}, f"p{number}")
 
-    learned = [asked(n, "x.slow()" if n % 2 else "x.fast()") for n in range(20)]
+    learned = [labelled(n, "x.slow()" if n % 2 else "x.fast()") for n in range(20)]
     truth = Targets.of(learned).truth
     assert auc(truth, log_odds(TokenClassifier(learned, tokens=2000), learned)) == 1.0
-    few = log_odds(TokenClassifier(learned, tokens=60), [asked(50, "x.slow()"), asked(51, "x.fast()")])
+    few = log_odds(TokenClassifier(learned, tokens=60), [labelled(50, "x.slow()"), labelled(51, "x.fast()")])
     assert abs(few[0] - few[1]) < 1e-9
 
 

@@ -71,29 +71,29 @@ def test_rows_made_from_what_people_said(recipe: Callable[..., Path], tmp_path: 
     from transformers import AutoTokenizer
 
     from ptopt.model.backends.encoding import answer_ids, encode_judge
-    from tests.training.people import DOWN, MERGED, World, code, served
+    from tests.training.feedback_service import DOWN, MERGED, FeedbackService, code, judged_review
     from training.__main__ import main
     from training.recipes import kto, sft
     from training.recipes.settings import read
 
-    world = World(tmp_path)
+    service = FeedbackService(tmp_path)
     texts = {f"train_{n}.py": code(n) for n in range(4)}
-    head = world.clone("acme/net", texts)
-    asked = []
+    head = service.clone("acme/net", texts)
+    prompts_seen = []
     for number, (path, text) in enumerate(texts.items()):
-        finding, prompts = served(path, text)
-        asked += prompts
+        finding, prompts = judged_review(path, text)
+        prompts_seen += prompts
         said = MERGED if number % 2 else (*DOWN, f"person-{number}")
-        world.comment(head, finding, said, pull=number)
-    world.engine.dispose()
+        service.comment(head, finding, said, pull=number)
+    service.engine.dispose()
     rows = tmp_path / "feedback.jsonl"
-    options = ["--database", world.url, "--clones", str(world.clones), "--out", str(rows)]
+    options = ["--database", service.url, "--clones", str(service.clones), "--out", str(rows)]
     done = CliRunner().invoke(main, ["feedback", "rows", *options])
     assert done.exit_code == 0, done.output
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     read_back = kto.feedback_rows(rows, tokenizer, 384)
-    assert read_back["prompt_ids"] == [encode_judge(tokenizer, prompt)[0] for prompt in asked]
+    assert read_back["prompt_ids"] == [encode_judge(tokenizer, prompt)[0] for prompt in prompts_seen]
     assert read_back["completion_ids"] == [[answer_ids(tokenizer)[0]]] * 4
     assert read_back["label"] == [False, True, False, True]
 

@@ -52,8 +52,8 @@ def test_how_much_code_a_judge_reads_goes_from_the_settings_to_the_reviews(
     one = a_sample(6)
     advisor.judge(judge_regions(one))
     trained = judge_examples(one, 384, lambda text: len(text) // 9, settings.data.judge_tokens)
-    assert backend.judged == [asked for asked, _ in trained]
-    assert backend.judged != [asked for asked, _ in judge_examples(one)]
+    assert backend.judged == [question for question, _ in trained]
+    assert backend.judged != [question for question, _ in judge_examples(one)]
 
 
 def test_feedback_leaves_an_adapter_the_code_it_was_made_to_read(tmp_path: Path, settings: Settings) -> None:

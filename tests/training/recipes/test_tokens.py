@@ -45,13 +45,13 @@ def test_a_chat_row_is_what_is_served_and_then_the_answer(tokenizer: Any) -> Non
     assert example is not None
     prompt, answer = example
     row = chat_row(tokenizer, prompt, answer)
-    asked = encode_chat(tokenizer, prompt)
-    assert row["input_ids"][: len(asked)] == asked
-    assert set(row["labels"][: len(asked)]) == {IGNORED}
-    said = row["labels"][len(asked) :]
-    assert said == row["input_ids"][len(asked) :]
-    assert said[-1] == tokenizer.eos_token_id
-    assert tokenizer.decode(said[:-1]) == answer
+    question = encode_chat(tokenizer, prompt)
+    assert row["input_ids"][: len(question)] == question
+    assert set(row["labels"][: len(question)]) == {IGNORED}
+    completion = row["labels"][len(question) :]
+    assert completion == row["input_ids"][len(question) :]
+    assert completion[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(completion[:-1]) == answer
 
 
 def test_special_tokens_in_a_text_stay_text(tokenizer: Any) -> None:
@@ -60,12 +60,12 @@ def test_special_tokens_in_a_text_stay_text(tokenizer: Any) -> None:
     judged = judge_row(tokenizer, JudgePrompt((f"{hostile} Answer",)), [True])
     assert not special & set(judged["input_ids"][:-1])
     plain = chat_row(tokenizer, ChatPrompt("s", "u"), "ok")
-    asked = chat_row(tokenizer, ChatPrompt("s", f"u {hostile}"), f"ok {hostile}")
+    question = chat_row(tokenizer, ChatPrompt("s", f"u {hostile}"), f"ok {hostile}")
 
     def count(row: dict[str, list[int]]) -> int:
         return sum(token in special for token in row["input_ids"])
 
-    assert count(asked) == count(plain)
+    assert count(question) == count(plain)
 
 
 def test_no_row_is_longer_than_allowed(tokenizer: Any) -> None:
@@ -100,9 +100,9 @@ def test_a_judge_reads_so_much_code_as_the_settings_say(
     assert len(usual) == len(fewer)
     assert sum(map(len, fewer)) < sum(map(len, usual))
     served = {
-        (*encode_judge(tokenizer, asked)[0], tokenizer.eos_token_id)
+        (*encode_judge(tokenizer, question)[0], tokenizer.eos_token_id)
         for number in range(48)
-        for asked, _ in judge_examples(a_sample(number), code=40)
+        for question, _ in judge_examples(a_sample(number), code=40)
     }
     assert set(map(tuple, fewer)) == served
 

@@ -1,4 +1,4 @@
-"""The service's own database with comments of ours that people spoke about, and clones of the code."""
+"""The service's database with comments and the feedback on them, and clones of the code."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def code(number: int) -> str:
     )
 
 
-class Listening:
-    """A back end that remembers what it was asked."""
+class RecordingBackend:
+    """A back end that keeps the prompts it received."""
 
-    name = "listening"
+    name = "recording"
 
     def __init__(self) -> None:
-        self.asked: list[JudgePrompt] = []
+        self.prompts: list[JudgePrompt] = []
 
     def score(self, prompts: list[JudgePrompt]) -> list[tuple[float, ...]]:
-        self.asked += prompts
+        self.prompts += prompts
         return [(3.0,) * len(one.pieces) for one in prompts]
 
     def complete(self, prompts: list[ChatPrompt]) -> list[str]:
@@ -62,19 +62,21 @@ class Listening:
     def close(self) -> None: ...
 
 
-def served(path: str, text: str, judge_tokens: int = JUDGE_TOKENS) -> tuple[Finding, list[JudgePrompt]]:
-    """What a review with a judge says of the file, and what it asks the judge."""
-    backend = Listening()
+def judged_review(
+    path: str, text: str, judge_tokens: int = JUDGE_TOKENS
+) -> tuple[Finding, list[JudgePrompt]]:
+    """The finding of a review with a judge, and the prompts that the judge received."""
+    backend = RecordingBackend()
     calibration = Calibration(JudgeFit(0.0, 0.0, 1.0))
     review = review_files(
         [whole_file(path, text.encode())], config=Config(), facts=NO_FACTS, limit_to_change=True,
         advisor=Advisor(backend, calibration, judge_tokens=judge_tokens),
     )  # fmt: skip
     (finding,) = review.findings
-    return finding, backend.asked
+    return finding, backend.prompts
 
 
-class World:
+class FeedbackService:
     """The service's database, and a folder of clones."""
 
     def __init__(self, folder: Path) -> None:
@@ -102,7 +104,7 @@ class World:
         return git(at, "rev-parse", "HEAD")
 
     def comment(
-        self, head: str, finding: Finding, *said: tuple[SignalKind, str, str], repository: str = "acme/net",
+        self, head: str, finding: Finding, *signals: tuple[SignalKind, str, str], repository: str = "acme/net",
         pull: int = 7, private: bool = False, writes: bool | None = True, origin: str = "rule", note: str = "",
         rule: str = "",
     ) -> None:  # fmt: skip
@@ -136,7 +138,7 @@ class World:
             )  # fmt: skip
             session.add(comment)
             session.flush()
-            for kind, value, actor in said:
+            for kind, value, actor in signals:
                 record(session, comment, kind, value, actor=actor, source=actor, now=NOW, actor_writes=writes)
             session.commit()
 
