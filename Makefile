@@ -16,6 +16,8 @@ PRISM := $(VENV)/prism/.ready
 PIP_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+
 # Else each process compiles all that it imports, a model stack among it, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -28,15 +30,15 @@ demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head
 
 check: lint $(DESCRIBED)  ## lint, types, and the tests that are fast
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not slow and not model"
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow and not model"
 
 test: test-light test-model  ## every test, the slow ones too
 
 test-light: $(TESTABLE) $(DESCRIBED) $(PRISM)  ## what runs without torch: nearly everything
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not model"
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "not model"
 
 test-model: $(MODEL_TESTABLE) $(DESCRIBED)  ## what needs torch, with real weights and a real vLLM server
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(MODEL_VENV)/bin/python -m pytest -q -n auto --dist loadfile -m model
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(MODEL_VENV)/bin/python -m pytest -q $(PARALLEL) -m model
 
 lint: $(TESTABLE)
 	$(BIN)/ruff check .

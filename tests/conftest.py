@@ -42,12 +42,24 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 _SERVERS = {"fake_github", "github", "postgres_server", "redis_server", "serve", "served", "world"}
+_LONGEST = (  # files that take a minute or more
+    "tests/model/backends/test_vllm.py",
+    "tests/faults/test_battery.py",
+    "tests/benchmarks/training/test_ablation.py",
+    "tests/model/test_service.py",
+    "tests/model/test_hostile.py",
+    "tests/training/recipes/test_resume.py",
+    "tests/training/evaluation/test_evaluate.py",
+    "tests/training/recipes/test_distributed.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever takes a server from a fixture is slow."""
+    """Whoever takes a server from a fixture is slow; the longest files go first, so that no worker ends with one."""
     for item in items:
         given = getattr(item, "callspec", None)
         parameters = given.params.values() if given else ()
         if "postgresql" in parameters or _SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+    rank = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
