@@ -35,7 +35,7 @@ def report(context: JobContext, payload: ReviewPayload, outcome: Outcome) -> lis
     comments = context.github.issue_comments(job.repository, job.pull)
     try:
         if payload.full and outcome.review is not None and outcome.pull is not None:
-            outside_diff.update(context.github, outcome.pull, outcome.elsewhere, comments, context.check)
+            outside_diff.update(context.github, outcome.pull, outcome.outside_diff, comments, context.check)
         _edit(context, comments, sentence(outcome, code_span(job.head_sha[:7]), payload.full))
     except (ForbiddenError, NotFoundError, RejectedError) as error:
         return [f"could not tell what became of the review: {error}"]
@@ -49,7 +49,7 @@ def sentence(outcome: Outcome, head: str, full: bool) -> str:
     findings, posted = len(outcome.review.findings), outcome.posted
     if not outcome.review.files_reviewed:
         text = f"Reviewed {head}: it changes no Python file that ptopt could look at."
-    elif posted is not None and posted.review_id is not None and not posted.already:
+    elif posted is not None and posted.review_id is not None and not posted.already_reviewed:
         text = f"Reviewed {head}: {count(findings, 'finding')}, see the review."
     elif findings:
         text = f"Reviewed {head}: nothing new; {count(findings, 'finding')} told before."

@@ -39,7 +39,7 @@ class ActionHost:
     def review(self, full: bool) -> str:
         request = self._request
         outcome = review_pull(
-            self._github, request.repo, request.number, before_write=lambda: None, asked=True, full=full
+            self._github, request.repo, request.number, before_write=lambda: None, requested=True, full=full
         )
         if outcome.review is None or outcome.status == "superseded":
             return f"No review: {markdown_text(outcome.reason)}."
@@ -49,7 +49,7 @@ class ActionHost:
         )
         if full and outcome.pull is not None:
             comments = self._github.issue_comments(request.repo, request.number)
-            outside_diff.update(self._github, outcome.pull, outcome.elsewhere, comments, lambda: None)
+            outside_diff.update(self._github, outcome.pull, outcome.outside_diff, comments, lambda: None)
             text += " What else stands in these files is told in a comment of its own."
         return text
 

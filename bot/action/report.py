@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ptopt.findings import Review
 from ptopt.github.client import GitHubClient
-from ptopt.github.pipeline import Look, Outcome, look
+from ptopt.github.pipeline import Outcome, PreparedReview, prepare_review
 from ptopt.report.json import as_data
 
 _MAX_BYTES = 2_000_000
@@ -45,8 +45,10 @@ def write_report(path: Path, repo: str, number: int, head_sha: str, review: Revi
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
-def look_again(github: GitHubClient, repo: str, path: Path, run: Mapping[str, Any]) -> Look | Outcome:
-    """Our own look at the pull request of the report, if the report was written for its head.
+def review_again(
+    github: GitHubClient, repo: str, path: Path, run: Mapping[str, Any]
+) -> PreparedReview | Outcome:
+    """Our own review of the pull request of the report, if the report was written for its head.
 
     `run` is the `workflow_run` of the event, which GitHub wrote. Raises ReportError for what is no report.
     """
@@ -57,7 +59,7 @@ def look_again(github: GitHubClient, repo: str, path: Path, run: Mapping[str, An
     pull = github.pull(repo, report.pull_request)
     if pull.head_sha != head_sha or pull.head_repo != head_repo or not pull.open:
         return Outcome("superseded", "the pull request is closed, or its head is another one by now", pull)
-    return look(github, repo, report.pull_request, head_sha=head_sha)
+    return prepare_review(github, repo, report.pull_request, head_sha=head_sha)
 
 
 def _read(path: Path) -> _Report:

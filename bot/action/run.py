@@ -15,14 +15,14 @@ from typing import Any, Literal, cast
 
 from bot import commands
 from bot.action.command_host import ActionHost
-from bot.action.report import ReportError, look_again, write_report
+from bot.action.report import ReportError, review_again, write_report
 from bot.commands.base import CommandRequest
 from ptopt import report
 from ptopt.findings import Review
 from ptopt.github.auth import for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, GitHubError
-from ptopt.github.pipeline import Look, Outcome, look, write
+from ptopt.github.pipeline import Outcome, PreparedReview, post_prepared, prepare_review
 from ptopt.github.values import Actor
 from ptopt.report.github import command, plain_line
 
@@ -114,33 +114,33 @@ def act(run: Run) -> int:
 def _review(run: Run) -> int:
     pull = run.payload["pull_request"]
     number, head_sha = int(pull["number"]), str(pull["head"]["sha"])
-    looked = look(run.github, run.repo, number, head_sha=head_sha)
+    prepared = prepare_review(run.github, run.repo, number, head_sha=head_sha)
     if run.mode == "report":  # one without a review, too: the steps after this one count on the file
-        write_report(run.report, run.repo, number, head_sha, looked.review)
+        write_report(run.report, run.repo, number, head_sha, prepared.review)
         _set(run, "report", str(run.report))
-    if isinstance(looked, Outcome):
-        return _nothing(run, looked)
-    return _done(run, looked.review) if run.mode == "report" else _post(run, looked)
+    if isinstance(prepared, Outcome):
+        return _nothing(run, prepared)
+    return _done(run, prepared.review) if run.mode == "report" else _post(run, prepared)
 
 
 def _post_report(run: Run) -> int:
     """Review the pull request that an unprivileged run reported on."""
-    looked = look_again(run.github, run.repo, run.report, run.payload["workflow_run"])
-    return _nothing(run, looked) if isinstance(looked, Outcome) else _post(run, looked)
+    prepared = review_again(run.github, run.repo, run.report, run.payload["workflow_run"])
+    return _nothing(run, prepared) if isinstance(prepared, Outcome) else _post(run, prepared)
 
 
-def _post(run: Run, looked: Look) -> int:
+def _post(run: Run, prepared: PreparedReview) -> int:
     try:
-        outcome = write(run.github, looked, before_write=lambda: None)
+        outcome = post_prepared(run.github, prepared, before_write=lambda: None)
     except ForbiddenError:
         print("The token may not post on this pull request: the findings are annotations and a job summary.")
-        print(report.render("github", looked.review), end="")
-        return _done(run, looked.review)
+        print(report.render("github", prepared.review), end="")
+        return _done(run, prepared.review)
     if outcome.status == "superseded":
         return _nothing(run, outcome)
     for note in outcome.posted.notes if outcome.posted else ():
         print(command("warning", note))
-    return _done(run, looked.review)
+    return _done(run, prepared.review)
 
 
 def _answer(run: Run) -> int:

@@ -27,14 +27,14 @@ Status = Literal["posted", "silent", "skipped", "superseded", "paused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PreparedReview:
     """A pull request as reviewed, nothing written yet."""
 
     pull: PullRequest
     config: Config
     change: Change
     review: Review
-    elsewhere: tuple[Finding, ...]  # with `full`: findings in the changed files that the change did not touch
+    outside_diff: tuple[Finding, ...]  # with `full`: findings of the changed files that the change left alone
     comments: tuple[IssueComment, ...]  # the conversation
     base_problems: tuple[str, ...]  # why the settings of the base branch are not in force
     head_problems: tuple[str, ...]  # what is wrong with the settings that the pull request brings
@@ -50,7 +50,7 @@ class Outcome:
     change: Change | None = None
     review: Review | None = None
     posted: Posted | None = None
-    elsewhere: tuple[Finding, ...] = ()
+    outside_diff: tuple[Finding, ...] = ()
 
 
 def review_pull(
@@ -61,42 +61,46 @@ def review_pull(
     before_write: Callable[[], None],
     head_sha: str | None = None,
     muted: Collection[str] = (),
-    asked: bool = False,
+    requested: bool = False,
     full: bool = False,
     advisor: Advisor | None = None,
 ) -> Outcome:
-    """Look at a pull request and post the review.
+    """Review a pull request and post the review.
 
-    With `head_sha`, only while that is the head. `muted` are rules and fingerprints not to be heard of, besides those
-    that people ignored in the pull request. `asked`: a person wants it now, so drafts and paused ones are reviewed too.
-    `before_write` is called before each write, and may raise SupersededError. `advisor` is the model to be heard; the
-    review is made without it where it does not answer.
+    With `head_sha`, only while that is the head. `muted` are rules and fingerprints not to be reported, besides
+    those that people ignored in the pull request. `requested`: a person wants it now, so
+    drafts and paused ones are reviewed too. `before_write` is called before each write, and may raise SupersededError.
+    `advisor` is the model; the review is made without it where it does not answer.
     """
-    seen = look(github, repo, number, head_sha=head_sha, muted=muted, asked=asked, full=full, advisor=advisor)
-    return seen if isinstance(seen, Outcome) else write(github, seen, before_write=before_write)
+    prepared = prepare_review(
+        github, repo, number, head_sha=head_sha, muted=muted, requested=requested, full=full, advisor=advisor
+    )
+    if isinstance(prepared, Outcome):
+        return prepared
+    return post_prepared(github, prepared, before_write=before_write)
 
 
-def look(
+def prepare_review(
     github: GitHubClient,
     repo: str,
     number: int,
     *,
     head_sha: str | None = None,
     muted: Collection[str] = (),
-    asked: bool = False,
+    requested: bool = False,
     full: bool = False,
     advisor: Advisor | None = None,
-) -> Look | Outcome:
+) -> PreparedReview | Outcome:
     """The review, without a write; an Outcome where there is none to be. Arguments as of `review_pull`."""
     pull = github.pull(repo, number)
     if head_sha not in (None, pull.head_sha):
         return Outcome("superseded", f"the head is {pull.head_sha} by now", pull)
     comments = github.issue_comments(repo, number)
     state = pullstate.fold(github.identity(), [*comments, *github.review_comments(repo, number)])
-    if state.paused and not asked:
+    if state.paused and not requested:
         return Outcome("paused", "reviews of this pull request are paused", pull)
     config, base_problems = base_config.settings_of(github, pull)
-    reason = why_skipped(pull, config, requested=asked)
+    reason = why_skipped(pull, config, requested=requested)
     if reason is not None:
         return Outcome("skipped", reason, pull)
     files = reading.list_files(github, pull)
@@ -107,15 +111,19 @@ def look(
         return Outcome("superseded", str(error), pull)
     facts = reading.facts(github, pull) if change.files else NO_FACTS
     silenced = {*muted, *state.ignored}
-    review, elsewhere = review_without(change, config, facts, silenced, full=full, advisor=advisor)
-    return Look(pull, config, change, review, elsewhere, tuple(comments), base_problems, head_problems)
+    review, outside_diff = review_without(change, config, facts, silenced, full=full, advisor=advisor)
+    return PreparedReview(
+        pull, config, change, review, outside_diff, tuple(comments), base_problems, head_problems
+    )
 
 
-def write(github: GitHubClient, seen: Look, *, before_write: Callable[[], None]) -> Outcome:
-    """Post a review that `look` made, as long as the head is the one that was looked at."""
-    pull, settings = seen.pull, seen.config.pull_requests
+def post_prepared(
+    github: GitHubClient, prepared: PreparedReview, *, before_write: Callable[[], None]
+) -> Outcome:
+    """Post a review that `prepare_review` made, as long as the head is the one that was looked at."""
+    pull, settings = prepared.pull, prepared.config.pull_requests
 
-    def fence() -> None:
+    def check_current() -> None:
         before_write()
         now = github.pull(pull.repo, pull.number)
         if now.head_sha != pull.head_sha:
@@ -124,10 +132,12 @@ def write(github: GitHubClient, seen: Look, *, before_write: Callable[[], None])
             raise SupersededError("the pull request was closed")
 
     options = PostOptions(settings.check_run, settings.sarif, f"refs/pull/{pull.number}/head")
-    outcome = Outcome("silent", "", pull, seen.change, seen.review, None, seen.elsewhere)
+    outcome = Outcome("silent", "", pull, prepared.change, prepared.review, None, prepared.outside_diff)
     try:
-        posted = post.post(github, pull, seen.change, seen.review, options=options, before_write=fence)
-        note = _tell_problems(github, seen, fence)
+        posted = post.post(
+            github, pull, prepared.change, prepared.review, options=options, before_write=check_current
+        )
+        note = _comment_on_settings(github, prepared, check_current)
     except SupersededError as error:
         return dataclasses.replace(outcome, status="superseded", reason=str(error))
     status: Status = "silent" if posted.review_id is None else "posted"
@@ -135,11 +145,15 @@ def write(github: GitHubClient, seen: Look, *, before_write: Callable[[], None])
     return dataclasses.replace(outcome, status=status, posted=posted)
 
 
-def _tell_problems(github: GitHubClient, seen: Look, fence: Callable[[], None]) -> tuple[str, ...]:
+def _comment_on_settings(
+    github: GitHubClient, prepared: PreparedReview, check_current: Callable[[], None]
+) -> tuple[str, ...]:
     """The comment on the settings; what GitHub refuses (a locked conversation) is noted."""
-    base, head = seen.base_problems, seen.head_problems
+    base, head = prepared.base_problems, prepared.head_problems
     try:
-        config_comment.update(github, seen.pull, seen.comments, base=base, head=head, before_write=fence)
+        config_comment.update(
+            github, prepared.pull, prepared.comments, base=base, head=head, before_write=check_current
+        )
     except (ForbiddenError, NotFoundError, RejectedError) as error:
         return (f"could not comment on the settings: {error}",)
     return ()

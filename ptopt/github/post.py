@@ -1,4 +1,4 @@
-"""Post a review: once for each head, and of its findings only what has not been said before.
+"""Post a review: once for each head, and of its findings only what was not reported before.
 
 What is on GitHub is the only memory: our reviews and comments are found by their markers. So a run that broke off
 anywhere is simply run again.
@@ -39,11 +39,11 @@ class PostOptions:
 class Posted:
     """What stands on GitHub after posting."""
 
-    review_id: int | None  # our review of this head; None when there was nothing to say
+    review_id: int | None  # our review of this head; None when there was nothing to report
     comments: tuple[
         tuple[Finding, PostedComment], ...
     ]  # findings of this review with their comments, old and new
-    already: bool  # this head had been reviewed before
+    already_reviewed: bool  # this head had been reviewed before
     resolved: int  # threads resolved now
     notes: tuple[str, ...] = ()  # what could not be done besides, and why: for the log and `/ptopt status`
 
@@ -91,7 +91,7 @@ class _Posting:
 
     def run(self) -> Posted:
         here = self._of_this_head(self._reviews)
-        already = here is not None
+        already_reviewed = here is not None
         if here is None:
             here = self._create()
             if here is not None:
@@ -103,17 +103,21 @@ class _Posting:
             self._attempt("create the check run", self._check_run)
         if self._options.sarif:
             self._attempt("upload to code scanning", self._upload)
-        told = self._told()
-        pairs = [(f, told[f.fingerprint]) for f in self._findings if f.fingerprint in told]
+        reported = self._reported()
+        pairs = [(f, reported[f.fingerprint]) for f in self._findings if f.fingerprint in reported]
         return Posted(
-            None if here is None else here.id, tuple(pairs), already, self._resolved, tuple(self._notes)
+            None if here is None else here.id,
+            tuple(pairs),
+            already_reviewed,
+            self._resolved,
+            tuple(self._notes),
         )
 
     # -- the review ------------------------------------------------------------------------------------------------
 
     def _create(self) -> PostedReview | None:
-        """The review of this head; None when there is nothing new to say."""
-        known = {*self._told(), *_refused(self._reviews)}
+        """The review of this head; None when there is nothing new to report."""
+        known = {*self._reported(), *_refused(self._reviews)}
         drafts = {
             f.fingerprint: comment
             for f in self._findings
@@ -137,8 +141,8 @@ class _Posting:
         head = self._pull.head_sha
         if self._reviews:
             return later(self._review, head, new, refused)
-        told = {*self._told(), *(f.fingerprint for f in new if f not in refused)}
-        untold = [f for f in self._findings if f.fingerprint not in told]
+        reported = {*self._reported(), *(f.fingerprint for f in new if f not in refused)}
+        untold = [f for f in self._findings if f.fingerprint not in reported]
         return summary(self._review, untold, body_markers(head, refused))
 
     def _submit(self, review: ReviewDraft) -> PostedReview:
@@ -158,32 +162,32 @@ class _Posting:
         return [r for r in reviews if r.author.login == self._me and markers.first(r.body, "review")]
 
     def _of_this_head(self, reviews: Iterable[PostedReview]) -> PostedReview | None:
-        mark = markers.review(self._pull.head_sha)
-        return next((r for r in reviews if markers.first(r.body, "review") == mark), None)
+        marker = markers.review(self._pull.head_sha)
+        return next((r for r in reviews if markers.first(r.body, "review") == marker), None)
 
-    def _told(self) -> dict[str, PostedComment]:
+    def _reported(self) -> dict[str, PostedComment]:
         """Our comments by the fingerprint of their finding."""
         found: dict[str, PostedComment] = {}
         for comment in self._comments:
-            mark = markers.first(comment.body, "finding")
+            marker = markers.first(comment.body, "finding")
             ours = comment.author.login == self._me and comment.in_reply_to is None
-            if ours and mark is not None and len(mark.words) == 2:
-                found.setdefault(mark.words[1], comment)
+            if ours and marker is not None and len(marker.words) == 2:
+                found.setdefault(marker.words[1], comment)
         return found
 
     # -- besides the review ----------------------------------------------------------------------------------------
 
     def _edit_summary(self) -> None:
         first = self._reviews[0]
-        told = self._told()
-        untold = [f for f in self._findings if f.fingerprint not in told]
+        reported = self._reported()
+        untold = [f for f in self._findings if f.fingerprint not in reported]
         body = summary(self._review, untold, markers.read(first.body))
         if not sticky.same_text(first.body, body):
             self._before_write()
             self._github.edit_review(self._pull.repo, self._pull.number, first.id, body)
 
     def _resolve_threads(self) -> None:
-        gone = threads.gone(self._told().values(), self._change, self._review)
+        gone = threads.gone(self._reported().values(), self._change, self._review)
         if not gone:
             return
         known = {comment.id: comment for comment in self._comments}
@@ -214,4 +218,4 @@ class _Posting:
 def _refused(reviews: Iterable[PostedReview]) -> Iterator[str]:
     """Fingerprints of findings that a body tells because GitHub refused their comments."""
     for review in reviews:
-        yield from (mark.words[-1] for mark in markers.read(review.body)[1:] if mark.kind == "finding")
+        yield from (marker.words[-1] for marker in markers.read(review.body)[1:] if marker.kind == "finding")

@@ -13,7 +13,7 @@ from ptopt.github import markers
 from ptopt.github.auth import AppAuth, for_installation, for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import SupersededError
-from ptopt.github.pipeline import Look, Outcome, look, review_pull, write
+from ptopt.github.pipeline import Outcome, PreparedReview, post_prepared, prepare_review, review_pull
 from ptopt.rules import find_rule
 
 SLOW = b"""\
@@ -76,11 +76,11 @@ def test_a_finding_is_posted_once(github: FakeGitHub, repo: Repo, client: GitHub
     assert outcome.status == "posted" and outcome.reason == ""
     (comment,) = pull.review_comments
     assert (comment.path, comment.line) == ("train.py", 12)
-    assert outcome.posted is not None and not outcome.posted.already
+    assert outcome.posted is not None and not outcome.posted.already_reviewed
     assert outcome.review is not None
     assert [finding.name for finding in outcome.review.findings] == ["item-every-step"]
     again = review(client, pull)
-    assert again.posted is not None and again.posted.already
+    assert again.posted is not None and again.posted.already_reviewed
     assert len(pull.review_comments) == len(pull.reviews) == 1
 
 
@@ -90,10 +90,10 @@ def test_a_typical_review_is_few_requests(github: FakeGitHub, repo: Repo, client
     client.identity()
     client.token()
     before = len(github.requests)
-    seen = look(client, repo.full_name, pull.number)
-    assert isinstance(seen, Look)
+    prepared = prepare_review(client, repo.full_name, pull.number)
+    assert isinstance(prepared, PreparedReview)
     assert [r.method for r in github.requests[before:]] == ["GET"] * 12
-    assert write(client, seen, before_write=nothing).status == "posted"
+    assert post_prepared(client, prepared, before_write=nothing).status == "posted"
     assert len(github.requests) - before <= 20
 
 
@@ -134,10 +134,10 @@ def test_what_the_base_branch_leaves_out(
 
 def test_a_closed_pull_request(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     pull = repo.pull(files={"train.py": SLOW})
-    seen = look(client, repo.full_name, pull.number)
+    prepared = prepare_review(client, repo.full_name, pull.number)
     pull.close()
-    assert isinstance(seen, Look)
-    assert write(client, seen, before_write=nothing).status == "superseded"
+    assert isinstance(prepared, PreparedReview)
+    assert post_prepared(client, prepared, before_write=nothing).status == "superseded"
     assert review(client, pull).status == "skipped"
     assert writes(github) == []
 
@@ -186,7 +186,7 @@ def test_paused_by_a_command_of_ours(github: FakeGitHub, repo: Repo, client: Git
     pull = repo.pull(files={"train.py": SLOW}, draft=False)
     answer(pull, "pause", login=github.app.login)
     assert review(client, pull).status == "paused"
-    assert review(client, pull, asked=True).status == "posted"
+    assert review(client, pull, requested=True).status == "posted"
 
 
 def test_ignored_by_a_command_of_ours_and_of_nobody_else(
@@ -213,9 +213,9 @@ def test_a_draft_that_a_person_asks_for_with_all_that_is_in_its_files(
     repo.commit("main", {"train.py": SLOW})
     pull = repo.pull(files={"train.py": SLOW + b"\n\nDONE = True\n"}, draft=True)
     assert review(client, pull).status == "skipped"
-    outcome = review(client, pull, asked=True, full=True)
+    outcome = review(client, pull, requested=True, full=True)
     assert outcome.status == "silent"
-    assert [finding.name for finding in outcome.elsewhere] == ["item-every-step"]
+    assert [finding.name for finding in outcome.outside_diff] == ["item-every-step"]
 
 
 # --- settings that cannot be used

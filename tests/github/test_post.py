@@ -38,20 +38,20 @@ def test_the_first_review(desk: Desk) -> None:
     ((finding, told),) = posted.comments
     assert finding.rule == "PTO101"
     assert told.id == comment.id
-    assert posted == Posted(review.id, posted.comments, already=False, resolved=0)
+    assert posted == Posted(review.id, posted.comments, already_reviewed=False, resolved=0)
     assert desk.writes == 1
 
 
 def test_no_finding_no_word(github: FakeGitHub) -> None:
     desk = Desk(github, CLEAN)
-    assert desk.post() == Posted(None, (), already=False, resolved=0)
+    assert desk.post() == Posted(None, (), already_reviewed=False, resolved=0)
     assert (desk.pull.reviews, desk.writes) == ([], 0)
 
 
 def test_again_changes_nothing(desk: Desk) -> None:
     first = desk.post()
     again = desk.post()
-    assert again == dataclasses.replace(first, already=True)
+    assert again == dataclasses.replace(first, already_reviewed=True)
     assert len(desk.pull.reviews) == 1
     assert desk.writes == 1
 
@@ -67,7 +67,7 @@ def test_a_push_brings_only_what_is_new(desk: Desk) -> None:
     assert desk.rules() == ["PTO101", "PTO201"]
     assert {f.rule for f, _ in posted.comments} == {"PTO101", "PTO201"}
     assert posted.review_id == second.id
-    assert desk.post() == dataclasses.replace(posted, already=True)
+    assert desk.post() == dataclasses.replace(posted, already_reviewed=True)
     assert desk.writes == 3
 
 
@@ -133,7 +133,7 @@ def test_markers_of_strangers_count_for_nothing(desk: Desk) -> None:
     stranger = for_token(desk.github.user_token("mallory"), desk.github.url, seconds_between_writes=0)
     desk.post(client=stranger)  # the marker of the review, too
     posted = desk.post()
-    assert not posted.already
+    assert not posted.already_reviewed
     assert [r.author.login for r in desk.pull.reviews if r.body] == ["mallory", BOT]
     assert [c.author.login for _, c in posted.comments] == [BOT]
     desk.push(CLEAN)

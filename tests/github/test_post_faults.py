@@ -38,7 +38,7 @@ def test_a_write_that_happened_all_the_same(desk: Desk, fault: str) -> None:
     posted = desk.post()
     assert [r.id for r in desk.pull.reviews] == [posted.review_id]
     assert len(posted.comments) == 1
-    assert not posted.already
+    assert not posted.already_reviewed
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_broken_off_after_the_review(desk: Desk) -> None:
         desk.post()
     desk.github.faults.clear()
     posted = desk.post()
-    assert posted.already
+    assert posted.already_reviewed
     assert posted.resolved == 1
     assert len(desk.pull.reviews) == 2
 
@@ -117,11 +117,11 @@ def test_comments_that_github_refuses_move_to_the_body(refused: Desk) -> None:
     posted = refused.post(*far(refused))
     (review,) = refused.pull.reviews
     assert refused.pull.review_comments == []
-    assert posted == Posted(review.id, (), already=False, resolved=0)
+    assert posted == Posted(review.id, (), already_reviewed=False, resolved=0)
     assert [m.kind for m in markers.read(review.body)] == ["review", "finding"]
     assert "Without a comment on their lines:\n\n`train.py:41` PTO101 item-every-step: " in review.body
     assert refused.writes == 2
-    assert refused.post(*far(refused)) == dataclasses.replace(posted, already=True)
+    assert refused.post(*far(refused)) == dataclasses.replace(posted, already_reviewed=True)
     refused.push("# changed again\n" + FAR)
     refused.post(*far(refused))
     assert len(refused.pull.reviews) == 1

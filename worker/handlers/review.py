@@ -30,7 +30,7 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
             job.pull,
             before_write=context.check,
             head_sha=job.head_sha,
-            asked=payload.requested,
+            requested=payload.requested,
             full=payload.full,
             advisor=advisor,
         )
