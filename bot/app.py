@@ -18,9 +18,8 @@ from bot.metrics import CONTENT_TYPE, Metrics
 from bot.webhook import PATH, Webhook
 from service import broker, database
 from service.credentials import WebhookSecrets
+from service.dispatch import Dispatcher, publish_due
 from service.inbox import Inbox
-from service.publisher import Publisher
-from service.relay import publish_due
 from service.settings import Settings
 
 
@@ -52,20 +51,20 @@ def create_app(
     entries = events.load()
     metrics = Metrics(engine, entries)
     secrets = WebhookSecrets(engine, settings)
-    publisher = Publisher(lambda: publish_due(engine, sender, datetime.now(timezone.utc)))
+    dispatcher = Dispatcher(lambda: publish_due(engine, sender, datetime.now(timezone.utc)))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        inbox = Inbox(engine, on_due=publisher.wake)
+        inbox = Inbox(engine, on_due=dispatcher.wake)
         app.state.inbox = inbox
         webhook = Webhook(inbox, secrets, entries, metrics, debounce=settings.debounce)
         app.state.deliver = problems.Unexpected(webhook)
-        publisher.start()
+        dispatcher.start()
         try:
             yield
         finally:
             inbox.close()
-            publisher.stop()
+            dispatcher.stop()
             if own_engine:
                 engine.dispose()
 
@@ -89,7 +88,7 @@ def create_app(
             {
                 "database": lambda: database.check(engine),
                 "inbox": inbox_lives,
-                "publisher": publisher.check,
+                "dispatcher": dispatcher.check,
                 **(checks or {}),
             }
         )

@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ptopt.checkout import change_from_patch
 from ptopt.config import Config
+from ptopt.inputs import change_from_patch
 from ptopt.project.facts import NO_FACTS
 from ptopt.report import render
 from ptopt.review import review_change

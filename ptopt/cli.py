@@ -98,7 +98,7 @@ def review(
     settings: Settings,
 ) -> None:
     """Review a change: a branch of a git checkout, or a patch."""
-    from ptopt.checkout import change_between, change_from_patch, default_base, repository_root
+    from ptopt.inputs import change_between, change_from_patch, default_base, repository_root
 
     if (diff is None) != (tree is None):
         raise click.UsageError("--diff FILE and --tree DIR go together")

@@ -130,7 +130,7 @@ def review_with(
     )
     if model.name is None:
         return review()
-    from ptopt.model.port import ModelUnavailableError
+    from ptopt.model.interface import ModelUnavailableError
 
     try:
         from ptopt.model.backends.open import open_advisor
@@ -176,8 +176,8 @@ def _split(values: Sequence[str]) -> tuple[str, ...]:
 def user_errors() -> Iterator[None]:
     """Turn what the user can mend into an error without traceback."""
     from ptopt.change import ChangeError
-    from ptopt.checkout import CheckoutError
     from ptopt.config import ConfigError
+    from ptopt.inputs import CheckoutError
     from ptopt.report.text import visible
 
     try:
@@ -192,8 +192,8 @@ def user_errors() -> Iterator[None]:
 
 def load(root: Path, settings: Settings) -> tuple[Config, ProjectFacts]:
     """The configuration, overridden by the command line, and the facts of the project at `root`."""
-    from ptopt.checkout import project_files
     from ptopt.config import OWN_FILE, PROJECT_FILE
+    from ptopt.inputs import project_files
     from ptopt.project.facts import FACT_FILES, read_facts
     from ptopt.rules import known_names
 
@@ -249,8 +249,8 @@ def stream(
     paths: Sequence[Path], settings: Settings
 ) -> tuple[Path, Iterator[ChangedFile | NotReviewed], Config, ProjectFacts, list[NotReviewed]]:
     """The root, and the files under `paths`; the list fills with those that the configuration leaves out."""
-    from ptopt.checkout import change_from_paths
     from ptopt.findings import NotReviewed
+    from ptopt.inputs import change_from_paths
 
     root = _root_of(paths[0])
     config, facts = load(root, settings)
@@ -276,7 +276,7 @@ def stream(
 
 def _root_of(path: Path) -> Path:
     """The repository of `path`, else the current folder when `path` is below it, else its own folder."""
-    from ptopt.checkout import CheckoutError, repository_root
+    from ptopt.inputs import CheckoutError, repository_root
 
     real = Path(os.path.realpath(path))
     folder = real if real.is_dir() else real.parent

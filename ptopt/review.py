@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from ptopt.change import Change, ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
-from ptopt.model.port import ModelUnavailableError
-from ptopt.proposals import by_cause, merged, propose, rank
+from ptopt.model.interface import ModelUnavailableError
+from ptopt.proposals import propose
+from ptopt.ranking import by_cause, merged, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Prefilter, run

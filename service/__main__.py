@@ -1,20 +1,42 @@
-"""`python -m service upgrade` and `check`: the schema of the database. `python -m service settings`: the settings."""
+"""For the operator: the schema of the database, the settings, and the jobs."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
 
 import click
+from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from service import database, settings_table
+from ptopt.report.text import one_line, visible
+from service import database, leases, settings_table
+from service.database import reading
 from service.environment import read_settings
+from service.models import Job, JobState
 
 _URL = click.option(
     "--database-url",
     default=lambda: os.environ.get("PTOPT_DATABASE_URL", "sqlite:///ptopt.db"),
     help="SQLAlchemy URL; default: PTOPT_DATABASE_URL, else sqlite:///ptopt.db.",
 )
+
+
+@contextmanager
+def _database() -> Iterator[Engine]:
+    try:
+        engine = database.engine(read_settings().database_url)
+        try:
+            database.check(engine)
+            yield engine
+        finally:
+            engine.dispose()
+    except database.DatabaseError as error:
+        raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
+    except SQLAlchemyError as error:
+        raise click.ClickException(f"the database cannot be used: {error}") from None
 
 
 @click.group(help=__doc__)
@@ -57,6 +79,45 @@ def settings(docs: bool) -> None:
         return
     read_settings()
     click.echo("The settings are good.")
+
+
+@main.command()
+@click.option("--dead", is_flag=True, help="Only those that failed for good.")
+@click.option("--id", "job_id", type=int, help="One job, with the whole of its error.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
+def jobs(dead: bool, job_id: int | None, limit: int) -> None:
+    """List jobs, newest first."""
+    wanted = select(Job).order_by(Job.id.desc()).limit(limit)
+    if dead:
+        wanted = wanted.where(Job.state == JobState.DEAD.value)
+    if job_id is not None:
+        wanted = wanted.where(Job.id == job_id)
+    with _database() as engine, reading(engine) as session:
+        found = list(session.scalars(wanted))
+    for job in found:
+        where = f"{job.repository}#{job.pull}" if job.pull else job.repository
+        head = job.head_sha[:7]
+        words = (job.id, job.state, job.kind, where, head, f"attempts={job.attempts}", f"{job.due_at:%FT%TZ}")
+        click.echo(" ".join(str(word) for word in words if word != ""))
+        if job.error and job_id is None:
+            click.echo("    " + one_line(job.error.strip().rsplit("\n", 1)[-1])[:300])
+        elif job.error:
+            click.echo("".join(f"    {visible(line)}\n" for line in job.error.rstrip().split("\n")), nl=False)
+    if not found:
+        click.echo("No dead job." if dead else "No job.")
+
+
+@main.command()
+@click.argument("job_id", metavar="ID", type=int)
+def retry(job_id: int) -> None:
+    """Run a dead job again, with all its attempts."""
+    with _database() as engine:
+        queued = leases.retry(engine, job_id, datetime.now(timezone.utc))
+    if not queued:
+        raise click.ClickException(
+            f"job {job_id} is not dead: `python -m service jobs --dead` lists those that are"
+        )
+    click.echo(f"Job {job_id} is queued.")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from training.demo import demo
 from training.evaluation.cli import evaluate
 from training.feedback.cli import feedback
 from training.recipes.cli import kto, sft
-from training.registry import registry
+from training.registry_cli import registry
 
 
 def _cache() -> Path:

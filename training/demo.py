@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ptopt.findings import Finding
-    from ptopt.model.port import Backend
+    from ptopt.model.interface import Backend
     from ptopt.model.region import Region
     from ptopt.source.file import SourceFile
     from training.dataset.rows import Sample
@@ -102,7 +102,7 @@ def demo(
     """
     from rich.console import Console
 
-    from ptopt.model.port import ModelUnavailableError
+    from ptopt.model.interface import ModelUnavailableError
     from training.recipes.settings import SettingsError, find, read
 
     console = Console(highlight=False)

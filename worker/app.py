@@ -13,7 +13,7 @@ from celery.signals import setup_logging
 
 from service import logs
 from service.broker import KEY_PREFIX
-from service.relay import TASK
+from service.dispatch import TASK
 from service.settings import Settings
 from worker.job_context import Resources
 from worker.run_job import execute

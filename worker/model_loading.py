@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 from service.settings import Settings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from ptopt.model.adapters import RegistryError
+from ptopt.model.adapter_folder import RegistryError
 from ptopt.model.advisor import Advisor
 from ptopt.model.registry import CHALLENGER, CHAMPION, Registry
 from service.settings import Settings

@@ -15,12 +15,12 @@ from ptopt.github.errors import GitHubError, UnavailableError
 from ptopt.github.values import Delivery
 from service import inbox, leases
 from service.database import reading, writing
+from service.dispatch import publish_due
 from service.jobs import Kind, NewJob
 from service.models import DeliveryRow, Installation, Job, JobState, PolledPull, Repository
-from service.relay import publish_due
 from worker.job_context import Resources
 
-_MOST_DAYS = timedelta(days=3)  # GitHub remembers deliveries no longer
+_GITHUB_REMEMBERS = timedelta(days=3)  # GitHub remembers deliveries no longer
 _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
 _LONGEST_WAIT = timedelta(minutes=30)  # between two tries: less than the overlap, or they are not seen again
 _AT_ONCE = 100  # redeliveries that one look requests
@@ -84,7 +84,7 @@ class MissedDeliveries:
             client = self._resources.clients.app()
         except UnavailableError:  # the App is not set up yet
             return 0
-        since = max(now - _MOST_DAYS, self._since or now - _MOST_DAYS)
+        since = max(now - _GITHUB_REMEMBERS, self._since or now - _GITHUB_REMEMBERS)
         requested = 0
         failure: GitHubError | None = None
         missed = self._missed(client.deliveries(since), now)

@@ -31,7 +31,7 @@ _TRACEBACK = 6_000  # characters kept, the last ones
 
 
 def execute(resources: Resources, job_id: int) -> None:
-    """JobContext on the job if it is due and nobody else does. Does not raise for what the job does wrong."""
+    """Work on the job if it is due and nobody else does. Does not raise for what the job does wrong."""
     settings = resources.settings
     job = leases.claim(
         resources.engine,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.quality import mine
 from benchmarks.quality.score import Outcome, outcome, table
-from ptopt.checkout import change_from_patch, project_files
 from ptopt.config import Config
+from ptopt.inputs import change_from_patch, project_files
 from ptopt.project.facts import FACT_FILES, read_facts
 from ptopt.review import review_change
 

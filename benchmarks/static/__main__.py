@@ -25,8 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ptopt import __version__
-from ptopt.checkout import change_from_paths
 from ptopt.config import Config
+from ptopt.inputs import change_from_paths
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 

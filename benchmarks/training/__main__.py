@@ -77,7 +77,7 @@ def main() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    from ptopt.model.port import ModelUnavailableError
+    from ptopt.model.interface import ModelUnavailableError
     from training.recipes.settings import SettingsError
 
     scratch = Path(tempfile.mkdtemp(prefix="ptopt-training-"))

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from bot import commands
 from bot.action.command_host import ActionHost
-from bot.action.report import ReportError, review_again, write_report
+from bot.action.fork_report import ReportError, review_again, write_report
 from bot.commands.base import CommandRequest
 from ptopt import report
 from ptopt.findings import Review

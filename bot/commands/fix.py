@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bot.commands.base import Answer, Call, Command, PostedFinding, UserError, Who, nothing
-from bot.commands.fixing import SafeFixes, safe_fixes
+from bot.commands.safe_fixes import SafeFixes, safe_fixes
 from ptopt.findings import Finding
 from ptopt.github.base_config import settings_of
 from ptopt.github.errors import ForbiddenError, RejectedError, SupersededError

@@ -19,9 +19,9 @@ from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 from ptopt.change import Change, ChangeError
-from ptopt.checkout import DIFF, MAX_FILE, CheckoutError, change_of_commit
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
 from ptopt.github.values import PullRequest
+from ptopt.inputs import DIFF, MAX_FILE, CheckoutError, change_of_commit
 
 MAX_DISK = 1_000_000_000  # bytes of the two commits, compressed
 MAX_DIFF = 20_000_000

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ptopt.change import Change, ChangedFile, ChangeError, parse_diff
-from ptopt.checkout import MAX_FILE, MAX_PROJECT_FILE, together_too_large
 from ptopt.config import Config
 from ptopt.findings import NotReviewed
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, TooLargeError
 from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.values import PullFile, PullRequest
+from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
 from ptopt.project.facts import FACT_FILES, NO_FACTS, ProjectFacts, read_facts
 
 _SUFFIXES = (".py", ".ipynb")

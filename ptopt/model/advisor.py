@@ -14,7 +14,7 @@ from typing import TypeVar
 from ptopt.findings import ModelRecord
 from ptopt.model import prompt, schema
 from ptopt.model.calibration import Calibration
-from ptopt.model.port import Backend, ModelUnavailableError
+from ptopt.model.interface import Backend, ModelUnavailableError
 from ptopt.model.region import ADVISE_TOKENS, JUDGE_TOKENS, Region, fit
 from ptopt.model.schema import Advice
 

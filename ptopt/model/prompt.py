@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 from ptopt.model.neutral import neutralise
-from ptopt.model.port import ChatPrompt, JudgePrompt
 from ptopt.model.region import Candidate, Region, file_line, render, shown_number
 from ptopt.model.schema import MAX_TOKENS, advice_schema
 from ptopt.rules import rules

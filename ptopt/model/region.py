@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ptopt.model.facts import facts_of, statements
 from ptopt.model.neutral import neutralise
+from ptopt.model.region_facts import facts_of, statements
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 

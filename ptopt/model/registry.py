@@ -25,7 +25,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
-from ptopt.model.adapters import RegistryError, check_folder, content_hash, files_of, read_card, why_unusable
+from ptopt.model.adapter_folder import (
+    RegistryError,
+    check_folder,
+    content_hash,
+    files_of,
+    read_card,
+    why_unusable,
+)
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 ALIASES = (CHAMPION, CHALLENGER)

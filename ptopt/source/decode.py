@@ -1,4 +1,4 @@
-"""From the bytes of a head file to a syntax tree, or to the reason why there is none.
+"""From the bytes of a head file, notebook or not, to its Python text and tree, or to the reason why there is none.
 
 Lines are those git counts (they end at a line feed), and `ast` must count the same ones: a file where the
 two differ is refused, because a comment would stand on the wrong line.

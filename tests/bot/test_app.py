@@ -14,8 +14,8 @@ from sqlalchemy import delete, insert, text, update
 
 from bot import problems
 from bot.app import create_app
+from service.dispatch import Dispatcher
 from service.models import Installation, Job, Repository, ReviewRow
-from service.publisher import Publisher
 from service.settings import Settings
 from tests.bot.conftest import Serve, Served, pull_request
 
@@ -31,7 +31,7 @@ def test_health(served: Served) -> None:
     assert served.client.get("/healthz").json() == {"status": "ok"}
     ready = served.client.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
-    assert ready.json()["checks"] == ["database", "inbox", "publisher"]
+    assert ready.json()["checks"] == ["database", "inbox", "dispatcher"]
 
 
 def test_not_ready_without_the_newest_schema(serve: Serve) -> None:
@@ -62,7 +62,7 @@ def test_not_ready_without_a_broker(sqlite_url: str) -> None:
             assert ready.json()["checks"] == [
                 "database",
                 "inbox",
-                "publisher",
+                "dispatcher",
                 "mine",
             ]  # nothing to publish yet
             row = {"kind": "review", "installation_id": 1, "repository_id": 1, "repository": "a/b", "pull": 1,
@@ -75,7 +75,7 @@ def test_not_ready_without_a_broker(sqlite_url: str) -> None:
                 connection.execute(insert(Job), row)
             engine.dispose()
             eventually(lambda: client.get("/readyz").status_code == 503)
-            assert client.get("/readyz").json()["failing"] == ["publisher"]
+            assert client.get("/readyz").json()["failing"] == ["dispatcher"]
     finally:
         running.should_exit = True
         thread.join()
@@ -176,7 +176,7 @@ def test_what_nobody_expected_is_not_shown(caplog: pytest.LogCaptureFixture) -> 
     assert invalid.json()["errors"][0]["where"] == "query.n"
 
 
-def test_the_publisher_goes_on_after_a_failure() -> None:
+def test_the_dispatcher_goes_on_after_a_failure() -> None:
     calls: list[int] = []
 
     def publish() -> None:
@@ -184,22 +184,22 @@ def test_the_publisher_goes_on_after_a_failure() -> None:
         if len(calls) == 1:
             raise ConnectionError("the broker is away")
 
-    publisher = Publisher(publish)
-    publisher.start()
-    publisher.wake()
+    dispatcher = Dispatcher(publish)
+    dispatcher.start()
+    dispatcher.wake()
     eventually(lambda: len(calls) == 1)
     with pytest.raises(RuntimeError, match="cannot be published"):
-        publisher.check()
+        dispatcher.check()
     eventually(lambda: len(calls) >= 2)
-    eventually(lambda: _passes(publisher))
-    publisher.stop()
+    eventually(lambda: _passes(dispatcher))
+    dispatcher.stop()
     with pytest.raises(RuntimeError, match="ended"):
-        publisher.check()
+        dispatcher.check()
 
 
-def _passes(publisher: Publisher) -> bool:
+def _passes(dispatcher: Dispatcher) -> bool:
     try:
-        publisher.check()
+        dispatcher.check()
     except RuntimeError:
         return False
     return True

@@ -13,7 +13,6 @@ from fake_github.http import Request, Response
 from fake_github.pulls import Pull
 from fake_github.repos import Repo
 from ptopt.change import Change, Status
-from ptopt.checkout import MAX_FILE
 from ptopt.config import Config, load_config
 from ptopt.findings import NotReviewed
 from ptopt.github import git_diff, reading
@@ -22,6 +21,7 @@ from ptopt.github.client import GitHubClient
 from ptopt.github.errors import RateLimitedError, RejectedError, SupersededError, TooLargeError
 from ptopt.github.reading import facts, list_files, read_change
 from ptopt.github.values import PullFile
+from ptopt.inputs import MAX_FILE
 
 OLD = b"import torch\nx = 1\ny = 2\n"
 NEW = b"import torch\nx = 1\nnew = torch.zeros(3)\ny = 2\n"

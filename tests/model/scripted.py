@@ -11,7 +11,7 @@ from ptopt.config import Config
 from ptopt.findings import Review
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
 

@@ -11,7 +11,7 @@ import pytest
 from ptopt.model import prompt, schema
 from ptopt.model.advisor import LONGEST_EXPLANATION, Advisor, Question
 from ptopt.model.calibration import Calibration
-from ptopt.model.port import ModelUnavailableError
+from ptopt.model.interface import ModelUnavailableError
 from ptopt.model.region import Candidate, Region, regions_of
 from ptopt.rules import rules
 from ptopt.source.file import SourceFile

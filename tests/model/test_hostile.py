@@ -26,7 +26,7 @@ from ptopt.config import Config
 from ptopt.findings import Review
 from ptopt.github import comment, summary
 from ptopt.model.advisor import Advisor
-from ptopt.model.port import ChatPrompt
+from ptopt.model.interface import ChatPrompt
 from ptopt.project.facts import NO_FACTS
 from ptopt.report import FORMATS, render
 from ptopt.review import review_change

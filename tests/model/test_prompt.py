@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ptopt.model import prompt
-from ptopt.model.port import ChatPrompt, JudgePrompt
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 from ptopt.model.region import Candidate, Region, estimate, fit, regions_of
 from ptopt.rules import rules
 from ptopt.source.file import SourceFile

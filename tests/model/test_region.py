@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.model.facts import statements
 from ptopt.model.region import (
     ADVISE_TOKENS,
     JUDGE_TOKENS,
@@ -23,6 +22,7 @@ from ptopt.model.region import (
     render,
     shown_number,
 )
+from ptopt.model.region_facts import statements
 from ptopt.project.facts import read_facts
 from ptopt.source.file import SourceFile
 from tests.model.hostile import texts

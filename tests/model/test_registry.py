@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ptopt.model.adapters import RegistryError, content_hash
+from ptopt.model.adapter_folder import RegistryError, content_hash
 from ptopt.model.registry import CorruptError, Registry, State
 from tests.model.adapters import make_adapter
 from training.__main__ import main
@@ -362,7 +362,7 @@ def test_command_line(registry: Registry, tmp_path: Path) -> None:
             "ptopt.model.registry",
             {"torch", "sqlalchemy", "datasets", "click", "httpx", "numpy", "pydantic", "rich"},
         ),
-        ("training.registry", {"torch", "sqlalchemy", "datasets"}),
+        ("training.registry_cli", {"torch", "sqlalchemy", "datasets"}),
     ],
 )
 def test_it_imports_nothing_heavy(module: str, heavy: set[str]) -> None:

@@ -21,7 +21,7 @@ from ptopt.github import comment, summary
 from ptopt.github.pipeline import review_without
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
-from ptopt.model.port import ChatPrompt
+from ptopt.model.interface import ChatPrompt
 from ptopt.project.facts import NO_FACTS
 from ptopt.report import FORMATS, render
 from ptopt.report.text import MODEL_AWAY

@@ -79,7 +79,7 @@ def test_the_service_does_not_start_with(environment: dict[str, str], says: str)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
-    [("bot",), ("embedded",), ("worker.scheduler",), ("worker", "jobs"), ("service", "check")],
+    [("bot",), ("embedded",), ("worker.scheduler",), ("service", "jobs"), ("service", "check")],
 )
 def test_a_wrong_url_is_told_in_one_line(module: tuple[str, ...]) -> None:
     result = python(*module, PTOPT_DATABASE_URL="nonsense")

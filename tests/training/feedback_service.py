@@ -15,7 +15,7 @@ from ptopt.config import Config
 from ptopt.findings import Finding
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
-from ptopt.model.port import ChatPrompt, JudgePrompt
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 from ptopt.model.region import JUDGE_TOKENS
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files

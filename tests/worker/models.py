@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 from service.settings import Settings
 
 CALIBRATION = Calibration(judge=JudgeFit(0.0, 1.0, 0.1))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from service import broker
+from service.dispatch import TASK
 from service.jobs import QUEUES, Kind
-from service.relay import TASK
 from service.settings import Settings
 from worker.app import QUEUE_NAMES, make_app
 from worker.handlers import HANDLERS, handler_of

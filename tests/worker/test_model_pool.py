@@ -13,7 +13,7 @@ import pytest
 from ptopt.model.advisor import Advisor
 from ptopt.model.backends.open import OpenModel
 from ptopt.model.calibration import Calibration
-from ptopt.model.port import JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import JudgePrompt, ModelUnavailableError
 from ptopt.model.registry import Registry
 from service.settings import Settings
 from tests.model.adapters import make_adapter

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from ptopt.model import prompt
-from ptopt.model.port import ChatPrompt, JudgePrompt
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 from ptopt.model.region import (
     ADVISE_TOKENS,
     JUDGE_TOKENS,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ptopt.change import ChangedFile
-from ptopt.checkout import change_from_patch, project_files
 from ptopt.config import Config
 from ptopt.findings import Finding
+from ptopt.inputs import change_from_patch, project_files
 from ptopt.model.prompt import possible_rules
 from ptopt.model.region import Candidate, Region, regions_of
 from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts

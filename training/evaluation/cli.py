@@ -84,7 +84,7 @@ def evaluate(
         raise click.ClickException(
             f"the evaluation needs the package {error.name}: pip install 'ptopt[training]'"
         ) from None
-    from ptopt.model.port import ModelUnavailableError
+    from ptopt.model.interface import ModelUnavailableError
 
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     sizes = Sizes(judged=limit, learned=learned, advised=advised, resamples=resamples)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ptopt.config import Config
 from ptopt.model.calibration import Calibration
-from ptopt.proposals import rank
+from ptopt.ranking import rank
 from training.evaluation.cases import Pool, Remark
 from training.evaluation.metrics import (
     Interval,

@@ -55,7 +55,7 @@ def rows(
 ) -> None:  # fmt: skip
     """Make rows for `kto` from the signals of the database and the code of the clones."""
     from ptopt.model.backends.loading import read_adapter
-    from ptopt.model.port import ModelUnavailableError
+    from ptopt.model.interface import ModelUnavailableError
     from training.feedback import rows
     from training.sources.base import SourceError
 

@@ -35,7 +35,7 @@ def kto(config: str | None, changes: tuple[str, ...], resume: Path | None) -> No
 
 
 def _run(recipe: str, config: str | None, changes: tuple[str, ...], resume: Path | None) -> None:
-    from ptopt.model.port import ModelUnavailableError
+    from ptopt.model.interface import ModelUnavailableError
     from training.recipes.settings import SettingsError, find, read
 
     if config is not None and "=" in config:

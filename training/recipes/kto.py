@@ -22,7 +22,7 @@ from transformers import PrinterCallback
 from trl import KTOConfig, KTOTrainer
 
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge
-from ptopt.model.port import ChatPrompt, JudgePrompt
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 from training.recipes.finish import finish
 from training.recipes.live import LiveView
 from training.recipes.run import Run

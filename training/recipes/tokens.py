@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge, without_special
-from ptopt.model.port import ChatPrompt, JudgePrompt
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 from ptopt.model.prompt import PROMPT_VERSION
 from ptopt.model.region import JUDGE_TOKENS
 from ptopt.model.schema import SCHEMA_VERSION

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from ptopt.model.port import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 CHUNK = 8  # prompts handed over at once: what may still run when the time is up
 _P = TypeVar("_P")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptopt.model.port import ChatPrompt, JudgePrompt
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 
 YES, NO = " yes", " no"
 

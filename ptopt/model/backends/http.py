@@ -12,7 +12,7 @@ import httpx
 import tenacity
 
 from ptopt.http import TooMuchError, read_bounded
-from ptopt.model.port import ModelUnavailableError
+from ptopt.model.interface import ModelUnavailableError
 
 log = logging.getLogger(__name__)
 

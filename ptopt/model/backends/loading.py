@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptopt.model.port import ModelUnavailableError
+from ptopt.model.interface import ModelUnavailableError
 from ptopt.model.region import JUDGE_TOKENS
 
 PACKAGE, HUB = "package:", "hub:"

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from ptopt.model.backends import attention
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge
 from ptopt.model.backends.loading import base_hash, read_adapter, resolve_base
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ptopt.model.adapters import why_outdated
+from ptopt.model.adapter_folder import why_outdated
 from ptopt.model.advisor import Advisor
 from ptopt.model.backends.bounded import Bounded
 from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter
 from ptopt.model.calibration import Calibration, CalibrationError
-from ptopt.model.port import Backend, ModelUnavailableError
+from ptopt.model.interface import Backend, ModelUnavailableError
 from ptopt.model.region import JUDGE_TOKENS
 
 Engine = Literal["transformers", "vllm"]

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from ptopt.model.backends.encoding import NO, YES
 from ptopt.model.backends.http import Http, RefusedError
 from ptopt.model.backends.logprobs import TOP, log_odds
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge
 from ptopt.model.backends.loading import base_hash, rank, read_adapter, resolve_base
 from ptopt.model.backends.logprobs import log_odds
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 
 class VLLMBackend:

@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     keyword_of,
     quote,
 )
-from ptopt.rules.places import step_evidence
+from ptopt.rules.shared.places import step_evidence
 from ptopt.source.index import own_nodes
 
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
-from ptopt.rules.places import step_evidence, step_words
+from ptopt.rules.shared.places import step_evidence, step_words
 from ptopt.source.index import FUNCTIONS
 
 

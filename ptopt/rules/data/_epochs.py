@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ptopt.rules.loaders import Reading
+from ptopt.rules.shared.loaders import Reading
 from ptopt.source.file import SourceFile
 from ptopt.source.index import Loop
 

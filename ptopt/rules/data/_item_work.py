@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ptopt.rules.base import keyword_of
-from ptopt.rules.moves import move_of
+from ptopt.rules.shared.moves import move_of
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FunctionNode
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.data._epochs import is_epoch_loop
-from ptopt.rules.loaders import loader_of
+from ptopt.rules.shared.loaders import loader_of
 from ptopt.source.index import FUNCTIONS, Loop, own_nodes, walk
 
 _LOADER_NAME = re.compile(r"loader", re.I)

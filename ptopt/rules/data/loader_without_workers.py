@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     replace_node,
 )
 from ptopt.rules.data._item_work import ItemWork, item_work
-from ptopt.rules.loaders import Loader, loader_of, readings
+from ptopt.rules.shared.loaders import Loader, loader_of, readings
 
 
 class LoaderWithoutWorkers(Rule):

@@ -18,7 +18,7 @@ from ptopt.rules.base import (
     method_call,
 )
 from ptopt.rules.data._epochs import epoch_loop
-from ptopt.rules.loaders import loader_of, readings
+from ptopt.rules.shared.loaders import loader_of, readings
 from ptopt.source.index import Loop
 
 # Workers keep the copy of the dataset they were started with: a dataset that changes must restart them.

@@ -18,7 +18,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.debug._switches import always_on
-from ptopt.rules.removal import remove_keyword, remove_statement
+from ptopt.rules.shared.removal import remove_keyword, remove_statement
 
 _SET = frozenset(("torch.autograd.set_detect_anomaly", "torch.autograd.anomaly_mode.set_detect_anomaly"))
 _CONTEXT = frozenset(("torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detect_anomaly"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
 from ptopt.rules.debug._switches import always_on, neighbours
-from ptopt.rules.removal import remove_statement
+from ptopt.rules.shared.removal import remove_statement
 
 _NAME = "CUDA_LAUNCH_BLOCKING"
 

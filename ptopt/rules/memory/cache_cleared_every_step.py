@@ -15,8 +15,8 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
 )
-from ptopt.rules.places import every_step, step_evidence, step_words
-from ptopt.rules.removal import remove_statement
+from ptopt.rules.shared.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.removal import remove_statement
 from ptopt.source.context import Step
 from ptopt.source.index import FUNCTIONS, own_nodes
 

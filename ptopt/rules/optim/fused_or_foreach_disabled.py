@@ -15,7 +15,7 @@ from ptopt.rules.base import (
     is_literal,
     keyword_of,
 )
-from ptopt.rules.removal import remove_keyword
+from ptopt.rules.shared.removal import remove_keyword
 
 _CLIP = frozenset(
     f"torch.nn.utils{part}.{name}"

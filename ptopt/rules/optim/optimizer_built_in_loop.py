@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, method_call
-from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.source.context import Step
 from ptopt.source.index import FUNCTIONS, own_nodes
 

@@ -17,7 +17,7 @@ from ptopt.rules.base import (
     keyword_of,
     method_call,
 )
-from ptopt.rules.removal import remove_keyword
+from ptopt.rules.shared.removal import remove_keyword
 
 # Whoever reads `p.grad`, captures a graph or averages gradients by hand may need the tensors to stay.
 _NEEDS_TENSORS = re.compile(

@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     has_unpacking,
     keyword_of,
 )
-from ptopt.rules.places import every_step, step_evidence
+from ptopt.rules.shared.places import every_step, step_evidence
 
 _WRAPPERS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
 # NumPy functions whose result is float64 when no dtype is given.

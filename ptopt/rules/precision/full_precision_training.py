@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
-from ptopt.rules.places import step_evidence
+from ptopt.rules.shared.places import step_evidence
 from ptopt.source.context import Step
 
 _DECIDED = re.compile(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.source.index import walk
 
 _NAN_CHECK = re.compile(r"isnan|isinf|isfinite|nan", re.I)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.rules.sync._reads import tensor_of_copy
 from ptopt.source.context import Step
 

@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     method_call,
     quote,
 )
-from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.rules.sync._reads import is_reported, tensor_of_item
 from ptopt.source.context import Step
 from ptopt.source.index import own_nodes, walk

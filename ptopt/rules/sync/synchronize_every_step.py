@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
-from ptopt.rules.places import every_step, step_evidence, step_words
-from ptopt.rules.removal import remove_statement
+from ptopt.rules.shared.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.removal import remove_statement
 
 _WAITS = {
     "torch.cuda.synchronize": "the GPU",

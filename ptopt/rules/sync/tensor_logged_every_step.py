@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import every_step, step_evidence, step_words
 
 _METHODS = frozenset(
     {"set_postfix", "set_postfix_str", "set_description", "set_description_str", "add_scalar", "add_scalars"}

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ptopt.rules.base import Evidence
-from ptopt.rules.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, Loop, walk
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ptopt.rules.base import has_unpacking, keyword_of
-from ptopt.rules.moves import Move, is_accelerator, move_of
+from ptopt.rules.shared.moves import Move, is_accelerator, move_of
 from ptopt.rules.transfer._hot import Hot, attributes_set_in, bound_in
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, walk

@@ -16,8 +16,8 @@ from ptopt.rules.base import (
     is_literal,
     quote,
 )
-from ptopt.rules.loaders import batch_names, batches_move_by_framework, loader_of, readings, root_name
-from ptopt.rules.moves import Move, move_of
+from ptopt.rules.shared.loaders import batch_names, batches_move_by_framework, loader_of, readings, root_name
+from ptopt.rules.shared.moves import Move, move_of
 from ptopt.source.index import own_nodes
 
 

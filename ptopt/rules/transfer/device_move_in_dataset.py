@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
-from ptopt.rules.moves import move_of
+from ptopt.rules.shared.moves import move_of
 from ptopt.source.index import FunctionNode
 
 _DATASET = re.compile(r"Dataset|Collat", re.I)

@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     keyword_of,
     quote,
 )
-from ptopt.rules.moves import Move, move_of
+from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import factory_behind
 from ptopt.source.index import LOOPS

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
-from ptopt.rules.moves import move_of
+from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 
 _CPU_TYPE = re.compile(r"^torch\.(Float|Double|Half|BFloat16|Long|Int|Short|Byte|Bool|Char)Tensor$")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
-from ptopt.rules.moves import Move, move_of
+from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import attributes_set_in
 from ptopt.source.index import FUNCTIONS, FunctionNode
 

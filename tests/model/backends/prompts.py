@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptopt.model.port import ChatPrompt, JudgePrompt
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 
 CODE = "\n".join(f"{n:2d} + total += loss.item()  # step {n}" for n in range(1, 9))
 

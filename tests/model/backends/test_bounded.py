@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from ptopt.model.backends.bounded import CHUNK, Bounded
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 PROMPT = JudgePrompt(("Q Answer",))
 

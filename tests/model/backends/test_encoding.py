@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.model.port import ChatPrompt, JudgePrompt
+from ptopt.model.interface import ChatPrompt, JudgePrompt
 
 pytest.importorskip("transformers")
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge, opening, without_special

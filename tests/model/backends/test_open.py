@@ -14,7 +14,7 @@ pytest.importorskip("tenacity")
 from ptopt.model.backends.loading import read_adapter
 from ptopt.model.backends.open import open_advisor, open_model
 from ptopt.model.calibration import Calibration, JudgeFit
-from ptopt.model.port import JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import JudgePrompt, ModelUnavailableError
 from ptopt.model.prompt import PROMPT_VERSION
 from ptopt.model.schema import SCHEMA_VERSION
 from tests.model.backends.fake_server import Reply, completion, in_turn, serving

@@ -12,7 +12,7 @@ pytest.importorskip("httpx")
 pytest.importorskip("tenacity")
 
 from ptopt.model.backends.openai import API_KEY, OpenAIBackend
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 from tests.model.backends.fake_server import (
     LLAMA_MODELS,
     FakeServer,

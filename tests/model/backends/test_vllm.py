@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ptopt.model.port import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 from tests.model.backends.prompts import FINDINGS, advise, judge
 from tests.model.scripted import change_of
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration
-from ptopt.model.port import ChatPrompt
+from ptopt.model.interface import ChatPrompt
 from ptopt.model.region import Candidate, regions_of
 from ptopt.source.file import SourceFile
 from tests.model.scripted import Scripted

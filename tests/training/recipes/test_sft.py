@@ -31,7 +31,7 @@ def trained(recipe: Recipe, *changes: str, base: str | None = None) -> Path:
 def test_a_run_learns_and_leaves_an_adapter_folder(
     recipe: Recipe, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ptopt.model.adapters import check_folder, why_unusable
+    from ptopt.model.adapter_folder import check_folder, why_unusable
     from ptopt.model.calibration import Calibration
     from training.recipes.tracking import read_metrics
 

@@ -12,7 +12,7 @@ pytest.importorskip("datasets")
 pytestmark = pytest.mark.model
 
 from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge  # noqa: E402
-from ptopt.model.port import ChatPrompt, JudgePrompt  # noqa: E402
+from ptopt.model.interface import ChatPrompt, JudgePrompt  # noqa: E402
 from tests.training.recipes.conftest import a_sample  # noqa: E402
 from training.dataset.views import advise_example, judge_examples  # noqa: E402
 from training.recipes.settings import Data  # noqa: E402

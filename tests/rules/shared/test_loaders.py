@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from ptopt.rules.loaders import batch_names, loader_of, readings
+from ptopt.rules.shared.loaders import batch_names, loader_of, readings
 from ptopt.source.file import SourceFile
 
 HEAD = "from torch.utils.data import DataLoader\n"

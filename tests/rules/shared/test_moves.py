@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from ptopt.rules.moves import Move, move_of
+from ptopt.rules.shared.moves import Move, move_of
 from ptopt.source.file import SourceFile
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bot.commands.fixing import safe_fixes
+from bot.commands.safe_fixes import safe_fixes
 from ptopt.change import ChangedFile, Hunk, Status, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding

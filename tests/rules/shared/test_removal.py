@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from ptopt.rules.removal import remove_keyword, remove_statement
+from ptopt.rules.shared.removal import remove_keyword, remove_statement
 from ptopt.source.file import SourceFile
 from ptopt.verify import apply_edits
 

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptopt.change import Change, ChangedFile, ChangeError, Status
-from ptopt.checkout import (
+from ptopt.findings import NotReviewed
+from ptopt.inputs import (
     MAX_FILE,
     CheckoutError,
     change_between,
@@ -22,7 +23,6 @@ from ptopt.checkout import (
     project_files,
     repository_root,
 )
-from ptopt.findings import NotReviewed
 
 
 class Repository:

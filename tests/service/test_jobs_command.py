@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner, Result
 
+from service.__main__ import main
 from tests.worker.rows import add, change, row
-from worker.__main__ import main
 from worker.job_context import Resources
 
 
