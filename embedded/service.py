@@ -50,6 +50,7 @@ class Embedded:
         again = leases.recover(self.resources.engine, datetime.now(timezone.utc))
         _log.info("embedded service starts", jobs_begun_again=again)
         # Without a default application the worker's thread would not find the task, and end without a word.
+        self.resources.isolation.start()
         self.celery.finalize()
         self.celery.set_current()
         self.celery.set_default()

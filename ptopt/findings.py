@@ -168,7 +168,6 @@ class Review:
 
     findings: tuple[Finding, ...]  # within the budget, best first
     withheld: tuple[Finding, ...] = ()  # real, but over the budget: listed in the summary
-    muted: tuple[Finding, ...] = ()  # real, but people do not want to see it in this pull request
     suppressed: tuple[Finding, ...] = ()  # silenced by a comment in the code
     not_reviewed: tuple[NotReviewed, ...] = ()
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
@@ -179,3 +178,4 @@ class Review:
     )
     dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
     model: ModelRecord | None = None  # None: no model was asked
+    muted: tuple[Finding, ...] = ()  # real, but people do not want to see it in this pull request

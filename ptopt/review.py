@@ -17,6 +17,7 @@ from ptopt.ranking import by_cause, merged, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Prefilter, run
+from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source import work
 from ptopt.source.file import SourceFile
 from ptopt.source.work import WorkLimitError, limited
@@ -26,6 +27,7 @@ from ptopt.syntax import ParseError
 if TYPE_CHECKING:
     from ptopt.config import Config
     from ptopt.model.advisor import Advisor
+    from ptopt.model.calibration import Calibration
     from ptopt.project.facts import ProjectFacts
 
 _SUFFIXES = (".py", ".ipynb")
@@ -44,13 +46,17 @@ def review_change(
     facts: ProjectFacts,
     advisor: Advisor | None = None,
     muted: Collection[str] = (),
+    runner: Runner = in_process,
 ) -> Review:
     """Review a pull request: comments on what it changed, the best `config.budget` of them.
 
-    `muted` are fingerprints that people do not want to see in it: they take no place in the budget.
+    `muted` are fingerprints that people do not want to see in it: they take no place in the budget. `runner` is where
+    the files are analysed.
     """
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
-    return review_files(files, config=config, facts=facts, limit_to_change=True, advisor=advisor, muted=muted)
+    return review_files(
+        files, config=config, facts=facts, limit_to_change=True, advisor=advisor, muted=muted, runner=runner
+    )
 
 
 def review_files(
@@ -62,6 +68,7 @@ def review_files(
     one_per_cause: bool = True,
     advisor: Advisor | None = None,
     muted: Collection[str] = (),
+    runner: Runner = in_process,
 ) -> Review:
     """Review files one at a time: propose, verify, rank.
 
@@ -70,9 +77,17 @@ def review_files(
     it does not answer each question, the review is what it would be without it, and its `model.note` says why.
     """
     model = None if advisor is None or advisor.calibration.silent else advisor
-    inspector = _Inspector(config, facts, limit_to_change, model)
-    with _no_cycle_collection():
-        results = [result for file in files if (result := inspector.inspect(file)) is not None]
+    calibration = None if model is None else model.calibration
+    if runner is not in_process:
+        files = list(files)  # it has to go elsewhere as a whole
+    try:
+        results = runner(inspect_files, files, config, facts, limit_to_change, calibration)
+    except AnalysisError as error:
+        results = [
+            FileResult.skipped(NotReviewed(file.path, str(error)))
+            for file in files
+            if file.path.endswith(_SUFFIXES)
+        ]
 
     def settle(results: Sequence[FileResult], record: ModelRecord | None) -> Review:
         budget = config.budget if limit_to_change else None
@@ -108,18 +123,34 @@ def _no_cycle_collection() -> Iterator[None]:
 # -- one file: propose and verify ----------------------------------------------------------------------------
 
 
+def inspect_files(
+    files: Iterable[ChangedFile | NotReviewed],
+    config: Config,
+    facts: ProjectFacts,
+    limit_to_change: bool,
+    calibration: Calibration | None,
+) -> list[FileResult]:
+    """What is proposed on each file; the part of a review that reads what strangers wrote. Plain values in and out.
+
+    `calibration` is that of the model that is asked afterwards, None without one.
+    """
+    inspector = _Inspector(config, facts, limit_to_change, calibration)
+    with _no_cycle_collection():
+        return [result for file in files if (result := inspector.inspect(file)) is not None]
+
+
 class _Inspector:
     """Looks at one file after the other. What it returns holds no tree, and no text of a file without a proposal."""
 
     def __init__(
-        self, config: Config, facts: ProjectFacts, limit_to_change: bool, model: Advisor | None
+        self, config: Config, facts: ProjectFacts, limit_to_change: bool, calibration: Calibration | None
     ) -> None:
         self._config = config
         self._facts = facts
         self._limit_to_change = limit_to_change
-        self._model = model
+        self._calibration = calibration
         self._prefilter = Prefilter(rules())
-        floor = None if model is None else model.calibration.floor
+        floor = None if calibration is None else calibration.floor
         self._work_left = CHANGE_WORK
         self._floor = config.min_confidence if floor is None else min(floor, config.min_confidence)
 
@@ -159,7 +190,7 @@ class _Inspector:
         return self._config.enabled(*rule.keys(), rule.default, path)
 
     def _may_be_advised_on(self, head: bytes) -> bool:
-        advises = self._model is not None and self._model.calibration.advise_threshold is not None
+        advises = self._calibration is not None and self._calibration.advise_threshold is not None
         return advises and b"torch" in head
 
     def _proposed(
@@ -169,7 +200,7 @@ class _Inspector:
         hits = run(source, wanted, failed)
         change = file if self._limit_to_change else None
         # Comments of other tools matter only where there is something to silence.
-        comments = hits or self._model is not None or _mentions_ptopt(source.data)
+        comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
         proposals = tuple(propose(source, hits, change, self._floor, suppressions))
         if work.current().left < 0:  # rules were not run, or fixes not checked and so not offered
@@ -192,12 +223,12 @@ class _Inspector:
             change=change,
             text=source.text if proposals and source.numbered_as_on_disk else None,
         )
-        if self._model is None:
+        if self._calibration is None:
             return result
         from ptopt.model_review import regions
 
         with limited(FILE_WORK):
-            shown = regions(source, change, proposals, self._model.calibration)
+            shown = regions(source, change, proposals, self._calibration)
         if not shown:
             return result
         taken = tuple(hit.span for hit in hits)

@@ -106,6 +106,14 @@ class Settings(BaseSettings):
         description="Seconds after which the job of a worker that went silent is run again.",
     )
     max_attempts: int = Field(default=3, ge=1, description="Crashes in a row after which a job is dead.")
+    review_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds that the analysis of one pull request's files may take, after which they are skipped.",
+    )
+    review_memory: int = Field(
+        default=2_000, ge=500, description="Megabytes of address space that the analysis may take."
+    )
     sweep_every: float = Field(
         default=15.0, gt=0, description="Seconds between two looks for unfinished jobs."
     )

@@ -16,6 +16,7 @@ from ptopt.github.errors import UnavailableError
 from service import credentials, database
 from service.leases import Claim
 from service.settings import Settings
+from worker.isolation import Isolation
 from worker.model_pool import ModelPool
 
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
@@ -84,8 +85,15 @@ class Resources:
     def model(self) -> ModelPool:
         return ModelPool(self.settings)
 
+    @cached_property
+    def isolation(self) -> Isolation:
+        settings = self.settings
+        return Isolation(seconds=settings.review_seconds, memory=settings.review_memory * 2**20)
+
     def close(self) -> None:
         """Give back what was made."""
+        if "isolation" in self.__dict__:
+            self.isolation.close()
         if "model" in self.__dict__:
             self.model.close()
         if "engine" in self.__dict__:

@@ -13,6 +13,7 @@ from ptopt.github.client import GitHubClient
 from ptopt.github.pipeline import review_pull
 from ptopt.github.values import Actor, IssueComment, PostedComment
 from ptopt.report.text import count, markdown_text
+from ptopt.runner import Runner, in_process
 
 
 class ActionHost:
@@ -23,6 +24,10 @@ class ActionHost:
     def __init__(self, github: GitHubClient, request: CommandRequest) -> None:
         self._github = github
         self._request = request
+
+    @property
+    def runner(self) -> Runner:
+        return in_process
 
     def commands_in_last_hour(self, login: str) -> int:
         request = self._request

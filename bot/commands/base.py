@@ -13,6 +13,7 @@ from ptopt.github.client import GitHubClient
 from ptopt.github.pullstate import PullState
 from ptopt.github.values import Actor, PullRequest
 from ptopt.report.text import code_span
+from ptopt.runner import Runner
 
 A = TypeVar("A")  # the arguments of a command
 
@@ -40,6 +41,10 @@ class CommandRequest:
 
 class Host(Protocol):
     """Where the commands run: the service, or the Action. It may raise `UserError` for what it cannot do."""
+
+    @property
+    def runner(self) -> Runner:
+        """Where files of the pull request are analysed."""
 
     @property
     def budget(self) -> int:

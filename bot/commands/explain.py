@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from bot.commands.base import Answer, Call, Command, PostedFinding, UsageError, UserError, Who
 from bot.commands.rulename import rule_named
 from ptopt import impact
-from ptopt.change import whole_file
+from ptopt.change import ChangedFile, whole_file
+from ptopt.config import Config
 from ptopt.findings import Finding
 from ptopt.github.base_config import settings_of
 from ptopt.github.errors import TooLargeError
-from ptopt.github.reading import facts
+from ptopt.github.reading import project_files
+from ptopt.project.facts import ProjectFacts, read_facts
 from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain
 from ptopt.review import review_files
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
+from ptopt.runner import AnalysisError
 
 _COMMENT = re.compile(r"(?:https://\S+#|#)?(?:discussion_)?r?(\d{1,18})", re.A)
 _FOLDED = ("What it does", "Example", "Use instead", "Fix safety", "Sources")
@@ -71,6 +74,8 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
         finding = _look(call, posted)
     except TooLargeError:
         return f"**In this code:** {code_span(posted.path)} is too large to look at again."
+    except AnalysisError as error:
+        return f"**In this code:** {code_span(posted.path)} was {markdown_text(str(error))}."
     if finding is None:
         return f"**In this code:** ptopt no longer finds it in {code_span(posted.path)} at {head}."
     notes = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence[:_EVIDENCE]]
@@ -86,19 +91,19 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
 
 
 def _look(call: Call, posted: PostedFinding) -> Finding | None:
+    """The finding at the head. Raises AnalysisError where the analysis was ended."""
     github, pull = call.github, call.pull
     data = github.file(pull.repo, posted.path, pull.head_sha)
     if data is None:
         return None
     config, _ = settings_of(github, pull)
-    review = review_files(
-        [whole_file(posted.path, data)],
-        config=config,
-        facts=facts(github, pull),
-        limit_to_change=False,
-        one_per_cause=False,
-    )
-    return next((finding for finding in review.findings if finding.fingerprint == posted.fingerprint), None)
+    facts = call.host.runner(read_facts, project_files(github, pull))
+    return call.host.runner(_found_again, whole_file(posted.path, data), posted.fingerprint, config, facts)
+
+
+def _found_again(file: ChangedFile, fingerprint: str, config: Config, facts: ProjectFacts) -> Finding | None:
+    review = review_files([file], config=config, facts=facts, limit_to_change=False, one_per_cause=False)
+    return next((finding for finding in review.findings if finding.fingerprint == fingerprint), None)
 
 
 def _rule(rule: type[Rule]) -> str:

@@ -14,10 +14,12 @@ from bot.commands.safe_fixes import SafeFixes, safe_fixes
 from ptopt.findings import Finding
 from ptopt.github.base_config import settings_of
 from ptopt.github.errors import ForbiddenError, RejectedError, SupersededError
-from ptopt.github.reading import facts, read_change
+from ptopt.github.reading import project_files, read_change
 from ptopt.github.values import PullRequest
+from ptopt.project.facts import read_facts
 from ptopt.report.text import code_span, markdown_text, place
 from ptopt.rules import find_rule
+from ptopt.runner import AnalysisError
 
 _BY_HAND = "Use *Commit suggestion* in the comments, or run `ptopt fix` on the files."
 _LISTED = 30
@@ -73,15 +75,19 @@ def _safe_fixes(call: Call, wanted: Sequence[PostedFinding]) -> list[SafeFixes]:
         change = read_change(call.github, call.pull, config)
     except SupersededError:
         raise UserError("The branch was pushed to meanwhile. Give `/ptopt fix` again.") from None
-    pinned = facts(call.github, call.pull)
     fingerprints = {
         file.path: {one.fingerprint for one in wanted if one.path == file.path} for file in change.files
     }
-    return [
-        safe_fixes(file, fingerprints[file.path], config, pinned)
-        for file in change.files
-        if fingerprints[file.path] and file.head is not None
-    ]
+    runner = call.host.runner
+    try:
+        facts = runner(read_facts, project_files(call.github, call.pull))
+        return [
+            runner(safe_fixes, file, fingerprints[file.path], config, facts)
+            for file in change.files
+            if fingerprints[file.path] and file.head is not None
+        ]
+    except AnalysisError as error:
+        raise UserError(f"Nothing was changed: the analysis was {markdown_text(str(error))}.") from None
 
 
 def _left(wanted: Iterable[PostedFinding], results: Iterable[SafeFixes]) -> str:

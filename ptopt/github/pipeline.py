@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Literal
 
 from ptopt.change import Change
 from ptopt.config import Config
-from ptopt.findings import Finding, Review
+from ptopt.findings import Finding, NotReviewed, Review
 from ptopt.github import base_config, config_comment, post, pullstate, reading
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
 from ptopt.github.filters import why_skipped
 from ptopt.github.post import Posted, PostOptions
 from ptopt.github.values import IssueComment, PullRequest
-from ptopt.project.facts import NO_FACTS, ProjectFacts
+from ptopt.project.facts import NO_FACTS, ProjectFacts, read_facts
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
+from ptopt.runner import AnalysisError, Runner, in_process
 
 if TYPE_CHECKING:
     from ptopt.model.advisor import Advisor
@@ -64,16 +65,25 @@ def review_pull(
     requested: bool = False,
     full: bool = False,
     advisor: Advisor | None = None,
+    runner: Runner = in_process,
 ) -> Outcome:
     """Review a pull request and post the review.
 
     With `head_sha`, only while that is the head. `muted` are rules and fingerprints not to be reported, besides
     those that people ignored in the pull request. `requested`: a person wants it now, so
     drafts and paused ones are reviewed too. `before_write` is called before each write, and may raise SupersededError.
-    `advisor` is the model; the review is made without it where it does not answer.
+    `advisor` is the model; the review is made without it where it does not answer. `runner` is where what strangers wrote is analysed.
     """
     prepared = prepare_review(
-        github, repo, number, head_sha=head_sha, muted=muted, requested=requested, full=full, advisor=advisor
+        github,
+        repo,
+        number,
+        head_sha=head_sha,
+        muted=muted,
+        requested=requested,
+        full=full,
+        advisor=advisor,
+        runner=runner,
     )
     if isinstance(prepared, Outcome):
         return prepared
@@ -90,6 +100,7 @@ def prepare_review(
     requested: bool = False,
     full: bool = False,
     advisor: Advisor | None = None,
+    runner: Runner = in_process,
 ) -> PreparedReview | Outcome:
     """The review, without a write; an Outcome where there is none to be. Arguments as of `review_pull`."""
     pull = github.pull(repo, number)
@@ -109,9 +120,17 @@ def prepare_review(
         change = reading.read_change(github, pull, config, files)
     except SupersededError as error:
         return Outcome("superseded", str(error), pull)
-    facts = reading.facts(github, pull) if change.files else NO_FACTS
+    facts = NO_FACTS
+    if change.files:
+        try:
+            facts = runner(read_facts, reading.project_files(github, pull))
+        except AnalysisError as error:
+            note = NotReviewed("(versions of libraries)", str(error))
+            change = dataclasses.replace(change, not_reviewed=(*change.not_reviewed, note))
     silenced = {*muted, *state.ignored}
-    review, outside_diff = review_without(change, config, facts, silenced, full=full, advisor=advisor)
+    review, outside_diff = review_without(
+        change, config, facts, silenced, full=full, advisor=advisor, runner=runner
+    )
     return PreparedReview(
         pull, config, change, review, outside_diff, tuple(comments), base_problems, head_problems
     )
@@ -167,6 +186,7 @@ def review_without(
     *,
     full: bool = False,
     advisor: Advisor | None = None,
+    runner: Runner = in_process,
 ) -> tuple[Review, tuple[Finding, ...]]:
     """The review of a change, less the silenced rules (ids, names, families) and findings (fingerprints).
 
@@ -176,11 +196,17 @@ def review_without(
     rules = tuple(name for name in sorted(silenced) if name in known_names())
     muted = frozenset(silenced).difference(rules)
     config = config.model_copy(update={"ignore": (*config.ignore, *rules)})
-    review = review_change(change, config=config, facts=facts, advisor=advisor, muted=muted)
+    review = review_change(change, config=config, facts=facts, advisor=advisor, muted=muted, runner=runner)
     if not full:
         return review, ()
     everything = review_files(
-        change.files, config=config, facts=facts, limit_to_change=False, one_per_cause=False, muted=muted
+        change.files,
+        config=config,
+        facts=facts,
+        limit_to_change=False,
+        one_per_cause=False,
+        muted=muted,
+        runner=runner,
     )
     in_review = (review.findings, review.withheld, review.muted, review.suppressed, review.dropped)
     known = {(f.path, span) for several in in_review for f in several for span in (f.span, *f.also)}

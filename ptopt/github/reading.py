@@ -17,7 +17,7 @@ from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, T
 from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.values import PullFile, PullRequest
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
-from ptopt.project.facts import FACT_FILES, NO_FACTS, ProjectFacts, read_facts
+from ptopt.project.facts import FACT_FILES
 
 _SUFFIXES = (".py", ".ipynb")
 _REST = "*.py"  # stands for the files that nobody listed
@@ -166,8 +166,8 @@ def _quoted(prefix: str, path: str) -> str:
 # --- library versions
 
 
-def facts(github: GitHubClient, pull: PullRequest) -> ProjectFacts:
-    """The library versions of the project at the head: what the code under review will run with.
+def project_files(github: GitHubClient, pull: PullRequest) -> dict[str, bytes]:
+    """The files in which the project names its library versions, at the head: what the code under review will run with.
 
     Unlike the settings, they decide nothing but which advice applies, so that the pull request may bring them.
     """
@@ -178,15 +178,13 @@ def facts(github: GitHubClient, pull: PullRequest) -> ProjectFacts:
                 inside = github.tree(pull.repo, entries[folder].sha)
                 entries.update({f"{folder}/{entry.path}": entry for entry in inside})
     except NotFoundError:
-        return NO_FACTS
+        return {}
     present = [
         (name, entries[name])
         for name in FACT_FILES
         if name in entries and entries[name].type == "blob" and entries[name].size <= MAX_PROJECT_FILE
     ]
-    return read_facts(
-        {
-            name: github.blob(pull.repo, entry.sha, MAX_PROJECT_FILE)
-            for name, entry in present[:_MOST_FACT_FILES]
-        }
-    )
+    return {
+        name: github.blob(pull.repo, entry.sha, MAX_PROJECT_FILE)
+        for name, entry in present[:_MOST_FACT_FILES]
+    }

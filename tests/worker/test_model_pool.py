@@ -387,6 +387,6 @@ def test_an_adapter_is_loaded_again_after_the_server_was_restarted(tmp_path: Pat
 
 
 def test_a_worker_loads_none_of_it_to_begin_with() -> None:
-    code = "import sys, worker.run_job, worker.handlers.review; print(*({'torch', 'httpx', 'transformers'} & set(sys.modules)))"
+    code = "import sys, worker.run_job, worker.handlers.review; print(*({'torch', 'transformers', 'peft', 'safetensors'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""

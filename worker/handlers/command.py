@@ -14,6 +14,7 @@ from feedback.signals import SignalKind
 from ptopt.github.errors import RejectedError
 from ptopt.github.values import Actor
 from ptopt.report.text import code_span, markdown_text
+from ptopt.runner import Runner
 from service import inbox
 from service.database import reading
 from service.jobs import CommandPayload, Kind, NewJob, ReviewPayload
@@ -61,6 +62,10 @@ class ServiceHost:
         self._context = context
         self._request = request
         self._now = datetime.now(timezone.utc)
+
+    @property
+    def runner(self) -> Runner:
+        return self._context.resources.isolation
 
     @property
     def budget(self) -> int:

@@ -33,6 +33,7 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
             requested=payload.requested,
             full=payload.full,
             advisor=advisor,
+            runner=context.resources.isolation,
         )
     if outcome.status == "superseded":
         _follow(context, outcome)

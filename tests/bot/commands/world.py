@@ -15,6 +15,7 @@ from ptopt.github.client import GitHubClient
 from ptopt.github.pipeline import review_pull
 from ptopt.github.pullstate import PullState, read_state
 from ptopt.github.values import Actor
+from ptopt.runner import Runner, in_process
 
 REPO = "octo/train"
 BEFORE = b"import torch\n"
@@ -38,6 +39,7 @@ class RecordingHost:
 
     budget: int = 20
     given: int = 1
+    runner: Runner = in_process
     calls: list[tuple[object, ...]] = field(default_factory=list)
 
     def commands_in_last_hour(self, login: str) -> int:

@@ -1,0 +1,122 @@
+"""Child processes in which files are analysed: what ends them, what they cannot reach, and what a review then says."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ptopt.change import Change, whole_file
+from ptopt.config import Config
+from ptopt.project.facts import NO_FACTS, read_facts
+from ptopt.review import review_change
+from ptopt.runner import AnalysisError
+from tests.worker.pulls import SLOW
+from worker.isolation import CRASHED, TOO_LONG, TOO_MUCH_MEMORY, Isolation
+
+pytestmark = pytest.mark.slow
+MEMORY = 1 << 30
+KILLS = int(os.environ.get("PTOPT_TEST_KILLS", "12"))
+CHANGE = Change((whole_file("train.py", SLOW),), ())
+
+
+@pytest.fixture(scope="module")
+def isolated() -> Iterator[Isolation]:
+    runner = Isolation(seconds=20, memory=MEMORY)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture
+def impatient() -> Iterator[Isolation]:
+    runner = Isolation(seconds=1, memory=MEMORY)
+    yield runner
+    runner.close()
+
+
+def test_a_review_is_the_same_as_in_process(isolated: Isolation) -> None:
+    here = review_change(CHANGE, config=Config(), facts=NO_FACTS)
+    assert here.findings
+    assert review_change(CHANGE, config=Config(), facts=NO_FACTS, runner=isolated) == here
+    strange = Change((whole_file("train.py", b"# coding: koi8-r\n" + SLOW + b"# \xd0\xd2\n"),), ())
+    assert review_change(strange, config=Config(), facts=NO_FACTS, runner=isolated).findings
+    files = {"requirements.txt": b"torch>=2.1\n", "pyproject.toml": b"[project]\ndependencies = ['numpy']\n"}
+    assert isolated(read_facts, files) == read_facts(files)
+
+
+def test_what_a_function_raises_goes_through(isolated: Isolation) -> None:
+    with pytest.raises(ZeroDivisionError):
+        isolated(divmod, 1, 0)
+
+
+def test_what_takes_too_long_ends_with_its_child(impatient: Isolation) -> None:
+    with pytest.raises(AnalysisError, match=TOO_LONG):
+        impatient(time.sleep, 600)
+    with pytest.raises(AnalysisError, match=TOO_LONG):
+        impatient(eval, "[None for _ in iter(int, 1)]")
+    assert impatient(divmod, 7, 2) == (3, 1)
+
+
+def test_what_takes_too_much_memory_ends(isolated: Isolation) -> None:
+    with pytest.raises(AnalysisError, match=TOO_MUCH_MEMORY):
+        isolated(bytes, 4 * MEMORY)
+    assert isolated(divmod, 7, 2) == (3, 1)
+
+
+def test_a_child_that_dies_is_tried_again_and_then_given_up(isolated: Isolation, tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match=CRASHED):
+        isolated(eval, "__import__('os').kill(__import__('os').getpid(), 9)")
+    assert isolated(divmod, 7, 2) == (3, 1)
+
+
+def test_a_child_holds_no_secret_and_reaches_no_network(
+    monkeypatch: pytest.MonkeyPatch, isolated: Isolation
+) -> None:
+    os.environ.setdefault("PTOPT_SECRET_KEY", "hunter2")
+    environment = isolated(eval, "dict(__import__('os').environ)")
+    assert not [name for name in environment if name.startswith(("PTOPT_", "GITHUB_"))]
+    with pytest.raises(OSError, match="Too many open files"):
+        isolated(socket.socket)
+    with pytest.raises(OSError, match="Too many open files"):
+        isolated(open, "/etc/hostname")
+
+
+@pytest.mark.parametrize("reason", [TOO_LONG, CRASHED])
+def test_a_review_says_what_was_skipped(reason: str) -> None:
+    def ended(*_: object, **__: object) -> object:
+        raise AnalysisError(reason)
+
+    found = review_change(CHANGE, config=Config(), facts=NO_FACTS, runner=ended)  # type: ignore[arg-type]
+    assert found.findings == () and found.files_reviewed == 0
+    assert [(note.path, note.reason) for note in found.not_reviewed] == [("train.py", reason)]
+
+
+def test_children_killed_at_random_lose_no_review(isolated: Isolation) -> None:
+    """Each review is as it is without the kills."""
+    expected = review_change(CHANGE, config=Config(), facts=NO_FACTS)
+    stop, killed = threading.Event(), 0
+    pace = random.Random(5)
+
+    def kill() -> None:
+        nonlocal killed
+        while not stop.wait(pace.uniform(0.3, 1.0)):
+            for child in multiprocessing.active_children():
+                child.kill()
+                killed += 1
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        for _ in range(60):
+            found = review_change(CHANGE, config=Config(), facts=NO_FACTS, runner=isolated)
+            assert found == expected
+    finally:
+        stop.set()
+        thread.join()

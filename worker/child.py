@@ -1,0 +1,65 @@
+"""What runs in a child process of `worker.isolation`. Imported once, by the server that the children are forked from.
+
+Importing this module imports all that an analysis needs: a child may open no file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import configparser  # noqa: F401
+import contextlib
+import encodings.aliases
+import errno
+import importlib
+import json  # noqa: F401
+import math
+import os
+import resource
+import tokenize  # noqa: F401
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import packaging.requirements
+import packaging.specifiers
+import packaging.version  # noqa: F401
+
+import ptopt.config
+import ptopt.impact
+import ptopt.model_review
+import ptopt.project.facts
+import ptopt.review
+import ptopt.source.magics
+import ptopt.source.notebook
+from ptopt.rules import rules
+
+T = TypeVar("T")
+
+with contextlib.suppress(ImportError):
+    importlib.import_module("tomllib")  # Python 3.10 has tomli in its place, which ptopt.config imports
+for _encoding in sorted({*encodings.aliases.aliases.values(), "utf_8_sig"}):
+    with contextlib.suppress(LookupError):  # of other platforms
+        codecs.lookup(_encoding)  # a source file may declare any
+for _rule in rules():
+    ptopt.impact.of_rule(_rule.name)  # reads its data files
+
+
+def confine(memory: int) -> None:
+    """Limit this process for good: `memory` bytes of address space, no core dump, no file or socket beyond those open."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, highest + 1))
+    try:
+        while True:  # fill the gaps below: what asks for a descriptor from now on gets none
+            os.open(os.devnull, os.O_RDONLY)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+
+
+def call(seconds: float, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
+    """Call the function with `seconds` of processor time, after which the kernel ends the process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit = math.ceil(used.ru_utime + used.ru_stime + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+    return function(*args, **kwargs)

@@ -1,0 +1,120 @@
+"""Child processes in which files of pull requests are analysed: bounded, without secrets or network, and expendable.
+
+A child is forked from a server process that has the reviewer imported and an empty environment. So starting one takes
+milliseconds, and nothing of the worker (settings, tokens, connections) is in its memory. What takes too long or too much
+memory ends with its child; the next call gets a new one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, CancelledError
+from concurrent.futures import TimeoutError as TimedOutError
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
+from typing import ParamSpec, TypeVar
+
+import structlog
+from pebble import ProcessExpired, ProcessPool
+
+from ptopt.runner import AnalysisError
+from worker import child
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TOO_LONG = "skipped: took too long"
+TOO_MUCH_MEMORY = "skipped: took too much memory"
+CRASHED = "skipped: the analysis crashed"
+_TRIES = 4  # a child may be ended from outside: by an operator, or by the kernel for another's memory
+_GRACE = 30.0  # seconds for a child to start; the pool counts from when it begins
+_TASKS = 200  # after which a child is replaced, so that no leak grows for ever
+_HARMLESS = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONHASHSEED")
+_log = structlog.get_logger(__name__)
+_starting = threading.Lock()
+
+
+class Isolation:
+    """A runner (`ptopt.runner.Runner`) over child processes. Safe to share between threads."""
+
+    def __init__(self, *, seconds: float, memory: int, children: int = 1) -> None:
+        """`seconds` of time, and of processor time, for a call; `memory` bytes of address space for a child."""
+        self._seconds = seconds
+        self._memory = memory
+        self._children = children
+        self._pool: ProcessPool | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        for attempt in range(1, _TRIES + 1):
+            pool = self._running()
+            try:
+                task = pool.schedule(
+                    child.call, args=(self._seconds, function, args, kwargs), timeout=self._seconds
+                )
+                result: T = task.result(self._seconds + _GRACE)
+            except TimedOutError:
+                raise _ended(TOO_LONG) from None
+            except MemoryError:
+                raise _ended(TOO_MUCH_MEMORY) from None
+            except RecursionError:
+                raise _ended(CRASHED) from None
+            except ProcessExpired as error:
+                if error.exitcode == -signal.SIGXCPU:
+                    raise _ended(TOO_LONG) from None
+                _log.warning("child process ended", exit_code=error.exitcode, attempt=attempt)
+            except (BrokenExecutor, CancelledError, RuntimeError) as error:
+                if pool.active:  # raised by the function
+                    raise
+                _log.warning("child processes start again", error=str(error), attempt=attempt)
+            else:
+                return result
+        raise _ended(CRASHED)
+
+    def start(self) -> None:
+        """Start the children now rather than at the first call."""
+        self._running()
+
+    def close(self) -> None:
+        """End the children. A call that runs raises AnalysisError."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.stop()  # type: ignore[no-untyped-call]
+                self._pool.join(5)
+                self._pool = None
+
+    def _running(self) -> ProcessPool:
+        with self._lock:
+            if self._pool is None or not self._pool.active:
+                self._pool = ProcessPool(
+                    max_workers=self._children,
+                    max_tasks=_TASKS,
+                    initializer=child.confine,
+                    initargs=(self._memory,),
+                    context=_fork_server(),
+                )
+            return self._pool
+
+
+def _ended(reason: str) -> AnalysisError:
+    _log.warning("analysis ended", reason=reason)
+    return AnalysisError(reason)
+
+
+def _fork_server() -> ForkServerContext:
+    """The process that children are forked from, started once, with nothing of our environment in it."""
+    context = multiprocessing.get_context("forkserver")
+    with _starting:
+        context.set_forkserver_preload([child.__name__])
+        ours = dict(os.environ)
+        try:
+            os.environ.clear()
+            os.environ.update({name: ours[name] for name in _HARMLESS if name in ours})
+            forkserver.ensure_running()
+        finally:
+            os.environ.update(ours)
+    return context
