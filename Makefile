@@ -21,7 +21,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Else each process compiles all that it imports, a model stack among it, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-review check test test-light test-model lint format docs action-requirements clean
+.PHONY: demo demo-review check test test-light test-model lint format docs action-requirements service-requirements clean
 
 demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
 	$(BIN)/python -m examples.service
@@ -56,10 +56,15 @@ docs: $(SERVABLE)  ## write what is generated from the code
 	$(BIN)/python -m bot.commands --docs docs/commands.md
 	$(BIN)/python docs/picture.py
 
+PIN := env -u UV_FIND_LINKS $(BIN)/uv pip compile pyproject.toml --universal --generate-hashes \
+	--no-emit-package ptopt --upgrade --quiet --custom-compile-command
+
 action-requirements: $(BIN)/uv  ## pin what the Action installs, with hashes
-	env -u UV_FIND_LINKS $(BIN)/uv pip compile pyproject.toml --extra github --universal --python-version 3.12 \
-		--generate-hashes --no-emit-package ptopt --upgrade --custom-compile-command "make action-requirements" \
-		--quiet --output-file action-requirements.txt
+	$(PIN) "make $@" --extra github --python-version 3.12 --output-file action-requirements.txt
+
+service-requirements: $(BIN)/uv  ## pin what the service and its workers install, with hashes
+	$(PIN) "make $@" --extra service --python-version 3.10 --output-file service-requirements.txt
+	$(PIN) "make $@" --extra service --extra model-client --python-version 3.10 --output-file worker-requirements.txt
 
 clean:
 	rm -rf $(VENV) $(MODEL_VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -13,8 +13,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bot import events, health, problems, setup
+from bot.body import BodyReader
 from bot.health import Check
 from bot.metrics import CONTENT_TYPE, Metrics
+from bot.peers import Peers
 from bot.webhook import PATH, Webhook
 from service import broker, database
 from service.credentials import WebhookSecrets
@@ -57,7 +59,8 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         inbox = Inbox(engine, on_due=dispatcher.wake)
         app.state.inbox = inbox
-        webhook = Webhook(inbox, secrets, entries, metrics, debounce=settings.debounce)
+        reader = BodyReader(peers=app.state.peers)
+        webhook = Webhook(inbox, secrets, entries, metrics, debounce=settings.debounce, reader=reader)
         app.state.deliver = problems.Unexpected(webhook)
         dispatcher.start()
         try:
@@ -76,6 +79,7 @@ def create_app(
         openapi_url=None,
         redirect_slashes=False,
     )
+    app.state.peers = Peers(settings.proxies)
     problems.install(app)
 
     def inbox_lives() -> None:

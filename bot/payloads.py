@@ -101,6 +101,7 @@ class Issue(Payload):
 class Comment(Payload):
     id: Id
     body: Text | None = None
+    user: User | None = None
     in_reply_to_id: Id | None = None
     created_at: datetime
     updated_at: datetime
@@ -128,6 +129,12 @@ class CommentEvent(RepositoryEvent):
     @property
     def body(self) -> str:
         return self.comment.body or ""
+
+    @property
+    def is_by_author(self) -> bool:
+        """Whether who wrote or edited is the comment's author. Accounts that are not known are nobody's."""
+        author, actor = self.comment.user, self.sender
+        return author is not None and actor is not None and author.id == actor.id
 
     @property
     def previous_body(self) -> str | None:

@@ -4,30 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from bot.peers import Peers
+
 _MAX_CONNECTIONS = 500
+_MAX_OF_PEER = 64  # connections of one address that is no reverse proxy's
 _SECONDS_TO_STOP = 20
-_SECONDS_TO_ASK = 20.0
+_SECONDS_TO_ASK = 5.0
 _MAX_HEAD = 64 * 1024  # bytes of a request's line and headers
 
 
 class Impatient(HttpToolsProtocol):
     """Closes connections on which no request comes, and those whose headers have no end.
 
-    uvicorn waits for both for ever: a stranger could hold all connections there are, or fill the memory.
+    uvicorn waits for both for ever: a stranger could hold all connections there are, or fill the memory. When there
+    are too many, of all or of one peer, the one that has been waited for longest makes room for the new one.
     """
 
     seconds = _SECONDS_TO_ASK
+    peer: str | None = None
     _head = 0  # bytes since a request was last due
+    _due = 0.0  # when a request was last due
     _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, peers: Peers, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._peers = peers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.peer = self._peers.of(self.client)
         self._wait_for_request()
+        others = [each for each in self.connections if isinstance(each, Impatient) and not each._is_closing()]
+        of_peer = [each for each in others if each.peer == self.peer]
+        if self.peer is not None and len(of_peer) > _MAX_OF_PEER:
+            self._make_room(of_peer)
+        elif len(others) > _MAX_CONNECTIONS:
+            self._make_room(others)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -50,9 +70,23 @@ class Impatient(HttpToolsProtocol):
         if not piped and not self.transport.is_closing():
             self._wait_for_request()
 
+    def _is_closing(self) -> bool:
+        return self.transport.is_closing()
+
+    def _is_unfinished(self) -> bool:
+        """Whether a request is due that has not come, or not wholly."""
+        return self._timer is not None or (self.cycle is not None and self.cycle.more_body)
+
+    @staticmethod
+    def _make_room(connections: Iterable[Impatient]) -> None:
+        """The new connection is among them: it is the one to go where all others have their requests in."""
+        unfinished = (each for each in connections if each._is_unfinished())
+        min(unfinished, key=lambda each: each._due).transport.abort()
+
     def _wait_for_request(self) -> None:
         self._stop_waiting()
         self._head = 0
+        self._due = self.loop.time()
         self._timer = self.loop.call_later(self.seconds, self.transport.close)
 
     def _stop_waiting(self) -> None:
@@ -62,18 +96,17 @@ class Impatient(HttpToolsProtocol):
 
 
 def server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
-    """A server to `run()`. Logs go where `service.logs.configure` sends them."""
+    """A server of `bot.app.create_app` to `run()`. Logs go where `service.logs.configure` sends them."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
             host,
             port,
-            http=Impatient,
+            http=cast(type[asyncio.Protocol], partial(Impatient, peers=app.state.peers)),
             log_config=None,
             access_log=False,  # it would hold the setup token; the webhook logs a line for each delivery
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_SECONDS_TO_STOP,
         )
     )

@@ -25,6 +25,8 @@ from ptopt.github.app import NewApp, convert_manifest
 from ptopt.github.endpoint import Endpoint
 from ptopt.github.errors import GitHubError
 from service.credentials import Credentials, exists, store
+from service.database import insert, writing
+from service.models import DeliveryRow
 from service.settings import Settings
 
 _STATE_SECONDS = 3600  # GitHub's code is good for an hour, too
@@ -67,6 +69,8 @@ def router(settings: Settings, engine: Engine) -> APIRouter:
             raise HTTPException(400, "This did not begin on the setup page, or too long ago. Open it again.")
         if not _CODE.fullmatch(code):
             raise HTTPException(400, "GitHub sent no code. Open the setup page again.")
+        if not _claim(engine, state):
+            raise HTTPException(400, "This link was used already. Open the setup page again.")
         try:
             app = convert_manifest(settings.github_url, code)
         except GitHubError as error:
@@ -121,6 +125,18 @@ def state_is_ours(state: str, setup_token: str, now: float) -> bool:
         return False
     right = hmac.compare_digest(_signed(f"{match[1]}.{match[2]}", setup_token), match[3])
     return right and now < int(match[1])
+
+
+def _claim(engine: Engine, state: str) -> bool:
+    """Whether nobody came back with this state before, to whichever of our processes."""
+    guid = f"setup-{state.split('.')[1]}"
+    with writing(engine) as session:
+        # Like a delivery: what counts is that its id can be claimed once. It is kept for longer than a state is good.
+        row = {"guid": guid, "event": "setup", "action": "", "received_at": datetime.now(timezone.utc)}
+        claimed = (
+            insert(session, DeliveryRow).values(row).on_conflict_do_nothing().returning(DeliveryRow.guid)
+        )
+        return session.scalar(claimed) is not None
 
 
 def _signed(text: str, setup_token: str) -> str:

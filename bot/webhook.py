@@ -53,14 +53,14 @@ class Webhook:
         metrics: Metrics,
         *,
         debounce: float,
-        reader: BodyReader | None = None,
+        reader: BodyReader,
     ) -> None:
         self._inbox = inbox
         self._secrets = secrets
         self._entries = entries
         self._metrics = metrics
         self._debounce = debounce
-        self._reader = reader or BodyReader()
+        self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -110,7 +110,8 @@ class Webhook:
             return await self._reader.read(request)
         except BodyError as error:
             reason = {413: "too_large", 408: "slow", 503: "busy"}.get(error.status, "cut_off")
-            raise RefusedError(error.status, reason, error.detail) from None
+            headers = {"Retry-After": "60"} if error.status == 503 else None
+            raise RefusedError(error.status, reason, error.detail, headers) from None
 
     async def _verify(self, request: Request, body: bytes | bytearray) -> None:
         secrets = self._secrets.known()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from typing import Any
 
@@ -17,6 +18,7 @@ from fastapi import FastAPI
 
 from bot.app import create_app
 from bot.health import Check
+from embedded.only_one import only_one
 from service import database, leases
 from service.settings import Settings
 from worker.app import QUEUE_NAMES, make_app
@@ -43,9 +45,14 @@ class Embedded:
         self._ready = threading.Event()
         self._controller: Any = None
         self._stopping = False
+        self._lock = ExitStack()
 
     def start(self, seconds: float = 30.0) -> None:
-        """Returns when the worker takes jobs. Raises RuntimeError when it does not within `seconds`."""
+        """Returns when the worker takes jobs. Raises RuntimeError when it does not within `seconds`.
+
+        Raises DatabaseError when another process has the database.
+        """
+        self._lock = only_one(self.resources.engine)  # before anything is taken back
         database.upgrade(self.settings.database_url)
         again = leases.recover(self.resources.engine, datetime.now(timezone.utc))
         _log.info("embedded service starts", jobs_begun_again=again)
@@ -67,6 +74,7 @@ class Embedded:
             self._controller.stop()
         self._thread.join(30)
         self.resources.close()
+        self._lock.close()
 
     def alive(self) -> bool:
         """Whether the worker's thread lives."""

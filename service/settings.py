@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from pathlib import Path
@@ -26,6 +27,12 @@ def _public_url(url: str) -> str:
     if not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[\w./-]*)?", url):
         raise ValueError("a URL such as https://ptopt.example.org is expected, without a query")
     return url.rstrip("/")
+
+
+def _networks(text: str) -> str:
+    for network in filter(None, map(str.strip, text.split(","))):
+        ipaddress.ip_network(network)  # raises ValueError
+    return text
 
 
 def _server_url(url: str | None) -> str | None:
@@ -84,6 +91,11 @@ class Settings(BaseSettings):
     public_url: Annotated[str, AfterValidator(_public_url)] = Field(
         default="http://localhost:8000",
         description="Where GitHub reaches this service; `/setup` tells GitHub so.",
+    )
+    proxies: Annotated[str, AfterValidator(_networks)] = Field(
+        default="127.0.0.1,::1",
+        description="Addresses or networks of the reverse proxies, with commas between. Any other address may hold "
+        "64 connections and send 2 bodies above 128 KiB at a time; a proxy limits its clients itself.",
     )
     setup_token: Secret = Field(
         default=None, description="Opens `/setup` (`/setup?token=…`). Left out, `/setup` is closed."

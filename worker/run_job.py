@@ -15,6 +15,7 @@ from ptopt.github.errors import (
     NotFoundError,
     RateLimitedError,
     SupersededError,
+    TooLargeError,
     UnavailableError,
 )
 from service import leases, logs
@@ -86,6 +87,13 @@ def _attempt(resources: Resources, job: Claim, renewal: LeaseRenewal) -> tuple[s
         # Repeating does not help: the repository is gone, or the permission is missing.
         _log.warning("job impossible", error=str(error))
         return "finished", leases.finish(engine, job, _now(), note=str(error))
+    except TooLargeError as error:  # such as a pull request with more than 10,000 comments
+        _log.warning("job too large", error=str(error))
+        return "finished", leases.finish(engine, job, _now(), note=str(error))
+    except (MemoryError, RecursionError):
+        # It would run into this again, and take the memory of others once more.
+        _log.exception("job too large")
+        return "dead", leases.fail(engine, job, _now(), max_attempts=0, error=_traceback())
     except Exception:
         _log.exception("job failed")
         outcome = "dead" if job.attempts >= most else "failed"

@@ -155,7 +155,11 @@ def _answer(run: Run) -> int:
     if action != "created" and previous is None:
         print("There is no new text in the comment.")
         return 0
-    user = run.payload["sender"]  # who edits a comment may be another one than its author
+    user, author = run.payload["sender"], comment.get("user")
+    if author is None or author["id"] != user["id"]:
+        # What the author hid in it would run with the editor's permission.
+        print("The comment was edited by somebody else than its author.")
+        return 0
     request = CommandRequest(
         repo=run.repo,
         number=int(pull["number"]),

@@ -11,7 +11,7 @@ from bot.commands.parse import MOST_COMMANDS
 _INTRODUCTION = f"""\
 A command is a line of a comment that begins with `/ptopt`: in the conversation of a pull request, or in a review
 thread. Quotes and code are not read. Up to {MOST_COMMANDS} commands of one comment are run, in order, and answered
-together; when a comment is edited, those that are new.
+together. When its author edits a comment, those that are new are run; an edit by somebody else runs nothing.
 
 ptopt looks at the comment (:eyes:) and answers once. A confused face (:confused:) means that it does not obey:
 

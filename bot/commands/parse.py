@@ -61,7 +61,12 @@ def commands(body: str) -> tuple[Line, ...]:
 
 def new_commands(body: str, previous_body: str | None) -> tuple[Line, ...]:
     """The commands that an edit added; all of them for a comment that is new (`previous_body` None)."""
-    known = set() if previous_body is None else set(commands(previous_body))
+    if previous_body is None:
+        return commands(body)
+    known = set(commands(previous_body))
+    # What stood too far down to be read does not become new when the text before it is shortened.
+    rest = (line[:MOST_LENGTH].split() for line in previous_body[MOST_TEXT:].splitlines())
+    known |= {_command(words) for words in rest if _is_command(words)}
     return tuple(line for line in commands(body) if line not in known)
 
 

@@ -28,8 +28,12 @@ def edited(event: ReviewCommentEvent, delivery: Delivery) -> list[NewJob]:
 
 
 def command(event: CommentEvent, where: Literal["issue", "review"], pull: int) -> list[NewJob]:
-    """The job for a comment that may hold a slash command. Bots, ourselves among them, give none."""
-    if event.actor.is_bot or not _MAY_HOLD_COMMAND.search(event.body):
+    """The job for a comment that may hold a slash command.
+
+    Bots, ourselves among them, give none; nor does who edits the comment of somebody else: what the author hid in it
+    would run with the editor's permission.
+    """
+    if event.actor.is_bot or not event.is_by_author or not _MAY_HOLD_COMMAND.search(event.body):
         return []
     if event.action == "edited" and event.previous_body is None:
         return []  # something else than the text was edited

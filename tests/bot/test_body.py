@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from bot.body import LIMIT, BodyError, BodyReader
+from bot.peers import Peers
 from tests.bot.conftest import Served, pull_request, sign
 
 HEAD = (
@@ -139,17 +140,50 @@ def test_who_is_cancelled_is_not_answered() -> None:
         asyncio.run(main())
 
 
-def test_unfinished_bodies_share_a_budget() -> None:
+def test_large_bodies_share_a_budget_and_the_slowest_goes() -> None:
     async def main() -> None:
-        reader = BodyReader(limit=10, budget=12, seconds=5.0)
-        slow = asyncio.create_task(reader.read(request(b"x" * 8, forever=True)))
+        reader = BodyReader(limit=100, budget=24, small=4, seconds=5.0)
+        stopped = asyncio.create_task(reader.read(request(b"x" * 20, forever=True)))
         await asyncio.sleep(0.01)
+        assert await reader.read(request(b"x" * 4)) == b"x" * 4  # needs none of it
+        assert not stopped.done()
+        assert await reader.read(request(b"x" * 8)) == b"x" * 8
         with pytest.raises(BodyError) as error:
-            await reader.read(request(b"x" * 8))
+            await stopped
         assert error.value.status == 503
-        slow.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await slow
-        assert await reader.read(request(b"x" * 8)) == b"x" * 8  # what was held is given back
+        with pytest.raises(BodyError) as error:
+            await reader.read(request(b"x" * 25))  # alone it is too much, too
+        assert error.value.status == 503
+        assert await reader.read(request(b"x" * 24)) == b"x" * 24  # what was held is given back
 
     asyncio.run(main())
+
+
+def test_one_peer_has_few_large_bodies_and_a_proxy_many() -> None:
+    async def main(proxies: str) -> int:
+        reader = BodyReader(limit=100, small=4, per_peer=2, seconds=0.1, peers=Peers(proxies))
+        bodies = [request(b"x" * 8, forever=True) for _ in range(5)]
+        for body in bodies:
+            body.scope["client"] = ("192.0.2.7", 1)
+        errors = await asyncio.gather(*map(reader.read, bodies), return_exceptions=True)
+        return [error.status for error in errors if isinstance(error, BodyError)].count(503)
+
+    assert asyncio.run(main("")) == 3
+    assert asyncio.run(main("198.51.100.1, 192.0.2.0/24")) == 0
+
+
+@pytest.mark.parametrize(
+    ("client", "peer"),
+    [
+        (None, None),
+        (("127.0.0.1", 1), None),
+        (("::ffff:127.0.0.1", 1), None),
+        (("192.0.2.7", 1), "192.0.2.7"),
+        (("::ffff:192.0.2.7", 1), "192.0.2.7"),
+        (("2001:db8::1", 1), "2001:db8::/64"),
+        (("2001:db8::2", 1), "2001:db8::/64"),
+        (("testclient", 1), "testclient"),
+    ],
+)
+def test_whom_limits_count(client: tuple[str, int] | None, peer: str | None) -> None:
+    assert Peers("127.0.0.1,::1").of(client) == peer

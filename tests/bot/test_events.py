@@ -28,7 +28,7 @@ def comment(
     return pull_request(action) | {
         "sender": sender or DEV,
         "issue": {"number": 7, "pull_request": {"url": "x"}},
-        "comment": {"id": 99, "body": body, **stamps, **more},
+        "comment": {"id": 99, "body": body, "user": DEV, **stamps, **more},
     }
 
 
@@ -123,6 +123,21 @@ def test_edited_commands() -> None:
     assert jobs("issue_comment", comment("edited", "/ptopt fix") | {"changes": {}}) == []
     was_empty = payload | {"changes": {"body": {"from": ""}}}
     assert jobs("issue_comment", was_empty)[0].payload.previous_body == ""
+
+
+@pytest.mark.parametrize("event", ["issue_comment", "pull_request_review_comment"])
+@pytest.mark.parametrize("author", [{"id": 8, "login": "stranger", "type": "User"}, BOT, None])
+def test_an_edit_by_somebody_else_gives_no_command(event: str, author: dict[str, Any] | None) -> None:
+    changes = {"changes": {"body": {"from": "x" * 20_000 + "\n\n/ptopt fix"}}}
+    payload = comment("edited", "/ptopt fix", user=author) | changes
+    assert jobs(event, payload) == []
+    assert len(jobs(event, comment("edited", "/ptopt fix") | changes)) == 1
+
+
+def test_a_comment_of_a_deleted_account_gives_no_command() -> None:
+    """Neither author nor sender has an id then: two unknown people are not one."""
+    payload = comment("created", "/ptopt fix", user=None) | {"sender": None}
+    assert jobs("issue_comment", payload) == []
 
 
 def test_postgresql_can_store_every_text() -> None:

@@ -175,6 +175,7 @@ def test_a_callback_that_did_not_begin_here(serve: Serve) -> None:
         assert not [each for each in github.requests if "conversions" in each.path]
         gone = served.client.get("/setup/callback", params={"code": "unknown", "state": state})
         assert gone.status_code == 502
+        state = state_of(served)
         assert served.client.get("/setup/callback", params={"code": code, "state": state}).status_code == 200
 
 

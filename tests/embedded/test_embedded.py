@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from embedded.service import Embedded
 from fake_github import FakeGitHub
@@ -16,7 +20,7 @@ from service import database
 from service.database import reading
 from service.models import DeliveryRow, Job
 from service.settings import Settings
-from tests.worker.processes import free_port, kill, process, wait_for
+from tests.worker.processes import ROOT, environment, free_port, kill, process, wait_for
 from tests.worker.pulls import SLOW, job_for, settings_for
 from tests.worker.rows import row
 from worker.job_context import Resources
@@ -78,6 +82,43 @@ def test_a_signal_stops_it_in_order(settings: Settings) -> None:
         wait_for(lambda: answers(port))
         service.terminate()
         assert service.wait(60) == 0
+
+
+def test_a_second_one_on_the_same_file(settings: Settings, repo: Repo, tmp_path: Path) -> None:
+    """It ends with the name of the file and of the first process, and takes nothing back that this one runs."""
+    resources = Resources(settings)
+    file = Path(str(resources.engine.url.database))
+    link = tmp_path / "link.db"
+    link.symlink_to(file)
+    port = free_port()
+    with process(settings, "-m", "embedded", "--port", str(port)) as first:
+        wait_for(lambda: answers(port))
+        job_id = job_for(resources, repo.pull(files={"train.py": SLOW}, author="dev"))
+        with resources.engine.begin() as connection:
+            running = {
+                "state": "running",
+                "owner": "first",
+                "lease_until": datetime(2100, 1, 1, tzinfo=timezone.utc),
+            }
+            connection.execute(update(Job).where(Job.id == job_id).values(running))
+        for url in (settings.database_url, f"sqlite:///{link}"):
+            other = settings.model_copy(update={"database_url": url})
+            second = subprocess.run(
+                [sys.executable, "-m", "embedded", "--port", str(free_port())],
+                cwd=ROOT,
+                env=environment(other),
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert second.returncode == 1
+            assert f"{file.resolve()} is in use" in second.stderr and f"process {first.pid}:" in second.stderr
+            assert row(resources.engine, job_id).owner == "first"
+        assert answers(port)
+        kill(first)
+    with process(settings, "-m", "embedded", "--port", str(port)):
+        wait_for(lambda: answers(port))  # a killed one holds nothing
+    resources.engine.dispose()
 
 
 @pytest.mark.slow

@@ -132,8 +132,7 @@ def comment(pull: Pull, login: str, body: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("action", ["edited", "deleted"])
-def test_who_edits_a_comment_speaks(runner: Runner, pull: Pull, action: str) -> None:
-    """A stranger's command does not become that of the maintainer under it, nor the other way round."""
+def test_no_new_text_gives_no_command(runner: Runner, pull: Pull, action: str) -> None:
     token = runner.github.token(pull.repo, {"contents": "read", "pull_requests": "write"})
     runner.github.account("stranger")
     payload = comment(pull, "dev", "/ptopt help", action=action)
@@ -143,6 +142,19 @@ def test_who_edits_a_comment_speaks(runner: Runner, pull: Pull, action: str) -> 
     changed = {"sender": stranger, "changes": {"body": {"from": "nothing"}}}
     runner.run("issue_comment", payload | changed, token)
     assert len(pull.issue_comments) == 1
+
+
+def test_an_edit_by_somebody_else_gives_no_command(runner: Runner, pull: Pull) -> None:
+    token = runner.github.token(pull.repo, {"contents": "read", "pull_requests": "write"})
+    runner.github.account("stranger")
+    hidden = "x" * 17_000 + "\n\n/ptopt help"
+    payload = comment(pull, "stranger", "/ptopt help", action="edited", changes={"body": {"from": hidden}})
+    dev = {"id": runner.github.account("dev").id, "login": "dev", "type": "User"}
+    for author in (payload["comment"]["user"], None):
+        payload["comment"]["user"] = author
+        runner.run("issue_comment", payload | {"sender": dev}, token)
+        assert runner.exit_code == 0, runner.log
+        assert len(pull.issue_comments) == 1
 
 
 def test_a_forged_answer_of_another_workflow(runner: Runner, pull: Pull) -> None:

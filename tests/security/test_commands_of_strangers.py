@@ -119,7 +119,7 @@ def test_hidden_commands_end_to_end(service: Service, pull: Pull) -> None:
     assert answers(service, pull) == []
 
 
-def test_an_edit_gives_the_new_commands_of_who_edits(service: Service, pull: Pull) -> None:
+def test_an_edit_of_somebody_elses_comment_gives_no_command(service: Service, pull: Pull) -> None:
     comment = pull.comment("stranger", "/ptopt pause")
     service.work()
     # A maintainer mends the spelling around it: that is not giving the command.
@@ -131,6 +131,34 @@ def test_an_edit_gives_the_new_commands_of_who_edits(service: Service, pull: Pul
     pull.edit_comment("stranger", mine, "Thanks\n\n/ptopt pause")
     service.work()
     assert answers(service, pull) == []
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "x" * 17_000 + "\n\n/ptopt pause",
+        "```\n/ptopt pause\n```",
+        "> /ptopt pause",
+        "please do not /ptopt pause",
+    ],
+    ids=["behind filler", "in a fence", "in a quote", "in a line"],
+)
+def test_who_shortens_a_comment_gives_no_command(service: Service, pull: Pull, hidden: str) -> None:
+    """A stranger hides a command, and a maintainer takes away what hid it."""
+    comment = pull.comment("stranger", hidden)
+    service.work()
+    pull.edit_comment("dev", comment, "/ptopt pause")
+    service.work()
+    assert answers(service, pull) == []
+    # Nor may anybody speak in the name of the author, who has the last word on the same comment.
+    mine = pull.comment("dev", "Thanks")
+    pull.edit_comment("triager", mine, "Thanks\n\n/ptopt pause")
+    service.work()
+    assert answers(service, pull) == []
+    pull.edit_comment("dev", mine, "Thanks!\n\n/ptopt status")
+    service.work()
+    (answer,) = answers(service, pull)
+    assert "/ptopt status" in answer
 
 
 def test_ten_thousand_commands(service: Service, pull: Pull) -> None:

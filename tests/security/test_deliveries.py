@@ -8,7 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from uuid import uuid4
 
 import pytest
@@ -200,6 +200,41 @@ def test_slow_strangers_are_hung_up_on(impatient: Served, drops: list[bytes]) ->
             assert not isinstance(error, TimeoutError)
     assert time.monotonic() - started < 4.5
     assert impatient.deliver("pull_request", BODY).status_code == 202
+
+
+@pytest.mark.parametrize("sent", ["nothing", "headers", "a part of a body"])
+@pytest.mark.parametrize("proxies", ["", "127.0.0.1"], ids=["direct", "behind a proxy"])
+def test_connections_that_say_no_more_keep_nobody_out(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: str, proxies: str
+) -> None:
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS" if proxies else "_MAX_OF_PEER", 20)
+    part = {"nothing": b"", "headers": head()[:-2], "a part of a body": head("Content-Length: 900") + b"{"}[
+        sent
+    ]
+    with serve(proxies=proxies) as served, ExitStack() as stack:
+        for _ in range(60):
+            stranger = socket.create_connection(("127.0.0.1", served.port), timeout=5)
+            stack.enter_context(stranger).sendall(part)
+        started = time.monotonic()
+        assert [served.deliver("pull_request", BODY).status_code for _ in range(3)] == [202] * 3
+        assert time.monotonic() - started < 3  # before anything is timed out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proxies", ["", "127.0.0.1"], ids=["direct", "behind a proxy"])
+def test_unfinished_large_bodies_keep_nobody_out(serve: Serve, proxies: str) -> None:
+    """Nine of them are more than all large bodies may have of the memory together."""
+    most = 25 * 2**20
+    large = json.dumps(pull_request() | {"filler": "x" * 2**20}).encode()
+    with serve(proxies=proxies) as served, ExitStack() as stack:
+        for _ in range(9):
+            stranger = socket.create_connection(("127.0.0.1", served.port), timeout=5)
+            with suppress(OSError):  # it is sent away while it sends
+                stack.enter_context(stranger).sendall(head(f"Content-Length: {most}") + b"x" * (most - 1))
+        started = time.monotonic()
+        assert served.deliver("pull_request", BODY).status_code == 202
+        assert served.deliver("pull_request", large).status_code == 202
+        assert time.monotonic() - started < 3
 
 
 def test_headers_without_an_end(served: Served) -> None:

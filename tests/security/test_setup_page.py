@@ -155,8 +155,22 @@ def test_a_code_counts_once(serve: Serve, github: FakeGitHub) -> None:
         assert served.client.get("/setup", params={"token": TOKEN}).status_code == 404
 
 
-def callback(served: Served, code: str) -> int:
-    return served.client.get("/setup/callback", params={"code": code, "state": state()}).status_code
+@pytest.mark.parametrize("first", ["a code", "no code of GitHub's"])
+def test_a_state_counts_once(serve: Serve, github: FakeGitHub, first: str) -> None:
+    """Nothing is stored here that would close the page: who saw the address could bring an App of their own."""
+    used = state()
+    with serve(**OPEN, github_url=github.url) as served:
+        code = github.manifest() if first == "a code" else "unknown"
+        assert callback(served, code, used) == (200 if first == "a code" else 502)
+        asked = len(github.requests)
+        assert callback(served, github.manifest("another"), used) == 400
+        assert len(github.requests) == asked
+        assert callback(served, github.manifest("another")) == 200
+
+
+def callback(served: Served, code: str, given: str | None = None) -> int:
+    answer = served.client.get("/setup/callback", params={"code": code, "state": given or state()})
+    return answer.status_code
 
 
 def test_nothing_of_it_is_logged(serve: Serve, github: FakeGitHub) -> None:

@@ -96,6 +96,7 @@ def test_a_command_is_bounded() -> None:
         ("/ptopt help", "`/ptopt help`", ["help"]),
         ("> /ptopt help", "/ptopt help", []),
         ("/ptopt ignore PTO102", "/ptopt ignore PTO101", ["ignore"]),
+        ("/ptopt fix", "x" * MOST_TEXT + "\n\n /ptopt  FIX", []),
     ],
 )
 def test_an_edit_runs_what_is_new(body: str, before: str | None, expected: list[str]) -> None:
