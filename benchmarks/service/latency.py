@@ -45,7 +45,7 @@ class Posted:
 
 def delays(median: float) -> Callable[[], float]:
     """Seconds that requests to GitHub take: log-normal, from half to three times the median, the same each time."""
-    seeded = random.Random(0)  # noqa: S311
+    seeded = random.Random(0)
 
     def delay() -> float:
         return median * min(3.0, max(0.5, seeded.lognormvariate(0.0, 0.5)))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 from ptopt.change import Change
 from ptopt.config import Config
 from ptopt.findings import Finding, Review
-from ptopt.github import base_config, config_comment, post, pullstate, reading
+from ptopt.github import base_config, config_comment, post, pullstate, reading, together
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
 from ptopt.github.filters import why_skipped
 from ptopt.github.post import Posted, PostOptions
-from ptopt.github.values import IssueComment, PullRequest
+from ptopt.github.values import IssueComment, PostedComment, PullRequest
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
@@ -36,6 +36,7 @@ class PreparedReview:
     review: Review
     outside_diff: tuple[Finding, ...]  # with `full`: findings of the changed files that the change left alone
     comments: tuple[IssueComment, ...]  # the conversation
+    review_comments: tuple[PostedComment, ...]
     base_problems: tuple[str, ...]  # why the settings of the base branch are not in force
     head_problems: tuple[str, ...]  # what is wrong with the settings that the pull request brings
 
@@ -95,25 +96,40 @@ def prepare_review(
     pull = github.pull(repo, number)
     if head_sha not in (None, pull.head_sha):
         return Outcome("superseded", f"the head is {pull.head_sha} by now", pull)
-    comments = github.issue_comments(repo, number)
-    state = pullstate.fold(github.identity(), [*comments, *github.review_comments(repo, number)])
+    with together.threads() as pool:
+        in_conversation = pool.submit(github.issue_comments, repo, number)
+        on_diff = pool.submit(github.review_comments, repo, number)
+        # After the pull request: files of an older head than it shows would be reviewed as its own.
+        listed = pool.submit(reading.list_files, github, pull)
+        config, base_problems = base_config.settings_of(github, pull)
+    comments, review_comments = in_conversation.result(), on_diff.result()
+    state = pullstate.fold(github.identity(), [*comments, *review_comments])
     if state.paused and not requested:
         return Outcome("paused", "reviews of this pull request are paused", pull)
-    config, base_problems = base_config.settings_of(github, pull)
     reason = why_skipped(pull, config, requested=requested)
     if reason is not None:
         return Outcome("skipped", reason, pull)
-    files = reading.list_files(github, pull)
+    files = listed.result()
     head_problems = base_config.head_config_problems(github, pull, files)
-    try:
-        change = reading.read_change(github, pull, config, files)
-    except SupersededError as error:
-        return Outcome("superseded", str(error), pull)
-    facts = reading.facts(github, pull) if change.files else NO_FACTS
+    with together.threads() as pool:
+        versions = pool.submit(reading.facts, github, pull) if reading.may_hold_code(pull, files) else None
+        try:
+            change = reading.read_change(github, pull, config, files)
+        except SupersededError as error:
+            return Outcome("superseded", str(error), pull)
+    facts = versions.result() if versions and change.files else NO_FACTS
     silenced = {*muted, *state.ignored}
     review, outside_diff = review_without(change, config, facts, silenced, full=full, advisor=advisor)
     return PreparedReview(
-        pull, config, change, review, outside_diff, tuple(comments), base_problems, head_problems
+        pull,
+        config,
+        change,
+        review,
+        outside_diff,
+        tuple(comments),
+        tuple(review_comments),
+        base_problems,
+        head_problems,
     )
 
 
@@ -135,7 +151,13 @@ def post_prepared(
     outcome = Outcome("silent", "", pull, prepared.change, prepared.review, None, prepared.outside_diff)
     try:
         posted = post.post(
-            github, pull, prepared.change, prepared.review, options=options, before_write=check_current
+            github,
+            pull,
+            prepared.change,
+            prepared.review,
+            options=options,
+            before_write=check_current,
+            comments=prepared.review_comments,
         )
         note = _comment_on_settings(github, prepared, check_current)
     except SupersededError as error:

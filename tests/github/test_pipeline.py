@@ -94,7 +94,34 @@ def test_a_typical_review_is_few_requests(github: FakeGitHub, repo: Repo, client
     assert isinstance(prepared, PreparedReview)
     assert [r.method for r in github.requests[before:]] == ["GET"] * 12
     assert post_prepared(client, prepared, before_write=nothing).status == "posted"
-    assert len(github.requests) - before <= 20
+    assert len(github.requests) - before <= 16
+    # What has a SHA is read once: of another one on the same base, its own files and the head's tree.
+    another = repo.pull(files={"train.py": SLOW, "third.py": CLEAN + b"\n"})
+    before = len(github.requests)
+    assert review(client, another).status == "posted"
+    assert len(github.requests) - before <= 11
+
+
+def test_reads_do_not_wait_for_each_other(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull(files={f"{n}.py": SLOW + b"# %d\n" % n for n in range(6)})
+    client.identity()
+    at_work, most = 0, 0
+
+    def count(request: Request, response: Response) -> None:
+        nonlocal at_work
+        at_work -= 1
+
+    def delay() -> float:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        return 0.1
+
+    github.delay = delay
+    github.checks.append(count)
+    assert review(client, pull).status == "posted"
+    assert 4 <= most <= 14  # the heads, beside the versions
+    assert at_work == 0
 
 
 def test_no_finding_no_word(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
