@@ -100,6 +100,9 @@ class Settings(BaseSettings):
         ge=0,
         description="Seconds to wait after a push for the next one before a review starts.",
     )
+    reviews_at_once: int = Field(
+        default=8, ge=1, description="Pull requests that the embedded service reviews at the same time."
+    )
     lease: float = Field(
         default=60.0,
         gt=1,
