@@ -92,7 +92,9 @@ class Embedded:
     """The workers and the scheduler of a process that has no others. `start` brings the database up to date first."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+        # One lane is always left to the others.
+        share = max(1, min(settings.jobs_per_installation, settings.reviews_at_once - 1))
+        self.settings = settings = settings.model_copy(update={"jobs_per_installation": share})
         self.resources = Resources(settings)
         self._lanes = [
             _Lane("review", self._app(), ["review"], settings.reviews_at_once),

@@ -103,6 +103,12 @@ class Settings(BaseSettings):
     reviews_at_once: int = Field(
         default=8, ge=1, description="Pull requests that the embedded service reviews at the same time."
     )
+    jobs_per_installation: int = Field(
+        default=7,
+        ge=1,
+        description="Jobs of one kind that one installation may have at work or on their way to a worker. "
+        "Less than there are workers, so that it never holds all of them.",
+    )
     lease: float = Field(
         default=60.0,
         gt=1,
