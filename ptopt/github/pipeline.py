@@ -13,7 +13,7 @@ from ptopt.findings import Finding, Review
 from ptopt.github import base_config, config_comment, post, pullstate, reading, together
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
-from ptopt.github.filters import why_skipped
+from ptopt.github.filters import WRITERS, Limits, why_skipped
 from ptopt.github.post import Posted, PostOptions
 from ptopt.github.values import IssueComment, PostedComment, PullRequest
 from ptopt.project.facts import NO_FACTS, ProjectFacts
@@ -65,16 +65,25 @@ def review_pull(
     requested: bool = False,
     full: bool = False,
     advisor: Advisor | None = None,
+    limits: Limits | None = None,
 ) -> Outcome:
     """Review a pull request and post the review.
 
     With `head_sha`, only while that is the head. `muted` are rules and fingerprints not to be reported, besides
     those that people ignored in the pull request. `requested`: a person wants it now, so
     drafts and paused ones are reviewed too. `before_write` is called before each write, and may raise SupersededError.
-    `advisor` is the model; the review is made without it where it does not answer.
+    `advisor` is the model; the review is made without it where it does not answer. `limits` are the operator's.
     """
     prepared = prepare_review(
-        github, repo, number, head_sha=head_sha, muted=muted, requested=requested, full=full, advisor=advisor
+        github,
+        repo,
+        number,
+        head_sha=head_sha,
+        muted=muted,
+        requested=requested,
+        full=full,
+        advisor=advisor,
+        limits=limits,
     )
     if isinstance(prepared, Outcome):
         return prepared
@@ -91,6 +100,7 @@ def prepare_review(
     requested: bool = False,
     full: bool = False,
     advisor: Advisor | None = None,
+    limits: Limits | None = None,
 ) -> PreparedReview | Outcome:
     """The review, without a write; an Outcome where there is none to be. Arguments as of `review_pull`."""
     pull = github.pull(repo, number)
@@ -107,6 +117,9 @@ def prepare_review(
     if state.paused and not requested:
         return Outcome("paused", "reviews of this pull request are paused", pull)
     reason = why_skipped(pull, config, requested=requested)
+    if reason is None and limits is not None:
+        writes = not limits.of_strangers(pull) or github.permission(repo, pull.author.login) in WRITERS
+        reason = limits.why_skipped(pull, writes)
     if reason is not None:
         return Outcome("skipped", reason, pull)
     files = listed.result()

@@ -13,6 +13,7 @@ from ptopt.github import markers
 from ptopt.github.auth import AppAuth, for_installation, for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import SupersededError
+from ptopt.github.filters import Limits
 from ptopt.github.pipeline import Outcome, PreparedReview, post_prepared, prepare_review, review_pull
 from ptopt.rules import find_rule
 
@@ -157,6 +158,22 @@ def test_what_the_base_branch_leaves_out(
     outcome = review(client, pull)
     assert (outcome.status, writes(github)) == ("skipped", [])
     assert reason in outcome.reason
+
+
+def test_limits_of_the_operator_count_whatever_the_repository_sets(
+    github: FakeGitHub, repo: Repo, client: GitHubClient
+) -> None:
+    repo.commit("main", {".ptopt.toml": b"[pull-requests]\nmax-lines = 1000000\n"})
+    repo.permission("dev", "write")
+    mine = repo.pull(files={"train.py": SLOW}, author="dev")
+    theirs = repo.pull("mallory:slow", author="mallory", files={"train.py": SLOW})
+    limits = Limits(files=10, lines=10, stranger_files=10, stranger_lines=1)
+    assert review(client, mine, limits=limits).status == "posted"
+    outcome = review(client, theirs, limits=limits, requested=True)
+    assert outcome.status == "skipped"
+    assert "more than the 1 that this service reviews of people without write access" in outcome.reason
+    small = Limits(files=10, lines=1, stranger_files=10, stranger_lines=1)
+    assert review(client, mine, limits=small).status == "skipped"
 
 
 def test_a_closed_pull_request(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from feedback.signals import SignalKind
 from ptopt.github.errors import SupersededError
+from ptopt.github.filters import Limits
 from ptopt.github.pipeline import Outcome, review_pull
 from service import leases
 from service.database import reading
@@ -33,6 +34,7 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
             requested=payload.requested,
             full=payload.full,
             advisor=advisor,
+            limits=_limits(context),
         )
     if outcome.status == "superseded":
         _follow(context, outcome)
@@ -45,6 +47,13 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
     applied_suggestions.note(context, job.head_sha, [SignalKind.APPLIED], outcome.change)
     notes = outcome.posted.notes if outcome.posted else ()
     return "; ".join([*notes, *requested_review.report(context, payload, outcome)])
+
+
+def _limits(context: JobContext) -> Limits:
+    settings = context.settings
+    return Limits(
+        settings.max_files, settings.max_lines, settings.stranger_max_files, settings.stranger_max_lines
+    )
 
 
 def _follow(context: JobContext, outcome: Outcome) -> None:
