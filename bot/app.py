@@ -53,7 +53,9 @@ def create_app(
     entries = events.load()
     metrics = Metrics(engine, entries)
     secrets = WebhookSecrets(engine, settings)
-    dispatcher = Dispatcher(lambda: publish_due(engine, sender, datetime.now(timezone.utc)))
+    dispatcher = Dispatcher(
+        lambda: publish_due(engine, sender, datetime.now(timezone.utc), settings.jobs_per_installation)
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

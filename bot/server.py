@@ -95,7 +95,7 @@ class Impatient(HttpToolsProtocol):
             self._timer = None
 
 
-def server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
+def server(app: FastAPI, host: str, port: int, seconds_to_stop: int = _SECONDS_TO_STOP) -> uvicorn.Server:
     """A server of `bot.app.create_app` to `run()`. Logs go where `service.logs.configure` sends them."""
     return uvicorn.Server(
         uvicorn.Config(
@@ -107,18 +107,18 @@ def server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
             access_log=False,  # it would hold the setup token; the webhook logs a line for each delivery
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=_SECONDS_TO_STOP,
+            timeout_graceful_shutdown=seconds_to_stop,
         )
     )
 
 
-def run(app: FastAPI, host: str, port: int) -> None:
-    """Serve until SIGTERM or SIGINT, then return."""
+def run(app: FastAPI, host: str, port: int, seconds_to_stop: int = _SECONDS_TO_STOP) -> None:
+    """Serve until SIGTERM or SIGINT, then return; requests are given `seconds_to_stop` to end."""
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn stops at a signal and then raises it once more: by default that would end us before we are done.
         signal.signal(number, lambda *_: None)
     try:
-        server(app, host, port).run()
+        server(app, host, port, seconds_to_stop).run()
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 
 import click
 from sqlalchemy.exc import SQLAlchemyError
@@ -31,9 +33,14 @@ def main(host: str, port: int) -> None:
         raise click.ClickException(f"the database cannot be used: {error}") from None
     try:
         setup.announce(settings, embedded.resources.engine)
-        run(embedded.app(), host, port)
+        run(embedded.app(), host, port, seconds_to_stop=1)
     finally:
-        embedded.stop()
+        done = embedded.stop()
+        if not done:
+            # The interpreter would wait for the threads of jobs, which are in the database again by now.
+            logging.shutdown()
+            sys.stdout.flush()
+            os._exit(0 if sys.exc_info()[0] is None else 1)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ class FakeGitHub:
         self.violations: list[str] = []
         self.requests: list[Request] = []
         self.faults = Faults()
+        self.delay: Callable[[], float] | None = None  # seconds that the next request waits
         self.limits = Limits()
         self.webhook_url = webhook_url
         self.token_seconds = token_seconds

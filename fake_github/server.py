@@ -25,10 +25,48 @@ _ = rest  # its modules register their routes
 _API = "/api/v3"
 
 
+def _listen(port: int) -> socket.socket:
+    """A listening socket whose connections have TCP_NODELAY.
+
+    asyncio sets that only where the protocol is named, which `socket.create_server` leaves open.
+    """
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(("127.0.0.1", port))
+    listening.listen(128)
+    return listening
+
+
+class _Joined:
+    """A transport that sends what is written in one segment: uvicorn writes head and body apart.
+
+    Some kernels acknowledge a first segment 40 ms late.
+    """
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self._parts.append(data)
+
+    def flush(self) -> None:
+        if self._parts:
+            self._transport.write(b"".join(self._parts))
+            self._parts.clear()
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class Server:
     def __init__(self, github: FakeGitHub, port: int) -> None:
         self.github = github
-        self._socket = socket.create_server(("127.0.0.1", port))
+        self._socket = _listen(port)
         self.port = self._socket.getsockname()[1]
         config = uvicorn.Config(
             self._app,
@@ -73,6 +111,8 @@ class Server:
             headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
             body=body,
         )
+        if self.github.delay is not None:
+            await asyncio.sleep(self.github.delay())
         fault = self.github.faults.take(request.method, request.path)
         request.fault = fault.name if fault else None
         if fault and fault.kind == "slow" and not fault.late:
@@ -87,8 +127,11 @@ class Server:
         headers = [
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()
         ]
+        cycle = send.__self__
+        cycle.transport = joined = _Joined(cycle.transport)
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else answer.body})
+        joined.flush()
 
     def _answer(self, request: Request, fault: Fault | None, path: str) -> Response | None:
         if fault and not fault.late and fault.kind != "slow":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Update, and_, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Update, and_, func, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service import inbox
@@ -168,6 +168,19 @@ def fail(engine: Engine, job: Claim, now: datetime, *, max_attempts: int, error:
 def release(engine: Engine, job: Claim, now: datetime) -> bool:
     """The worker is told to stop: the job is another's, at once, and this was no attempt."""
     return _guarded(engine, job, _again(now, "") | {"attempts": job.attempts - 1})
+
+
+def running(engine: Engine) -> int:
+    """How many jobs are worked on."""
+    with engine.execution_options(ptopt_reads=True).connect() as connection:
+        return connection.scalar(select(func.count()).select_from(Job).where(_RUNNING)) or 0
+
+
+def release_all(engine: Engine, now: datetime) -> int:
+    """The only process on this database stops: what runs is to be run again, and this was no attempt."""
+    with engine.begin() as connection:
+        again = _again(now, "") | {"attempts": Job.attempts - 1}
+        return connection.execute(update(Job).where(_RUNNING).values(again)).rowcount
 
 
 def ensure_review(engine: Engine, job: Claim, head_sha: str, now: datetime) -> None:

@@ -112,6 +112,15 @@ class Settings(BaseSettings):
         ge=0,
         description="Seconds to wait after a push for the next one before a review starts.",
     )
+    reviews_at_once: int = Field(
+        default=8, ge=1, description="Pull requests that the embedded service reviews at the same time."
+    )
+    jobs_per_installation: int = Field(
+        default=7,
+        ge=1,
+        description="Jobs of one kind that one installation may have at work or on their way to a worker. "
+        "Less than there are workers, so that it never holds all of them.",
+    )
     lease: float = Field(
         default=60.0,
         gt=1,
@@ -140,6 +149,26 @@ class Settings(BaseSettings):
         description="Seconds between two looks at the reactions to one pull request's comments.",
     )
     keep_days: int = Field(default=30, ge=4, description="Days that deliveries and finished jobs are kept.")
+    max_files: int = Field(
+        default=1_000,
+        ge=1,
+        description="Pull requests that change more files are not reviewed, even if `max-files` of a repository is higher.",
+    )
+    max_lines: int = Field(
+        default=50_000,
+        ge=1,
+        description="Pull requests that change more lines are not reviewed, even if `max-lines` of a repository is higher.",
+    )
+    stranger_max_files: int = Field(
+        default=100,
+        ge=1,
+        description="The same limit for pull requests of people who may not write to the repository.",
+    )
+    stranger_max_lines: int = Field(
+        default=10_000,
+        ge=1,
+        description="The same limit for pull requests of people who may not write to the repository.",
+    )
     commands_per_hour: int = Field(
         default=20, ge=1, description="Slash commands that one person may give in an hour."
     )

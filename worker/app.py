@@ -6,18 +6,21 @@ Messages only say "look at this job". They may come twice, late, or never: the j
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timezone
 from typing import Any
 
+import structlog
 from celery import Celery
 from celery.signals import setup_logging
 
 from service import logs
 from service.broker import KEY_PREFIX
-from service.dispatch import TASK
+from service.dispatch import TASK, publish_due
 from service.settings import Settings
 from worker.job_context import Resources
 from worker.run_job import execute
 
+_log = structlog.get_logger(__name__)
 _SOFT_LIMIT = 600  # seconds; the job may still say what went wrong
 _HARD_LIMIT = 660
 QUEUE_NAMES = ("review", "command", "feedback", "training")
@@ -55,6 +58,10 @@ def make_app(settings: Settings, *, resources: Resources | None = None, broker: 
 
     def run(job_id: int) -> None:
         execute(shared, job_id)
+        try:  # another job of the installation may have waited for the end of this one
+            publish_due(shared.engine, app, datetime.now(timezone.utc), settings.jobs_per_installation)
+        except Exception:
+            _log.warning("jobs not published; the scheduler will do it", exc_info=True)
 
     app.task(name=TASK, shared=False)(run)  # another application of this process has its own
 

@@ -19,6 +19,7 @@ from service.settings import Settings
 from worker.isolation import Isolation
 from worker.model_pool import ModelPool
 
+_CHILDREN = 2  # that analyse at the same time; the lanes of one process share them
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
 
 
@@ -88,7 +89,11 @@ class Resources:
     @cached_property
     def isolation(self) -> Isolation:
         settings = self.settings
-        return Isolation(seconds=settings.review_seconds, memory=settings.review_memory * 2**20)
+        return Isolation(
+            seconds=settings.review_seconds,
+            memory=settings.review_memory * 2**20,
+            children=_CHILDREN,
+        )
 
     def close(self) -> None:
         """Give back what was made."""

@@ -50,7 +50,11 @@ def periodic_tasks(resources: Resources, celery: Celery) -> list[PeriodicTask]:
     settings = resources.settings
     missed = MissedDeliveries(resources)
     return [
-        PeriodicTask("relay", 1.0, lambda now: publish_due(resources.engine, celery, now)),
+        PeriodicTask(
+            "relay",
+            1.0,
+            lambda now: publish_due(resources.engine, celery, now, settings.jobs_per_installation),
+        ),
         PeriodicTask("sweep", settings.sweep_every, lambda now: sweep(resources, now)),
         PeriodicTask("redeliver", settings.redeliver_every, missed.look),
         PeriodicTask("poll", min(60.0, settings.poll_every), lambda now: poll(resources, now)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
@@ -38,10 +39,11 @@ class Scheduler:
             thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Let each finish what it is doing, for so long."""
+        """Let them finish what they are doing, for so long."""
         self._stop.set()
+        end = time.monotonic() + seconds
         for thread in self._threads:
-            thread.join(seconds)
+            thread.join(max(0.0, end - time.monotonic()))
 
     def alive(self) -> bool:
         return all(thread.is_alive() for thread in self._threads)

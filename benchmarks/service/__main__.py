@@ -1,11 +1,12 @@
 """How fast the service is, as ratios from one run.
 
-    python -m benchmarks.service [--seconds N] [--only accept|latency] [--on sqlite|postgresql]
+    python -m benchmarks.service [--seconds N] [--only accept|latency] [--on sqlite|postgresql] [--github-delay MS]
 
 accept   deliveries a second that the service takes, signature checked and row committed, over those of a bare FastAPI
          endpoint that checks the signature only; on SQLite and on PostgreSQL.
 latency  seconds from a delivery to the posted review at five pull requests a second: the embedded service, and the
-         separate processes with Redis and PostgreSQL. GitHub is the fake GitHub of the tests.
+         separate processes with Redis and PostgreSQL. GitHub is the fake GitHub of the tests, which lets each
+         request wait as GitHub does: log-normal with the median MS, from half to three times of it (seeded).
 
 Senders, receivers and databases share the cores of this machine. N is the time of each of the four parts.
 """
@@ -38,6 +39,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--only", choices=("accept", "latency"))
     parser.add_argument("--on", choices=("sqlite", "postgresql"))
+    parser.add_argument(
+        "--github-delay", type=float, default=100.0, metavar="MS", help="of a request to GitHub; 0: none"
+    )
     options = parser.parse_args()
     loop = "uvloop" if find_spec("uvloop") else "asyncio"
     print(
@@ -50,16 +54,16 @@ def main() -> None:
                 if part == (options.only or part) and on == (options.on or on):
                     folder = Path(name, part + on)
                     folder.mkdir()
-                    run(part, on, options.seconds, folder)
+                    run(part, on, options.seconds, folder, options.github_delay / 1e3)
 
 
-def run(part: str, on: str, seconds: float, folder: Path) -> None:
+def run(part: str, on: str, seconds: float, folder: Path, delay: float) -> None:
     if on == "sqlite":
         url = f"sqlite:///{folder / 'ptopt.db'}"
         if part == "accept":
             accept.compare("SQLite", url, seconds, folder)
         else:
-            latency.measure("Embedded, SQLite", seconds, folder, url, None)
+            latency.measure("Embedded, SQLite", seconds, folder, url, None, delay)
         return
     with postgresql() as url:
         if part == "accept":
@@ -70,7 +74,7 @@ def run(part: str, on: str, seconds: float, folder: Path) -> None:
         redis.start()
         try:
             broker = f"{redis.connection_url}/0"
-            latency.measure("Redis, PostgreSQL, two workers", seconds, folder, url, broker)
+            latency.measure("Redis, PostgreSQL, two workers", seconds, folder, url, broker, delay)
         finally:
             redis.stop()
 

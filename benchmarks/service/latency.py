@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.service import client
@@ -41,8 +43,23 @@ class Posted:
             return self._changed.wait_for(lambda: len(self.at) >= number, WAIT)
 
 
-def measure(name: str, seconds: float, folder: Path, database_url: str, broker_url: str | None) -> None:
-    """Print the latency of the service with this database; `broker_url` None: the embedded service."""
+def delays(median: float) -> Callable[[], float]:
+    """Seconds that requests to GitHub take: log-normal, from half to three times the median, the same each time."""
+    seeded = random.Random(0)
+
+    def delay() -> float:
+        return median * min(3.0, max(0.5, seeded.lognormvariate(0.0, 0.5)))
+
+    return delay
+
+
+def measure(
+    name: str, seconds: float, folder: Path, database_url: str, broker_url: str | None, delay: float = 0.0
+) -> None:
+    """Print the latency of the service with this database; `broker_url` None: the embedded service.
+
+    `delay`: the median of the seconds that a request to GitHub takes.
+    """
     posted = Posted()
     with FakeGitHub(checks=[posted]) as github:
         repo = github.repository("octo/models", {"README.md": b"models"})
@@ -52,6 +69,9 @@ def measure(name: str, seconds: float, folder: Path, database_url: str, broker_u
             deliver(fleet.port, github, repo, warm)
             if not posted.wait(1):
                 raise TimeoutError(f"no review came\n{fleet.logs()}")
+            if delay:
+                github.delay = delays(delay)
+            requests = len(github.requests)
             own, start = sum(os.times()[:4]), time.perf_counter()
             sent = {}
             for at, pull in enumerate(pulls):
@@ -59,6 +79,7 @@ def measure(name: str, seconds: float, folder: Path, database_url: str, broker_u
                 sent[pull.number] = time.perf_counter()
                 deliver(fleet.port, github, repo, pull)
             posted.wait(1 + len(pulls))
+            requests = len(github.requests) - requests
             share = (sum(os.times()[:4]) - own) / (time.perf_counter() - start)
     times = sorted(posted.at[number] - sent[number] for number in sent if number in posted.at)
     if not times:
@@ -67,6 +88,10 @@ def measure(name: str, seconds: float, folder: Path, database_url: str, broker_u
     print(
         f"delivery to posted review   p50 {quantile(times, 0.5):.2f} s   p95 {quantile(times, 0.95):.2f} s   "
         f"p99 {quantile(times, 0.99):.2f} s   (0.5 s of it is waited on purpose)"
+    )
+    print(
+        f"requests to GitHub: {requests / len(times):.1f} for each review, "
+        + (f"each after a median of {delay * 1e3:.0f} ms" if delay else "answered at once")
     )
     print(f"the fake GitHub and the sender, on the same cores, took {share:.2f} cores")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ptopt.config import MAX_BYTES, OWN_FILE, PROJECT_FILE, Config, ConfigError, load_config
 from ptopt.github.client import GitHubClient
-from ptopt.github.errors import ForbiddenError, TooLargeError
+from ptopt.github.errors import ForbiddenError, NotFoundError, TooLargeError
 from ptopt.github.values import PullFile, PullRequest
 from ptopt.rules import known_names
 
@@ -62,8 +62,12 @@ def head_config_problems(
 
 def _present(github: GitHubClient, repo: str, commit: str) -> dict[str, bytes]:
     """The one file of the two that counts, if there is one."""
+    try:  # one read for both, and none for the next pull request on the same commit
+        there = {entry.path for entry in github.tree(repo, commit)}
+    except NotFoundError:
+        return {}
     for name in (OWN_FILE, PROJECT_FILE):
-        data = _file(github, repo, name, commit)
+        data = _file(github, repo, name, commit) if name in there else None
         if data is not None:
             return {name: data}
     return {}

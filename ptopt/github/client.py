@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
@@ -38,6 +39,7 @@ T = TypeVar("T")
 CHECK_NAME = "ptopt"
 MAX_FILE = 2**20  # bytes that `file` reads at most
 ANNOTATIONS = 50  # that GitHub takes in one request
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _ROLES = frozenset(get_args(Role))
 _WHERE: dict[CommentKind, str] = {"issue": "issues", "review": "pulls"}
 
@@ -91,7 +93,7 @@ class GitHubClient:
     def blob(self, repo: str, sha: str, limit: int) -> bytes:
         """TooLargeError above `limit` bytes; no more than that and its encoding is read."""
         path = f"{repo_path(repo)}/git/blobs/{checked_sha(sha)}"
-        size, content = self._transport.get(path, _blob, limit=limit * 3 // 2 + 2**16)
+        size, content = self._transport.get(path, _blob, limit=limit * 3 // 2 + 2**16, immutable=True)
         if size > limit or len(content) > limit:
             raise TooLargeError(f"GET {path}: {max(size, len(content)):,} bytes, more than {limit:,}")
         return content
@@ -103,7 +105,8 @@ class GitHubClient:
         """
         try:
             where = f"{repo_path(repo)}/contents/{quoted(path)}"
-            found = self._transport.get(where, _content, {"ref": ref} if ref else None)
+            named = _COMMIT.fullmatch(ref) is not None
+            found = self._transport.get(where, _content, {"ref": ref} if ref else None, immutable=named)
         except NotFoundError:
             return None
         if found is None:
@@ -116,7 +119,7 @@ class GitHubClient:
     def tree(self, repo: str, sha: str) -> list[TreeEntry]:
         """The top folder of a commit, or the folder that a tree is. NotFoundError when `sha` is neither."""
         path = f"{repo_path(repo)}/git/trees/{checked_sha(sha)}"
-        return self._transport.get(path, parsing.each(parsing.tree_entry, "tree"))
+        return self._transport.get(path, parsing.each(parsing.tree_entry, "tree"), immutable=True)
 
     # Reviews, comments, reactions
 

@@ -1,9 +1,44 @@
-"""Which pull requests are reviewed at all: the `[pull-requests]` table of the base branch."""
+"""Which pull requests are reviewed at all: the `[pull-requests]` table of the base branch, and the operator's limits."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ptopt.config import Config
 from ptopt.github.values import PullRequest
+
+WRITERS = frozenset({"admin", "maintain", "write"})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest pull request that an operator has reviewed, whatever the repository sets.
+
+    Those of people without write access are smaller: anybody may open one.
+    """
+
+    files: int
+    lines: int
+    stranger_files: int
+    stranger_lines: int
+
+    def of_strangers(self, pull: PullRequest) -> bool:
+        """Whether it is too large unless its author may write to the repository."""
+        return pull.changed_files > self.stranger_files or pull.changed_lines > self.stranger_lines
+
+    def why_skipped(self, pull: PullRequest, author_writes: bool) -> str | None:
+        """None: it is reviewed; else the reason, as of `why_skipped`."""
+        files, lines, of = self.files, self.lines, ""
+        if not author_writes:
+            files, lines = min(files, self.stranger_files), min(lines, self.stranger_lines)
+            of = " of people without write access"
+        for number, what, most in (
+            (pull.changed_files, "files", files),
+            (pull.changed_lines, "lines", lines),
+        ):
+            if number > most:
+                return f"it changes {number:,} {what}, more than the {most:,} that this service reviews{of}"
+        return None
 
 
 def why_skipped(pull: PullRequest, config: Config, *, requested: bool = False) -> str | None:

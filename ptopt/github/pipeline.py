@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 from ptopt.change import Change
 from ptopt.config import Config
 from ptopt.findings import Finding, NotReviewed, Review
-from ptopt.github import base_config, config_comment, post, pullstate, reading
+from ptopt.github import base_config, config_comment, post, pullstate, reading, together
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
-from ptopt.github.filters import why_skipped
+from ptopt.github.filters import WRITERS, Limits, why_skipped
 from ptopt.github.post import Posted, PostOptions
-from ptopt.github.values import IssueComment, PullRequest
+from ptopt.github.values import IssueComment, PostedComment, PullRequest
 from ptopt.project.facts import NO_FACTS, ProjectFacts, read_facts
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
@@ -37,6 +37,7 @@ class PreparedReview:
     review: Review
     outside_diff: tuple[Finding, ...]  # with `full`: findings of the changed files that the change left alone
     comments: tuple[IssueComment, ...]  # the conversation
+    review_comments: tuple[PostedComment, ...]
     base_problems: tuple[str, ...]  # why the settings of the base branch are not in force
     head_problems: tuple[str, ...]  # what is wrong with the settings that the pull request brings
 
@@ -66,13 +67,15 @@ def review_pull(
     full: bool = False,
     advisor: Advisor | None = None,
     runner: Runner = in_process,
+    limits: Limits | None = None,
 ) -> Outcome:
     """Review a pull request and post the review.
 
     With `head_sha`, only while that is the head. `muted` are rules and fingerprints not to be reported, besides
     those that people ignored in the pull request. `requested`: a person wants it now, so
     drafts and paused ones are reviewed too. `before_write` is called before each write, and may raise SupersededError.
-    `advisor` is the model; the review is made without it where it does not answer. `runner` is where what strangers wrote is analysed.
+    `advisor` is the model; the review is made without it where it does not answer. `runner` is where what strangers
+    wrote is analysed. `limits` are the operator's.
     """
     prepared = prepare_review(
         github,
@@ -84,6 +87,7 @@ def review_pull(
         full=full,
         advisor=advisor,
         runner=runner,
+        limits=limits,
     )
     if isinstance(prepared, Outcome):
         return prepared
@@ -101,29 +105,42 @@ def prepare_review(
     full: bool = False,
     advisor: Advisor | None = None,
     runner: Runner = in_process,
+    limits: Limits | None = None,
 ) -> PreparedReview | Outcome:
     """The review, without a write; an Outcome where there is none to be. Arguments as of `review_pull`."""
     pull = github.pull(repo, number)
     if head_sha not in (None, pull.head_sha):
         return Outcome("superseded", f"the head is {pull.head_sha} by now", pull)
-    comments = github.issue_comments(repo, number)
-    state = pullstate.fold(github.identity(), [*comments, *github.review_comments(repo, number)])
+    with together.threads() as pool:
+        in_conversation = pool.submit(github.issue_comments, repo, number)
+        on_diff = pool.submit(github.review_comments, repo, number)
+        # After the pull request: files of an older head than it shows would be reviewed as its own.
+        listed = pool.submit(reading.list_files, github, pull)
+        config, base_problems = base_config.settings_of(github, pull)
+    comments, review_comments = in_conversation.result(), on_diff.result()
+    state = pullstate.fold(github.identity(), [*comments, *review_comments])
     if state.paused and not requested:
         return Outcome("paused", "reviews of this pull request are paused", pull)
-    config, base_problems = base_config.settings_of(github, pull)
     reason = why_skipped(pull, config, requested=requested)
+    if reason is None and limits is not None:
+        writes = not limits.of_strangers(pull) or github.permission(repo, pull.author.login) in WRITERS
+        reason = limits.why_skipped(pull, writes)
     if reason is not None:
         return Outcome("skipped", reason, pull)
-    files = reading.list_files(github, pull)
+    files = listed.result()
     head_problems = base_config.head_config_problems(github, pull, files)
-    try:
-        change = reading.read_change(github, pull, config, files)
-    except SupersededError as error:
-        return Outcome("superseded", str(error), pull)
-    facts = NO_FACTS
-    if change.files:
+    with together.threads() as pool:
+        versions = (
+            pool.submit(reading.project_files, github, pull) if reading.may_hold_code(pull, files) else None
+        )
         try:
-            facts = runner(read_facts, reading.project_files(github, pull))
+            change = reading.read_change(github, pull, config, files)
+        except SupersededError as error:
+            return Outcome("superseded", str(error), pull)
+    facts = NO_FACTS
+    if versions and change.files:
+        try:
+            facts = runner(read_facts, versions.result())
         except AnalysisError as error:
             note = NotReviewed("(versions of libraries)", str(error))
             change = dataclasses.replace(change, not_reviewed=(*change.not_reviewed, note))
@@ -132,7 +149,15 @@ def prepare_review(
         change, config, facts, silenced, full=full, advisor=advisor, runner=runner
     )
     return PreparedReview(
-        pull, config, change, review, outside_diff, tuple(comments), base_problems, head_problems
+        pull,
+        config,
+        change,
+        review,
+        outside_diff,
+        tuple(comments),
+        tuple(review_comments),
+        base_problems,
+        head_problems,
     )
 
 
@@ -154,7 +179,13 @@ def post_prepared(
     outcome = Outcome("silent", "", pull, prepared.change, prepared.review, None, prepared.outside_diff)
     try:
         posted = post.post(
-            github, pull, prepared.change, prepared.review, options=options, before_write=check_current
+            github,
+            pull,
+            prepared.change,
+            prepared.review,
+            options=options,
+            before_write=check_current,
+            comments=prepared.review_comments,
         )
         note = _comment_on_settings(github, prepared, check_current)
     except SupersededError as error:

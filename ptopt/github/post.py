@@ -56,13 +56,14 @@ def post(
     *,
     options: PostOptions,
     before_write: Callable[[], None],
+    comments: Sequence[PostedComment] | None = None,
 ) -> Posted:
     """Bring GitHub to where it should be for this review; doing it twice changes nothing.
 
-    `before_write` runs before each write, and stops the rest by raising. Raises what the client raises for the
+    `comments` are the review comments, where they were read since the job began. `before_write` runs before each write, and stops the rest by raising. Raises what the client raises for the
     review itself; what is written besides may be refused, which is noted.
     """
-    return _Posting(github, pull, change, review, options, before_write).run()
+    return _Posting(github, pull, change, review, options, before_write, comments).run()
 
 
 class _Posting:
@@ -74,6 +75,7 @@ class _Posting:
         review: Review,
         options: PostOptions,
         before_write: Callable[[], None],
+        comments: Sequence[PostedComment] | None,
     ) -> None:
         self._github = github
         self._pull = pull
@@ -87,7 +89,10 @@ class _Posting:
         self._resolved = 0
         self._me = github.identity()
         self._reviews = self._our_reviews()
-        self._comments = github.review_comments(pull.repo, pull.number)
+        # Somebody who reviewed this head meanwhile has commented, too.
+        if comments is None or self._of_this_head(self._reviews) is not None:
+            comments = github.review_comments(pull.repo, pull.number)
+        self._comments: Sequence[PostedComment] = comments
 
     def run(self) -> Posted:
         here = self._of_this_head(self._reviews)

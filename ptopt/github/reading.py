@@ -7,6 +7,7 @@ lists what was not reviewed. A pull request is never too large to be read, only 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 from ptopt.change import Change, ChangedFile, ChangeError, parse_diff
@@ -15,6 +16,7 @@ from ptopt.findings import NotReviewed
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, TooLargeError
 from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
+from ptopt.github.together import AT_ONCE, threads
 from ptopt.github.values import PullFile, PullRequest
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
 from ptopt.project.facts import FACT_FILES
@@ -30,6 +32,11 @@ def list_files(github: GitHubClient, pull: PullRequest) -> list[PullFile]:
         return github.pull_files(pull.repo, pull.number)
     except (TooLargeError, RejectedError):
         return []
+
+
+def may_hold_code(pull: PullRequest, files: Sequence[PullFile]) -> bool:
+    """Whether there may be something to review among the files of `list_files`, and those that it leaves out."""
+    return len(files) < pull.changed_files or any(file.path.endswith(_SUFFIXES) for file in files)
 
 
 def read_change(
@@ -63,11 +70,13 @@ def _from_api(
     why_not: Callable[[str], str | None],
     not_reviewed: list[NotReviewed],
 ) -> Change:
-    heads = _Heads(github, pull)
+    heads = _Heads(
+        github, pull, [file for file in listed if _has_head(file) and why_not(_shown(file)) is None]
+    )
     found: list[ChangedFile] = []
     missing: set[str] = set()
     for file in listed:
-        path = file.path.encode("utf-8", "backslashreplace").decode()
+        path = _shown(file)
         if file.status == "removed" or not path.endswith(_SUFFIXES):
             continue
         if not file.additions + file.deletions:  # renamed, empty, or binary
@@ -97,6 +106,16 @@ def _from_api(
     return Change(tuple(sorted(found, key=lambda file: file.path)), tuple(sorted(not_reviewed)))
 
 
+def _shown(file: PullFile) -> str:
+    return file.path.encode("utf-8", "backslashreplace").decode()
+
+
+def _has_head(file: PullFile) -> bool:
+    """Whether its head may be read: it has lines, and the API gives its diff."""
+    whole = file.patch is not None and "\N{REPLACEMENT CHARACTER}" not in file.patch
+    return whole and file.status != "removed" and bool(file.additions + file.deletions)
+
+
 def _read(file: PullFile, heads: _Heads) -> Change | None:
     """The one file as a change; None when the API does not give its diff, whole and as it is."""
     # U+FFFD stands for bytes that are not UTF-8: the lines of the diff are then not those of the file.
@@ -111,10 +130,12 @@ def _read(file: PullFile, heads: _Heads) -> Change | None:
 
 
 class _Heads:
-    """Head files by blob; `reason` says why the last one was not given."""
+    """Head files by blob, of `files` several at once; `reason` says why the last one was not given."""
 
-    def __init__(self, github: GitHubClient, pull: PullRequest) -> None:
+    def __init__(self, github: GitHubClient, pull: PullRequest, files: Sequence[PullFile]) -> None:
         self._github, self._pull = github, pull
+        self._wanted = [file.blob_sha for file in files if file.blob_sha is not None]
+        self._read: dict[str, Future[bytes]] = {}
         self._left = MAX_HEADS
         self.reason = ""
 
@@ -126,7 +147,7 @@ class _Heads:
             self.reason = together_too_large(MAX_HEADS)
             return None
         try:
-            head = self._github.blob(self._pull.repo, file.blob_sha, MAX_FILE)
+            head = self._blob(file.blob_sha)
         except TooLargeError:
             self.reason = f"too large: the limit is {MAX_FILE / 1e6:g} MB"
             return None
@@ -135,6 +156,17 @@ class _Heads:
             return None
         self._left -= len(head)
         return head
+
+    def _blob(self, sha: str) -> bytes:
+        if sha not in self._read:
+            # This one and those that come next, no more than fit into memory together.
+            start = self._wanted.index(sha) if sha in self._wanted else 0
+            batch = dict.fromkeys([sha, *self._wanted[start : start + AT_ONCE]][: AT_ONCE + 1])
+            with threads() as pool:
+                self._read = {
+                    one: pool.submit(self._github.blob, self._pull.repo, one, MAX_FILE) for one in batch
+                }
+        return self._read[sha].result()
 
     def _same_head(self) -> None:
         pull = self._pull
@@ -184,7 +216,9 @@ def project_files(github: GitHubClient, pull: PullRequest) -> dict[str, bytes]:
         for name in FACT_FILES
         if name in entries and entries[name].type == "blob" and entries[name].size <= MAX_PROJECT_FILE
     ]
-    return {
-        name: github.blob(pull.repo, entry.sha, MAX_PROJECT_FILE)
-        for name, entry in present[:_MOST_FACT_FILES]
-    }
+    with threads() as pool:
+        read = {
+            name: pool.submit(github.blob, pull.repo, entry.sha, MAX_PROJECT_FILE)
+            for name, entry in present[:_MOST_FACT_FILES]
+        }
+    return {name: blob.result() for name, blob in read.items()}

@@ -98,9 +98,12 @@ class Transport:
         parameters: Mapping[str, str | int] | None = None,
         *,
         limit: int = MAX_ANSWER,
+        immutable: bool = False,
     ) -> T:
-        """`limit`: of the answer in bytes; TooLargeError above."""
-        answer = self._get(_with(path, parameters), limit)
+        """`limit`: of the answer in bytes; TooLargeError above. `immutable`: an answer that is known is not read again."""
+        url = _with(path, parameters)
+        known = self._cache.get(url) if immutable else None
+        answer = known or self._get(url, limit)
         return _parsed(f"GET {path}", answer.body, parse, repeatable=True)
 
     def pages(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -16,8 +17,10 @@ from sqlalchemy import func, select, update
 from embedded.service import Embedded
 from fake_github import FakeGitHub
 from fake_github.repos import Repo
-from service import database
+from ptopt.github.values import Actor
+from service import database, leases
 from service.database import reading
+from service.jobs import CommandPayload, Kind
 from service.models import DeliveryRow, Job
 from service.settings import Settings
 from tests.worker.processes import ROOT, environment, free_port, kill, process, wait_for
@@ -28,7 +31,7 @@ from worker.job_context import Resources
 
 @pytest.fixture
 def settings(github: FakeGitHub, sqlite_url: str) -> Settings:
-    return settings_for(github, sqlite_url, log_format="console")
+    return settings_for(github, sqlite_url, log_format="console", reviews_at_once=5)
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def test_a_job_is_done_without_a_broker(embedded: Embedded, repo: Repo) -> None:
 
 def test_the_end_of_the_worker_is_noticed(embedded: Embedded) -> None:
     assert embedded.alive()
-    embedded._controller.stop()
+    embedded._lanes[0].stop()
     wait_for(lambda: not embedded.alive())
     with pytest.raises(RuntimeError, match="worker"):
         embedded.check()
@@ -118,6 +121,49 @@ def test_a_second_one_on_the_same_file(settings: Settings, repo: Repo, tmp_path:
         kill(first)
     with process(settings, "-m", "embedded", "--port", str(port)):
         wait_for(lambda: answers(port))  # a killed one holds nothing
+
+
+def test_several_at_once_and_commands_beside_them(embedded: Embedded, github: FakeGitHub, repo: Repo) -> None:
+    repo.permission("dev", "write")
+    engine = embedded.resources.engine
+    *pulls, asked = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(9)]
+    github.delay = lambda: 0.3
+    reviews = [job_for(embedded.resources, pull) for pull in pulls]
+    wait_for(lambda: leases.running(engine) == 4)
+    payload = CommandPayload("issue", 1, None, "/ptopt help", None, Actor(asked.author.id, "dev", False))
+    command = job_for(
+        embedded.resources, asked, Kind.COMMAND, subject="issue-1-0", payload=payload, actor="dev"
+    )
+    wait_for(lambda: row(engine, command).state == "done")
+    assert [row(engine, job).state for job in reviews].count("done") < 8
+    github.delay = None
+    wait_for(lambda: all(row(engine, job).state == "done" for job in reviews))
+    assert [len(pull.reviews) for pull in pulls] == [1] * 8
+
+
+def test_a_signal_under_load_ends_it_and_loses_nothing(
+    settings: Settings, github: FakeGitHub, repo: Repo
+) -> None:
+    port = free_port()
+    command = ("-m", "embedded", "--port", str(port))
+    resources = Resources(settings)
+    with process(settings, *command) as first:
+        wait_for(lambda: answers(port))
+        pulls = [repo.pull(files={f"{n}.py": SLOW}, author="dev") for n in range(8)]
+        github.delay = lambda: 4.0
+        jobs = [job_for(resources, pull) for pull in pulls]
+        wait_for(lambda: leases.running(resources.engine) == 4)
+        with socket.create_connection(("127.0.0.1", port)) as unfinished:
+            unfinished.sendall(b"POST /webhooks/github HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1")
+            first.terminate()
+            assert first.wait(60) == 0
+    assert {(row(resources.engine, job).state, row(resources.engine, job).attempts) for job in jobs} == {
+        ("queued", 0)
+    }
+    github.delay = None
+    with process(settings, *command):
+        wait_for(lambda: states(resources) == {"done"})
+    assert [len(pull.reviews) for pull in pulls] == [1] * 8
     resources.engine.dispose()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 
 import httpx
 import pytest
@@ -101,3 +103,23 @@ def test_many_at_once(github: FakeGitHub, repo: Repo) -> None:
     assert not failed
     assert sorted(repo.pulls) == list(range(1, 25))
     assert all(len(pull.reviews) == 1 for pull in repo.pulls.values())
+
+
+def test_an_answer_is_one_segment(github: FakeGitHub, repo: Repo) -> None:
+    port = int(github.html.rpartition(":")[2])
+    request = b"GET /api/v3/repos/octo/models HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        for _ in range(20):
+            connection.sendall(request)
+            head, _, body = connection.recv(2**20).partition(b"\r\n\r\n")
+            length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+            assert int(length) == len(body) > 0
+
+
+def test_each_request_may_be_delayed(github: FakeGitHub, repo: Repo, ask: Ask) -> None:
+    waits = iter([0.2, 0.0])
+    github.delay = lambda: next(waits)
+    start = time.monotonic()
+    assert ask("GET", "/repos/octo/models").status_code == 200
+    assert time.monotonic() - start >= 0.2
+    assert ask("GET", "/repos/octo/models").status_code == 200

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ptopt.config import Config, load_config
-from ptopt.github.filters import why_skipped
+from ptopt.github.filters import Limits, why_skipped
 from ptopt.github.values import Actor, PullRequest
 
 PULL = PullRequest(
@@ -92,3 +92,19 @@ def test_what_a_person_can_ask_for_all_the_same(text: str, changes: dict[str, An
 )
 def test_what_the_settings_let_in(text: str, changes: dict[str, Any]) -> None:
     assert skipped(text, **changes) is None
+
+
+def test_the_operators_limits() -> None:
+    limits = Limits(files=10, lines=1000, stranger_files=3, stranger_lines=100)
+    assert not limits.of_strangers(PULL)
+    assert limits.why_skipped(PULL, author_writes=False) is None
+    larger = dataclasses.replace(PULL, changed_files=4)
+    assert limits.of_strangers(larger)
+    assert limits.why_skipped(larger, author_writes=True) is None
+    assert limits.why_skipped(larger, author_writes=False) == (
+        "it changes 4 files, more than the 3 that this service reviews of people without write access"
+    )
+    huge = dataclasses.replace(PULL, changed_lines=1001)
+    assert limits.why_skipped(huge, author_writes=True) == (
+        "it changes 1,001 lines, more than the 1,000 that this service reviews"
+    )

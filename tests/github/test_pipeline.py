@@ -13,6 +13,7 @@ from ptopt.github import markers
 from ptopt.github.auth import AppAuth, for_installation, for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import SupersededError
+from ptopt.github.filters import Limits
 from ptopt.github.pipeline import Outcome, PreparedReview, post_prepared, prepare_review, review_pull
 from ptopt.rules import find_rule
 
@@ -94,7 +95,34 @@ def test_a_typical_review_is_few_requests(github: FakeGitHub, repo: Repo, client
     assert isinstance(prepared, PreparedReview)
     assert [r.method for r in github.requests[before:]] == ["GET"] * 12
     assert post_prepared(client, prepared, before_write=nothing).status == "posted"
-    assert len(github.requests) - before <= 20
+    assert len(github.requests) - before <= 16
+    # What has a SHA is read once: of another one on the same base, its own files and the head's tree.
+    another = repo.pull(files={"train.py": SLOW, "third.py": CLEAN + b"\n"})
+    before = len(github.requests)
+    assert review(client, another).status == "posted"
+    assert len(github.requests) - before <= 11
+
+
+def test_reads_do_not_wait_for_each_other(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
+    pull = repo.pull(files={f"{n}.py": SLOW + b"# %d\n" % n for n in range(6)})
+    client.identity()
+    at_work, most = 0, 0
+
+    def count(request: Request, response: Response) -> None:
+        nonlocal at_work
+        at_work -= 1
+
+    def delay() -> float:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        return 0.1
+
+    github.delay = delay
+    github.checks.append(count)
+    assert review(client, pull).status == "posted"
+    assert 4 <= most <= 14  # the heads, beside the versions
+    assert at_work == 0
 
 
 def test_no_finding_no_word(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
@@ -130,6 +158,22 @@ def test_what_the_base_branch_leaves_out(
     outcome = review(client, pull)
     assert (outcome.status, writes(github)) == ("skipped", [])
     assert reason in outcome.reason
+
+
+def test_limits_of_the_operator_count_whatever_the_repository_sets(
+    github: FakeGitHub, repo: Repo, client: GitHubClient
+) -> None:
+    repo.commit("main", {".ptopt.toml": b"[pull-requests]\nmax-lines = 1000000\n"})
+    repo.permission("dev", "write")
+    mine = repo.pull(files={"train.py": SLOW}, author="dev")
+    theirs = repo.pull("mallory:slow", author="mallory", files={"train.py": SLOW})
+    limits = Limits(files=10, lines=10, stranger_files=10, stranger_lines=1)
+    assert review(client, mine, limits=limits).status == "posted"
+    outcome = review(client, theirs, limits=limits, requested=True)
+    assert outcome.status == "skipped"
+    assert "more than the 1 that this service reviews of people without write access" in outcome.reason
+    small = Limits(files=10, lines=1, stranger_files=10, stranger_lines=1)
+    assert review(client, mine, limits=small).status == "skipped"
 
 
 def test_a_closed_pull_request(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:

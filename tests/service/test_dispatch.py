@@ -119,3 +119,30 @@ def test_a_broker_that_is_away_loses_nothing(
         assert dispatch.publish_due(engine, celery, NOW) == 2
         assert len(waiting(redis_url, "review")) == 2
     assert published(engine) == {1: NOW, 2: NOW, 3: NOW, 4: NOW}
+
+
+def test_an_installation_leaves_room_for_others(engine: Engine, celery: Celery, redis_url: str) -> None:
+    hostile = [NewJob(Kind.REVIEW, 1, 2, "octo/models", number, "a") for number in range(1, 51)]
+    add(engine, *hostile)
+    add(
+        engine,
+        NewJob(Kind.REVIEW, 9, 8, "other/models", 1, "a"),
+        NewJob(Kind.COMMAND, 1, 2, "octo/models", 1),
+    )
+    assert dispatch.publish_due(engine, celery, NOW, 3) == 5
+    assert sorted(waiting(redis_url, "review")) == [1, 2, 3, 52]
+    assert waiting(redis_url, "command") == [51]
+    assert dispatch.publish_due(engine, celery, NOW, 3) == 0
+    with engine.begin() as connection:
+        connection.execute(update(Job).where(Job.id == 1).values(state=JobState.RUNNING.value))
+        connection.execute(update(Job).where(Job.id == 2).values(state=JobState.DONE.value))
+    assert dispatch.publish_due(engine, celery, NOW, 3) == 1
+    assert waiting(redis_url, "review") == [4]
+
+
+def test_installations_take_turns(engine: Engine, celery: Celery, redis_url: str) -> None:
+    for number in range(1, 6):
+        add(engine, NewJob(Kind.REVIEW, 1, 2, "octo/models", number, "a"))
+    add(engine, NewJob(Kind.REVIEW, 9, 8, "other/models", 1, "a"))
+    assert dispatch.publish_due(engine, celery, NOW) == 6
+    assert waiting(redis_url, "review") == [1, 6, 2, 3, 4, 5]

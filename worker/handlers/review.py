@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from feedback.signals import SignalKind
 from ptopt.github.errors import SupersededError
+from ptopt.github.filters import Limits
 from ptopt.github.pipeline import Outcome, review_pull
 from service import leases
 from service.database import reading
@@ -34,6 +35,7 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
             full=payload.full,
             advisor=advisor,
             runner=context.resources.isolation,
+            limits=_limits(context),
         )
     if outcome.status == "superseded":
         _follow(context, outcome)
@@ -46,6 +48,13 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
     applied_suggestions.note(context, job.head_sha, [SignalKind.APPLIED], outcome.change)
     notes = outcome.posted.notes if outcome.posted else ()
     return "; ".join([*notes, *requested_review.report(context, payload, outcome)])
+
+
+def _limits(context: JobContext) -> Limits:
+    settings = context.settings
+    return Limits(
+        settings.max_files, settings.max_lines, settings.stranger_max_files, settings.stranger_max_lines
+    )
 
 
 def _follow(context: JobContext, outcome: Outcome) -> None:
