@@ -59,7 +59,7 @@ def publish_due(engine: Engine, celery: Celery, now: datetime, per_installation:
     return published
 
 
-def _turns(due: ColumnElement[bool], per_installation: int | None) -> Select[tuple[int]]:
+def _turns(due: ColumnElement[bool], per_installation: int | None) -> Select[int]:
     """The due jobs in the order in which they are published: the first of each installation, the second of each."""
     same = Job.installation_id, Job.kind
     turn = func.row_number().over(partition_by=same, order_by=(Job.due_at, Job.id)).label("turn")

@@ -172,6 +172,11 @@ class Settings(BaseSettings):
     commands_per_hour: int = Field(
         default=20, ge=1, description="Slash commands that one person may give in an hour."
     )
+    stranger_commands_per_pull: int = Field(
+        default=10,
+        ge=1,
+        description="Slash commands that one person without write access may give in an hour on one pull request.",
+    )
     seconds_between_writes: float = Field(
         default=1.0, ge=0, description="Pause between two writes to GitHub, which asks for one second."
     )

@@ -109,6 +109,9 @@ def _fork_server() -> ForkServerContext:
     """The process that children are forked from, started once, with nothing of our environment in it."""
     context = multiprocessing.get_context("forkserver")
     with _starting:
+        # Celery marks its worker processes as daemons, which may have no children, so that none is left behind. Ours end
+        # by themselves when the pipe to this process closes.
+        multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
         context.set_forkserver_preload([child.__name__])
         ours = dict(os.environ)
         try:

@@ -20,6 +20,7 @@ class ActionHost:
     """`bot.commands.Host` without a service."""
 
     budget = 20
+    pull_budget = 10
 
     def __init__(self, github: GitHubClient, request: CommandRequest) -> None:
         self._github = github
@@ -40,6 +41,9 @@ class ActionHost:
             c.author.login == login and c.created_at > since and bool(new_commands(c.body, None))
             for c in comments
         )
+
+    def commands_on_pull(self, login: str) -> int:
+        return self.commands_in_last_hour(login)  # the Action sees no other pull request
 
     def review(self, full: bool) -> str:
         request = self._request

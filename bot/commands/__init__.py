@@ -23,6 +23,7 @@ from bot.commands.base import (
     PostedFinding,
     UsageError,
     UserError,
+    Who,
     nearest,
     shown,
 )
@@ -50,7 +51,8 @@ def handle(request: CommandRequest, github: GitHubClient, host: Host) -> None:
         return
     pull = github.pull(request.repo, request.number)
     who = standing(github, pull, request.actor)
-    if given > host.budget or not who.known:
+    busy = not who.may(Who.WRITE) and host.commands_on_pull(request.actor.login) > host.pull_budget
+    if given > host.budget or busy or not who.known:
         with suppress(NotFoundError):  # the comment was deleted
             _react(github, request, "confused")
         return

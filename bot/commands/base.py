@@ -53,6 +53,13 @@ class Host(Protocol):
     def commands_in_last_hour(self, login: str) -> int:
         """How many the person wrote, this one included."""
 
+    @property
+    def pull_budget(self) -> int:
+        """Those that a person without write access may write in an hour on one pull request."""
+
+    def commands_on_pull(self, login: str) -> int:
+        """How many the person wrote on this pull request in the last hour, this one included."""
+
     def review(self, full: bool) -> str:
         """See to a review of the pull request; if `full`, of all that stands in its files. Returns Markdown for the
         answer."""

@@ -163,6 +163,7 @@ def test_each_head_once(
         "sweep_every": "1",
         "redeliver_every": "2",
         "commands_per_hour": "9999",
+        "stranger_commands_per_pull": "9999",
         # At a kill every few seconds, one of some hundred jobs is hit three times by chance.
         "max_attempts": "8",
     }

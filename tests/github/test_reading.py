@@ -19,9 +19,10 @@ from ptopt.github import git_diff, reading
 from ptopt.github.auth import for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import RateLimitedError, RejectedError, SupersededError, TooLargeError
-from ptopt.github.reading import facts, list_files, read_change
+from ptopt.github.reading import list_files, project_files, read_change
 from ptopt.github.values import PullFile
 from ptopt.inputs import MAX_FILE
+from ptopt.project.facts import read_facts
 
 OLD = b"import torch\nx = 1\ny = 2\n"
 NEW = b"import torch\nx = 1\nnew = torch.zeros(3)\ny = 2\n"
@@ -329,7 +330,7 @@ def test_versions_come_from_the_head(github: FakeGitHub, repo: Repo) -> None:
         }
     )
     api = client(repo)
-    found = facts(api, api.pull(repo.full_name, pull.number))
+    found = read_facts(project_files(api, api.pull(repo.full_name, pull.number)))
     assert found.describe("torch") == "torch==2.6.0 (requirements/train.txt:1)"
     assert asked(github, "/git/trees/") == 3
     assert asked(github, "/git/blobs/") == 4
@@ -338,5 +339,5 @@ def test_versions_come_from_the_head(github: FakeGitHub, repo: Repo) -> None:
 def test_a_project_that_names_no_versions(github: FakeGitHub, repo: Repo) -> None:
     api = client(repo)
     pull = repo.pull(files={"train.py": NEW})
-    assert not facts(api, api.pull(repo.full_name, pull.number)).pins
+    assert project_files(api, api.pull(repo.full_name, pull.number)) == {}
     assert asked(github, "/git/") == 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 
 from bot import commands
 from bot.commands.base import CommandRequest
@@ -72,11 +72,23 @@ class ServiceHost:
         return self._context.settings.commands_per_hour
 
     def commands_in_last_hour(self, login: str) -> int:
+        with reading(self._context.engine) as session:
+            return session.scalar(self._given(login)) or 0
+
+    def _given(self, login: str) -> Select[int]:
         given = select(func.count()).select_from(Job)
         given = given.where(Job.kind == Kind.COMMAND.value, Job.actor == login)
-        given = given.where(Job.created_at > self._now - timedelta(hours=1))
+        return given.where(Job.created_at > self._now - timedelta(hours=1))
+
+    @property
+    def pull_budget(self) -> int:
+        return self._context.settings.stranger_commands_per_pull
+
+    def commands_on_pull(self, login: str) -> int:
+        job = self._context.job
+        on_pull = self._given(login).where(Job.repository_id == job.repository_id, Job.pull == job.pull)
         with reading(self._context.engine) as session:
-            return session.scalar(given) or 0
+            return session.scalar(on_pull) or 0
 
     def review(self, full: bool) -> str:
         job = self._context.job

@@ -93,6 +93,16 @@ def test_the_budget_of_a_person(world: World) -> None:
     assert len(world.answers()) == 1
 
 
+def test_the_budget_of_who_does_not_write_on_one_pull_request(world: World) -> None:
+    world.host.on_pull = world.host.pull_budget
+    assert world.give("triager", "/ptopt help")
+    world.host.on_pull = world.host.pull_budget + 1
+    assert world.give("writer", "/ptopt help")
+    request = world.request("triager", "/ptopt help")
+    handle(request, world.client, world.host)
+    assert world.reactions(request.comment_id) == ["confused"]
+
+
 # -- one answer ------------------------------------------------------------------------------------------------
 
 

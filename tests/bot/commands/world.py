@@ -40,10 +40,15 @@ class RecordingHost:
     budget: int = 20
     given: int = 1
     runner: Runner = in_process
+    pull_budget: int = 10
+    on_pull: int = 1
     calls: list[tuple[object, ...]] = field(default_factory=list)
 
     def commands_in_last_hour(self, login: str) -> int:
         return self.given
+
+    def commands_on_pull(self, login: str) -> int:
+        return self.on_pull
 
     def review(self, full: bool) -> str:
         self.calls.append(("review", full))
