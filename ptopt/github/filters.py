@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ptopt.config import Config
 from ptopt.github.values import PullRequest
 
+CLOSED = "the pull request is closed"
 WRITERS = frozenset({"admin", "maintain", "write"})
 
 
@@ -48,7 +49,7 @@ def why_skipped(pull: PullRequest, config: Config, *, requested: bool = False) -
     """
     settings = config.pull_requests
     if not pull.open:
-        return "the pull request is closed"
+        return CLOSED
     if not settings.enabled:
         return "reviews are switched off (`pull-requests.enabled`)"
     if pull.changed_files > settings.max_files:

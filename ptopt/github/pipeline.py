@@ -13,7 +13,7 @@ from ptopt.findings import Finding, NotReviewed, Review
 from ptopt.github import base_config, config_comment, post, pullstate, reading, together
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
-from ptopt.github.filters import WRITERS, Limits, why_skipped
+from ptopt.github.filters import CLOSED, WRITERS, Limits, why_skipped
 from ptopt.github.post import Posted, PostOptions
 from ptopt.github.values import IssueComment, PostedComment, PullRequest
 from ptopt.project.facts import NO_FACTS, ProjectFacts, read_facts
@@ -111,6 +111,10 @@ def prepare_review(
     pull = github.pull(repo, number)
     if head_sha not in (None, pull.head_sha):
         return Outcome("superseded", f"the head is {pull.head_sha} by now", pull)
+    # What the pull request alone decides comes before its files are listed, of which there may be thousands.
+    reason = CLOSED if not pull.open else limits.why_skipped(pull, True) if limits is not None else None
+    if reason is not None:
+        return Outcome("skipped", reason, pull)
     with together.threads() as pool:
         in_conversation = pool.submit(github.issue_comments, repo, number)
         on_diff = pool.submit(github.review_comments, repo, number)
