@@ -6,41 +6,34 @@ Importing this module imports all that an analysis needs: a child may open no fi
 from __future__ import annotations
 
 import codecs
-import configparser  # noqa: F401
 import contextlib
 import encodings.aliases
 import errno
 import importlib
-import json  # noqa: F401
 import math
 import os
 import resource
-import tokenize  # noqa: F401
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import packaging.requirements
-import packaging.specifiers
-import packaging.version  # noqa: F401
-
-import ptopt.config
-import ptopt.impact
-import ptopt.model_review
-import ptopt.project.facts
-import ptopt.review
-import ptopt.source.magics
-import ptopt.source.notebook
+from ptopt import impact
 from ptopt.rules import rules
 
 T = TypeVar("T")
 
-with contextlib.suppress(ImportError):
-    importlib.import_module("tomllib")  # Python 3.10 has tomli in its place, which ptopt.config imports
+# All that the functions below import when they run, and the modules of what is handed to them.
+_NEEDED = """
+bot.commands.explain bot.commands.safe_fixes configparser json packaging.requirements packaging.specifiers
+packaging.version ptopt.config ptopt.model_review ptopt.project.facts ptopt.review ptopt.source.magics
+ptopt.source.notebook tokenize
+""".split()
+for _name in _NEEDED:
+    importlib.import_module(_name)
 for _encoding in sorted({*encodings.aliases.aliases.values(), "utf_8_sig"}):
     with contextlib.suppress(LookupError):  # of other platforms
         codecs.lookup(_encoding)  # a source file may declare any
 for _rule in rules():
-    ptopt.impact.of_rule(_rule.name)  # reads its data files
+    impact.of_rule(_rule.name)  # reads its data files
 
 
 def confine(memory: int) -> None:

@@ -16,6 +16,7 @@ from concurrent.futures import BrokenExecutor, CancelledError
 from concurrent.futures import TimeoutError as TimedOutError
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import AuthenticationString  # type: ignore[attr-defined]
 from typing import ParamSpec, TypeVar
 
 import structlog
@@ -109,9 +110,11 @@ def _fork_server() -> ForkServerContext:
     """The process that children are forked from, started once, with nothing of our environment in it."""
     context = multiprocessing.get_context("forkserver")
     with _starting:
-        # Celery marks its worker processes as daemons, which may have no children, so that none is left behind. Ours end
-        # by themselves when the pipe to this process closes.
-        multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+        # Celery marks its worker processes as daemons, which may have no children, and gives them a key of a class of its
+        # own, which cannot be handed to one. Ours end by themselves when the pipe to this process closes.
+        config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+        config["daemon"] = False
+        config["authkey"] = AuthenticationString(config["authkey"])
         context.set_forkserver_preload([child.__name__])
         ours = dict(os.environ)
         try:

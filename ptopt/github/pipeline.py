@@ -24,6 +24,7 @@ from ptopt.runner import AnalysisError, Runner, in_process
 if TYPE_CHECKING:
     from ptopt.model.advisor import Advisor
 
+_ONE_PAGE = 100  # files that one request lists: worth asking for before it is known that they are reviewed
 Status = Literal["posted", "silent", "skipped", "superseded", "paused"]
 
 
@@ -119,7 +120,8 @@ def prepare_review(
         in_conversation = pool.submit(github.issue_comments, repo, number)
         on_diff = pool.submit(github.review_comments, repo, number)
         # After the pull request: files of an older head than it shows would be reviewed as its own.
-        listed = pool.submit(reading.list_files, github, pull)
+        few = pull.changed_files <= _ONE_PAGE
+        listed = pool.submit(reading.list_files, github, pull) if few else None
         config, base_problems = base_config.settings_of(github, pull)
     comments, review_comments = in_conversation.result(), on_diff.result()
     state = pullstate.fold(github.identity(), [*comments, *review_comments])
@@ -131,7 +133,7 @@ def prepare_review(
         reason = limits.why_skipped(pull, writes)
     if reason is not None:
         return Outcome("skipped", reason, pull)
-    files = listed.result()
+    files = listed.result() if listed else reading.list_files(github, pull)
     head_problems = base_config.head_config_problems(github, pull, files)
     with together.threads() as pool:
         versions = (
