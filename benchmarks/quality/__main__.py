@@ -2,6 +2,7 @@
 
     python -m benchmarks.quality FOLDER [--all-paths] [--min-confidence X] [-v]
     python -m benchmarks.quality mine --clones DIR [...]    candidates for new cases: see mine.py
+    python -m benchmarks.quality verdicts [FILE]            what readers said of comments, and their agreement
 
 FOLDER holds `labels.jsonl` (a case a line: name, label, path, start, end, category, difficulty, locality, expected)
 and for each case `cases/NAME/change.diff` and `cases/NAME/tree/`, the head files.
@@ -14,7 +15,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.quality import mine
+from benchmarks.quality import mine, verdicts
 from benchmarks.quality.score import Outcome, outcome, table
 from ptopt.config import Config
 from ptopt.inputs import change_from_patch, project_files
@@ -25,6 +26,8 @@ from ptopt.review import review_change
 def main() -> None:
     if sys.argv[1:2] == ["mine"]:
         sys.exit(mine.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["verdicts"]:
+        sys.exit(verdicts.main(sys.argv[2:]))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

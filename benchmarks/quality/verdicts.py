@@ -1,0 +1,46 @@
+"""What readers said of comments, and how far two of them agree.
+
+    python -m benchmarks.quality verdicts [FILE]
+
+Each line of FILE is one comment that rules made on a random commit, read in its repository: R right and useful, T true but
+trivial, W wrong, U undecidable. Where a second reader read it too, without knowing the first one's verdict, `second` holds theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+FILE = Path(__file__).parent / "data" / "verdicts.jsonl"
+VERDICTS = "RTWU"
+
+
+def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float:
+    """Agreement beyond chance of two readers, from 0 (chance) to 1; 1 where both always say the same one thing."""
+    number = len(pairs)
+    agreed = sum(first == second for first, second in pairs) / number
+    firsts, seconds = (Counter(side) for side in zip(*pairs, strict=True))
+    by_chance = sum(firsts[verdict] * seconds[verdict] for verdict in firsts) / number**2
+    return 1.0 if by_chance == 1 else (agreed - by_chance) / (1 - by_chance)
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.quality verdicts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, nargs="?", default=FILE)
+    lines = parser.parse_args(arguments).file.read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    print(f"{'rule':<40}" + "".join(f"{verdict:>5}" for verdict in VERDICTS))
+    for rule in [*sorted({row["rule"] for row in rows}), "all"]:
+        counts = Counter(row["verdict"] for row in rows if rule in (row["rule"], "all"))
+        print(f"{rule:<40}" + "".join(f"{counts[verdict]:>5}" for verdict in VERDICTS))
+    pairs = [(row["verdict"], row["second"]["verdict"]) for row in rows if "second" in row]
+    if pairs:
+        same = sum(first == second for first, second in pairs)
+        print(f"read twice: {len(pairs)}, the same verdict: {same}, Cohen's kappa: {cohens_kappa(pairs):.2f}")
