@@ -6,6 +6,7 @@ ModelUnavailableError; nothing has changed then.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from ptopt.model.region import Candidate, Region, regions_of
 from ptopt.project.facts import ProjectFacts
 from ptopt.proposals import Proposal, postable
 from ptopt.rules import find_rule
+from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source.file import SourceFile
 
 Enabled = Callable[[str, str, str, bool, str], bool]
@@ -40,17 +42,21 @@ def regions(
 
 
 def reweighed(
-    advisor: Advisor, results: Sequence[FileResult], facts: ProjectFacts, enabled: Enabled
+    advisor: Advisor,
+    results: Sequence[FileResult],
+    facts: ProjectFacts,
+    enabled: Enabled,
+    runner: Runner = in_process,
 ) -> tuple[list[FileResult], ModelRecord]:
     """The results with the model's confidence in each proposal, and its own proposals beside them.
 
-    Raises ModelUnavailableError.
+    `runner` is where its own proposals are checked. Raises ModelUnavailableError.
     """
     judged, count = _judged(advisor, results)
     record = dataclasses.replace(advisor.record, judged=count)
     if advisor.calibration.advise_threshold is None:
         return judged, record
-    advised, invalid = _advised(advisor, judged, facts, enabled)
+    advised, invalid = _advised(advisor, judged, facts, enabled, runner)
     return advised, dataclasses.replace(record, invalid=invalid)
 
 
@@ -125,7 +131,7 @@ def _weighed(
 
 
 def _advised(
-    advisor: Advisor, results: Sequence[FileResult], facts: ProjectFacts, enabled: Enabled
+    advisor: Advisor, results: Sequence[FileResult], facts: ProjectFacts, enabled: Enabled, runner: Runner
 ) -> tuple[list[FileResult], int]:
     """The results with what the model found and still confirms as a judge, and the number of invalid answers."""
     shown = [
@@ -139,11 +145,11 @@ def _advised(
     for (at, region), answer in zip(shown, answers, strict=True):
         if answer.advice:
             by_file.setdefault(at, []).append((region, answer))
-    found = [
-        (at, region, finding)
-        for at, several in by_file.items()
-        for region, finding in _findings(results[at], several, facts, enabled, advisor.record.name)
-    ]
+    found: list[tuple[int, Region, Finding]] = []
+    for at, several in by_file.items():
+        with contextlib.suppress(AnalysisError):  # what could not be checked is not reported
+            checked = runner(_findings, results[at], several, facts, enabled, advisor.record.name)
+            found += [(at, region, finding) for region, finding in checked]
     own: dict[int, list[Proposal]] = {}
     for (at, _, finding), confidence in zip(found, _confirmed(advisor, found), strict=True):
         if confidence >= (advisor.calibration.advise_threshold or 0.0):

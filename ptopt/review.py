@@ -100,7 +100,7 @@ def review_files(
     from ptopt.model_review import explained, reweighed
 
     try:
-        weighed, record = reweighed(model, results, facts, config.enabled)
+        weighed, record = reweighed(model, results, facts, config.enabled, runner)
         review = settle(weighed, record)
         return dataclasses.replace(review, findings=explained(model, review.findings, results))
     except ModelUnavailableError as error:

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from worker.isolation import CRASHED, TOO_LONG, TOO_MUCH_MEMORY, Isolation
 
 pytestmark = pytest.mark.slow
 MEMORY = 1 << 30
+ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("PTOPT_TEST_KILLS", "12"))
 CHANGE = Change((whole_file("train.py", SLOW),), ())
 
@@ -76,18 +79,36 @@ def test_a_child_that_dies_is_tried_again_and_then_given_up(isolated: Isolation,
     assert isolated(divmod, 7, 2) == (3, 1)
 
 
-def test_a_child_holds_no_secret_and_reaches_no_network(
-    monkeypatch: pytest.MonkeyPatch, isolated: Isolation
-) -> None:
-    monkeypatch.setenv("PTOPT_SECRET_KEY", "hunter2")
-    fresh = Isolation(seconds=20, memory=MEMORY)  # its child is forked after the secret was set
-    environment = fresh(eval, "dict(__import__('os').environ)")
-    fresh.close()
-    assert "PATH" in environment and "hunter2" not in environment.values()
+def test_a_child_reaches_no_file_and_no_network(isolated: Isolation) -> None:
     with pytest.raises(OSError, match="Too many open files"):
         isolated(socket.socket)
     with pytest.raises(OSError, match="Too many open files"):
         isolated(open, "/etc/hostname")
+
+
+def test_neither_a_child_nor_its_server_has_a_secret_in_its_environment() -> None:
+    """What a process was started with stays readable in /proc, whatever it does to its own copy later."""
+    code = """
+import os, pathlib
+from multiprocessing import forkserver
+from worker.isolation import Isolation
+
+isolated = Isolation(seconds=20, memory=1 << 30)
+print(isolated(eval, "dict(__import__('os').environ)"))
+print(pathlib.Path(f"/proc/{forkserver._forkserver._forkserver_pid}/environ").read_bytes())
+print("still ours:", os.environ["PTOPT_SECRET_KEY"] == "hunter2")
+isolated.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PTOPT_SECRET_KEY": "hunter2"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "PATH" in done.stdout and "still ours: True" in done.stdout
+    assert "hunter2" not in done.stdout
 
 
 @pytest.mark.parametrize("reason", [TOO_LONG, CRASHED])
