@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError
 from concurrent.futures import TimeoutError as TimedOutError
@@ -31,7 +32,9 @@ T = TypeVar("T")
 TOO_LONG = "skipped: took too long"
 TOO_MUCH_MEMORY = "skipped: took too much memory"
 CRASHED = "skipped: the analysis crashed"
-_TRIES = 4  # a child may be ended from outside: by an operator, or by the kernel for another's memory
+_TRIES = 8  # a child may be killed from outside: by an operator, or by the kernel for another's memory
+_CRASHES = 2  # what breaks the interpreter does so again
+_PAUSE = 0.1  # seconds before the second try, then longer each time
 _GRACE = 30.0  # seconds for a child to start; the pool counts from when it begins
 _TASKS = 200  # after which a child is replaced, so that no leak grows for ever
 _HARMLESS = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONHASHSEED")
@@ -68,12 +71,15 @@ class Isolation:
                 if error.exitcode == -signal.SIGXCPU:
                     raise _ended(TOO_LONG) from None
                 _log.warning("child process ended", exit_code=error.exitcode, attempt=attempt)
+                if error.exitcode != -signal.SIGKILL and attempt >= _CRASHES:
+                    break
             except (BrokenExecutor, CancelledError, RuntimeError) as error:
                 if pool.active:  # raised by the function
                     raise
                 _log.warning("child processes start again", error=str(error), attempt=attempt)
             else:
                 return result
+            time.sleep(_PAUSE * attempt)
         raise _ended(CRASHED)
 
     def start(self) -> None:
