@@ -162,4 +162,5 @@ def test_deep_code_is_no_trouble(code: str) -> None:
         [whole_file("f.py", text.encode())], config=CONFIG, facts=NO_FACTS, limit_to_change=False
     )
     _no_rule_failed(review)
-    assert all("deeply" in n.reason for n in review.not_reviewed)
+    # Nested too deeply, or (hundreds of branches) more work than one file may take.
+    assert all("deeply" in n.reason or "in part" in n.reason for n in review.not_reviewed)
