@@ -35,7 +35,8 @@ CRASHED = "skipped: the analysis crashed"
 _TRIES = 8  # a child may be killed from outside: by an operator, or by the kernel for another's memory
 _CRASHES = 2  # what breaks the interpreter does so again
 _PAUSE = 0.1  # seconds before the second try, then longer each time
-_GRACE = 30.0  # seconds for a child to start; the pool counts from when it begins
+# Seconds to wait for a free child: who stands behind others has not taken long. The pool counts from when a call begins.
+_GRACE = 600.0
 _TASKS = 200  # after which a child is replaced, so that no leak grows for ever
 _HARMLESS = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONHASHSEED")
 _log = structlog.get_logger(__name__)
