@@ -15,9 +15,12 @@ from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.decode import Parsed, parse_python
+from ptopt.source.frequency import Frequencies
 from ptopt.source.imports import Imports
 from ptopt.source.index import Index
+from ptopt.source.uses import Uses
 from ptopt.source.values import Values
+from ptopt.source.waits import Waits
 
 T = TypeVar("T")
 
@@ -62,6 +65,18 @@ class SourceFile:
     @cached_property
     def values(self) -> Values:
         return Values(self.index, self.imports, self.calls, self.bindings)
+
+    @cached_property
+    def frequencies(self) -> Frequencies:
+        return Frequencies(self.index, self.imports, self.calls, self.bindings, self.values, self.context)
+
+    @cached_property
+    def waits(self) -> Waits:
+        return Waits(self.index, self.imports, self.calls, self.values, self.context)
+
+    @cached_property
+    def uses(self) -> Uses:
+        return Uses(self.index)
 
     @cached_property
     def _calls_by_name(self) -> dict[str, list[ast.Call]]:
