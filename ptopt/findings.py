@@ -116,6 +116,7 @@ class Finding:
     origin: str = "rule"  # "rule" | "model"
     also: tuple[Span, ...] = ()  # other places with the same cause, listed in this comment
     explanation: str = ""  # what a model wrote about it: shown as a quotation, and never believed
+    features: tuple[tuple[str, float], ...] = ()  # what the ranker weighed, by name
 
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)

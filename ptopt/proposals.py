@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ptopt import impact
 from ptopt.change import ChangedFile
 from ptopt.findings import Evidence, Finding, Fix, Safety, Span, fingerprint
+from ptopt.ranker.features import features
 from ptopt.rules.engine import Hit, assumptions
 from ptopt.source.file import SourceFile
 from ptopt.suppress import Suppressions, Use
@@ -55,8 +56,9 @@ def propose(
             continue
         if change is not None and not _touches(source, change, hit):
             continue
+        known = features(hit, source, change, hits_of_rule[rule.id])
         fix = postable(verified(source, rule, problem, hits_of_rule[rule.id]), source, change)
-        finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix)
+        finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix, known)
         silenced_by = (
             frozenset[Use]()
             if suppressions is None
@@ -73,7 +75,9 @@ def _cause(node: ast.AST | None) -> Hashable:
     return (type(node).__name__, *(getattr(node, name, 0) for name in place))
 
 
-def _finding(source: SourceFile, hit: Hit, identity: str, fix: Fix | None) -> Finding:
+def _finding(
+    source: SourceFile, hit: Hit, identity: str, fix: Fix | None, known: Mapping[str, float]
+) -> Finding:
     rule, problem, span = hit.rule, hit.problem, hit.span
     head = source.head_line
     return Finding(
@@ -92,6 +96,7 @@ def _finding(source: SourceFile, hit: Hit, identity: str, fix: Fix | None) -> Fi
         fix=fix,
         impact=impact.of_rule(rule.name),
         assumes=assumptions(rule, source.facts),
+        features=tuple(sorted(known.items())),
     )
 
 
