@@ -29,6 +29,7 @@ from training.sources.git import Clone
 
 MOST_FILES = 60  # Python files of one change
 MOST_DIFF = 2_000_000  # bytes of the diff of a random commit: more is data or vendored code
+MOST_LOOKED_AT = 2000  # commits of a repository, in search of those that may be drawn
 _FORMAT = 1  # of what is kept on disk
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _COMMITS_AT_ONCE = 50
@@ -241,7 +242,7 @@ def random_commits(
     """Commits of a clone in random order, merges and roots left out, that add `least` to `most` lines of Python."""
     shas = [sha for sha in clone.commits() if sha not in known]
     shas.sort(key=lambda sha: sha256(f"{seed} {sha}".encode()).digest())
-    for start in range(0, len(shas), _COMMITS_AT_ONCE):
+    for start in range(0, min(len(shas), MOST_LOOKED_AT), _COMMITS_AT_ONCE):
         for commit in clone.read(shas[start : start + _COMMITS_AT_ONCE]):
             if commit.parent:
                 try:

@@ -31,7 +31,7 @@ from benchmarks.quality.changes import (
     label_of,
     open_clone,
 )
-from benchmarks.quality.parts import PARTS, TUNED, part_of, read_rows, read_tuned
+from benchmarks.quality.parts import PARTS, TUNED, part_of, read_names, read_rows
 from benchmarks.quality.score import Outcome, outcome
 from benchmarks.quality.summary import print_case, print_summary
 from ptopt.config import Config
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     check_common_options(parser, options)
     if options.verbose and options.part != "work":
         parser.error("--verbose shows single cases, which only --part work may")
-    tuned = read_tuned(options.tuned)
+    tuned = read_names(options.tuned)
     cases = [
         case for case in read_rows(options.cases) if options.part in (None, part_of(case["repo"], tuned))
     ]

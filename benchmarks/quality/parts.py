@@ -22,7 +22,7 @@ def part_of(repository: str, tuned: Collection[str] = ()) -> str:
     return "work" if repository in tuned or digit < 5 else "calibrate" if digit < 7 else "judge"
 
 
-def read_tuned(files: Sequence[Path]) -> frozenset[str]:
+def read_names(files: Sequence[Path]) -> frozenset[str]:
     """Names of repositories in files: one a line, or the `repo` of JSON lines."""
     lines = (line.strip() for file in files for line in file.read_text("utf-8").splitlines())
     return frozenset(

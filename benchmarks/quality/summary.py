@@ -33,12 +33,12 @@ def print_summary(outcomes: Sequence[Outcome], *, families: bool = True, cases: 
         for value, found, wanted in rows:
             print(f"  {value or '-':34} {found:3}/{wanted:<3} {found / wanted:5.0%}")
     wanted = sum(o.wanted for o in problems)
-    print(f"\nproblems found          {_share(sum(o.found for o in problems), wanted)}")
+    print(f"\nproblems found          {share(sum(o.found for o in problems), wanted)}")
     if families:
-        print(f"  without regressions   {_share(sum(o.found_by_others for o in problems), wanted)}")
-        print(f"  by regressions        {_share(sum(o.found_by_regressions for o in problems), wanted)}")
+        print(f"  without regressions   {share(sum(o.found_by_others for o in problems), wanted)}")
+        print(f"  by regressions        {share(sum(o.found_by_regressions for o in problems), wanted)}")
     commented = [o for o in clean if o.comments]
-    print(f"clean commits commented {_share(len(commented), len(clean))}")
+    print(f"clean commits commented {share(len(commented), len(clean))}")
     for one in commented if cases else ():
         print(f"    {one.name} {one.category}: {'; '.join(one.said)}")
     print(f"comments per case       {_mean(problems):.2f} (problems), {_mean(clean):.2f} (clean)")
@@ -48,7 +48,8 @@ def print_summary(outcomes: Sequence[Outcome], *, families: bool = True, cases: 
             print(f"whole file {one.name}: {one.comments} comments, {goal}")
 
 
-def _share(part: int, whole: int) -> str:
+def share(part: int, whole: int) -> str:
+    """A share with its Wilson interval."""
     if not whole:
         return "0/0"
     low, high = wilson(part, whole)
