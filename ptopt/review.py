@@ -277,7 +277,7 @@ def _settle(
     least = config.min_confidence
     for file in results:
         sure = [p for p in file.proposals if p.confidence >= least]
-        dropped += [p.finding for p in file.proposals if p.confidence < least <= p.rule_confidence]
+        dropped += [p.finding for p in file.proposals if p.confidence < least <= p.ranked_confidence]
         for group in by_cause(sure) if one_per_cause else [[p] for p in sure]:
             loud = [p.finding for p in group if not p.silenced_by]
             suppressed += [p.finding for p in group if p.silenced_by]

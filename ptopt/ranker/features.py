@@ -52,6 +52,7 @@ def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: in
     subject = problem.subject or (problem.node if isinstance(problem.node, ast.expr) else None)
     found: dict[str, float] = {
         "stated confidence": problem.confidence,
+        "stated log-odds": _log_odds(problem.confidence),
         f"rule:{rule.name}": 1.0,
         f"family:{rule.family}": 1.0,
         f"severity:{rule.severity}": 1.0,
@@ -160,6 +161,11 @@ def _trip_count(iterable: ast.expr) -> int | None:
         if isinstance(last, ast.Constant) and isinstance(last.value, int):
             return last.value
     return None
+
+
+def _log_odds(probability: float) -> float:
+    kept = min(max(probability, 0.01), 0.99)
+    return math.log(kept / (1 - kept))
 
 
 def _damped(value: float) -> float:

@@ -49,6 +49,7 @@ class Ranker:
     right: Head
     useful: Head
     means: Mapping[str, float]
+    least_right: float = 0.0  # below this P(right) nothing is said, however useful it would be
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful
@@ -75,7 +76,7 @@ def read(text: str) -> Ranker:
         part = data[name]
         return Head(part["bias"], part["weights"], part["slope"], part["offset"])
 
-    return Ranker(head("right"), head("useful"), data["means"])
+    return Ranker(head("right"), head("useful"), data["means"], data["least_right"])
 
 
 @cache

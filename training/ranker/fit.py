@@ -17,6 +17,7 @@ from training.ranker.rows import Row, by_repository
 
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # inverse of the penalty, tried in turn
 FOLDS = 8
+LEAST_RIGHT = 0.9
 _SEEN = 6  # a feature that fewer rows have says nothing
 _LEAST_SLOPE = 0.2  # a calibration never turns the order round
 Matrix = NDArray[np.float64]
@@ -117,7 +118,7 @@ def train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
 
     right, useful = head(lambda row: row.right), head(lambda row: row.useful)
     means = {name: round(mean, 4) for name, mean in columns.means.items() if name in useful.weights}
-    return Ranker(right, useful, means)
+    return Ranker(right, useful, means, LEAST_RIGHT)
 
 
 def as_text(ranker: Ranker, origin: str) -> str:
@@ -132,6 +133,7 @@ def as_text(ranker: Ranker, origin: str) -> str:
         "origin": origin,
         "right": head(ranker.right),
         "useful": head(ranker.useful),
+        "least_right": ranker.least_right,
         "means": dict(sorted(ranker.means.items())),
     }
     return json.dumps(data, indent=1) + "\n"
