@@ -21,6 +21,7 @@ from ptopt.change import Change, ChangedFile, ChangeError, Hunk, Status, parse_d
 from ptopt.config import Config
 from ptopt.findings import NotReviewed, Review
 from ptopt.inputs import MAX_FILE
+from ptopt.project.around import MOST_BYTES, files_around
 from ptopt.project.facts import FACT_FILES, read_facts
 from ptopt.review import review_change
 from ptopt.rules import known_names
@@ -30,7 +31,7 @@ from training.sources.git import Clone
 MOST_FILES = 60  # Python files of one change
 MOST_DIFF = 2_000_000  # bytes of the diff of a random commit: more is data or vendored code
 MOST_LOOKED_AT = 2000  # commits of a repository, in search of those that may be drawn
-_FORMAT = 1  # of what is kept on disk
+_FORMAT = 2  # of what is kept on disk
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _COMMITS_AT_ONCE = 50
 
@@ -52,6 +53,7 @@ class Material:
     files: list[dict[str, Any]]
     not_reviewed: list[tuple[str, str]]
     facts: dict[str, str]  # latin-1, one character a byte, as is the head of each file
+    around: dict[str, str]  # other files of the repository
 
     def change(self) -> Change:
         return Change(
@@ -67,6 +69,7 @@ class Material:
                 for file in self.files
             ),
             tuple(NotReviewed(*note) for note in self.not_reviewed),
+            {path: text.encode("latin-1") for path, text in self.around.items()},
         )
 
     def review(self, config: Config) -> Review:
@@ -184,6 +187,12 @@ def _material(
     clone: Clone, repo: str, new: str, mode: str, change: Change, place: tuple[str, int, int]
 ) -> Material:
     facts = {name: clone.blob(f"{new}:{name}") for name in FACT_FILES}
+    blobs = dict(clone.files(new) or ())
+    around = {
+        path: text
+        for path in files_around(blobs, {file.path for file in change.files})
+        if (text := clone.blob(blobs[path])) is not None and len(text) <= MOST_BYTES
+    }
     return Material(
         repo=repo,
         commit=new,
@@ -204,6 +213,7 @@ def _material(
         ],
         not_reviewed=[(note.path, note.reason) for note in change.not_reviewed],
         facts={name: text.decode("latin-1") for name, text in facts.items() if text is not None},
+        around={path: text.decode("latin-1") for path, text in around.items()},
     )
 
 

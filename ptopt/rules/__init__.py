@@ -24,6 +24,7 @@ def rules() -> tuple[Rule, ...]:
                     isinstance(value, type)
                     and issubclass(value, Rule)
                     and value.__module__ == loaded.__name__
+                    and hasattr(value, "id")  # not a base of rules
                 ):
                     found[value.id] = value()
     return tuple(found[key] for key in sorted(found))

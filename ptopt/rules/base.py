@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ptopt.findings import Edit, Evidence, Fix, Safety, Severity, Span
@@ -30,6 +30,10 @@ class Problem:
 
     `cause` is the node that several problems have in common (the loop whose step they slow down): problems of one
     family with one cause become one comment. By default the cause is the file.
+
+    `subject` is the expression that the comment is about (default: the node); the ranker asks where its value lives and
+    goes. `facts` are what the rule itself measured, by name; the ranker weighs them. `at` is the place whose frequency
+    counts (default: the node).
     """
 
     node: ast.AST
@@ -39,6 +43,9 @@ class Problem:
     fix: Fix | None = None
     cause: ast.AST | None = None
     span: Span | None = None  # default: the lines of `node`
+    subject: ast.expr | None = None
+    at: ast.AST | None = None
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,7 +60,14 @@ class Step:
 class Context:
     """Answers about places in one file. Everything is computed on demand and remembered."""
 
-    def __init__(self, index: Index, imports: Imports, calls: CallGraph) -> None:
+    def __init__(
+        self,
+        index: Index,
+        imports: Imports,
+        calls: CallGraph,
+        grad_off_elsewhere: Callable[[FunctionNode], Sequence[bool]] = lambda _: (),
+    ) -> None:
+        self._grad_off_elsewhere = grad_off_elsewhere  # of each call of a function in other files
         self._index = index
         self._imports = imports
         self._calls = calls
@@ -293,10 +301,17 @@ class Context:
             any(self._turns_grad_off(d) for d in function.decorator_list)
             or (function.name in _EVAL_HOOKS and isinstance(self._index.parent(function), ast.ClassDef))
             or self._switched_off(function, None)
-            or (bool(callers) and all(self.grad_off(call) for call in callers))
+            or self._all_callers_off(function, callers)
         )
         self._grad_off[function] = answer
         return answer
+
+    def _all_callers_off(self, function: FunctionNode, callers: Sequence[ast.Call]) -> bool:
+        """Is autograd off at each call that is known, here and in other files of the repository?"""
+        if not all(self.grad_off(call) for call in callers):
+            return False
+        elsewhere = self._grad_off_elsewhere(function)
+        return all(elsewhere) and bool(callers or elsewhere)
 
     def _turns_grad_off(self, expr: ast.expr) -> bool:
         if isinstance(expr, ast.Call):

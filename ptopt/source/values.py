@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ptopt.source.bindings import Binding, Bindings, is_self
 from ptopt.source.calls import CallGraph
@@ -48,6 +49,16 @@ SCALAR = Value("scalar", "cpu", False)
 _LOSS_NAME = re.compile(r"(^|_)(loss|losses)(_|$|\d)|^loss|loss$", re.I)
 _CRITERION = re.compile(
     r"criterion|loss_?(fn|func|function|f)$|(^|_)(ce|mse|bce|l1|kl|gan|adv\w*)_?loss$", re.I
+)
+_TENSORS_ANNOTATION = re.compile(
+    r"(?:(?:typing\.)?(?:Optional|List|list|Tuple|tuple|Sequence|Iterable|Dict|dict|Mapping)\[(?:str, |int, )?){1,2}"
+    r"(?:torch\.)?(?:Tensor|LongTensor|FloatTensor)(?:, \.\.\.|, (?:torch\.)?Tensor)*\]{1,2}$"
+)
+# Methods that prove a tensor whatever the name: none of NumPy, lists, modules or data frames.
+_PROVES_TENSOR = frozenset(
+    "unsqueeze unsqueeze_ masked_fill masked_fill_ permute expand expand_as repeat_interleave index_select scatter scatter_ "
+    "scatter_add scatter_add_ masked_select topk bmm baddbmm addmm requires_grad_ new_zeros new_ones new_full new_tensor "
+    "new_empty type_as is_contiguous log_softmax detach index_add_ numel backward size view dim contiguous".split()
 )
 _TENSOR_ANNOTATION = re.compile(r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$")
 
@@ -162,8 +173,9 @@ class Values:
             if "tensor" in (added.kind, earlier.kind):
                 return added if added.kind == "tensor" else earlier
             return added if added.kind == earlier.kind else UNKNOWN
-        if binding.kind == "parameter" and binding.value is not None:
-            return Value("tensor") if _is_tensor_annotation(binding.value) else _annotated(binding.value)
+        if binding.kind == "parameter":
+            known = _annotated(binding.value) if binding.value is not None else UNKNOWN
+            return known if known.kind else self._by_use(expr)
         if binding.kind == "item" and binding.value is not None:
             return self._item(binding.value, binding.path)
         if binding.kind == "unpack" and isinstance(binding.value, ast.Call):
@@ -180,6 +192,28 @@ class Values:
             if other.kind == "assign" and other.value is not None and other.line < binding.line:
                 return self.of(other.value)
         return UNKNOWN
+
+    def _by_use(self, expr: ast.Name) -> Value:
+        """A parameter without a telling annotation whose function asks it what only a tensor, or an array, can answer."""
+        function = self._index.function_of(expr)
+        return Value("tensor") if expr.id in self._used_as_tensor.get(function, ()) else UNKNOWN
+
+    @cached_property
+    def _used_as_tensor(self) -> dict[FunctionNode | None, set[str]]:
+        """Function -> the names on which it uses methods and attributes that only tensors have."""
+        table: dict[FunctionNode | None, set[str]] = {}
+        for node in self._index.of_type(ast.Attribute):
+            if not isinstance(node.value, ast.Name) or node.value.id in ("self", "cls", "torch", "F"):
+                continue
+            called = isinstance(parent := self._index.parent(node), ast.Call) and parent.func is node
+            shown = (
+                node.attr in _PROVES_TENSOR
+                if called
+                else node.attr in ("is_cuda", "requires_grad", "grad_fn")
+            )
+            if shown and not self._imports.qualified(node):
+                table.setdefault(self._index.function_of(node), set()).add(node.value.id)
+        return table
 
     def _backpropagated(self, expr: ast.Name) -> bool:
         """Is `.backward()` called on this name somewhere in its function?"""
@@ -278,6 +312,10 @@ class Values:
             value = self._method(call, func)
             if value.kind:
                 return value
+        if self.of(func).kind == "module":
+            return Value("tensor", "", True)
+        if isinstance(func, ast.Name) and func.id in self._module_classes:
+            return Value("module")
         target = self._calls.resolve(call)
         if target is not None:
             return self._returned(target)
@@ -367,6 +405,18 @@ class Values:
             return Value("tensor", base.device, graph)
         return UNKNOWN
 
+    @cached_property
+    def _module_classes(self) -> frozenset[str]:
+        """Classes of the file that derive from a module by name."""
+        return frozenset(
+            cls.name
+            for cls in self._index.of_type(ast.ClassDef)
+            if any(
+                ast.unparse(base).endswith(("nn.Module", "nn.Sequential", "LightningModule"))
+                for base in cls.bases
+            )
+        )
+
     def _returned(self, function: FunctionNode) -> Value:
         """What a function of this file returns, when all its returns agree."""
         known = self._returns.get(function)
@@ -446,7 +496,11 @@ def _is_tensor_annotation(annotation: ast.expr) -> bool:
 
 
 def _annotated(annotation: ast.expr) -> Value:
+    if _is_tensor_annotation(annotation):
+        return Value("tensor")
     text = ast.unparse(annotation).strip("'\"")
+    if _TENSORS_ANNOTATION.match(text):
+        return Value("tensors")
     if text in ("int", "float", "bool"):
         return SCALAR
     if text in ("np.ndarray", "numpy.ndarray", "ndarray"):

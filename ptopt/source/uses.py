@@ -1,0 +1,128 @@
+"""Where a value goes: reported, compared, returned, reduced, stored, passed on, ignored."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ptopt.source.index import FunctionNode, Index
+
+REPORTED = "reported"  # logged, printed, kept for a report
+COMPARED = "compared"  # decides which way Python goes, or indexes a Python object
+RETURNED = "returned"
+REDUCED = "reduced"  # only its sum, mean, maximum, ... is used
+STORED = "stored"  # in an attribute, a container, a file
+PASSED = "passed"  # to a function that is not known
+COMPUTED = "computed"  # an operand of further work
+IGNORED = "ignored"  # nobody reads it
+
+_REPORTING = re.compile(
+    r"^(print|info|debug|warning|record\w*|log\w*|add_scalars?|add_histogram|set_postfix\w*|set_description\w*|write|meter|"
+    r"format|report|track|update_meter|tqdm)$"
+)
+_KEEPING = frozenset({"append", "extend", "add", "update", "insert", "put", "setdefault"})
+_REDUCING = frozenset(
+    "sum mean max min argmax argmin any all norm amax amin std var count_nonzero prod median numel".split()
+)
+_PLAIN = frozenset("float int round abs str detach cpu item numpy tolist clone squeeze to".split())
+_METRIC = re.compile(
+    r"loss|acc(?!um_?step)|metric|correct|score|reward|grad_?norm|perplexity|ppl|error|iou|psnr|avg|mean|total|running|stat|"
+    r"log|history|meter|summary|epoch_|result",
+    re.I,
+)
+_MOST_NAMES = 4  # local names that are followed one after the other
+
+
+class Uses:
+    """Where the values of one file go."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._loads: dict[tuple[FunctionNode | None, str], list[ast.Name]] | None = None
+
+    def of(self, expr: ast.AST) -> frozenset[str]:
+        """All the ways in which the value of `expr` is used in its function, through local names and plain casts."""
+        return frozenset(self._ways(expr, _MOST_NAMES))
+
+    def loads(self, function: FunctionNode | None, name: str) -> list[ast.Name]:
+        """Every read of a name in the function itself, in source order."""
+        if self._loads is None:
+            self._loads = {}
+            for node in self._index.of_type(ast.Name):
+                if isinstance(node.ctx, ast.Load):
+                    self._loads.setdefault((self._index.function_of(node), node.id), []).append(node)
+        return self._loads.get((function, name), [])
+
+    def _ways(self, expr: ast.AST, names: int) -> set[str]:
+        for parent, child in self._index.ancestors(expr):
+            if isinstance(parent, ast.Attribute):
+                continue  # the method or attribute of the value: its call says more
+            if isinstance(parent, ast.Call):
+                if child is parent.func:
+                    name = child.attr if isinstance(child, ast.Attribute) else ""
+                    if name in _REDUCING:
+                        return {REDUCED}
+                    if name in _PLAIN:
+                        continue
+                    return {STORED} if name in _KEEPING else {COMPUTED}
+                return self._passed(parent, names)
+            if isinstance(parent, ast.keyword):
+                continue
+            if isinstance(parent, (ast.Compare, ast.BoolOp, ast.If, ast.While, ast.Assert)):
+                return {COMPARED}
+            if isinstance(parent, ast.IfExp) and child is parent.test:
+                return {COMPARED}
+            if isinstance(parent, ast.Subscript) and child is not parent.value:
+                return {COMPARED}
+            if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
+                return {REPORTED}
+            if isinstance(parent, (ast.Return, ast.Yield)):
+                return {RETURNED}
+            if isinstance(parent, (ast.BinOp, ast.UnaryOp)):
+                continue
+            if isinstance(parent, ast.AugAssign):
+                return {REPORTED} if _METRIC.search(ast.unparse(parent.target)) else {COMPUTED}
+            if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+                return self._assigned(parent, names)
+            if isinstance(parent, ast.Expr):
+                return {IGNORED}
+            if isinstance(parent, (ast.For, ast.comprehension)):
+                return {COMPUTED}
+            if isinstance(parent, ast.stmt):
+                return {COMPUTED}
+        return {COMPUTED}
+
+    def _passed(self, call: ast.Call, names: int) -> set[str]:
+        func = call.func
+        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        if _REPORTING.search(name):
+            return {REPORTED}
+        if name in _KEEPING:
+            target = ast.unparse(func.value) if isinstance(func, ast.Attribute) else ""
+            return {REPORTED} if _METRIC.search(target) else {STORED}
+        if name in _REDUCING:
+            return {REDUCED}
+        if name in _PLAIN and isinstance(func, ast.Name):
+            return self._ways(call, names)
+        return {PASSED}
+
+    def _assigned(self, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, names: int) -> set[str]:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        ways: set[str] = set()
+        for target in targets:
+            if not isinstance(target, ast.Name):
+                reported = isinstance(target, ast.Subscript) and _METRIC.search(ast.unparse(target))
+                ways.add(REPORTED if reported else STORED)
+                continue
+            uses = [
+                use
+                for use in self.loads(self._index.function_of(node), target.id)
+                if use.lineno >= node.lineno
+            ]
+            if not uses:
+                ways.add(IGNORED)
+            elif names == 0:
+                ways.add(COMPUTED)
+            for use in uses[:8]:
+                ways |= self._ways(use, names - 1) if names else set()
+        return ways
