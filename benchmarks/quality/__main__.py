@@ -5,6 +5,8 @@
     fixes     score ptopt, or another tool, on labelled commits of local clones
     comments  review random commits, and write the comments down for readers
     mine      candidates for new cases
+    sheet     deal comments to readers
+    collect   join their verdicts with the comments
     verdicts  what readers said of comments, and their agreement
     FOLDER [--all-paths] [--min-confidence X] [-v]    score ptopt on cases that lie in a folder
 
@@ -19,7 +21,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.quality import comments, fixes, mine, verdicts
+from benchmarks.quality import comments, fixes, mine, sheets, verdicts
 from benchmarks.quality.changes import config_of
 from benchmarks.quality.score import outcome
 from benchmarks.quality.summary import print_case, print_summary
@@ -28,6 +30,8 @@ from ptopt.project.facts import FACT_FILES, read_facts
 from ptopt.review import review_change
 
 COMMANDS = {
+    "collect": sheets.collect,
+    "sheet": sheets.sheet,
     "comments": comments.main,
     "fixes": fixes.main,
     "mine": mine.main,

@@ -17,7 +17,7 @@ import difflib
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -33,15 +33,15 @@ from benchmarks.quality.changes import (
     open_clone,
     random_commits,
 )
+from benchmarks.quality.common import in_processes, in_random_order, read_rows
 from benchmarks.quality.fixes import (
     add_common_options,
     check_common_options,
-    in_processes,
     print_missing,
     review_options,
 )
 from benchmarks.quality.mine import known_commits
-from benchmarks.quality.parts import part_of, read_names, read_rows
+from benchmarks.quality.parts import part_of, read_names
 from benchmarks.quality.summary import share
 from ptopt.config import Config
 from ptopt.findings import Finding
@@ -141,11 +141,6 @@ def main(arguments: Sequence[str]) -> int:
     _print(rows, len(drawn) - missing.total(), len(chosen))
     print_missing(missing)
     return 0
-
-
-def in_random_order(items: Iterable[Any], seed: int) -> list[Any]:
-    """The same order for the same items and seed, whatever order they come in."""
-    return sorted(items, key=lambda item: sha256(json.dumps([seed, item]).encode()).digest())
 
 
 def sample(

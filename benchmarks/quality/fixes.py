@@ -11,15 +11,13 @@ are kept in a cache.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.quality.baselines import NOTE, RULES, Tool, ToolError
 from benchmarks.quality.changes import (
     Cache,
     Material,
@@ -31,8 +29,9 @@ from benchmarks.quality.changes import (
     label_of,
     open_clone,
 )
-from benchmarks.quality.parts import PARTS, TUNED, part_of, read_names, read_rows
-from benchmarks.quality.score import Outcome, outcome
+from benchmarks.quality.common import in_processes, read_rows
+from benchmarks.quality.parts import PARTS, TUNED, part_of, read_names
+from benchmarks.quality.score import Outcome, outcome, tool_outcome
 from benchmarks.quality.summary import print_case, print_summary
 from ptopt.config import Config
 from training.sources.base import SourceError
@@ -68,6 +67,7 @@ def main(arguments: Sequence[str]) -> int:
         help="JSON lines with labelled commits (default: those of this benchmark)",
     )
     add_common_options(parser)
+    parser.add_argument("--tool", choices=sorted(RULES), help="score this tool instead of ptopt")
     parser.add_argument("--verbose", "-v", action="store_true", help="show each case; needs --part work")
     options = parser.parse_args(arguments)
     check_common_options(parser, options)
@@ -87,14 +87,24 @@ def main(arguments: Sequence[str]) -> int:
     ]
     outcomes: list[Outcome] = []
     missing: Counter[str] = Counter()
-    for some, reasons in in_processes(score, work, options.jobs):
-        outcomes += some
-        missing.update(reasons)
+    try:
+        results = (
+            [score_tool(Tool(options.tool, Cache(options.cache), options.jobs), work)]
+            if options.tool
+            else in_processes(score, work, options.jobs)
+        )
+        for some, reasons in results:
+            outcomes += some
+            missing.update(reasons)
+    except ToolError as error:
+        parser.error(str(error))
     outcomes.sort(key=lambda one: one.name)
     if options.verbose:
         for one in outcomes:
             print_case(one)
-    print_summary(outcomes, cases=options.part == "work")
+    if options.tool:
+        print(f"{options.tool}: {NOTE}")
+    print_summary(outcomes, families=not options.tool, cases=options.part == "work")
     print_missing(missing)
     return 0
 
@@ -138,15 +148,6 @@ def review_options(options: argparse.Namespace) -> Config:
         budget=options.budget,
         all_paths=options.all_paths,
     )
-
-
-def in_processes(function: Any, items: Sequence[Any], jobs: int) -> Iterator[Any]:
-    """`map`, in so many processes."""
-    if jobs <= 1:
-        yield from map(function, items)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(function, items)
 
 
 def materials(work: Work) -> Iterator[tuple[dict[str, Any], Material | NotAvailableError]]:
@@ -193,13 +194,31 @@ def score(work: Work) -> tuple[list[Outcome], list[str]]:
     outcomes, missing = [], []
     for case, material in materials(work):
         if isinstance(material, NotAvailableError):
-            missing.append("no clone" if work.folder is None else "not in the clone")
+            missing.append(_why(work))
         else:
             outcomes.append(outcome(labelled(case, material), material.review(work.config)))
     return outcomes, missing
 
 
+def score_tool(tool: Tool, work: Sequence[Work]) -> tuple[list[Outcome], list[str]]:
+    """The same for another tool, over all repositories."""
+    available: list[tuple[dict[str, Any], Material]] = []
+    missing = []
+    for one in work:
+        for case, material in materials(one):
+            if isinstance(material, NotAvailableError):
+                missing.append(_why(one))
+            else:
+                available.append((labelled(case, material), material))
+    config = work[0].config if work else Config()
+    reports = tool.reports([material for _, material in available], config)
+    return [tool_outcome(case, said) for (case, _), said in zip(available, reports, strict=True)], missing
+
+
+def _why(work: Work) -> str:
+    return "no clone" if work.folder is None else "not in the clone"
+
+
 def print_missing(missing: Mapping[str, int]) -> None:
     for reason, number in sorted(missing.items()):
         print(f"not available           {number} ({reason})")
-        print(f"{number} cases are not available: {reason}", file=sys.stderr)

@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.quality.common import read_rows
 from ptopt.report.text import one_line
 from training.sources.base import SourceError
 from training.sources.git import Clone, Commit
@@ -147,10 +148,9 @@ def clone_name(folder: Path) -> str:
 
 def known_commits(files: Sequence[Path]) -> frozenset[str]:
     """Commits that rows of JSON lines name as `sha`, `parent` or `intro_sha`."""
-    rows = (
-        json.loads(line) for file in files for line in file.read_text("utf-8").splitlines() if line.strip()
+    return frozenset(
+        row[key] for row in read_rows(files) for key in ("sha", "parent", "intro_sha") if row.get(key)
     )
-    return frozenset(row[key] for row in rows for key in ("sha", "parent", "intro_sha") if row.get(key))
 
 
 def words(message: str) -> list[str]:

@@ -7,10 +7,9 @@ models) and *judge* (the rest: opened for totals only). A repository is in one p
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 PARTS = ("work", "calibrate", "judge")
 TUNED = Path(__file__).parent / "data" / "tuned.txt"
@@ -30,11 +29,3 @@ def read_names(files: Sequence[Path]) -> frozenset[str]:
         for line in lines
         if line and line[0] != "#"
     )
-
-
-def read_rows(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """The objects of files of JSON lines."""
-    for file in files:
-        for line in file.read_text("utf-8").splitlines():
-            if line.strip():
-                yield json.loads(line)
