@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass, field
 
 from ptopt.rules.base import SourceFile
-from ptopt.rules.ops._calls import int_literal
+from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.source.bindings import is_self
-from ptopt.source.index import children_of, own_nodes
+from ptopt.source.index import FunctionNode, children_of, own_nodes
 from ptopt.source.torch_names import KEEPS_TENSOR, TENSOR_FACTORIES
 
 # Methods that start no kernel.
@@ -35,6 +35,9 @@ class Slices:
     file: SourceFile
     index: set[str] = field(default_factory=set)  # names of indices, and of numbers computed from them
     taken: set[str] = field(default_factory=set)  # names that hold a slice, or a value made of one
+    others: set[str] = field(
+        default_factory=set
+    )  # names that hold another value in each iteration, such as a length
     sources: list[ast.expr] = field(default_factory=list)  # tensors that are sliced
     first: ast.expr | None = None  # the first slice
     trips: int = 0  # where the code says how many iterations
@@ -138,6 +141,7 @@ def _bind(target: ast.expr, iterable: ast.expr, found: Slices) -> bool:
             return any(bound)
     blocks = name in ("chunk", "split", "unbind", "parameters")
     if not isinstance(target, ast.Name) or blocks or not file.values.is_tensor(iterable):
+        found.others |= names_in(target)
         return False
     found.taken.add(target.id)
     found.sources.append(iterable)
@@ -306,8 +310,8 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         found.stores += 1
         return
     base = node.value
-    tuple_of_dims = isinstance(node.slice, ast.Tuple)
     kind = found.file.values.of(base).kind
+    tuple_of_dims = isinstance(node.slice, ast.Tuple) or has_shape(base, found.file)
     if (
         kind == "tensor"
         or (tuple_of_dims and not kind and _goes_into_torch(node, found.file))
@@ -321,7 +325,9 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
 def _data_bound(part: ast.Slice, found: Slices) -> bool:
     bounds = [b for b in (part.lower, part.upper) if b is not None]
     return any(
-        found.touches(b) or any(isinstance(n, ast.Call) and _leaf(n) == "item" for n in [b, *own_nodes(b)])
+        found.touches(b)
+        or names_in(b) & found.others
+        or any(isinstance(n, ast.Call) and _leaf(n) == "item" for n in [b, *own_nodes(b)])
         for b in bounds
     )
 
@@ -334,6 +340,19 @@ def _goes_into_torch(node: ast.expr, file: SourceFile) -> bool:
     if not isinstance(parent, ast.Call) or node is parent.func:
         return False
     return file.imports.qualified(parent.func).startswith("torch.") or _is_network(parent.func, file)
+
+
+def has_shape(base: ast.expr, file: SourceFile) -> bool:
+    """Does the function ask it for its shape, so that it is a tensor or an array?"""
+    return ast.unparse(base) in file.once(_shaped).get(file.index.function_of(base), ())
+
+
+def _shaped(file: SourceFile) -> dict[FunctionNode | None, set[str]]:
+    table: dict[FunctionNode | None, set[str]] = {}
+    for node in file.index.of_type(ast.Attribute):
+        if node.attr in ("shape", "ndim"):
+            table.setdefault(file.index.function_of(node), set()).add(ast.unparse(node.value))
+    return table
 
 
 def _measures(found: Slices, base: ast.expr) -> bool:

@@ -7,10 +7,11 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceF
 from ptopt.rules.ops._calls import FEW
 from ptopt.rules.ops._slices import Slices, slices_of, stacked
 from ptopt.rules.ops.element_loop import ElementLoop
+from ptopt.rules.ops.element_test_loop import ElementTestLoop
 from ptopt.rules.ops.pairwise_loop import PairwiseLoop
 from ptopt.rules.ops.row_loop import RowLoop
 
-_NARROWER = (ElementLoop(), RowLoop(), PairwiseLoop())
+_NARROWER = (ElementLoop(), RowLoop(), PairwiseLoop(), ElementTestLoop())
 _TRIVIAL = 4  # iterations that are not worth a word
 
 
