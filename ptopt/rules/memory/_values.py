@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ptopt.rules.base import SourceFile
 
@@ -11,6 +12,21 @@ _DTYPES = frozenset(
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool".split()
 )
 CASTS = frozenset("float half double bfloat16 long int bool short type type_as to".split())
+# What people call a network, or the method that runs one.
+_NETWORK = re.compile(
+    r"(^|_)(model|net|network|forward|decode|decoder|encode|encoder|vae|predict|backbone|generator|module|extract|features?|"
+    r"infer|inference)(_|s?$)",
+    re.I,
+)
+
+
+def runs_network(call: ast.expr, file: SourceFile) -> bool:
+    """Does the call run a network, by what is known of it or by its name?"""
+    if not isinstance(call, ast.Call):
+        return False
+    func = call.func
+    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    return file.values.of(func).kind == "module" or bool(_NETWORK.search(name))
 
 
 def reads(expr: ast.expr, file: SourceFile) -> list[ast.expr]:
