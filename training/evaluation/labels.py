@@ -18,7 +18,8 @@ FITTING: dict[str, frozenset[str]] = {
         "blocking-h2d-copy": "transfer",
         "avoidable-h2d-copy": "transfer",
         "device-alloc": "transfer",
-        "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move",
+        "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move "
+        "invariant-compute-in-loop table-rebuilt-every-call repeated-expression",
         "no-grad-missing": "autograd",
         "graph-retained": "metric-keeps-graph graph-retained",
         "attention-not-fused": "attention",
