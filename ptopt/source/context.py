@@ -336,6 +336,13 @@ class Context:
                 )
                 if off and (before is None or call.lineno < getattr(before, "lineno", 0)):
                     return True
+            elif (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in ("__enter__", "enter_context")
+                and any(self._turns_grad_off(part) for part in (call.func.value, *call.args))
+                and (before is None or call.lineno < getattr(before, "lineno", 0))
+            ):
+                return True  # entered by hand, and on from there
         return False
 
 
