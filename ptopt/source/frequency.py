@@ -213,7 +213,8 @@ class Frequencies:
             if outer.often > best.often:
                 best = outer
         if best.often > Often.UNKNOWN:
-            reason = best.reason if best.often <= Often.ONCE else f"{best.reason}, through `{function.name}`"
+            complete = best.often <= Often.ONCE or ", through `" in best.reason
+            reason = best.reason if complete else f"{best.reason}, through `{function.name}`"
             return Frequency(best.often, best.line, reason, best.in_worker, best.trains)
         line, name = function.lineno, function.name
         at_setup = by_kind is not None and by_kind.often is Often.ONCE and _AT_SETUP.search(name)

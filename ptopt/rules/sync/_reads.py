@@ -97,7 +97,7 @@ def beside(node: ast.AST, scope: ast.AST, file: SourceFile) -> str:
     if not lines:
         return ""
     shown = ", ".join(map(str, lines[:4])) + (", …" if len(lines) > 4 else "")
-    return f" It also waits at line{'s' if len(lines) > 1 else ''} {shown}: the gain comes when all of them are gone."
+    return f" The same iteration also waits at line{'s' if len(lines) > 1 else ''} {shown}: the gain comes when all of them are gone."
 
 
 def is_reported(node: ast.AST, file: SourceFile, depth: int = 2) -> bool:
