@@ -12,9 +12,10 @@ FITTING: dict[str, frozenset[str]] = {
     category: frozenset(names.split())
     for category, names in {
         "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave element-loop "
-        "tensor-from-python-then-move constant-rebuilt-every-step",
-        "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop",
-        "premature-cpu-move": "sync item-per-element",
+        "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip host-index built-on-host-then-moved",
+        "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop "
+        "elements-read-in-loop",
+        "premature-cpu-move": "sync item-per-element host-round-trip",
         "blocking-h2d-copy": "transfer",
         "avoidable-h2d-copy": "transfer",
         "device-alloc": "transfer",
