@@ -35,7 +35,8 @@ FITTING: dict[str, frozenset[str]] = {
         "double-precision": "accidental-float64 double-precision-model",
         "unfused-pointwise": "norm-by-hand ops",
         "redundant-bias": "linear-bias-before-batchnorm",
-        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy tensor-from-list-of-arrays tensor-from-stored-dataset",
+        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy "
+        "tensor-from-list-of-arrays tensor-from-stored-dataset",
         "dataloader-no-workers": "loader-without-workers trainer-without-workers",
         "dataloading-on-main-thread": "loader-without-workers",
         "no-pin-memory": "loader-without-pinning",
