@@ -101,7 +101,7 @@ class SourceFile:
 
     @cached_property
     def waits(self) -> Waits:
-        return Waits(self.index, self.imports, self.calls, self.values, self.context)
+        return Waits(self.index, self.imports, self.calls, self.values, self.context, self.bindings)
 
     @cached_property
     def uses(self) -> Uses:
