@@ -115,6 +115,13 @@ def test_only_the_part_and_the_repositories_that_are_wanted(repository: Reposito
     assert run(tmp_path, "--repositories", tmp_path / "names")[1] == []
 
 
+def test_each_place_can_be_a_row(repository: Repository, tmp_path: Path) -> None:
+    repository.commit("slow", SLOW + SLOW[SLOW.index("def train") :].replace("train", "fit"))
+    for options, number in (((), 1), (("--each-place",), 2)):
+        rows = [row for row in run(tmp_path, *options)[0] if row["rule"] == "item-every-step"]
+        assert len(rows) == number and len(rows[0]["also"]) == 2 - number
+
+
 def test_commits_that_are_gone_are_counted(
     repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
