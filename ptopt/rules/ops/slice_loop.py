@@ -102,7 +102,7 @@ class SliceLoop(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        found = file.once(_reported).get(node)
+        found = file.once(reported).get(node)
         if found is None or not isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
             return
         work = (found.modules or found.ops)[0]
@@ -146,21 +146,21 @@ class SliceLoop(Rule):
         )
 
 
-def _reported(file: SourceFile) -> dict[ast.AST, Slices]:
+def reported(file: SourceFile) -> dict[ast.AST, Slices]:
     """The outermost loops that take slices and work on them."""
-    reported: dict[ast.AST, Slices] = {}
+    chosen: dict[ast.AST, Slices] = {}
     for node in sorted(
         file.index.of_type(ast.For, ast.ListComp, ast.GeneratorExp), key=lambda n: (n.lineno, n.col_offset)
     ):
-        if any(ancestor in reported for ancestor, _ in file.index.ancestors(node)):
+        if any(ancestor in chosen for ancestor, _ in file.index.ancestors(node)):
             continue
         found = slices_of(node, file)
         if found is None or found.ragged or 0 < found.trips < _TRIVIAL or not (found.ops or found.modules):
             continue
         if any(True for rule in _NARROWER for _ in rule.check(node, file)):
             continue
-        reported[node] = found
-    return reported
+        chosen[node] = found
+    return chosen
 
 
 def _short(node: ast.expr, file: SourceFile) -> str:
