@@ -105,7 +105,7 @@ class SliceLoop(Rule):
         found = file.once(reported).get(node)
         if found is None or not isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
             return
-        work = (found.modules or found.ops)[0]
+        work: ast.AST = (found.modules or found.ops or found.unknown)[0]
         source = found.sources[0]
         joined = stacked(found)
         whole = quote(file, source, 40)
@@ -137,7 +137,7 @@ class SliceLoop(Rule):
                 "trip_count": found.trips,
                 "ops": len(found.ops),
                 "module_calls": len(found.modules),
-                "unknown_calls": found.unknown,
+                "unknown_calls": len(found.unknown),
                 "stores": found.stores,
                 "joined": joined,
                 "comprehension": not isinstance(node, ast.For),
@@ -155,7 +155,12 @@ def reported(file: SourceFile) -> dict[ast.AST, Slices]:
         if any(ancestor in chosen for ancestor, _ in file.index.ancestors(node)):
             continue
         found = slices_of(node, file)
-        if found is None or found.ragged or 0 < found.trips < _TRIVIAL or not (found.ops or found.modules):
+        if (
+            found is None
+            or found.ragged
+            or 0 < found.trips < _TRIVIAL
+            or not (found.ops or found.modules or (found.unknown and stacked(found)))
+        ):
             continue
         if any(True for rule in _NARROWER for _ in rule.check(node, file)):
             continue
