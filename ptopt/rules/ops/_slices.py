@@ -84,7 +84,7 @@ def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile
         else [n for stmt in place.body for n in [stmt, *own_nodes(stmt)]]
     )
     _follow(nodes, found)
-    if isinstance(place, ast.For) and (_carries(place, nodes) or _writes_back(nodes, found)):
+    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes)):
         return None
     _sort(nodes, found)
     return found if found.sources else None
@@ -220,6 +220,8 @@ def _writes_back(nodes: list[ast.AST], found: Slices) -> bool:
     filled: set[str] = set()
     loads: dict[str, int] = {}
     for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            return True  # what the iteration calls may read it
         if isinstance(node, ast.Name):
             loads[node.id] = loads.get(node.id, 0) + 1
         if not isinstance(node, ast.Call):
@@ -231,6 +233,8 @@ def _writes_back(nodes: list[ast.AST], found: Slices) -> bool:
             and isinstance(node.func.value, ast.Name)
         ):
             filled.add(node.func.value.id)
+        if name == "isinstance" and any(found.touches(arg) for arg in node.args):
+            return True  # a list of different things
         if name in ("backward", "step", "zero_grad", "grad", "DataLoader", "seed"):
             return True
         func = node.func

@@ -105,7 +105,7 @@ class SliceLoop(Rule):
         found = file.once(reported).get(node)
         if found is None or not isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
             return
-        work: ast.AST = (found.modules or found.ops or found.unknown)[0]
+        work = _work(found)
         source = found.sources[0]
         joined = stacked(found)
         whole = quote(file, source, 40)
@@ -125,7 +125,7 @@ class SliceLoop(Rule):
         yield Problem(
             node,
             message,
-            0.45 if joined or found.stores else 0.35,
+            0.45 if (found.modules or found.ops) and (joined or found.stores) else 0.35,
             (Evidence(work.lineno, "the work of one iteration"),),  # type: ignore[attr-defined]
             cause=node,
             span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
@@ -159,13 +159,23 @@ def reported(file: SourceFile) -> dict[ast.AST, Slices]:
             found is None
             or found.ragged
             or 0 < found.trips < _TRIVIAL
-            or not (found.ops or found.modules or (found.unknown and stacked(found)))
+            or not (
+                found.ops
+                or found.modules
+                or (found.unknown and not isinstance(node, ast.For) and stacked(found))
+            )
         ):
             continue
         if any(True for rule in _NARROWER for _ in rule.check(node, file)):
             continue
         chosen[node] = found
     return chosen
+
+
+def _work(found: Slices) -> ast.AST:
+    """What stands for the work of an iteration: a network, a kernel, a store."""
+    plain = [op for op in found.ops if not isinstance(op, ast.Subscript)]
+    return ([*found.modules, *plain, *found.ops, *found.unknown])[0]
 
 
 def _short(node: ast.expr, file: SourceFile) -> str:
