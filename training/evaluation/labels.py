@@ -12,10 +12,11 @@ FITTING: dict[str, frozenset[str]] = {
     category: frozenset(names.split())
     for category, names in {
         "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave element-loop "
+        "element-test-loop copy-per-row row-loop "
         "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip host-index built-on-host-then-moved",
         "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop "
-        "elements-read-in-loop",
-        "premature-cpu-move": "sync item-per-element host-round-trip",
+        "elements-read-in-loop element-test-loop copy-per-row row-loop",
+        "premature-cpu-move": "sync item-per-element host-round-trip copy-per-row",
         "blocking-h2d-copy": "transfer",
         "avoidable-h2d-copy": "transfer",
         "device-alloc": "transfer",
@@ -25,8 +26,11 @@ FITTING: dict[str, frozenset[str]] = {
         "graph-retained": "metric-keeps-graph graph-retained context-keeps-tensor kept-tensor-keeps-graph "
         "search-records-graph",
         "attention-not-fused": "attention",
-        "python-loop": "element-loop pairwise-loop item-per-element cat-in-loop",
-        "cat-in-loop": "cat-in-loop",
+        "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop element-test-loop item-per-element "
+        "cat-in-loop copy-per-row batch-of-one table-rebuilt-in-loop",
+        "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
+        "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
+        "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
         "inefficient-op-choice": "ops",
         "redundant-compute": "ops autograd",
         "temporaries-instead-of-inplace": "ops ema-update-allocates memory",
