@@ -7,6 +7,7 @@ import re
 
 from ptopt.rules.attention._scores import operands
 from ptopt.rules.base import SourceFile
+from ptopt.source.bindings import is_self
 from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _QUERY = re.compile(r"(^|_)(q|query|queries|xq|qs)(_|\d|$)|quer", re.I)
@@ -84,9 +85,7 @@ def _passes_on(expr: ast.expr, names: set[str]) -> bool:
         if not isinstance(call, ast.Call) or not names:
             continue
         func = call.func
-        own = isinstance(func, ast.Name) or (
-            isinstance(func, ast.Attribute) and ast.unparse(func).startswith("self.")
-        )
+        own = isinstance(func, ast.Name) or is_self(func)
         taken = any(isinstance(n, ast.Name) and n.id in names for a in call.args for n in walk(a))
         if own and taken and not _HARMLESS.search(ast.unparse(func)):
             return True
