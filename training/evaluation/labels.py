@@ -33,14 +33,14 @@ FITTING: dict[str, frozenset[str]] = {
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
         "inefficient-op-choice": "ops",
         "redundant-compute": "ops autograd",
-        "temporaries-instead-of-inplace": "ops ema-update-allocates memory",
-        "needless-copy": "memory repeat-for-broadcast deepcopy-in-hot-code masked-select-expanded",
-        "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast cast-around-move",
-        "double-precision": "accidental-float64 double-precision-model",
-        "unfused-pointwise": "norm-by-hand ops",
+        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast",
+        "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code shifted-logits-copied "
+        "array-copied-into-tensor",
+        "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast",
+        "double-precision": "accidental-float64",
+        "unfused-pointwise": "norm-by-hand",
         "redundant-bias": "linear-bias-before-batchnorm",
-        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy "
-        "tensor-from-list-of-arrays tensor-from-stored-dataset",
+        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy tensor-from-list-of-arrays tensor-from-stored-dataset",
         "dataloader-no-workers": "loader-without-workers trainer-without-workers",
         "dataloading-on-main-thread": "loader-without-workers",
         "no-pin-memory": "loader-without-pinning",
@@ -59,7 +59,9 @@ FITTING: dict[str, frozenset[str]] = {
         "dp-instead-of-ddp": "data-parallel",
         "ddp-flags": "find-unused-parameters",
         "kernel-launch-overhead": "ops optim",
-        "peak-memory": "memory pairwise-loop product-then-sum attention",
+        "peak-memory": "checkpoint-loaded-on-gpu log-softmax-gathered shifted-logits-copied moved-before-halving "
+        "results-kept-on-device held-until-reduced pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
+        "product-then-sum",
     }.items()
 }
 
