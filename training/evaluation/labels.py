@@ -23,8 +23,7 @@ FITTING: dict[str, frozenset[str]] = {
         "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move "
         "invariant-compute-in-loop table-rebuilt-every-call repeated-expression",
         "no-grad-missing": "autograd",
-        "graph-retained": "metric-keeps-graph graph-retained context-keeps-tensor kept-tensor-keeps-graph "
-        "search-records-graph",
+        "graph-retained": "metric-keeps-graph graph-retained kept-tensor-keeps-graph",
         "attention-not-fused": "attention",
         "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop element-test-loop item-per-element "
         "cat-in-loop copy-per-row batch-of-one table-rebuilt-in-loop",
@@ -54,7 +53,7 @@ FITTING: dict[str, frozenset[str]] = {
         "no-mixed-precision": "full-precision-training trainer-in-full-precision",
         "no-tf32": "full-precision-training",
         "optimizer-not-fused": "optimizer-not-fused",
-        "zero-grad-memset": "zero-grad-keeps-tensors gradients-zeroed-by-hand zero-grad-fills-zeros",
+        "zero-grad-memset": "zero-grad-keeps-tensors gradients-zeroed-by-hand",
         "grad-accum-sync": "accumulation-syncs-every-micro-batch",
         "dp-instead-of-ddp": "data-parallel",
         "ddp-flags": "find-unused-parameters",
