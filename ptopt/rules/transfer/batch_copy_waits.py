@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.shared.loaders import root_name
+from ptopt.rules.shared.loaders import batches_move_by_framework, root_name
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.source.frequency import Often
@@ -115,6 +115,8 @@ class BatchCopyWaits(Rule):
         if move is None or move.non_blocking or move.device.endswith(".dtype"):
             return
         origin = _batch_of(move, file)
+        if origin == "loader" and batches_move_by_framework(file):
+            return  # the batch lies on the device already
         if not origin or file.values.of(move.tensor).device == "moved":
             return
         hot = hot_place(node, file)
