@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import enum
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
-from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, Loop
 from ptopt.source.values import Values
 
@@ -104,18 +103,16 @@ class Frequencies:
     def __init__(
         self,
         index: Index,
-        imports: Imports,
         calls: CallGraph,
-        bindings: Bindings,
         values: Values,
         context: Context,
+        elsewhere: Callable[[FunctionNode], Frequency | None] = lambda _: None,
     ) -> None:
         self._index = index
-        self._imports = imports
         self._calls = calls
-        self._bindings = bindings
         self._values = values
         self._context = context
+        self._elsewhere = elsewhere
         self._functions: dict[FunctionNode, Frequency] = {}
         self._loops: dict[Loop, Frequency] = {}
 
@@ -216,6 +213,9 @@ class Frequencies:
             complete = best.often <= Often.ONCE or ", through `" in best.reason
             reason = best.reason if complete else f"{best.reason}, through `{function.name}`"
             return Frequency(best.often, best.line, reason, best.in_worker, best.trains)
+        elsewhere = self._elsewhere(function)
+        if elsewhere is not None and elsewhere.often > Often.UNKNOWN:
+            return elsewhere
         line, name = function.lineno, function.name
         at_setup = by_kind is not None and by_kind.often is Often.ONCE and _AT_SETUP.search(name)
         if self._takes_device_tensors(function) and not (at_setup and "init" not in name):

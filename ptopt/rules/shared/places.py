@@ -17,7 +17,7 @@ _TRIAL = re.compile(
     r"(lr|learning_?rate)_?find|find_(best_)?lr|range_test|(^|_)prob(e|ing)(_|$)|synthetic|dummy|auto_?batch|(find|scale)_batch",
     re.I,
 )
-_BENCHMARK = re.compile(r"(^|[/_])bench(mark)?s?([/_.]|$)", re.I)
+BENCHMARK_PATH = re.compile(r"(^|[/_])bench(mark)?s?([/_.]|$)", re.I)
 _UPDATES = re.compile(r"optim|\.step\(|train(ing)?_step|Trainer|Lightning|accelerator|\.engine", re.I)
 
 
@@ -60,7 +60,7 @@ def often_place(node: ast.AST, file: SourceFile) -> Place | None:
 
 def every_step(node: ast.AST, file: SourceFile) -> Step | None:
     """Proof that `node` runs on every training step of a file that uses an accelerator, else None."""
-    if not file.uses_accelerator or _BENCHMARK.search(file.path):
+    if not file.uses_accelerator or BENCHMARK_PATH.search(file.path):
         return None  # a benchmark waits for the GPU on purpose
     step = file.context.training_step(node)
     if step is None or step.full_batch or file.context.rare_guard(node, step.node) is not None:
