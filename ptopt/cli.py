@@ -52,6 +52,13 @@ class _Group(click.Group):
             for line in error.format_message().splitlines():
                 click.echo(f"ptopt: error: {line}", err=True)
             code = 2
+        except RuntimeError as error:
+            from ptopt.rules import RulePackageError
+
+            if not isinstance(error, RulePackageError):
+                raise
+            click.echo(f"ptopt: error: {error}", err=True)
+            code = 2
         except (click.Abort, KeyboardInterrupt):
             code = 130
         except OSError as error:
@@ -116,7 +123,7 @@ def review(
         config = config.model_copy(update={"budget": output.budget})
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
     seen = progress(files, len(files))
-    result = review_with(model, seen, config=config, facts=facts, limit_to_change=True)
+    result = review_with(model, seen, config=config, facts=facts, limit_to_change=True, around=change.around)
     report(result, output, settings)
 
 

@@ -1,0 +1,264 @@
+"""Work without side effects, what it costs, and whether what it reads has changed between two places."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ptopt.rules.base import SourceFile
+from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, FunctionNode, Loop, children_of, walk
+from ptopt.source.torch_names import TENSOR_ONLY_METHODS
+
+# What one call costs next to the others: 3 a product or a network, 2 transcendental functions and sorts, 1 one pass.
+_COSTS = {
+    3: "matmul mm bmm baddbmm addmm einsum tensordot cdist conv1d conv2d conv3d linear interpolate grid_sample svd qr eigh inv "
+    "pinv solve cholesky lstsq scaled_dot_product_attention multi_head_attention_forward unfold bilinear kron",
+    2: "softmax log_softmax log_sigmoid logsigmoid sigmoid tanh softplus exp expm1 log log1p log2 log10 lgamma digamma erf gelu "
+    "silu sin cos sqrt rsqrt pow norm vector_norm normalize cosine_similarity logsumexp sort argsort topk cumsum cumprod "
+    "unique median quantile kthvalue layer_norm group_norm one_hot fft rfft ifft irfft stft cross_entropy mse_loss "
+    "binary_cross_entropy binary_cross_entropy_with_logits nll_loss kl_div l1_loss smooth_l1_loss pairwise_distance histc",
+    1: "sum mean max min amax amin argmax argmin std var prod abs clamp relu square gather index_select scatter where cat stack "
+    "masked_fill repeat repeat_interleave tile flip roll outer ger diff triu tril bincount logical_and logical_or any all "
+    "isnan isinf nonzero minimum maximum sign round floor cross pad",
+}
+COSTS = {name: cost for cost, names in _COSTS.items() for name in names.split()}
+TABLES = frozenset(
+    "arange linspace logspace meshgrid eye tril_indices triu_indices hann_window hamming_window blackman_window kaiser_window "
+    "bartlett_window combinations cartesian_prod fftfreq rfftfreq".split()
+)
+_MODULES = ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "torch.fft")
+# Methods that arrays, lists, modules and user classes do not have: a call proves a tensor.
+_TELLING = (TENSOR_ONLY_METHODS & COSTS.keys() | {"log_softmax", "logsumexp", "baddbmm", "addmm", "mm"}) - {
+    "unfold",
+    "tanh",
+    "where",
+    "gather",
+}
+_FILLED = frozenset(
+    "zeros ones full empty tensor as_tensor zeros_like ones_like full_like from_numpy Tensor FloatTensor LongTensor device finfo "
+    "iinfo array asarray".split()
+)
+_PLAIN = frozenset(
+    "len int float min max range size dim numel view reshape permute transpose t unsqueeze squeeze expand expand_as view_as "
+    "contiguous flatten to type type_as long half bool double detach clone item diagonal chunk split unbind ndimension cpu cuda "
+    "new_tensor new_zeros new_ones new_full mul add sub div neg eq ne lt gt le ge bfloat16 byte short str abs tuple list".split()
+)
+_MUTATORS = frozenset(
+    "append extend insert pop remove clear update add discard setdefault reverse popleft appendleft step load_state_dict "
+    "zero_grad reset backward put push shuffle sort set fill resize".split()
+)
+
+
+def leaf(call: ast.Call) -> str:
+    """The last part of the called name."""
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+
+
+def cost(node: ast.AST, file: SourceFile) -> int:
+    """What a pure operation on tensors costs (1 to 3); 0 when it is none, or not known to be one."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        return 3
+    if not isinstance(node, ast.Call):
+        return 0
+    name = leaf(node)
+    if name not in COSTS or any(k.arg in ("out", "generator") for k in node.keywords):
+        return 0
+    qualified = file.imports.qualified(node.func)
+    if qualified:
+        return COSTS[name] if qualified.rpartition(".")[0] in _MODULES else 0
+    if not isinstance(node.func, ast.Attribute):
+        return 0
+    if name in _TELLING:
+        return COSTS[name]
+    return COSTS[name] if file.values.of(node.func.value).kind == "tensor" else 0
+
+
+def is_pure(expr: ast.AST, file: SourceFile) -> bool:
+    """Do all calls in the expression compute the same from the same operands, as far as their names tell?"""
+    return all(_is_pure_call(node, file) for node in walk(expr) if isinstance(node, ast.Call)) and not any(
+        isinstance(node, (ast.Await, ast.Yield, ast.NamedExpr)) for node in walk(expr)
+    )
+
+
+def _is_pure_call(call: ast.Call, file: SourceFile) -> bool:
+    name = leaf(call)
+    if cost(call, file) or name in _PLAIN or is_module_call(call, file):
+        return True
+    return name in TABLES or name in _FILLED if file.imports.qualified(call.func) else False
+
+
+def is_module_call(call: ast.Call, file: SourceFile) -> bool:
+    """Does it run a submodule that the class builds itself?"""
+    func = call.func
+    while isinstance(func, ast.Subscript):
+        func = func.value
+    return isinstance(func, (ast.Attribute, ast.Name)) and file.values.of(func).kind == "module"
+
+
+def reads(expr: ast.AST, file: SourceFile) -> frozenset[str]:
+    """What the expression reads: plain names, and attributes of `self` as `self.name`. Imported names are left out."""
+    keys: set[str] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            keys.add(f"self.{node.attr}")
+            continue
+        if isinstance(node, ast.Name) and not file.imports.qualified(node):
+            keys.add(node.id)
+        stack += children_of(node)
+    return frozenset(keys)
+
+
+def key_of(node: ast.AST) -> str:
+    """The name behind a target or a receiver: `x` of `x.grad[0]`, `self.x` of `self.x.data`; "" for anything else."""
+    attribute = ""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
+        attribute = node.attr if isinstance(node, ast.Attribute) else attribute
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return f"self.{attribute}" if node.id == "self" and attribute else node.id
+
+
+@dataclass(slots=True)
+class Changes:
+    """Where one function binds or changes each name, in source order."""
+
+    at: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    in_place: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def between(self, keys: frozenset[str], start: tuple[int, int], end: tuple[int, int]) -> bool:
+        """Is one of the names bound or changed after `start` and before `end`?"""
+        return any(
+            bisect_right(places, end) > bisect_right(places, start)
+            for key in keys
+            if (places := self.at.get(key))
+        )
+
+    def in_node(self, keys: frozenset[str], node: ast.AST) -> bool:
+        """Is one of them bound or changed anywhere in the node?"""
+        start = (node.lineno, node.col_offset - 1)  # type: ignore[attr-defined]
+        return self.between(keys, start, (node.end_lineno, node.end_col_offset))  # type: ignore[attr-defined]
+
+
+def changes(function: FunctionNode | None, file: SourceFile) -> Changes:
+    """The changes of one function (None: module level)."""
+    return file.once(_all_changes).get(function) or Changes()
+
+
+def _all_changes(file: SourceFile) -> dict[FunctionNode | None, Changes]:
+    table: dict[FunctionNode | None, Changes] = {}
+    for node, key, in_place in _changing(file):
+        found = table.setdefault(file.index.function_of(node), Changes())
+        place = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        found.at.setdefault(key, []).append(place)
+        if in_place:
+            found.in_place.setdefault(key, []).append(place)
+    for found in table.values():
+        for places in [*found.at.values(), *found.in_place.values()]:
+            places.sort()
+    return table
+
+
+def _changing(file: SourceFile) -> Iterator[tuple[ast.AST, str, bool]]:
+    """(where, what, whether the object itself changes)"""
+    for target in file.index.of_type(ast.Name):
+        if not isinstance(target.ctx, ast.Load):
+            augmented = isinstance(file.index.parent(target), ast.AugAssign)
+            yield target, target.id, augmented
+    for part in file.index.of_type(ast.Attribute, ast.Subscript):
+        if not isinstance(part.ctx, ast.Load) and (key := key_of(part)):
+            yield part, key, not (isinstance(part, ast.Attribute) and key == f"self.{part.attr}")
+    for call in file.index.of_type(ast.Call):
+        if isinstance(call.func, ast.Attribute):
+            name = call.func.attr
+            if (name.endswith("_") and not name.endswith("__")) or name in _MUTATORS:
+                key = key_of(call.func.value)
+                if key:
+                    yield call, key, True
+        for keyword in call.keywords:
+            if keyword.arg == "out" and (key := key_of(keyword.value)):
+                yield call, key, True
+
+
+def fixed_attributes(cls: ast.ClassDef | None, file: SourceFile) -> frozenset[str]:
+    """Names of attributes of `self` that the class sets in `__init__` and nowhere else."""
+    return file.once(_attributes).get(cls, frozenset()) if cls is not None else frozenset()
+
+
+def _attributes(file: SourceFile) -> dict[ast.ClassDef, frozenset[str]]:
+    inside: dict[ast.ClassDef, set[str]] = {}
+    outside: dict[ast.ClassDef, set[str]] = {}
+    for function, found in file.once(_all_changes).items():
+        cls = file.index.class_of(function) if function is not None else None
+        if function is None or cls is None:
+            continue
+        names = {key[5:] for key in found.at if key.startswith("self.")}
+        (inside if function.name in ("__init__", "__post_init__") else outside).setdefault(cls, set()).update(
+            names
+        )
+    return {cls: frozenset(names - outside.get(cls, set())) for cls, names in inside.items()}
+
+
+def steady(keys: frozenset[str], node: ast.AST, file: SourceFile) -> bool:
+    """Are the attributes of `self` among the names set by `__init__` alone? Others may change in any call."""
+    own = {key[5:] for key in keys if key.startswith("self.")}
+    return not own or own <= fixed_attributes(file.index.class_of(node), file)
+
+
+def result_changes(expr: ast.AST, file: SourceFile) -> bool:
+    """Is the result changed in place, by a method ending in `_`, a subscript or an augmented assignment?"""
+    for parent, child in file.index.ancestors(expr):
+        if isinstance(parent, ast.Attribute):
+            if parent.attr.endswith("_"):
+                return True
+            continue
+        if isinstance(parent, ast.Call) and child is parent.func:
+            continue
+        if isinstance(parent, (ast.Assign, ast.AnnAssign)):
+            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+            found = changes(file.index.function_of(parent), file)
+            return any(
+                key_of(n) in found.in_place for t in targets for n in walk(t) if isinstance(n, ast.Name)
+            )
+        return False
+    return False
+
+
+def is_conditional(node: ast.AST, stop: ast.AST, file: SourceFile) -> bool:
+    """Does a condition between `node` and `stop` decide whether it runs?"""
+    for ancestor, child in file.index.ancestors(node):
+        if ancestor is stop:
+            return False
+        if isinstance(ancestor, (ast.If, ast.IfExp, ast.While)) and child is not ancestor.test:
+            return True
+        if isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]:
+            return True
+        if isinstance(ancestor, (ast.Try, ast.ExceptHandler, ast.Match)):
+            return True
+    return False
+
+
+def is_deferred(node: ast.AST, file: SourceFile) -> bool:
+    """Does it run when a lambda or a comprehension does, rather than with its statement?"""
+    for ancestor, _ in file.index.ancestors(node):
+        if isinstance(ancestor, (ast.Lambda, *COMPREHENSIONS)):
+            return True
+        if isinstance(ancestor, (ast.stmt, *FUNCTIONS)):
+            return False
+    return False
+
+
+def leaves_loop(node: ast.AST, loop: Loop, file: SourceFile) -> bool:
+    """Is the loop left in the block that holds `node`, so that it runs once?"""
+    for ancestor, child in file.index.ancestors(node):
+        for block in (getattr(ancestor, "body", None), getattr(ancestor, "orelse", None)):
+            if isinstance(block, list) and child in block and isinstance(block[-1], (ast.Return, ast.Break)):
+                return True
+        if ancestor is loop:
+            return False
+    return False

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, has_unpacking, quote
+from ptopt.rules.ops._calls import FEW
+from ptopt.rules.ops._pure import (
+    TABLES,
+    changes,
+    cost,
+    is_conditional,
+    is_module_call,
+    is_pure,
+    leaf,
+    leaves_loop,
+    reads,
+    result_changes,
+    steady,
+)
+from ptopt.source.frequency import Often
+from ptopt.source.index import COMPREHENSIONS, LOOPS, Loop, own_nodes, walk
+from ptopt.source.uses import IGNORED
+
+_ENCODES = re.compile(r"^(tokenizer|text_encoder|encode_(prompt|text|image)|tokeni[sz]e|get_text_features)$")
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+class InvariantComputeInLoop(Rule):
+    """A loop computes the same tensor in each iteration.
+
+    ## What it does
+    Finds torch functions, submodules, tokenizers and prompt encoders that are called in a loop or a comprehension with
+    operands that the loop neither binds nor changes.
+
+    ## Why it is slow
+    Each iteration launches the same kernels (or tokenises the same text) and throws the result away.
+
+    ## When this is wrong
+    When the submodule draws random numbers, or the operand is changed by something that the loop calls.
+
+    ## Example
+    ```python
+    for t in timesteps:
+        cond = self.text_encoder(prompt_ids)
+        x = self.denoise(x, t, cond)
+    ```
+
+    ## Use instead
+    ```python
+    cond = self.text_encoder(prompt_ids)
+    for t in timesteps:
+        x = self.denoise(x, t, cond)
+    ```
+
+    ## Fix safety
+    No fix: the line moves out of the loop.
+
+    ## Sources
+    - [muse-maskgit: the prompt is encoded before the loop](https://github.com/lucidrains/muse-maskgit-pytorch)
+    """
+
+    id = "PTO473"
+    name = "invariant-compute-in-loop"
+    family = "ops"
+    requires = ("for ", "while ")
+    nodes = (ast.Call, ast.BinOp)
+    when_wrong = "the call draws random numbers, or something that the loop calls changes an operand"
+
+    VALID = (
+        """
+        def sample(self, x, steps):
+            for t in range(steps):
+                x = x - torch.softmax(x, -1)
+            return x
+        """,
+        """
+        def fit(self, x, y, optimizer):
+            for _ in range(100):
+                loss = F.mse_loss(self.net(x), y)
+                loss.backward()
+                optimizer.step()
+        """,
+        """
+        def split(x, parts):
+            return [torch.cat([p, p]) for p in parts]
+        """,
+        """
+        def grow(x, y, n):
+            for i in range(n):
+                x.add_(i)
+                y = y + torch.softmax(x, -1)
+            return y
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def mix(self, x, gate, steps):
+                for t in range(steps):
+                    x = x * torch.softmax(gate, dim=-1) + t  # !
+                return x
+            """
+        ),
+        Invalid(
+            """
+            class Gate(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.conv = GCNConv(8, 8)
+                    self.lin = nn.Linear(8, 8)
+
+                def forward(self, nodes, h):
+                    return {k: v + self.lin(h)[k] for k, v in nodes.items()}  # !
+            """
+        ),
+        Invalid(
+            """
+            def generate(model, tokenizer, prompt, images):
+                for image in images:
+                    ids = tokenizer(prompt, return_tensors="pt")  # !
+                    yield model(image, ids)
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, (ast.Call, ast.BinOp)):
+            return
+        kind = _kind(node, file)
+        if not kind or (isinstance(node, ast.Call) and has_unpacking(node)):
+            return
+        place = _place(node, file)
+        if place is None or not _fixed(node, place, kind, file) or _larger_is_fixed(node, place, file):
+            return
+        often = file.frequencies.of(node).often
+        if isinstance(place, LOOPS) and (often <= Often.EPOCH and often is not Often.UNKNOWN):
+            return
+        if IGNORED in file.uses.of(node):
+            return  # a benchmark, or a warm-up
+        kernels = sum(1 for n in walk(node) if isinstance(n, (ast.Call, ast.BinOp)) and cost(n, file))
+        over = "comprehension" if isinstance(place, COMPREHENSIONS) else "loop"
+        few = isinstance(place, ast.For) and bool(FEW.search(ast.unparse(place.iter)))
+        yield Problem(
+            node,
+            f"{quote(file, node)} gives the same result in each iteration of the {over} at line {place.lineno}: nothing "
+            f"that it reads changes there. Compute it once before the {over} and use the name.",
+            0.3 if few or cost(node, file) == 1 else 0.45,
+            (Evidence(place.lineno, f"the {over}"),) if place.lineno != node.lineno else (),
+            cause=place,
+            subject=node,
+            facts={
+                "cost": cost(node, file) if kind == "op" else 3,
+                "kernels": kernels,
+                "module": kind == "module",
+                "few": few,
+                "conditional": is_conditional(node, place, file),
+                "trip_count": _trips(place),
+            },
+        )
+
+
+def _kind(node: ast.Call | ast.BinOp, file: SourceFile) -> str:
+    if cost(node, file):
+        return "op"
+    if not isinstance(node, ast.Call):
+        return ""
+    if leaf(node) in TABLES and file.imports.qualified(node.func).startswith("torch"):
+        return "op"
+    if is_module_call(node, file):
+        return "module"
+    return "encode" if _ENCODES.match(leaf(node)) and node.args else ""
+
+
+def _place(node: ast.AST, file: SourceFile) -> Loop | Comprehension | None:
+    """The innermost loop or comprehension that runs the node once an iteration."""
+    for ancestor, child in file.index.ancestors(node):
+        if isinstance(ancestor, COMPREHENSIONS):
+            first = ancestor.generators[0] is child
+            return None if first else ancestor
+        if isinstance(ancestor, ast.Lambda):
+            return None
+        if isinstance(ancestor, ast.stmt):
+            break
+    return next(file.index.loops_of(node), None)
+
+
+def _fixed(node: ast.expr, place: Loop | Comprehension, kind: str, file: SourceFile) -> bool:
+    """Does nothing in the loop change what the expression reads?"""
+    inner = node.args if kind == "encode" and isinstance(node, ast.Call) else [node]
+    keys = reads(node, file)
+    if not all(is_pure(part, file) for part in inner) or "self" in keys and kind != "encode":
+        return False
+    if not keys or not steady(keys - {"self"}, node, file) and kind != "encode":
+        return False
+    function = file.index.function_of(node)
+    if changes(function, file).in_node(keys, place):
+        return False
+    if isinstance(place, LOOPS):
+        if result_changes(node, file) or leaves_loop(node, place, file) or _trains(place):
+            return False
+        if isinstance(file.index.parent(node), ast.Call) and _kept(file.index.parent(node)):
+            return False
+    return True
+
+
+def _trains(loop: Loop) -> bool:
+    """Do weights, modes or the random state change in the loop?"""
+    return any(
+        isinstance(n, ast.Call)
+        and leaf(n)
+        in (
+            "backward",
+            "step",
+            "eval",
+            "train",
+            "manual_seed",
+            "load_state_dict",
+            "synchronize",
+            "record",
+            "time",
+        )
+        for n in own_nodes(loop)
+    )
+
+
+def _kept(parent: ast.AST | None) -> bool:
+    return isinstance(parent, ast.Call) and leaf(parent) in ("append", "extend", "add", "insert")
+
+
+def _larger_is_fixed(node: ast.expr, place: Loop | Comprehension, file: SourceFile) -> bool:
+    """Is it part of a larger expression that is reported?"""
+    for ancestor, _ in file.index.ancestors(node):
+        if ancestor is place or isinstance(ancestor, ast.stmt):
+            return False
+        if isinstance(ancestor, (ast.Call, ast.BinOp)):
+            kind = _kind(ancestor, file)
+            if kind and _fixed(ancestor, place, kind, file):
+                return True
+    return False
+
+
+def _trips(place: ast.AST) -> int:
+    """Iterations written as a literal; 0 when they are not."""
+    iterable = getattr(place, "iter", None)
+    if isinstance(iterable, ast.Call) and iterable.args and isinstance(iterable.args[-1], ast.Constant):
+        value = iterable.args[-1].value
+        return value if isinstance(value, int) else 0
+    return len(iterable.elts) if isinstance(iterable, (ast.List, ast.Tuple)) else 0

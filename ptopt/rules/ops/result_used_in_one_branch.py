@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.ops._pure import changes, cost, is_module_call, is_pure, reads
+from ptopt.source.frequency import Often
+from ptopt.source.index import FunctionNode, walk
+
+
+class ResultUsedInOneBranch(Rule):
+    """A tensor is computed in every case and used in one branch only, or not at all.
+
+    ## What it does
+    Finds a local name that gets the result of tensor operations or of a submodule and is read in one branch of a
+    condition only, or nowhere.
+
+    ## Why it is slow
+    Eager PyTorch runs what it meets: the kernels are launched in the other case, too, and the result is thrown away.
+
+    ## When this is wrong
+    When the call has an effect besides its result (a hook, a buffer, the random state).
+
+    ## Example
+    ```python
+    probs = logits.softmax(-1)
+    if self.training:
+        return loss(logits)
+    else:
+        return probs
+    ```
+
+    ## Use instead
+    ```python
+    if self.training:
+        return loss(logits)
+    else:
+        return logits.softmax(-1)
+    ```
+
+    ## Fix safety
+    No fix: the line moves, and a submodule may have effects of its own.
+
+    ## Sources
+    - [PyTorch performance tuning guide](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO477"
+    name = "result-used-in-one-branch"
+    family = "ops"
+    nodes = (ast.Assign,)
+    when_wrong = "the call is made for an effect besides its result"
+
+    VALID = (
+        """
+        def forward(self, x):
+            y = torch.softmax(x, -1)
+            if self.training:
+                return y, x
+            return y
+        """,
+        """
+        def forward(self, x):
+            y = torch.softmax(x, -1)
+            x += 1
+            if self.training:
+                return y
+            return x
+        """,
+        """
+        def forward(self, x):
+            y = torch.softmax(x, -1)
+            if y.max() > 0.5:
+                return x
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def forward(self, logits, target):
+                probs = logits.softmax(-1)  # !
+                if self.training:
+                    return self.loss(logits, target)
+                else:
+                    return probs
+            """
+        ),
+        Invalid(
+            """
+            def forward(self, x, w):
+                scores = torch.matmul(x, w)  # !
+                return x + 1
+            """
+        ),
+        Invalid(
+            """
+            class Head(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.aux = nn.Linear(8, 8)
+
+                def forward(self, x):
+                    aux = self.aux(x)  # !
+                    if self.training:
+                        return x, aux
+                    return x
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if (
+            not isinstance(node, ast.Assign)
+            or len(node.targets) != 1
+            or not isinstance(node.targets[0], ast.Name)
+        ):
+            return
+        name, value = node.targets[0].id, node.value
+        weight = _weight(value, file)
+        function = file.index.function_of(node) if weight else None
+        if function is None or len(file.bindings.of(function, name)) != 1 or not is_pure(value, file):
+            return
+        if Often.UNKNOWN < file.frequencies.of(node).often <= Often.EPOCH or _escapes(name, function, file):
+            return
+        loads = file.uses.loads(function, name)
+        branch = _branch(node, loads, file) if loads else None
+        if loads and (branch is None or _changed(value, node, branch[0], function, file)):
+            return
+        module = any(isinstance(n, ast.Call) and is_module_call(n, file) for n in walk(value))
+        if branch is None:
+            text = f"`{name}` is computed here and never read. Remove {quote(file, value)}: its kernels run on each call."
+        else:
+            text = (
+                f"`{name}` is read only in the {branch[1]} at line {branch[0].lineno}, but {quote(file, value)} runs in "  # type: ignore[attr-defined]
+                "every case. Compute it in that branch."
+            )
+        yield Problem(
+            node,
+            text,
+            0.4,
+            (Evidence(loads[0].lineno, "the only branch that reads it"),) if loads else (),
+            subject=value,
+            facts={"cost": weight, "module": module, "unused": branch is None, "uses": len(loads)},
+        )
+
+
+def _weight(value: ast.expr, file: SourceFile) -> int:
+    """What the expression costs: 0 where it holds no operation to speak of."""
+    return max(
+        (
+            3 if isinstance(n, ast.Call) and is_module_call(n, file) else cost(n, file)
+            for n in walk(value)
+            if isinstance(n, (ast.Call, ast.BinOp))
+        ),
+        default=0,
+    )
+
+
+def _escapes(name: str, function: FunctionNode, file: SourceFile) -> bool:
+    """Is it read in a function nested in this one, through `locals()`, `del`, or changed in place?"""
+    found = changes(function, file)
+    if name in found.in_place or len(found.at.get(name, ())) > 1:
+        return True
+    return any(
+        isinstance(n, (ast.Global, ast.Nonlocal))
+        and name in n.names
+        or isinstance(n, ast.Name)
+        and n.id in ("locals", "eval", "exec")
+        or isinstance(n, ast.Name)
+        and n.id == name
+        and file.index.function_of(n) is not function
+        for n in walk(function)
+    )
+
+
+def _branch(node: ast.Assign, loads: list[ast.Name], file: SourceFile) -> tuple[ast.AST, str] | None:
+    """The branch of a later condition of the same block that holds every read, and what to call it."""
+    block = file.index.parent(node)
+    found: tuple[ast.AST, str] | None = None
+    for load in loads:
+        here = None
+        for ancestor, child in file.index.ancestors(load):
+            if isinstance(ancestor, ast.If) and file.index.parent(ancestor) is block:
+                if child is ancestor.test:
+                    return None
+                here = (ancestor, "branch" if child in ancestor.body else "`else` branch")
+                break
+            if ancestor is block or isinstance(ancestor, ast.Lambda):
+                return None
+        if here is None or (found is not None and here != found):
+            return None
+        found = here
+    if found is not None and isinstance(found[0], ast.If) and found[0].lineno > node.lineno:
+        return found if found[1] == "branch" or found[0].orelse else None
+    return None
+
+
+def _changed(
+    value: ast.expr, node: ast.Assign, branch: ast.AST, function: FunctionNode, file: SourceFile
+) -> bool:
+    """Does something between the line and the branch change what the expression reads?"""
+    return changes(function, file).between(
+        reads(value, file),
+        (node.end_lineno or node.lineno, 10**6),
+        (branch.lineno, 0),  # type: ignore[attr-defined]
+    )
