@@ -5,8 +5,8 @@ Text in, values out: the head files come through a function, so that nothing her
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePosixPath, PureWindowsPath
 
@@ -62,11 +62,13 @@ class ChangedFile:
 class Change:
     """The files that can be reviewed, and those that cannot, each sorted by path.
 
-    Deletions, pure renames and pure mode changes are in neither: they bring no line to review.
+    Deletions, pure renames and pure mode changes are in neither: they bring no line to review. `around` holds other
+    files of the repository at the head, by path: nothing is said of them, but they answer questions about the change.
     """
 
     files: tuple[ChangedFile, ...]
     not_reviewed: tuple[NotReviewed, ...]
+    around: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def parse_diff(diff: bytes, heads: Callable[[str], bytes | None]) -> Change:

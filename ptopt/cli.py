@@ -116,7 +116,7 @@ def review(
         config = config.model_copy(update={"budget": output.budget})
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
     seen = progress(files, len(files))
-    result = review_with(model, seen, config=config, facts=facts, limit_to_change=True)
+    result = review_with(model, seen, config=config, facts=facts, limit_to_change=True, around=change.around)
     report(result, output, settings)
 
 

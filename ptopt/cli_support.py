@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -53,6 +54,7 @@ class Output:
     format: str
     file: Path | None
     budget: int | None
+    explain: bool = False
 
 
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,9 +91,10 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--format", "format_", type=click.Choice(FORMATS), default="terminal", show_default=True)
     @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
     @click.option("--budget", type=click.IntRange(min=0), help="The largest number of findings to show.")
+    @click.option("--explain", is_flag=True, help="Show what each finding was weighed by.")
     @functools.wraps(command)
-    def wrapped(format_: str, output: Path | None, budget: int | None, **rest: Any) -> None:
-        command(output=Output(format_, output, budget), **rest)
+    def wrapped(format_: str, output: Path | None, budget: int | None, explain: bool, **rest: Any) -> None:
+        command(output=Output(format_, output, budget, explain), **rest)
 
     return wrapped
 
@@ -120,13 +123,13 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def review_with(
     model: ModelChoice, files: Iterable[ChangedFile | NotReviewed], *, config: Config, facts: ProjectFacts,
-    limit_to_change: bool,
+    limit_to_change: bool, around: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Review:  # fmt: skip
     """The review, reweighed by a model where one is named. A server that cannot be reached does not stop the review."""
     from ptopt.review import review_files
 
     review = functools.partial(
-        review_files, files, config=config, facts=facts, limit_to_change=limit_to_change
+        review_files, files, config=config, facts=facts, limit_to_change=limit_to_change, around=around
     )
     if model.name is None:
         return review()
@@ -316,10 +319,10 @@ def report(result: Review, output: Output, settings: Settings) -> None:
     from ptopt.report import render
 
     if output.file is not None:
-        text = render(output.format, result)
+        text = render(output.format, result, explain=output.explain)
         output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
     else:
-        write(render(output.format, result, width=width(), color=colored()))
+        write(render(output.format, result, width=width(), color=colored(), explain=output.explain))
     if settings.exit_code and (result.findings or result.withheld):
         click.get_current_context().exit(1)
 

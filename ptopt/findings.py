@@ -107,7 +107,7 @@ class Finding:
     symbol: str  # qualified name of the enclosing function or class; "" at module level
     message: str  # the problem in this code, one or two sentences
     when_wrong: str  # the condition under which the advice is wrong
-    confidence: float  # 0..1: how likely a maintainer would agree
+    confidence: float  # 0..1: how likely a maintainer would act on it
     fingerprint: str
     evidence: tuple[Evidence, ...] = ()
     fix: Fix | None = None
@@ -116,6 +116,13 @@ class Finding:
     origin: str = "rule"  # "rule" | "model"
     also: tuple[Span, ...] = ()  # other places with the same cause, listed in this comment
     explanation: str = ""  # what a model wrote about it: shown as a quotation, and never believed
+    features: tuple[tuple[str, float], ...] = ()  # what the ranker weighed, by name
+    right: float = (
+        1.0  # how likely the statement is true; `confidence` is how likely it is worth acting on, too
+    )
+    reasons: tuple[
+        tuple[str, float], ...
+    ] = ()  # the features that moved the confidence most: (name, log-odds)
 
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)

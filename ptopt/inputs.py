@@ -16,6 +16,7 @@ from types import TracebackType
 
 from ptopt.change import Change, ChangedFile, parse_diff, whole_file
 from ptopt.findings import NotReviewed
+from ptopt.project.around import MOST_BYTES, files_around
 
 MAX_FILE = 5_000_000  # bytes of a file under review
 MAX_PROJECT_FILE = 1_000_000  # bytes of a requirements file and the like
@@ -48,10 +49,25 @@ def change_between(root: Path, base: str, head: str | None = None) -> Change:
     head_commit = _commit(root, head if head is not None else "HEAD")
     ancestor = _merge_base(root, base, base_commit, head_commit)
     if head is None:
-        files = _Tree(repository_root(root))
-        return files.explain(parse_diff(_output(root, *DIFF, ancestor, "--"), files))
+        top = repository_root(root)
+        files = _Tree(top)
+        change = files.explain(parse_diff(_output(root, *DIFF, ancestor, "--"), files))
+        listed = _output(top, "ls-files", "-z", "--", "*.py")
+        return _with_around(change, listed, _Tree(top, MOST_BYTES))
     with _Blobs(root, head_commit) as blobs:
-        return blobs.explain(parse_diff(_output(root, *DIFF, ancestor, head_commit, "--"), blobs))
+        change = blobs.explain(parse_diff(_output(root, *DIFF, ancestor, head_commit, "--"), blobs))
+        listed = _output(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", head_commit)
+        return _with_around(change, listed, blobs)
+
+
+def _with_around(change: Change, listed: bytes, read: Callable[[str], bytes | None]) -> Change:
+    """The change with the files around it; `listed` are the paths of the repository, as git gives them with `-z`."""
+    if not change.files:
+        return change
+    paths = (os.fsdecode(path) for path in listed.split(b"\0") if path.endswith(b".py"))
+    chosen = files_around(paths, {file.path for file in change.files})
+    around = {path: data for path in chosen if (data := read(path)) is not None and len(data) <= MOST_BYTES}
+    return replace(change, around=around)
 
 
 def change_of_commit(

@@ -122,9 +122,9 @@ def _weighed(
     finding = proposal.finding
     region = _around(regions, finding.span.start)
     log_odds = None if region is None else verdicts.get((region.path, region.start), {}).get(finding.name)
-    if log_odds is None or proposal.rule_confidence < (calibration.floor or 0.0):
+    if log_odds is None or proposal.ranked_confidence < (calibration.floor or 0.0):
         return proposal
-    return proposal.reweighed(calibration.confidence(finding.name, proposal.rule_confidence, log_odds))
+    return proposal.reweighed(calibration.confidence(finding.name, proposal.ranked_confidence, log_odds))
 
 
 # -- advise --------------------------------------------------------------------------------------------------

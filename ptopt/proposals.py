@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ptopt import impact
 from ptopt.change import ChangedFile
 from ptopt.findings import Evidence, Finding, Fix, Safety, Span, fingerprint
+from ptopt.ranker.features import features
+from ptopt.ranker.model import Weighed, ranker
 from ptopt.rules.engine import Hit, assumptions
 from ptopt.source.file import SourceFile
+from ptopt.source.work import WorkLimitError
 from ptopt.suppress import Suppressions, Use
 from ptopt.verify import verified
 
@@ -21,13 +24,13 @@ from ptopt.verify import verified
 class Proposal:
     """What may become a comment, as values: nothing here holds on to a syntax tree.
 
-    Proposals of one family and file with the same `cause` become one comment. `confidence` is that of the rule until a
-    model has reweighed it.
+    Proposals of one family and file with the same `cause` become one comment. `confidence` is that of the ranker until
+    a model has reweighed it.
     """
 
     finding: Finding
     cause: Hashable
-    rule_confidence: float
+    ranked_confidence: float
     confidence: float
     silenced_by: frozenset[Use] = frozenset()
 
@@ -44,6 +47,7 @@ def propose(
     suppressions: Suppressions | None = None,
 ) -> Iterator[Proposal]:
     """The hits in one file that touch the change (None: the whole file is under review) and are sure enough."""
+    weigher = ranker()
     occurrences: Counter[str] = Counter()
     hits_of_rule = Counter(hit.rule.id for hit in hits)
     for hit in hits:
@@ -51,18 +55,23 @@ def propose(
         parts = (rule.id, source.path, hit.symbol, hit.code)
         base = fingerprint(*parts)
         occurrences[base] += 1
-        if problem.confidence < min_confidence:
-            continue
         if change is not None and not _touches(source, change, hit):
             continue
+        try:
+            known = features(hit, source, change, hits_of_rule[rule.id])
+        except WorkLimitError:  # the review names what was cut
+            return
+        weighed = weigher.weigh(known)
+        if weighed.useful < min_confidence or (min_confidence and weighed.right < weigher.least_right):
+            continue
         fix = postable(verified(source, rule, problem, hits_of_rule[rule.id]), source, change)
-        finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix)
+        finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix, known, weighed)
         silenced_by = (
             frozenset[Use]()
             if suppressions is None
             else suppressions.matching(rule.keys(), hit.span.start, hit.span.end)
         )
-        yield Proposal(finding, _cause(problem.cause), problem.confidence, problem.confidence, silenced_by)
+        yield Proposal(finding, _cause(problem.cause), weighed.useful, weighed.useful, silenced_by)
 
 
 def _cause(node: ast.AST | None) -> Hashable:
@@ -73,7 +82,14 @@ def _cause(node: ast.AST | None) -> Hashable:
     return (type(node).__name__, *(getattr(node, name, 0) for name in place))
 
 
-def _finding(source: SourceFile, hit: Hit, identity: str, fix: Fix | None) -> Finding:
+def _finding(
+    source: SourceFile,
+    hit: Hit,
+    identity: str,
+    fix: Fix | None,
+    known: Mapping[str, float],
+    weighed: Weighed,
+) -> Finding:
     rule, problem, span = hit.rule, hit.problem, hit.span
     head = source.head_line
     return Finding(
@@ -86,12 +102,15 @@ def _finding(source: SourceFile, hit: Hit, identity: str, fix: Fix | None) -> Fi
         symbol=hit.symbol,
         message=problem.message,
         when_wrong=rule.when_wrong,
-        confidence=round(problem.confidence, 2),
+        confidence=round(weighed.useful, 2),
         fingerprint=identity,
         evidence=tuple(Evidence(head(e.line), e.note) for e in problem.evidence),
         fix=fix,
         impact=impact.of_rule(rule.name),
         assumes=assumptions(rule, source.facts),
+        features=tuple(sorted(known.items())),
+        right=round(weighed.right, 2),
+        reasons=weighed.reasons,
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ptopt.change import Change, ChangedFile
@@ -20,6 +21,7 @@ from ptopt.rules.engine import Prefilter, run
 from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source import work
 from ptopt.source.file import SourceFile
+from ptopt.source.repository import Repository
 from ptopt.source.work import WorkLimitError, limited
 from ptopt.suppress import Suppressions, find_suppressions
 from ptopt.syntax import ParseError
@@ -55,7 +57,14 @@ def review_change(
     """
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
     return review_files(
-        files, config=config, facts=facts, limit_to_change=True, advisor=advisor, muted=muted, runner=runner
+        files,
+        config=config,
+        facts=facts,
+        limit_to_change=True,
+        around=change.around,
+        advisor=advisor,
+        muted=muted,
+        runner=runner,
     )
 
 
@@ -66,12 +75,14 @@ def review_files(
     facts: ProjectFacts,
     limit_to_change: bool,
     one_per_cause: bool = True,
+    around: Mapping[str, bytes] = MappingProxyType({}),
     advisor: Advisor | None = None,
     muted: Collection[str] = (),
     runner: Runner = in_process,
 ) -> Review:
     """Review files one at a time: propose, verify, rank.
 
+    `around` holds other files of the repository, by path, that may answer questions about these.
     With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
     place is a finding of its own, each with its own fix. An `advisor` reweighs the proposals of all files at once; when
     it does not answer each question, the review is what it would be without it, and its `model.note` says why.
@@ -81,7 +92,7 @@ def review_files(
     if runner is not in_process:
         files = list(files)  # it has to go elsewhere as a whole
     try:
-        results = runner(inspect_files, files, config, facts, limit_to_change, calibration)
+        results = runner(inspect_files, files, config, facts, limit_to_change, calibration, dict(around))
     except AnalysisError as error:
         results = [
             FileResult.skipped(NotReviewed(file.path, str(error)))
@@ -129,12 +140,13 @@ def inspect_files(
     facts: ProjectFacts,
     limit_to_change: bool,
     calibration: Calibration | None,
+    around: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[FileResult]:
     """What is proposed on each file; the part of a review that reads what strangers wrote. Plain values in and out.
 
     `calibration` is that of the model that is asked afterwards, None without one.
     """
-    inspector = _Inspector(config, facts, limit_to_change, calibration)
+    inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around))
     with _no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]
 
@@ -143,8 +155,14 @@ class _Inspector:
     """Looks at one file after the other. What it returns holds no tree, and no text of a file without a proposal."""
 
     def __init__(
-        self, config: Config, facts: ProjectFacts, limit_to_change: bool, calibration: Calibration | None
+        self,
+        config: Config,
+        facts: ProjectFacts,
+        limit_to_change: bool,
+        calibration: Calibration | None,
+        repository: Repository,
     ) -> None:
+        self._repository = repository
         self._config = config
         self._facts = facts
         self._limit_to_change = limit_to_change
@@ -168,7 +186,7 @@ class _Inspector:
         if not for_rules and not self._may_be_advised_on(file.head):
             return FileResult(file.path)
         try:
-            source = SourceFile.parse(file.path, file.head, self._facts)
+            source = SourceFile.parse(file.path, file.head, self._facts, self._repository)
         except ParseError as error:
             # Where the rules had no question, an unreadable file is no loss.
             return (
@@ -259,7 +277,7 @@ def _settle(
     least = config.min_confidence
     for file in results:
         sure = [p for p in file.proposals if p.confidence >= least]
-        dropped += [p.finding for p in file.proposals if p.confidence < least <= p.rule_confidence]
+        dropped += [p.finding for p in file.proposals if p.confidence < least <= p.ranked_confidence]
         for group in by_cause(sure) if one_per_cause else [[p] for p in sure]:
             loud = [p.finding for p in group if not p.silenced_by]
             suppressed += [p.finding for p in group if p.silenced_by]

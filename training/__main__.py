@@ -21,12 +21,18 @@ def _cache() -> Path:
 
 
 class _Commands(click.Group):
-    """With `sources` where what it needs is installed: a worker's machine has the registry without it."""
+    """With `sources` and `ranker` where what they need is installed: a worker's machine has the registry without it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "sources"])
+        return sorted([*super().list_commands(ctx), "ranker", "sources"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "ranker":
+            try:
+                from training.ranker.cli import ranker
+            except ModuleNotFoundError:
+                return None
+            return ranker
         if cmd_name != "sources":
             return super().get_command(ctx, cmd_name)
         try:

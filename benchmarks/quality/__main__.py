@@ -1,8 +1,14 @@
 """Run ptopt over labelled commits and print recall, share of clean commits commented, comments per case.
 
-    python -m benchmarks.quality FOLDER [--all-paths] [--min-confidence X] [-v]
-    python -m benchmarks.quality mine --clones DIR [...]    candidates for new cases: see mine.py
-    python -m benchmarks.quality verdicts [FILE]            what readers said of comments, and their agreement
+    python -m benchmarks.quality COMMAND [...]
+
+    fixes     score ptopt, or another tool, on labelled commits of local clones
+    comments  review random commits, and write the comments down for readers
+    mine      candidates for new cases
+    sheet     deal comments to readers
+    collect   join their verdicts with the comments
+    verdicts  what readers said of comments, and their agreement
+    FOLDER [--all-paths] [--min-confidence X] [-v]    score ptopt on cases that lie in a folder
 
 FOLDER holds `labels.jsonl` (a case a line: name, label, path, start, end, category, difficulty, locality, expected)
 and for each case `cases/NAME/change.diff` and `cases/NAME/tree/`, the head files.
@@ -15,21 +21,31 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.quality import mine, verdicts
-from benchmarks.quality.score import Outcome, outcome, table
-from ptopt.config import Config
+from benchmarks.quality import comments, fixes, mine, sheets, verdicts
+from benchmarks.quality.changes import config_of
+from benchmarks.quality.score import outcome
+from benchmarks.quality.summary import print_case, print_summary
 from ptopt.inputs import change_from_patch, project_files
 from ptopt.project.facts import FACT_FILES, read_facts
 from ptopt.review import review_change
 
+COMMANDS = {
+    "collect": sheets.collect,
+    "sheet": sheets.sheet,
+    "comments": comments.main,
+    "fixes": fixes.main,
+    "mine": mine.main,
+    "verdicts": verdicts.main,
+}
+
 
 def main() -> None:
-    if sys.argv[1:2] == ["mine"]:
-        sys.exit(mine.main(sys.argv[2:]))
-    if sys.argv[1:2] == ["verdicts"]:
-        sys.exit(verdicts.main(sys.argv[2:]))
+    if command := COMMANDS.get("".join(sys.argv[1:2])):
+        sys.exit(command(sys.argv[2:]))
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.quality",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument(
@@ -38,10 +54,9 @@ def main() -> None:
     parser.add_argument("--min-confidence", type=float, default=None)
     parser.add_argument("-v", "--verbose", action="store_true", help="print what was said of each case")
     options = parser.parse_args()
-    update: dict[str, object] = {"skip": ()} if options.all_paths else {}
-    if options.min_confidence is not None:
-        update["min_confidence"] = options.min_confidence
-    config = Config().model_copy(update=update)
+    config = config_of(
+        min_confidence=options.min_confidence, all_rules=False, budget=None, all_paths=options.all_paths
+    )
     outcomes = []
     for line in (options.folder / "labels.jsonl").read_text(encoding="utf-8").splitlines():
         case = json.loads(line)
@@ -51,45 +66,8 @@ def main() -> None:
         one = outcome(case, review_change(change, config=config, facts=facts))
         outcomes.append(one)
         if options.verbose:
-            _show(one)
-    _summary(outcomes)
-
-
-def _show(one: Outcome) -> None:
-    verdict = (
-        f"found {one.found}/{one.wanted}" if one.wanted else "clean" if not one.comments else "COMMENTED"
-    )
-    print(f"{one.name} {one.label} {one.category} {one.difficulty}: {verdict}")
-    for said in one.said:
-        print(f"    {said}")
-
-
-def _summary(outcomes: list[Outcome]) -> None:
-    problems = [o for o in outcomes if o.label == "problem"]
-    clean = [o for o in outcomes if o.label == "clean"]
-    for title, key in (("category", "category"), ("difficulty", "difficulty")):
-        print(f"\nrecall by {title}")
-        for value, found, wanted in table(outcomes, key):
-            print(f"  {value or '-':34} {found:3}/{wanted:<3} {found / wanted:5.0%}")
-    found, wanted = sum(o.found for o in problems), sum(o.wanted for o in problems)
-    print(f"\nproblems found        {found}/{wanted} {_share(found, wanted)}")
-    commented = [o for o in clean if o.comments]
-    print(f"clean commits commented {len(commented)}/{len(clean)} {_share(len(commented), len(clean))}")
-    for one in commented:
-        print(f"    {one.name} {one.category}: {'; '.join(one.said)}")
-    print(f"comments per case     {_mean(problems):.2f} (problems), {_mean(clean):.2f} (clean)")
-    for one in outcomes:
-        if one.label == "whole":
-            goal = f"found {one.found}/{one.wanted}" if one.wanted else "should be silent"
-            print(f"whole file {one.name}: {one.comments} comments, {goal}")
-
-
-def _share(part: int, whole: int) -> str:
-    return f"({part / whole:.1%})" if whole else ""
-
-
-def _mean(outcomes: list[Outcome]) -> float:
-    return sum(o.comments for o in outcomes) / len(outcomes) if outcomes else 0.0
+            print_case(one)
+    print_summary(outcomes)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.quality.common import read_rows
 from ptopt.report.text import one_line
 from training.sources.base import SourceError
 from training.sources.git import Clone, Commit
@@ -54,7 +55,7 @@ _NAMES = re.compile(
     rb"scaled_dot_product_attention|DistributedDataParallel|contiguous|clone|deepcopy|repeat|nonzero|lru_cache|einsum|vmap|"
     rb"gather|scatter_?|cumsum|index_select|baddbmm|bmm|stack|searchsorted|Pool|mmap|prefetch\w*|del)\b"
 )
-_USES_TORCH = re.compile(rb"^[ \t]*(?:import|from)[ \t]+torch\b", re.MULTILINE)
+USES_TORCH = re.compile(rb"^[ \t]*(?:import|from)[ \t]+torch\b", re.MULTILINE)
 _NOT_PRODUCT = re.compile(r"(?:^|/)(?:tests?|docs?)/|(?:^|/)(?:test_[^/]*|[^/]*_test|conftest|setup)\.py$")
 
 
@@ -147,10 +148,9 @@ def clone_name(folder: Path) -> str:
 
 def known_commits(files: Sequence[Path]) -> frozenset[str]:
     """Commits that rows of JSON lines name as `sha`, `parent` or `intro_sha`."""
-    rows = (
-        json.loads(line) for file in files for line in file.read_text("utf-8").splitlines() if line.strip()
+    return frozenset(
+        row[key] for row in read_rows(files) for key in ("sha", "parent", "intro_sha") if row.get(key)
     )
-    return frozenset(row[key] for row in rows for key in ("sha", "parent", "intro_sha") if row.get(key))
 
 
 def words(message: str) -> list[str]:
@@ -193,7 +193,7 @@ def _row(clone: Clone, commit: Commit, search: Search) -> dict[str, Any] | None:
             return None
         if _NOT_PRODUCT.search(path):
             continue
-        torch = torch or bool(_USES_TORCH.search(before) or _USES_TORCH.search(after))
+        torch = torch or bool(USES_TORCH.search(before) or USES_TORCH.search(after))
         files.append(changed(path, before, after, new_side=search.kind == "clean"))
     if not torch or not 0 < sum(file.removed + file.added for file in files) <= search.lines:
         return None

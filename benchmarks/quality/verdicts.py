@@ -9,10 +9,12 @@ trivial, W wrong, U undecidable. Where a second reader read it too, without know
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from benchmarks.quality.common import read_rows
 
 FILE = Path(__file__).parent / "data" / "verdicts.jsonl"
 VERDICTS = "RTWU"
@@ -34,8 +36,11 @@ def main(arguments: Sequence[str]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, nargs="?", default=FILE)
-    lines = parser.parse_args(arguments).file.read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
+    print_verdicts(list(read_rows([parser.parse_args(arguments).file])))
+
+
+def print_verdicts(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Counts by rule, and the agreement of those that read the same comments."""
     print(f"{'rule':<40}" + "".join(f"{verdict:>5}" for verdict in VERDICTS))
     for rule in [*sorted({row["rule"] for row in rows}), "all"]:
         counts = Counter(row["verdict"] for row in rows if rule in (row["rule"], "all"))

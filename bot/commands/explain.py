@@ -16,7 +16,7 @@ from ptopt.github.base_config import settings_of
 from ptopt.github.errors import TooLargeError
 from ptopt.github.reading import project_files
 from ptopt.project.facts import ProjectFacts, read_facts
-from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain
+from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain, weighed
 from ptopt.review import review_files
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
@@ -79,6 +79,8 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
     if finding is None:
         return f"**In this code:** ptopt no longer finds it in {code_span(posted.path)} at {head}."
     notes = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence[:_EVIDENCE]]
+    if finding.reasons:
+        notes.append(f"weighed by: {markdown_text(weighed(finding))}")
     if finding.assumes:
         notes.append(f"it assumes {markdown_text(finding.assumes)}")
     where = code_span(place(finding.path, finding.span))
@@ -102,6 +104,7 @@ def _look(call: Call, posted: PostedFinding) -> Finding | None:
 
 
 def _found_again(file: ChangedFile, fingerprint: str, config: Config, facts: ProjectFacts) -> Finding | None:
+    config = config.model_copy(update={"min_confidence": 0.0})
     review = review_files([file], config=config, facts=facts, limit_to_change=False, one_per_cause=False)
     return next((finding for finding in review.findings if finding.fingerprint == fingerprint), None)
 

@@ -116,10 +116,15 @@ class GitHubClient:
             raise TooLargeError(f"GET {where}: {size:,} bytes, more than {MAX_FILE:,}")
         return self.blob(repo, sha, MAX_FILE) if content is None else content
 
-    def tree(self, repo: str, sha: str) -> list[TreeEntry]:
-        """The top folder of a commit, or the folder that a tree is. NotFoundError when `sha` is neither."""
+    def tree(self, repo: str, sha: str, *, recursive: bool = False) -> list[TreeEntry]:
+        """The top folder of a commit, or the folder that a tree is; `recursive`: with all that is below, as far as GitHub
+        lists it.
+
+        NotFoundError when `sha` is neither, TooLargeError when the list is.
+        """
         path = f"{repo_path(repo)}/git/trees/{checked_sha(sha)}"
-        return self._transport.get(path, parsing.each(parsing.tree_entry, "tree"), immutable=True)
+        parameters = {"recursive": 1} if recursive else None
+        return self._transport.get(path, parsing.each(parsing.tree_entry, "tree"), parameters, immutable=True)
 
     # Reviews, comments, reactions
 

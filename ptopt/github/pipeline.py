@@ -136,13 +136,19 @@ def prepare_review(
     files = listed.result() if listed else reading.list_files(github, pull)
     head_problems = base_config.head_config_problems(github, pull, files)
     with together.threads() as pool:
+        holds_code = reading.may_hold_code(pull, files)
+        repository = pool.submit(reading.list_repository, github, pull) if holds_code else None
         versions = (
-            pool.submit(reading.project_files, github, pull) if reading.may_hold_code(pull, files) else None
+            pool.submit(lambda: reading.project_files(github, pull, repository.result()))
+            if repository
+            else None
         )
         try:
             change = reading.read_change(github, pull, config, files)
         except SupersededError as error:
             return Outcome("superseded", str(error), pull)
+    if repository:
+        change = reading.read_around(github, pull, change, repository.result())
     facts = NO_FACTS
     if versions and change.files:
         try:

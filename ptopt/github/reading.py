@@ -17,13 +17,15 @@ from ptopt.github.client import GitHubClient
 from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, TooLargeError
 from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.together import AT_ONCE, threads
-from ptopt.github.values import PullFile, PullRequest
+from ptopt.github.values import PullFile, PullRequest, TreeEntry
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
+from ptopt.project.around import MOST_BYTES, files_around
 from ptopt.project.facts import FACT_FILES
 
 _SUFFIXES = (".py", ".ipynb")
 _REST = "*.py"  # stands for the files that nobody listed
 _MOST_FACT_FILES = 12
+_MOST_AROUND = 8  # requests that a review may spend on files which it does not review
 
 
 def list_files(github: GitHubClient, pull: PullRequest) -> list[PullFile]:
@@ -195,20 +197,50 @@ def _quoted(prefix: str, path: str) -> str:
     return f'"{prefix}{"".join(octal)}"'
 
 
+# --- other files of the repository
+
+
+def list_repository(github: GitHubClient, pull: PullRequest) -> list[TreeEntry]:
+    """Every file at the head, as far as GitHub lists them; none where the list is too long."""
+    try:
+        return github.tree(pull.repo, pull.head_sha, recursive=True)
+    except (NotFoundError, RejectedError, TooLargeError):
+        return []
+
+
+def read_around(
+    github: GitHubClient, pull: PullRequest, change: Change, entries: Sequence[TreeEntry]
+) -> Change:
+    """The change with a few files around it, which answer questions about it: see `ptopt.project.around`."""
+    blobs = {entry.path: entry.sha for entry in entries if entry.type == "blob" and entry.size <= MOST_BYTES}
+    changed = {file.path for file in change.files}
+    if not changed:
+        return change
+    chosen = files_around(blobs, changed, _MOST_AROUND)
+    with threads() as pool:
+        reads = {path: pool.submit(github.blob, pull.repo, blobs[path], MOST_BYTES) for path in chosen}
+    return replace(change, around={path: read.result() for path, read in reads.items()})
+
+
 # --- library versions
 
 
-def project_files(github: GitHubClient, pull: PullRequest) -> dict[str, bytes]:
+def project_files(
+    github: GitHubClient, pull: PullRequest, listed: Sequence[TreeEntry] = ()
+) -> dict[str, bytes]:
     """The files in which the project names its library versions, at the head: what the code under review will run with.
 
-    Unlike the settings, they decide nothing but which advice applies, so that the pull request may bring them.
+    Unlike the settings, they decide nothing but which advice applies, so that the pull request may bring them. `listed`
+    is what `list_repository` gave; without it, the folders in question are listed.
     """
+    entries = {entry.path: entry for entry in listed}
     try:
-        entries = {entry.path: entry for entry in github.tree(pull.repo, pull.head_sha)}
-        for folder in sorted({name.rpartition("/")[0] for name in FACT_FILES} & entries.keys()):
-            if entries[folder].type == "tree":
-                inside = github.tree(pull.repo, entries[folder].sha)
-                entries.update({f"{folder}/{entry.path}": entry for entry in inside})
+        if not entries:
+            entries = {entry.path: entry for entry in github.tree(pull.repo, pull.head_sha)}
+            for folder in sorted({name.rpartition("/")[0] for name in FACT_FILES} & entries.keys()):
+                if entries[folder].type == "tree":
+                    inside = github.tree(pull.repo, entries[folder].sha)
+                    entries.update({f"{folder}/{entry.path}": entry for entry in inside})
     except NotFoundError:
         return {}
     present = [

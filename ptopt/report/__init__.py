@@ -17,9 +17,9 @@ FORMATS = {
 }
 
 
-def render(name: str, review: Review, *, width: int = 100, color: bool = False) -> str:
+def render(name: str, review: Review, *, width: int = 100, color: bool = False, explain: bool = False) -> str:
     """The review in the format `name`, a key of `FORMATS`; `width` (columns) and `color` are for the terminal."""
     module = importlib.import_module(FORMATS[name])
     if name == "terminal":
-        return cast(str, module.render(review, width=width, color=color))
+        return cast(str, module.render(review, width=width, color=color, explain=explain))
     return cast(str, module.render(review))

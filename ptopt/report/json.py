@@ -70,6 +70,8 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "end_line": finding.span.end,
         "symbol": finding.symbol,
         "confidence": finding.confidence,
+        "right": finding.right,
+        "reasons": [{"feature": name, "log_odds": weight} for name, weight in finding.reasons],
         "message": finding.message,
         "when_wrong": finding.when_wrong,
         "evidence": [{"line": e.line, "note": e.note} for e in finding.evidence],

@@ -30,6 +30,7 @@ from ptopt.report.text import (
     place,
     split_code,
     visible,
+    weighed,
 )
 
 _LISTED = 5
@@ -38,8 +39,8 @@ _SEVERITY = {Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity
 _SAFETY = {Safety.SAFE: "green", Safety.UNSAFE: "yellow", Safety.DISPLAY: "dim"}
 
 
-def render(review: Review, *, width: int = 100, color: bool = False) -> str:
-    """`width` in columns. Colours are the 16 of the terminal's own theme."""
+def render(review: Review, *, width: int = 100, color: bool = False, explain: bool = False) -> str:
+    """`width` in columns; `explain` shows what each finding was weighed by. Colours are the 16 of the terminal's own theme."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -53,14 +54,14 @@ def render(review: Review, *, width: int = 100, color: bool = False) -> str:
         _environ={},
     )
     for finding in review.findings:
-        console.print(_finding(review, finding, color, console.width))
+        console.print(_finding(review, finding, color, console.width, explain))
         console.print()
     for line in _summary(review):
         console.print(line)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").split("\n"))
 
 
-def _finding(review: Review, finding: Finding, color: bool, width: int) -> RenderableType:
+def _finding(review: Review, finding: Finding, color: bool, width: int, explain: bool) -> RenderableType:
     where = Text(place(finding.path, finding.span), "bold")
     title = Text.assemble(
         (finding.rule, _SEVERITY[finding.severity]),
@@ -85,6 +86,8 @@ def _finding(review: Review, finding: Finding, color: bool, width: int) -> Rende
         parts.append(_labelled("Wrong if", finding.when_wrong, color))
     if finding.assumes:
         parts.append(_labelled("Assumes", assumed(finding), color))
+    if explain:
+        parts.append(_labelled("Weighed by", weighed(finding), color))
     if where.cell_len + 2 + title.cell_len <= width:
         return Group(Text.assemble(where, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))
     return Group(where, Padding(Group(title, *parts), (0, 0, 0, 2)))

@@ -231,3 +231,10 @@ def excerpt(review: Review, path: str, span: Span, context: int = 0) -> list[tup
     text = source.removesuffix("\n").split("\n")
     first, last = max(1, span.start - context), min(len(text), span.end + context)
     return [(number, text[number - 1]) for number in range(first, last + 1)]
+
+
+def weighed(finding: Finding) -> str:
+    """What the ranker made of a finding: both probabilities, and the features that moved the second one most."""
+    parts = [f"true {finding.right:.2f}, worth acting on {finding.confidence:.2f}"]
+    parts += [f"{name.replace(':', ': ')} {weight:+.2f}" for name, weight in finding.reasons]
+    return "; ".join(parts)

@@ -48,7 +48,14 @@ class CallGraph:
             owner = self._index.class_of(call)
             own = [m for m in methods if self._index.parent(m) is owner]
             return own[0] if own else None
-        return methods[0] if len(methods) == 1 and not func.attr.startswith("__") else None
+        if len(methods) != 1 or func.attr.startswith("__"):
+            return None
+        owner = self._index.parent(methods[0])
+        if func.attr in ("train", "eval") and isinstance(owner, ast.ClassDef):
+            # `model.train()` is a switch of every module; `trainer.train()` is the method of `Trainer`.
+            leaf = ast.unparse(func.value).rpartition(".")[2].lower()
+            return methods[0] if leaf in owner.name.lower() else None
+        return methods[0]
 
     def calls_in(self, function: FunctionNode | None) -> list[ast.Call]:
         """Calls that run in the function itself (None: at module level), in source order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,9 +32,11 @@ _EVAL_DATA = re.compile(
 _EPOCH = re.compile(r"epoch", re.I)
 # Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
 _RARE_NAME = re.compile(
-    r"debug|verbose|(^|_)log|logging|print|rank|main_process|is_main|master|is_local|zero_process|coordinator"
-    r"|profil|visual|plot|save|ckpt|checkpoint|(^|_)eval|(^|_)valid|(^|_)val($|_)|dry_?run|wandb|tensorboard|tb_|writer"
-    r"|display|first|should_|report|dump|summary|nan|isinf|isfinite|finite|invalid|overflow|diverg|early|patience|(^|_)best"
+    r"debug|verbose|(^|_)log(?!_?(it|prob|sigma|scale|var|std|softmax|alpha|domain|space|p$))|logging|print"
+    r"|(?<!lora)(?<!low)(^|_)rank(_?(zero|0))?$|get_rank|main_process|is_main|(^|_)(is_)?master(_(process|rank|only|proc))?$"
+    r"|is_local|zero_process|coordinator"
+    r"|profil|visuali[sz]|plot|save|ckpt|checkpoint|(^|_)eval|(^|_)valid|(^|_)val($|_)|dry_?run|wandb|tensorboard|tb_|writer"
+    r"|display|(^|_)first(_(step|iter|iteration|batch|time|run|pass|epoch|call))?$|should_|report|dump|summary|nan|isinf|isfinite|finite|invalid|overflow|diverg|early|patience|(^|_)best"
     r"|dist_avail|measure|timing|histogram|interval|every|frequency|freq$",
     re.I,
 )
@@ -59,7 +62,14 @@ class Step:
 class Context:
     """Answers about places in one file. Everything is computed on demand and remembered."""
 
-    def __init__(self, index: Index, imports: Imports, calls: CallGraph) -> None:
+    def __init__(
+        self,
+        index: Index,
+        imports: Imports,
+        calls: CallGraph,
+        grad_off_elsewhere: Callable[[FunctionNode], Sequence[bool]] = lambda _: (),
+    ) -> None:
+        self._grad_off_elsewhere = grad_off_elsewhere  # of each call of a function in other files
         self._index = index
         self._imports = imports
         self._calls = calls
@@ -208,11 +218,16 @@ class Context:
         function = self._index.function_of(node)
         if function is None:
             return None
-        if function.name in ("__getitem__", "__getitems__"):
+        if function.name in ("__getitem__", "__getitems__") or self._is_graph_item(function):
             return function
         if re.search(r"collate", function.name, re.I):
             return function
         return function if function.name in self._collate_names else None
+
+    def _is_graph_item(self, function: FunctionNode) -> bool:
+        """`get` of a PyTorch Geometric dataset, which its `__getitem__` calls."""
+        cls = self._index.parent(function) if function.name == "get" else None
+        return isinstance(cls, ast.ClassDef) and any(_name(base).endswith("Dataset") for base in cls.bases)
 
     @cached_property
     def _collate_names(self) -> frozenset[str]:
@@ -293,10 +308,17 @@ class Context:
             any(self._turns_grad_off(d) for d in function.decorator_list)
             or (function.name in _EVAL_HOOKS and isinstance(self._index.parent(function), ast.ClassDef))
             or self._switched_off(function, None)
-            or (bool(callers) and all(self.grad_off(call) for call in callers))
+            or self._all_callers_off(function, callers)
         )
         self._grad_off[function] = answer
         return answer
+
+    def _all_callers_off(self, function: FunctionNode, callers: Sequence[ast.Call]) -> bool:
+        """Is autograd off at each call that is known, here and in other files of the repository?"""
+        if not all(self.grad_off(call) for call in callers):
+            return False
+        elsewhere = self._grad_off_elsewhere(function)
+        return all(elsewhere) and bool(callers or elsewhere)
 
     def _turns_grad_off(self, expr: ast.expr) -> bool:
         if isinstance(expr, ast.Call):
@@ -321,6 +343,13 @@ class Context:
                 )
                 if off and (before is None or call.lineno < getattr(before, "lineno", 0)):
                     return True
+            elif (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in ("__enter__", "enter_context")
+                and any(self._turns_grad_off(part) for part in (call.func.value, *call.args))
+                and (before is None or call.lineno < getattr(before, "lineno", 0))
+            ):
+                return True  # entered by hand, and on from there
         return False
 
 

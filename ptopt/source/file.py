@@ -15,9 +15,10 @@ from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.decode import Parsed, parse_python
-from ptopt.source.frequency import Frequencies
+from ptopt.source.frequency import Frequencies, Frequency
 from ptopt.source.imports import Imports
-from ptopt.source.index import Index
+from ptopt.source.index import FunctionNode, Index
+from ptopt.source.repository import NOTHING_AROUND, Repository
 from ptopt.source.uses import Uses
 from ptopt.source.values import Values
 from ptopt.source.waits import Waits
@@ -28,8 +29,15 @@ T = TypeVar("T")
 class SourceFile:
     """A file under review. `text` is the Python that was parsed; for a notebook, its code cells joined."""
 
-    def __init__(self, path: str, parsed: Parsed, facts: ProjectFacts = NO_FACTS) -> None:
+    def __init__(
+        self,
+        path: str,
+        parsed: Parsed,
+        facts: ProjectFacts = NO_FACTS,
+        repository: Repository = NOTHING_AROUND,
+    ) -> None:
         self.path = path
+        self.repository = repository
         self.text = parsed.text
         self.tree = parsed.tree
         self.facts = facts
@@ -38,9 +46,15 @@ class SourceFile:
         self._searched: dict[re.Pattern[str], bool] = {}
 
     @classmethod
-    def parse(cls, path: str, data: bytes, facts: ProjectFacts = NO_FACTS) -> SourceFile:
+    def parse(
+        cls,
+        path: str,
+        data: bytes,
+        facts: ProjectFacts = NO_FACTS,
+        repository: Repository = NOTHING_AROUND,
+    ) -> SourceFile:
         """Raises `SourceError` with a reason fit for the reader when the file cannot be understood."""
-        return cls(path, parse_python(path, data), facts)
+        return cls(path, parse_python(path, data), facts, repository)
 
     @cached_property
     def index(self) -> Index:
@@ -56,7 +70,7 @@ class SourceFile:
 
     @cached_property
     def context(self) -> Context:
-        return Context(self.index, self.imports, self.calls)
+        return Context(self.index, self.imports, self.calls, self._grad_off_elsewhere)
 
     @cached_property
     def bindings(self) -> Bindings:
@@ -68,11 +82,26 @@ class SourceFile:
 
     @cached_property
     def frequencies(self) -> Frequencies:
-        return Frequencies(self.index, self.imports, self.calls, self.bindings, self.values, self.context)
+        return Frequencies(self.index, self.calls, self.values, self.context, self._frequency_elsewhere)
+
+    def _grad_off_elsewhere(self, function: FunctionNode) -> list[bool]:
+        """Of each call of the function in another file: whether autograd is off there."""
+        return [other.context.grad_off(call) for other, call in self.repository.callers(self, function)]
+
+    def _frequency_elsewhere(self, function: FunctionNode) -> Frequency | None:
+        """How often other files call the function: the most frequent of the calls found."""
+        found = [
+            (other.frequencies.of(call), other.path)
+            for other, call in self.repository.callers(self, function)
+        ]
+        if not found:
+            return None
+        best, path = max(found, key=lambda pair: pair[0].often)
+        return Frequency(best.often, 0, f"{best.reason}, in {path}", best.in_worker, best.trains)
 
     @cached_property
     def waits(self) -> Waits:
-        return Waits(self.index, self.imports, self.calls, self.values, self.context)
+        return Waits(self.index, self.imports, self.calls, self.values, self.context, self.bindings)
 
     @cached_property
     def uses(self) -> Uses:

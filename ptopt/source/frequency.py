@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import enum
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
-from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, Loop
 from ptopt.source.values import Values
 
@@ -53,6 +52,13 @@ _ONCE_NAME = re.compile(
     r"on_train_start|on_fit_start|on_fit_end|on_train_end|prepare_data|init)"
     r"$|^_?(init|build|create|setup|load|save|convert|export|parse|register|configure|download|plot|visuali[sz]e|"
     r"initiali[sz]e)_",
+)
+# Even with a tensor as parameter; `build_targets(x)` and `create_mask(x)` work on a batch.
+_AT_SETUP = re.compile(
+    r"^_{0,2}(init|load|save|export|convert|download|plot|visuali[sz]e|parse|register|setup|post_init)(_|$)"
+)
+_ONCE_LOOPS = re.compile(
+    r"`_?(load|save|export|convert|download|plot|visuali[sz]e|parse|register|init|__init__)"
 )
 _PER_EPOCH = frozenset(
     "on_train_epoch_start on_train_epoch_end on_epoch_start on_epoch_end training_epoch_end on_validation_epoch_end "
@@ -97,18 +103,16 @@ class Frequencies:
     def __init__(
         self,
         index: Index,
-        imports: Imports,
         calls: CallGraph,
-        bindings: Bindings,
         values: Values,
         context: Context,
+        elsewhere: Callable[[FunctionNode], Frequency | None] = lambda _: None,
     ) -> None:
         self._index = index
-        self._imports = imports
         self._calls = calls
-        self._bindings = bindings
         self._values = values
         self._context = context
+        self._elsewhere = elsewhere
         self._functions: dict[FunctionNode, Frequency] = {}
         self._loops: dict[Loop, Frequency] = {}
 
@@ -143,7 +147,7 @@ class Frequencies:
         self._functions[function] = UNKNOWN  # recursion ends here
         by_kind = self._by_kind(function)
         if by_kind is None or by_kind.often in _WEAK:
-            called = self._by_callers(function)
+            called = self._by_callers(function, by_kind)
             if by_kind is None or called.often > Often.ONCE:
                 by_kind = called if called.often or by_kind is None else by_kind
         self._functions[function] = by_kind
@@ -198,7 +202,7 @@ class Frequencies:
             return Frequency(often, line, f"on each forward of `{cls.name}`", trains=True)
         return None
 
-    def _by_callers(self, function: FunctionNode) -> Frequency:
+    def _by_callers(self, function: FunctionNode, by_kind: Frequency | None) -> Frequency:
         """The most frequent of the calls in this file; what it works on, where there is none."""
         best = UNKNOWN
         for call in self._calls.callers(function):
@@ -206,13 +210,21 @@ class Frequencies:
             if outer.often > best.often:
                 best = outer
         if best.often > Often.UNKNOWN:
-            reason = best.reason if best.often <= Often.ONCE else f"{best.reason}, through `{function.name}`"
+            complete = best.often <= Often.ONCE or ", through `" in best.reason
+            reason = best.reason if complete else f"{best.reason}, through `{function.name}`"
             return Frequency(best.often, best.line, reason, best.in_worker, best.trains)
-        if self._takes_device_tensors(function):
+        elsewhere = self._elsewhere(function)
+        if elsewhere is not None and elsewhere.often > Often.UNKNOWN:
+            return elsewhere
+        line, name = function.lineno, function.name
+        at_setup = by_kind is not None and by_kind.often is Often.ONCE and _AT_SETUP.search(name)
+        if self._takes_device_tensors(function) and not (at_setup and "init" not in name):
             return Frequency(
-                Often.EVALUATION,
-                function.lineno,
-                f"on each call of `{function.name}`, which works on its caller's device",
+                Often.EVALUATION, line, f"on each call of `{name}`, which works on its caller's device"
+            )
+        if self._values.takes_tensors(function) and not at_setup:
+            return Frequency(
+                Often.EVALUATION, line, f"on each call of `{name}`, which works on its caller's tensors"
             )
         return UNKNOWN
 
@@ -272,6 +284,8 @@ class Frequencies:
             return outer
         if _LAYERS.search(text) and outer.often <= Often.ONCE:
             return Frequency(outer.often, outer.line, outer.reason)
+        if outer.often is Often.ONCE and _ONCE_LOOPS.search(outer.reason) and not _STEPS.search(text):
+            return outer
         return Frequency(Often.EVALUATION, line, f"in each iteration of the loop at line {line}")
 
     def _reads_batches(self, loop: ast.For | ast.AsyncFor, text: str) -> bool:

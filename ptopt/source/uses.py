@@ -86,6 +86,8 @@ class Uses:
                 return self._assigned(parent, names)
             if isinstance(parent, ast.Expr):
                 return {IGNORED}
+            if isinstance(parent, ast.comprehension) and child in parent.ifs:
+                return {COMPARED}
             if isinstance(parent, (ast.For, ast.comprehension)):
                 return {COMPUTED}
             if isinstance(parent, ast.stmt):

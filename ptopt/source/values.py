@@ -10,11 +10,12 @@ import ast
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 from ptopt.source.bindings import Binding, Bindings, is_self
 from ptopt.source.calls import CallGraph
 from ptopt.source.imports import Imports
-from ptopt.source.index import FunctionNode, Index, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes
 from ptopt.source.torch_names import (
     ARRAY_MODULES,
     GRADLESS_FUNCTIONS,
@@ -175,9 +176,11 @@ class Values:
             return added if added.kind == earlier.kind else UNKNOWN
         if binding.kind == "parameter":
             known = _annotated(binding.value) if binding.value is not None else UNKNOWN
-            return known if known.kind else self._by_use(expr)
+            known = known if known.kind else self._by_use(expr)
+            return known if known.kind else self._checked(expr)
         if binding.kind == "item" and binding.value is not None:
-            return self._item(binding.value, binding.path)
+            item = self._item(binding.value, binding.path)
+            return item if item.kind else self._checked(expr)
         if binding.kind == "unpack" and isinstance(binding.value, ast.Call):
             value = self._unpacked(binding.value)
             if not value.kind and self._backpropagated(expr):
@@ -197,6 +200,48 @@ class Values:
         """A parameter without a telling annotation whose function asks it what only a tensor, or an array, can answer."""
         function = self._index.function_of(expr)
         return Value("tensor") if expr.id in self._used_as_tensor.get(function, ()) else UNKNOWN
+
+    def _checked(self, expr: ast.Name) -> Value:
+        """A name that stands under `if torch.is_tensor(name)` or `if isinstance(name, torch.Tensor)`."""
+        if expr.id not in self._type_checks:
+            return UNKNOWN
+        tests = self._type_checks[expr.id]
+        for ancestor, child in self._index.ancestors(expr):
+            if isinstance(ancestor, ast.If) and child in ancestor.body and ancestor.test in tests:
+                return Value("tensor")
+            if isinstance(ancestor, FUNCTIONS):
+                break
+        return UNKNOWN
+
+    @cached_property
+    def _type_checks(self) -> dict[str, set[ast.expr]]:
+        """Name -> the conditions that find it to be a tensor."""
+        table: dict[str, set[ast.expr]] = {}
+        for call in self._index.of_type(ast.Call):
+            if not call.args or not isinstance(call.args[0], ast.Name):
+                continue
+            by_type = (
+                isinstance(call.func, ast.Name)
+                and call.func.id == "isinstance"
+                and len(call.args) == 2
+                and self._imports.qualified(call.args[1]) == "torch.Tensor"
+            )
+            if by_type or self._imports.qualified(call.func) == "torch.is_tensor":
+                test: ast.AST = call
+                parent = self._index.parent(call)
+                if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+                    test = parent
+                table.setdefault(call.args[0].id, set()).add(cast(ast.expr, test))
+        return table
+
+    def takes_tensors(self, function: FunctionNode) -> bool:
+        """Is a parameter of the function a tensor, or a sequence of them, by its annotation or its use?"""
+        used = self._used_as_tensor.get(function, set())
+        return any(
+            arg.arg in used
+            or (arg.annotation is not None and _annotated(arg.annotation).kind in ("tensor", "tensors"))
+            for arg in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        )
 
     @cached_property
     def _used_as_tensor(self) -> dict[FunctionNode | None, set[str]]:
@@ -241,6 +286,14 @@ class Values:
                 return self._item(args[0], path)
             if name in ("enumerate", "zip"):
                 return UNKNOWN
+        if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute):
+            name = iterable.func.attr
+            if name in ("parameters", "buffers") and not path:
+                return Value("tensor", "", name == "parameters")
+            if name in ("named_parameters", "named_buffers") and path:
+                return Value("tensor", "", name == "named_parameters") if path == (1,) else Value("text")
+        if isinstance(iterable, ast.Subscript) and not path and _is_text(iterable.slice, "params"):
+            return Value("tensor", "", True)  # `for p in group["params"]`
         return self._element(iterable)
 
     def _element(self, iterable: ast.expr) -> Value:
@@ -277,6 +330,8 @@ class Values:
             assigned = self._bindings.attribute(cls, expr.attr) if cls is not None else None
             if assigned is not None:
                 return self.of(assigned)
+            if cls is not None and (cls, expr.attr) in self._buffers:
+                return Value("tensor", "moved", False)
         if expr.attr in ("loss", "logits", "last_hidden_state") and isinstance(expr.value, ast.Name):
             source = self._bindings.last_before(expr.value)
             if source is not None and isinstance(source.value, ast.Call):
@@ -387,6 +442,8 @@ class Values:
             return UNKNOWN
         if base.kind in ("tensor", "") and name == "numpy":
             return Value("array", "cpu", False)
+        if name == "cpu" and not base.kind and self._continues_as_tensor(call):
+            return Value("tensor", "cpu", None)
         tensor = base.kind == "tensor" or (not base.kind and name in TENSOR_ONLY_METHODS)
         if not tensor:
             return replace(base, kind="tensors") if base.kind == "tensors" else UNKNOWN
@@ -404,6 +461,26 @@ class Values:
             graph = False if name in GRADLESS_FUNCTIONS else base.graph
             return Value("tensor", base.device, graph)
         return UNKNOWN
+
+    def _continues_as_tensor(self, call: ast.Call) -> bool:
+        """Is the next method of the chain one that a tensor has and a module has not: `x.cpu().numpy()`?"""
+        parent = self._index.parent(call)
+        return isinstance(parent, ast.Attribute) and (
+            parent.attr in ("numpy", "tolist", "item") or parent.attr in TENSOR_ONLY_METHODS
+        )
+
+    @cached_property
+    def _buffers(self) -> set[tuple[ast.ClassDef, str]]:
+        """(class, name) of what `self.register_buffer("name", ...)` registers: it moves with the module."""
+        return {
+            (owner, str(call.args[0].value))
+            for call in self._index.of_type(ast.Call)
+            if isinstance(call.func, ast.Attribute)
+            and call.func.attr == "register_buffer"
+            and call.args
+            and isinstance(call.args[0], ast.Constant)
+            and (owner := self._index.class_of(call)) is not None
+        }
 
     @cached_property
     def _module_classes(self) -> frozenset[str]:
@@ -482,6 +559,10 @@ class Values:
 def is_loss_name(name: str) -> bool:
     """Is the name one that people give to a loss?"""
     return bool(_LOSS_NAME.search(name))
+
+
+def _is_text(node: ast.expr, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text
 
 
 def _is_tensor_annotation(annotation: ast.expr) -> bool:

@@ -3,52 +3,143 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cached_property
 
+from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, Loop
 from ptopt.source.values import Value, Values
 
-_READS = frozenset({"item", "tolist", "cpu", "numpy"})
+_READS = frozenset({"item", "tolist", "cpu", "numpy", "is_nonzero"})
 _DATA_SHAPED = frozenset({"nonzero", "masked_select", "unique", "unique_consecutive", "argwhere", "bincount"})
+_TELLING = frozenset({"equal", "allclose", "is_nonzero"})  # torch functions that give a Python bool
 _CASTS = frozenset({"float", "int", "bool", "print", "str"})
+_SIZES = frozenset(
+    {"range", "max", "min"}
+)  # of Python: they ask a tensor for a number, or whether it is larger
 _DEEPEST = 2  # calls into functions of the file that are followed
+_CPU = re.compile(r"""^(torch\.device\()?["']cpu["']\)?$""")
 
 
 class Waits:
     """The waits of one file, by function."""
 
     def __init__(
-        self, index: Index, imports: Imports, calls: CallGraph, values: Values, context: Context
+        self,
+        index: Index,
+        imports: Imports,
+        calls: CallGraph,
+        values: Values,
+        context: Context,
+        bindings: Bindings,
     ) -> None:
         self._index = index
         self._imports = imports
         self._calls = calls
         self._values = values
         self._context = context
+        self._bindings = bindings
+        self._iterations: dict[Loop | FunctionNode, tuple[ast.AST, ...]] = {}
 
     def is_wait(self, node: ast.AST) -> bool:
         """Does the expression make Python wait for the device, as far as the file tells?"""
         if isinstance(node, ast.Call):
             return self._call_waits(node)
         if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
-            return self._on_device(node.test) and isinstance(node.test, (ast.Compare, ast.Call, ast.UnaryOp))
+            return self.branch_tensor(node.test) is not None
+        if isinstance(node, ast.Subscript):
+            return self.selects_by_mask(node)
+        if isinstance(node, (ast.For, ast.comprehension)):
+            return self._on_device(node.iter)
         return False
+
+    def branch_tensor(self, test: ast.expr) -> ast.expr | None:
+        """The part of a condition whose truth is read off a device tensor, or None.
+
+        A bare name is more often a flag, or a tensor or None, than a tensor of one element.
+        """
+        if isinstance(test, ast.BoolOp):
+            found = (self.branch_tensor(value) for value in test.values)
+            return next((tensor for tensor in found if tensor is not None), None)
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self.branch_tensor(test.operand)
+        if isinstance(test, ast.Call):
+            if isinstance(test.func, ast.Name) and test.func.id == "bool" and test.args:
+                return self.branch_tensor(test.args[0])
+            if self.gives_bool(test):
+                return test
+        if not isinstance(test, (ast.Compare, ast.Call)):
+            return None
+        return test if self._on_device(test) else None
+
+    def gives_bool(self, call: ast.Call) -> bool:
+        """`torch.equal(a, b)`, `torch.allclose(a, b)`: a Python bool, so the device's answer is awaited."""
+        name = self._imports.qualified(call.func)
+        if name.startswith("torch."):
+            of = call.args
+            known = name.removeprefix("torch.") in _TELLING
+        else:
+            of = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+            known = bool(of) and _name(call) in _TELLING and self._on_device(of[0])
+        return known and all(self._values.of(arg).device != "cpu" for arg in of)
+
+    def is_mask(self, expr: ast.expr, depth: int = 0) -> bool:
+        """Is it a tensor of bool: a comparison of tensors, one negated or joined, or a name bound to one?"""
+        if depth > 4:
+            return False
+        if isinstance(expr, ast.Compare):
+            return self._on_device(expr)
+        if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.Invert):
+            return self.is_mask(expr.operand, depth + 1)
+        if isinstance(expr, ast.BinOp) and isinstance(expr.op, (ast.BitAnd, ast.BitOr)):
+            return self.is_mask(expr.left, depth + 1) or self.is_mask(expr.right, depth + 1)
+        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+            on_device = self._on_device(expr)
+            if expr.func.attr in (
+                "bool",
+                "isnan",
+                "isfinite",
+                "isinf",
+                "logical_not",
+                "logical_and",
+                "logical_or",
+            ):
+                return on_device
+            return on_device and expr.func.attr in ("eq", "ne", "gt", "ge", "lt", "le")
+        if isinstance(expr, ast.Name):
+            binding = self._bindings.last_before(expr)
+            if binding is not None and binding.kind == "assign" and binding.value is not None:
+                return self.is_mask(binding.value, depth + 1)
+        return False
+
+    def selects_by_mask(self, node: ast.Subscript) -> bool:
+        """`x[mask]` where it is read: how many elements it has is known to the device alone."""
+        if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, (ast.Constant, ast.Slice)):
+            return False
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return any(self.is_mask(part) for part in parts) and self._values.of(node.value).kind in (
+            "tensor",
+            "",
+        )
 
     def in_iteration(self, scope: Loop | FunctionNode) -> tuple[ast.AST, ...]:
         """Every wait in one iteration of a loop, or one call of a function, in source order; rare ones left out.
 
         Waits in functions of the file that it calls count, as the call.
         """
-        return tuple(
-            node
-            for node in self._candidates.get(self._function_of(scope), ())
-            if self._index.within(node, scope)
-            and self._waits(node, _DEEPEST)
-            and self._context.rare_guard(node, scope) is None
-        )
+        known = self._iterations.get(scope)
+        if known is None:
+            known = self._iterations[scope] = tuple(
+                node
+                for node in self._candidates.get(self._function_of(scope), ())
+                if self._index.within(node, scope)
+                and self._waits(node, _DEEPEST)
+                and self._context.rare_guard(node, scope) is None
+            )
+        return known
 
     def others(self, node: ast.AST, scope: Loop | FunctionNode) -> tuple[ast.AST, ...]:
         """The waits of the iteration that are no part of the statement of `node`."""
@@ -72,14 +163,15 @@ class Waits:
     def _candidates(self) -> dict[FunctionNode | None, list[ast.AST]]:
         """Function -> what may wait in it: calls by a telling name, conditions, calls of functions of the file."""
         table: dict[FunctionNode | None, list[ast.AST]] = {}
+        names = _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to"}
         for call in self._index.of_type(ast.Call):
-            name = _name(call)
-            if name in _READS or name in _DATA_SHAPED or name in _CASTS or name in ("synchronize", "to"):
-                table.setdefault(self._index.function_of(call), []).append(call)
-            elif self._calls.resolve(call) is not None:
+            if _name(call) in names or self._calls.resolve(call) is not None:
                 table.setdefault(self._index.function_of(call), []).append(call)
         for node in self._index.of_type(ast.If, ast.While, ast.Assert):
             table.setdefault(self._index.function_of(node), []).append(node)
+        for subscript in self._index.of_type(ast.Subscript):
+            if not isinstance(subscript.slice, (ast.Constant, ast.Slice)):
+                table.setdefault(self._index.function_of(subscript), []).append(subscript)
         for found in table.values():
             found.sort(key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
         return table
@@ -109,12 +201,16 @@ class Waits:
         name, func = _name(call), call.func
         if name == "synchronize":
             return "torch" in (self._imports.qualified(func) or "torch")
-        if isinstance(func, ast.Name):
+        if isinstance(func, ast.Name) and not self._imports.qualified(func):
+            if name in _SIZES:  # `max(t)` of one tensor goes over its elements: it waits as well
+                return any(self._on_device(arg) for arg in call.args)
             return name in _CASTS and any(self._on_device(arg) for arg in call.args)
-        if not isinstance(func, ast.Attribute):
-            return False
+        if name in _TELLING and self.gives_bool(call):
+            return True
         if self._imports.qualified(func).startswith("torch."):
             return name in _DATA_SHAPED and any(self._on_device(arg) for arg in call.args)
+        if not isinstance(func, ast.Attribute):
+            return False
         if name in _READS:
             value = self._values.of(_chain_start(func.value))
             return value.device != "cpu" and (
@@ -122,14 +218,17 @@ class Waits:
             )
         if name in _DATA_SHAPED:
             return self._on_device(func.value)
-        if name == "to" and self._on_device(func.value):
-            first = call.args[0] if call.args else None
-            return isinstance(first, ast.Constant) and first.value == "cpu"
-        return False
+        return name == "to" and self._on_device(func.value) and goes_to_cpu(call)
 
     def _on_device(self, expr: ast.expr) -> bool:
         value: Value = self._values.of(expr)
         return value.kind == "tensor" and value.device != "cpu"
+
+
+def goes_to_cpu(call: ast.Call) -> bool:
+    """`x.to("cpu")`, `x.to(device="cpu", dtype=...)`, `x.to(torch.device("cpu"))`."""
+    target = next((k.value for k in call.keywords if k.arg == "device"), call.args[0] if call.args else None)
+    return target is not None and bool(_CPU.match(ast.unparse(target)))
 
 
 def _chain_start(expr: ast.expr) -> ast.expr:

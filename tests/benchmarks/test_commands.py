@@ -54,5 +54,5 @@ def test_quality_scores_a_folder_of_cases(tmp_path: Path) -> None:
         )
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(label) + "\n" for label in labels))
     out = _run("benchmarks.quality", tmp_path, "-v")
-    assert "problems found        1/1 (100.0%)" in out
-    assert "clean commits commented 0/1 (0.0%)" in out
+    assert "problems found          1/1 100.0% [20.7%, 100.0%]" in out
+    assert "clean commits commented 0/1 0.0% [0.0%, 79.3%]" in out

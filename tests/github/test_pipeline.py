@@ -103,6 +103,17 @@ def test_a_typical_review_is_few_requests(github: FakeGitHub, repo: Repo, client
     assert len(github.requests) - before <= 11
 
 
+def test_files_around_the_change_are_read(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
+    repo.commit("main", {f"lib/part{n}.py": b"x = %d\n" % n for n in range(20)} | {"lib/data.bin": b"\0"})
+    pull = repo.pull(files={"lib/train.py": SLOW})
+    before = len(github.requests)
+    outcome = review(client, pull)
+    assert outcome.change is not None
+    assert len(outcome.change.around) == 8
+    assert sum(path.startswith("lib/part") for path in outcome.change.around) >= 6
+    assert sum("/git/blobs/" in request.path for request in github.requests[before:]) == 9
+
+
 def test_reads_do_not_wait_for_each_other(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
     pull = repo.pull(files={f"{n}.py": SLOW + b"# %d\n" % n for n in range(6)})
     client.identity()

@@ -12,25 +12,32 @@ FITTING: dict[str, frozenset[str]] = {
     category: frozenset(names.split())
     for category, names in {
         "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave element-loop "
-        "tensor-from-python-then-move constant-rebuilt-every-step",
-        "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop",
-        "premature-cpu-move": "sync item-per-element",
+        "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip host-index built-on-host-then-moved",
+        "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop "
+        "elements-read-in-loop",
+        "premature-cpu-move": "sync item-per-element host-round-trip",
         "blocking-h2d-copy": "transfer",
         "avoidable-h2d-copy": "transfer",
         "device-alloc": "transfer",
         "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move "
         "invariant-compute-in-loop table-rebuilt-every-call repeated-expression",
         "no-grad-missing": "autograd",
-        "graph-retained": "metric-keeps-graph graph-retained",
+        "graph-retained": "metric-keeps-graph graph-retained context-keeps-tensor kept-tensor-keeps-graph "
+        "search-records-graph",
         "attention-not-fused": "attention",
         "python-loop": "element-loop pairwise-loop item-per-element cat-in-loop",
         "cat-in-loop": "cat-in-loop",
         "inefficient-op-choice": "ops",
         "redundant-compute": "ops autograd",
-        "temporaries-instead-of-inplace": "ops",
+        "temporaries-instead-of-inplace": "ops ema-update-allocates memory",
+        "needless-copy": "memory repeat-for-broadcast deepcopy-in-hot-code masked-select-expanded",
+        "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast cast-around-move",
+        "double-precision": "accidental-float64 double-precision-model",
+        "unfused-pointwise": "norm-by-hand ops",
         "redundant-bias": "linear-bias-before-batchnorm",
-        "slow-conversion": "tensor-from-list-of-arrays item-per-element",
-        "dataloader-no-workers": "loader-without-workers",
+        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy "
+        "tensor-from-list-of-arrays tensor-from-stored-dataset",
+        "dataloader-no-workers": "loader-without-workers trainer-without-workers",
         "dataloading-on-main-thread": "loader-without-workers",
         "no-pin-memory": "loader-without-pinning",
         "no-persistent-workers": "workers-restarted-each-epoch",
@@ -40,14 +47,15 @@ FITTING: dict[str, frozenset[str]] = {
         "cudnn-benchmark-off": "cudnn-autotune-off unknown-cudnn-flag",
         "debug-left-on": "debug",
         "cache-clearing": "cache-cleared-every-step",
-        "no-mixed-precision": "full-precision-training",
+        "no-mixed-precision": "full-precision-training trainer-in-full-precision",
+        "no-tf32": "full-precision-training",
         "optimizer-not-fused": "optimizer-not-fused",
-        "zero-grad-memset": "zero-grad-keeps-tensors",
+        "zero-grad-memset": "zero-grad-keeps-tensors gradients-zeroed-by-hand zero-grad-fills-zeros",
         "grad-accum-sync": "accumulation-syncs-every-micro-batch",
         "dp-instead-of-ddp": "data-parallel",
         "ddp-flags": "find-unused-parameters",
         "kernel-launch-overhead": "ops optim",
-        "peak-memory": "memory checkpoint-loaded-on-gpu",
+        "peak-memory": "memory pairwise-loop product-then-sum attention",
     }.items()
 }
 

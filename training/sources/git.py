@@ -116,6 +116,27 @@ class Clone:
             (path, what.split()[2]) for what, _, path in entries if what.startswith(("100644 ", "100755 "))
         ] or None
 
+    def changed(self, old: str, new: str) -> list[tuple[str, str, str]]:
+        """Path, blob before and blob after of each file that differs; "" for a blob that is not there."""
+        listed = self._output(
+            "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--end-of-options", old, new
+        )
+        parts = iter(os.fsdecode(listed).split("\0"))
+        files = []
+        for what in parts:
+            if what:
+                path, (_, _, before, after, _) = next(parts), what.split()
+                files.append((path, before.strip("0") and before, after.strip("0") and after))
+        return files
+
+    def diff(self, old: str, new: str, paths: Sequence[str], *, renames: bool = False) -> bytes:
+        """The unified diff of these paths, with three lines around each change."""
+        return self._output(
+            "diff", "--no-color", "--no-ext-diff", "--no-textconv", "-U3", "-M" if renames else "--no-renames",
+            "--src-prefix=a/", "--dst-prefix=b/", "--end-of-options", old, new, "--",
+            *(f":(top,literal){path}" for path in paths),
+        )  # fmt: skip
+
     def blob(self, name: str) -> bytes | None:
         """A file by blob or `commit:path`; None when it is missing here, too large, or no file."""
         if self._blobs is None:
@@ -150,6 +171,9 @@ class Clone:
         return content
 
     def _run(self, *arguments: str, stdin: str = "", may_fail: bool = False) -> str:
+        return self._output(*arguments, stdin=stdin, may_fail=may_fail).decode("utf-8", "replace")
+
+    def _output(self, *arguments: str, stdin: str = "", may_fail: bool = False) -> bytes:
         try:
             done = subprocess.run(
                 [*_GIT, *arguments],
@@ -163,7 +187,7 @@ class Clone:
         if done.returncode and not may_fail:
             why = done.stderr.decode("utf-8", "replace").strip()[-300:] or "not a git repository with commits"
             raise SourceError(f"{self.path}: git {arguments[0]} failed: {why}")
-        return done.stdout.decode("utf-8", "replace")
+        return done.stdout
 
 
 def _environment() -> dict[str, str]:

@@ -6,9 +6,16 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ptopt.rules.autograd._models import escapes, networks
+from ptopt.rules.autograd._models import (
+    escapes,
+    network_method_of,
+    network_of,
+    networks,
+    optimised_in,
+    path_of,
+)
 from ptopt.rules.base import SourceFile
-from ptopt.source.index import FunctionNode, Loop
+from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing)(_|$|\d)", re.I
@@ -18,11 +25,12 @@ _INFERS = re.compile(
     r"|extract_features?|embed\w*|encode|inpaint|upscale|enhance|separate|demo)(_|$)",
     re.I,
 )
+_PUBLIC_INFERENCE = re.compile(r"^(generate|infer|inference|transcribe|translate|inpaint|upscale)(_|$)", re.I)
 _COLLECTS = re.compile(r"(^|_)(collect|rollout|play|act)(_|$)", re.I)
-# Somebody wants a gradient here, or the forward runs once to be looked at.
+# Somebody wants a gradient here, or the forward is traced or measured.
 _WANTS_GRAPH = re.compile(
-    r"backward|autograd\.[a-zF]|volatile|requires_grad|enable_grad|retain_grad|\.grad\b|jacobian|hessian|log_?prob|captum|attack|saliency"
-    r"|grad_?cam|onnx|\btrace\(|\.export\(|torch\.export|profile|flops|benchmark|functional_call|\bgrad\(|vjp|jvp|TTT|optim"
+    r"backward|autograd\.(grad|functional|Function)|requires_grad(?!_?\(False|_? ?= ?False)|enable_grad|retain_grad|\.grad\b|jacobian|hessian"
+    r"|captum|attack|saliency|grad_?cam|\btrace\(|\.export\(|torch\.export|flops|functional_call|\bgrad\(|vjp|jvp|TTT"
 )
 _FRAMEWORK = re.compile(r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$")
 _PLAIN_RESULT = re.compile(
@@ -39,17 +47,80 @@ class Case:
     loop: Loop | None = None  # set when a part of the code evaluates, and the rest may train
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """An evaluation that autograd records: the passes, which of them to point at, and what is known of the place."""
+
+    case: Case
+    calls: list[tuple[ast.Call, str]]
+    first: tuple[ast.Call, str]
+    facts: dict[str, float]
+
+
+def evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluation | None:
+    """The evaluation in the function itself (None: at module level) that autograd records, or None."""
+    known = file.once(_evaluations)
+    if function not in known:
+        known[function] = _evaluation_of(function, file)
+    return known[function]
+
+
+def _evaluations(file: SourceFile) -> dict[FunctionNode | None, Evaluation | None]:
+    return {}
+
+
+def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluation | None:
+    if function is not None and function.name in ("forward", "__init__", "training_step"):
+        return None
+    if function is not None and any(path_of(d).endswith("property") for d in function.decorator_list):
+        return None  # a size or the like, found out once
+    if not file.imports.imports("torch") or not worth_a_look(function, file):
+        return None
+    evals = evaluated_in(function, file)
+    calls = [
+        (call, path)
+        for call in file.calls.calls_in(function)
+        if (path := network_of(call, file) or network_method_of(call, evals, file))
+        and path not in networks(file).frozen
+    ]
+    if not calls:
+        return None
+    on = [(c, p) for c, p in calls if not may_be_off(c, file)]
+    off = {p for _, p in calls} - {p for _, p in on}
+    if len(on) < len(calls) and (not off or not on):
+        return None  # the author knows, and left out a warm-up or the like
+    calls = [(c, p) for c, p in on if not in_training(c, function, file) and not discarded(c, file)]
+    case = case_of(function, calls, evals, file) if calls else None
+    if case is None or (function is not None and wanted_elsewhere(function, calls, file)):
+        return None
+    if case.loop is not None:
+        calls = [(c, p) for c, p in calls if file.index.within(c, case.loop)]
+    first = next(((c, p) for c, p in calls if p in evals), calls[0])
+    optimised = optimised_in(file)
+    facts = {
+        "kept": float(function is not None and escapes(function, [c for c, _ in calls], file)),
+        "switched": float(first[1] in evals),
+        "evaluated": float(first[1] in networks(file).evaluated),
+        "in_class": float(function is not None and file.index.class_of(function) is not None),
+        "in_module": float(function is not None and _class_is_module(function, file)),
+        "private": float(function is not None and function.name.startswith("_")),
+        "file_trains": float(trains_anywhere(file)),
+        "optimised": float(first[1] in optimised),
+        "others_off": float(len(off)),
+        "by_method": float(not network_of(first[0], file)),
+        "passes": float(len(calls)),
+        "callers": float(len(file.calls.callers(function)) if function is not None else 0),
+    }
+    return Evaluation(case, calls, first, facts)
+
+
 def worth_a_look(function: FunctionNode | None, file: SourceFile) -> bool:
-    """The cheap half of `case_of`: is there any sign at all that this code evaluates?"""
-    if networks(file).evaluated:
+    """The cheap half of `case_of`: may this code be evaluation at all?"""
+    if function is not None:
         return True
-    if function is None:
-        return any(file.index.function_of(loop) is None for loop in file.index.of_type(ast.For, ast.While))
-    if function.returns is not None and _gives_plain(function.returns, file):
-        return True
-    if function.name == "__call__":
-        return "DiffusionPipeline" in file.text
-    return any(pattern.search(function.name[:100]) for pattern in (_EVALUATES, _INFERS, _COLLECTS))
+    return bool(networks(file).evaluated) or any(
+        file.index.function_of(loop) is None for loop in file.index.of_type(ast.For, ast.While)
+    )
 
 
 def _gives_plain(returns: ast.expr, file: SourceFile) -> bool:
@@ -65,10 +136,14 @@ def case_of(
     switched = any(path in evals and evals[path] < call.lineno for call, path in calls)
     over_data = any(file.context.is_eval_loop(loop) for c, _ in calls for loop in file.index.loops_of(c))
     if function is None:
-        if looped and switched and not over_data and not file.search(_WANTS_GRAPH):
-            call = next(c for c, _ in calls if any(file.index.loops_of(c)))
-            outer = list(file.index.loops_of(call))[-1]
-            return Case(f"evaluates in the loop at line {outer.lineno}", 0.7, outer)
+        if switched and not over_data and not file.search(_WANTS_GRAPH):
+            call = next((c for c, _ in calls if any(file.index.loops_of(c))), None)
+            if call is not None:
+                outer = list(file.index.loops_of(call))[-1]
+                return Case(f"evaluates in the loop at line {outer.lineno}", 0.7, outer)
+            if not any(file.context.is_module(cls) for cls in file.index.of_type(ast.ClassDef)):
+                return Case(f"runs `{calls[0][1]}` in eval mode", 0.5)
+            return None  # a module that tries itself out
         return _evaluation_loop(calls, evals, file)
     if file.context.trains(function):
         return _evaluation_loop(calls, evals, file)
@@ -76,7 +151,8 @@ def case_of(
         return None
     kept = escapes(function, [c for c, _ in calls], file)
     in_module = _class_is_module(function, file)
-    if _EVALUATES.search(function.name[:100]):
+    name = _name_of(function, file)
+    if _EVALUATES.search(name):
         sure = 0.85 if looped and (switched or over_data) else 0.75 if looped or switched else 0.62
         if kept and not looped and not switched:
             sure = 0.45
@@ -86,12 +162,18 @@ def case_of(
         return Case(f"puts `{calls[0][1]}` in eval mode" if switched else "runs over evaluation data", sure)
     if function.name == "__call__" and looped and _is_diffusion_pipeline(function, file):
         return Case("runs the whole pipeline", 0.7)
-    if _INFERS.search(function.name[:100]):
+    if _INFERS.search(name):
+        if (
+            kept
+            and (in_module or function.name.startswith("_"))
+            and not _PUBLIC_INFERENCE.search(function.name)
+        ):
+            return None  # a part of the model, as likely run by its training
         if kept:
-            return Case("only infers", 0.4)
+            return Case("infers by its name, and this file backpropagates nothing that it returns", 0.4)
         doubtful = function.name.startswith("_") or (in_module and not looped)
         return Case("returns nothing that carries a graph", 0.55 if doubtful else 0.65)
-    if _COLLECTS.search(function.name[:100]) and looped and _steps_environment(function, file):
+    if _COLLECTS.search(name) and looped and _steps_environment(function, file):
         return Case("collects experience", 0.62)
     if (
         function.returns is not None
@@ -100,7 +182,44 @@ def case_of(
         and any(p == "self" or p in networks(file).known for _, p in calls)
     ):
         return Case(f"returns only `{file.source(function.returns)}`", 0.62)
+    resting = next((p for _, p in calls if p in networks(file).evaluated), "")
+    if resting and not kept and not trains_anywhere(file):
+        return Case(f"runs `{resting}`, which is in eval mode, in a file that never trains", 0.55)
+    if not kept and not in_module and not trains_anywhere(file) and _result_is_read(function, file):
+        return Case("returns nothing that carries a graph", 0.4)
     return None
+
+
+def _stands_alone(function: FunctionNode, file: SourceFile) -> bool:
+    """Not a method of a module whose `forward` is elsewhere, and may be made of it."""
+    cls = file.index.parent(function)
+    if not isinstance(cls, ast.ClassDef) or not file.context.is_module(cls):
+        return True
+    return file.calls.method(cls, "forward") is not None
+
+
+def trains_anywhere(file: SourceFile) -> bool:
+    """Does anything in the file backpropagate or step an optimizer?"""
+    return file.once(_trains_anywhere)
+
+
+def _trains_anywhere(file: SourceFile) -> bool:
+    return any(file.context.is_training_mark(call) for call in file.index.of_type(ast.Call))
+
+
+def _result_is_read(function: FunctionNode, file: SourceFile) -> bool:
+    """Does the function turn tensors into plain values, or take them off the graph?"""
+    return any(
+        isinstance(c.func, ast.Attribute) and c.func.attr in ("numpy", "item", "tolist", "detach", "argmax")
+        for c in file.calls.calls_in(function)
+    )
+
+
+def _name_of(function: FunctionNode, file: SourceFile) -> str:
+    """Name of the function, with those of the functions that it is nested in."""
+    names = [function.name]
+    names += [a.name for a, _ in file.index.ancestors(function) if isinstance(a, FUNCTIONS)]
+    return ".".join(reversed(names))[-100:].replace(".", "_")
 
 
 def _evaluation_loop(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile, is_literal
@@ -21,6 +21,15 @@ _NOT_A_MODEL = re.compile(
     r"^_?(un)?(wrap|get|set|setup|load|build|create|make|init|initiali[sz]e|prepare|save|add|export|convert|train|fit|compile"
     r"|register|update|print|log|run|use|push|find|select|validate|clean|delete|remove|resolve|check|is|has|to|from|copy)_"
     r"|_(fn|func|function|cls|class|name|path|factory|builder|config|cfg|args|kwargs|id|list|type|dim|size|ckpt)s?$"
+)
+# Methods of a network that run no pass, or turn autograd off themselves (`generate` of transformers).
+_UTILITY = re.compile(
+    r"^(eval|train|to|cuda|cpu|half|float|double|bfloat16|type|apply|zero_grad|requires_grad_|generate|compile|fuse|warmup|tie_weights)$"
+    r"|parameters|modules|children|buffer|state|hook|metric|record|summary|^(log|print|get_?(submodule|parameter|num|n_)|set|load|save|push|reset|init|add|resize|share"
+    r"|enable|disable|print|freeze|unfreeze|prepare|config|export|script|trace|quanti|merge|prune|remove|from_|register|update)"
+)
+_FORWARDS = re.compile(
+    r"^(encode|decode|forward|extract)_?(image|text|features?|audio|video|latents?|first_stage)?s?$|^get_\w+_features$|_forward$"
 )
 # Objects that are called like a network and turn autograd off themselves.
 _SELF_CONTAINED = re.compile(
@@ -104,6 +113,22 @@ def requires_grad_set(stmt: ast.stmt) -> bool | None:
     return given.value if isinstance(given, ast.Constant) and isinstance(given.value, bool) else None
 
 
+def optimised_in(file: SourceFile) -> frozenset[str]:
+    """Networks whose parameters the file gives away as a whole: to an optimizer, most of the time."""
+    return file.once(_optimised)
+
+
+def _optimised(file: SourceFile) -> frozenset[str]:
+    found = set()
+    for name in ("parameters", "named_parameters"):
+        for call in file.calls_named(name):
+            parent = file.index.parent(call)
+            loop = isinstance(parent, ast.For) and parent.iter is call
+            if isinstance(call.func, ast.Attribute) and not loop and (path := path_of(call.func.value)):
+                found.add(path)
+    return frozenset(found)
+
+
 def path_of(node: ast.expr) -> str:
     """`self.model` -> "self.model"; "" for what is not a dotted name."""
     parts: list[str] = []
@@ -142,6 +167,29 @@ def network_of(call: ast.Call, file: SourceFile) -> str:
     ):
         return ""
     return "" if _self_contained(func, path, file) else path
+
+
+def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFile) -> str:
+    """Dotted name of the network of which `call` runs a method that may compute (`model.encode_image(x)`), or "".
+
+    Of the networks in `evaluated`, any method may; of others, one that is named like a pass.
+    """
+    func = call.func
+    if (
+        not isinstance(func, ast.Attribute)
+        or not (call.args or call.keywords)
+        or file.imports.qualified(func)
+    ):
+        return ""
+    path = path_of(func.value)
+    if not path or path == "self" or _UTILITY.search(func.attr) or file.calls.resolve(call) is not None:
+        return ""
+    name = path.rpartition(".")[2]
+    if path not in evaluated and not (
+        _FORWARDS.search(func.attr) and _MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)
+    ):
+        return ""
+    return "" if _self_contained(func.value, path, file) else path
 
 
 def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:

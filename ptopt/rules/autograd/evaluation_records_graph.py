@@ -3,16 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.autograd._evaluates import (
-    case_of,
-    discarded,
-    evaluated_in,
-    in_training,
-    may_be_off,
-    wanted_elsewhere,
-    worth_a_look,
-)
-from ptopt.rules.autograd._models import network_of, networks, path_of
+from ptopt.rules.autograd._evaluates import evaluation_of
 from ptopt.rules.autograd._no_grad import decorate, wrap
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 
@@ -68,7 +59,8 @@ class EvaluationRecordsGraph(Rule):
     family = "autograd"
     severity = Severity.HIGH
     triggers = (
-        ".eval()", "eval", "val", "test", "predict", "infer", "generate", "sampl", "collect", "rollout", "str", "encode",
+        "eval", "val", "test", "predict", "infer", "generate", "sampl", "collect", "rollout", "str", "encode", "numpy",
+        "detach", "item",
     )  # fmt: skip
     nodes = (ast.FunctionDef, ast.Module)
     when_wrong = (
@@ -264,36 +256,21 @@ class EvaluationRecordsGraph(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         function = node if isinstance(node, ast.FunctionDef) else None
-        if function is not None and function.name in ("forward", "__init__", "training_step"):
+        found = evaluation_of(function, file)
+        if found is None:
             return
-        if function is not None and any(path_of(d).endswith("property") for d in function.decorator_list):
-            return  # a size or the like, found out once
-        if not file.imports.imports("torch") or not worth_a_look(function, file):
-            return
-        calls = [
-            (call, path)
-            for call in file.calls.calls_in(function)
-            if (path := network_of(call, file)) and path not in networks(file).frozen
-        ]
-        if not calls:
-            return
-        evals = evaluated_in(function, file)
-        on = [(c, p) for c, p in calls if not may_be_off(c, file)]
-        if len(on) < len(calls):
-            return  # the author knows, and left out a warm-up or the like
-        calls = [(c, p) for c, p in on if not in_training(c, function, file) and not discarded(c, file)]
-        case = case_of(function, calls, evals, file) if calls else None
-        if case is None or (function is not None and wanted_elsewhere(function, calls, file)):
-            return
-        if case.loop is not None:
-            calls = [(c, p) for c, p in calls if file.index.within(c, case.loop)]
-        call = next((c for c, p in calls if p in evals), calls[0][0])
+        case, calls = found.case, found.calls
+        call = found.first[0]
         within = f"`{function.name}`" if function is not None else "This script"
         remedy, fix = "Decorate it with `@torch.no_grad()`", None
         if case.loop is not None:
             remedy = "Put the loop under `with torch.no_grad():`"
             fix = wrap(case.loop, "nothing that the loop leaves behind is backpropagated", file)
-        elif function is not None:
+        elif function is None:
+            remedy = "Put the pass under `with torch.no_grad():`"
+        elif found.facts["others_off"]:
+            remedy = "Put it under `torch.no_grad()` as well"
+        else:
             fix = decorate(function, file)
         yield Problem(
             call,
@@ -302,4 +279,5 @@ class EvaluationRecordsGraph(Rule):
             case.confidence,
             tuple(Evidence(c.lineno, f"runs `{p}` with autograd on") for c, p in calls),
             fix,
+            facts=found.facts,
         )

@@ -4,15 +4,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.autograd._models import network_of, networks, path_of
+from ptopt.rules.autograd._evaluates import discarded, evaluation_of, may_be_off
+from ptopt.rules.autograd._models import network_method_of, network_of, networks, optimised_in, path_of
 from ptopt.rules.autograd._no_grad import wrap
+from ptopt.rules.autograd._results import around, cuts_of, detach_of
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 
 _FROZEN_NAME = re.compile(
     r"(^|_)(teacher|target|ref|reference|ema|frozen|old|momentum)(_|$)|(^|_)(tgt|targ)(_|$)", re.I
 )
-_METADATA = frozenset({"shape", "device", "dtype", "size", "dim", "ndim"})
 
 
 class FrozenForwardRecordsGraph(Rule):
@@ -57,7 +58,6 @@ class FrozenForwardRecordsGraph(Rule):
     family = "autograd"
     severity = Severity.HIGH
     triggers = (".detach()",)
-    requires = ("backward", "loss", ".step(", "cross_entropy", "kl_div")
     nodes = (ast.Call,)
     when_wrong = "the network also runs with gradients inside the same autocast region"
 
@@ -169,99 +169,51 @@ class FrozenForwardRecordsGraph(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not (node.args or node.keywords):
             return
-        path = path_of(node.func)
-        if not path or path == "self" or path.endswith(".forward"):
+        if path_of(node.func) == "self" and file.context.training_step(node) is not None:
             return
-        path = network_of(node, file)
-        if not path or path in networks(file).frozen:
+        path = network_of(node, file) or network_method_of(node, networks(file).evaluated, file)
+        if not path or path in networks(file).frozen or may_be_off(node, file) or discarded(node, file):
             return
-        if any(isinstance(a, ast.Call) and network_of(a, file) for a in _around(node, file)):
+        if any(isinstance(a, ast.Call) and network_of(a, file) for a in around(node, file)):
             return  # the outer call speaks for both
         named = bool(_FROZEN_NAME.search(path.rpartition(".")[2]))
-        detached = _detach_of(node, file)
-        cuts = [detached] if detached is not None else _cuts(node, file)
-        if not cuts or not _trains(node, file, named) or file.context.grad_off(node):
+        detached = detach_of(node, file)
+        cuts = [detached] if detached is not None else cuts_of(node, file)
+        if not cuts or any(_branches(cut, file) != _branches(node, file) for cut in cuts):
             return
-        if file.context.rare_guard(node) is not None:
+        if evaluation_of(file.index.function_of(node), file) is not None:
+            return  # the whole function is the business of another rule
+        trains = _trains(node, file, named)
+        if trains and file.context.rare_guard(node) is not None:
             return  # a sample now and then: its graph is one in many
-        statement = _statement(node, file)
+        statement = file.index.statement_of(node)
         first = cuts[0]
         where = "right away" if first.lineno == node.lineno else f"at line {first.lineno}"
         yield Problem(
             node,
             f"The graph of {quote(file, node, 40)} is recorded and then thrown away by `.detach()` {where}: until then "
             f"its activations sit in memory. Run `{path}` under `with torch.no_grad():`.",
-            0.85 if named else 0.7,
+            0.85 if named and trains else 0.7 if trains else 0.5,
             tuple(Evidence(cut.lineno, "the result is only used detached") for cut in cuts),
             wrap(statement, f"`{path}` does not also run with gradients in the same autocast region", file)
             if isinstance(statement, ast.Assign)
             else None,
+            facts={
+                "trains": float(trains),
+                "frozen_name": float(named),
+                "optimised": float(path in optimised_in(file)),
+                "evaluated": float(path in networks(file).evaluated),
+            },
         )
 
 
-def _around(node: ast.expr, file: SourceFile) -> Iterator[ast.AST]:
-    for ancestor, _ in file.index.ancestors(node):
-        if isinstance(ancestor, ast.stmt):
-            return
-        yield ancestor
-
-
-def _detach_of(node: ast.expr, file: SourceFile) -> ast.Call | None:
-    """The `.detach()` that the value of `node` surely passes through inside its statement."""
-    for ancestor, child in file.index.ancestors(node):
-        if isinstance(ancestor, ast.Call):
-            func = ancestor.func
-            if child is func and isinstance(func, ast.Attribute) and func.attr in ("detach", "detach_"):
-                return ancestor
-            if child is not func and not _pure(ancestor, file):
-                return None
-        elif not isinstance(ancestor, (ast.Attribute, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.keyword)):
-            return None
-    return None
-
-
-def _pure(call: ast.Call, file: SourceFile) -> bool:
-    """A function that only computes a value from its arguments: its result is all that is left of them."""
-    qualified = file.imports.qualified(call.func)
-    if qualified.startswith("torch."):
-        return True
-    return (
-        isinstance(call.func, ast.Attribute)
-        and file.values.is_tensor(call.func.value)
-        or bool(network_of(call, file))
-    )
-
-
-def _cuts(call: ast.Call, file: SourceFile) -> list[ast.Call]:
-    """The `.detach()` calls that all uses of the name `call` is bound to pass through; none if one use does not."""
-    parent = file.index.parent(call)
-    if (
-        not isinstance(parent, ast.Assign)
-        or len(parent.targets) != 1
-        or not isinstance(parent.targets[0], ast.Name)
-    ):
-        return []
-    name = parent.targets[0].id
-    function = file.index.function_of(call)
-    root: ast.AST = function if function is not None else file.tree
-    cuts: list[ast.Call] = []
-    for use in own_nodes(root):
-        if not isinstance(use, ast.Name) or use.id != name or not isinstance(use.ctx, ast.Load):
-            continue
-        binding = file.bindings.last_before(use)
-        if binding is None or binding.node is not parent:
-            continue
-        holder = file.index.parent(use)
-        if isinstance(holder, ast.Attribute) and holder.attr in _METADATA:
-            continue
-        cut = _detach_of(use, file)
-        if cut is None:
-            return []
-        cuts.append(cut)
-    nested = [n for n in own_nodes(root) if isinstance(n, (*FUNCTIONS, ast.Lambda))]
-    if any(isinstance(n, ast.Name) and n.id == name for inner in nested for n in walk(inner)):
-        return []
-    return cuts
+def _branches(node: ast.AST, file: SourceFile) -> list[ast.AST]:
+    """The conditions that `node` stands behind."""
+    return [
+        a
+        for a, child in file.index.ancestors(node)
+        if isinstance(a, (ast.If, ast.IfExp)) and child is not a.test
+    ]
 
 
 def _trains(call: ast.Call, file: SourceFile, named: bool) -> bool:
@@ -281,10 +233,3 @@ def _makes_loss(function: FunctionNode) -> bool:
         and n.attr in ("cross_entropy", "kl_div")
         for n in own_nodes(function)
     )
-
-
-def _statement(node: ast.AST, file: SourceFile) -> ast.stmt | None:
-    for ancestor, _ in file.index.ancestors(node):
-        if isinstance(ancestor, ast.stmt):
-            return ancestor
-    return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ptopt.rules.base import keyword_of
+from ptopt.rules.base import is_literal, keyword_of
 from ptopt.rules.shared.moves import move_of
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FunctionNode
@@ -75,6 +75,8 @@ def _of_call(call: ast.Call, file: SourceFile, depth: int) -> ItemWork | None:
     for cls in file.index.of_type(ast.ClassDef):
         if cls.name == leaf and isinstance(call.func, ast.Name):
             return _of_class(cls, file)
+    if any(not is_literal(k.value, None) for k in call.keywords if k.arg in _TRANSFORM_KEYWORDS):
+        return ItemWork("a transform is applied", call.lineno, "light")
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("select", "shuffle", "cast_column"):
         return item_work(call.func.value, file, depth + 1)
     return None
@@ -98,8 +100,34 @@ def _of_class(cls: ast.ClassDef, file: SourceFile) -> ItemWork | None:
     return found
 
 
+def reads_files(function: FunctionNode, file: SourceFile) -> bool:
+    """Does the function, or one that it calls, read or decode a file?"""
+    return any(_READS.search(file.source(call.func)) for call in _calls_from(function, file))
+
+
 def _short(name: str) -> str:
     return name if "\n" not in name and len(name) < 50 else name.rpartition(".")[2]
+
+
+def in_memory(dataset: ast.expr, file: SourceFile, depth: int = 0) -> bool:
+    """Do the items surely lie in memory: tensors, a list, a class of this file whose items are only looked up?"""
+    if depth > 4:
+        return False
+    if isinstance(dataset, (ast.List, ast.ListComp, ast.Tuple)):
+        return True
+    if isinstance(dataset, ast.Call):
+        leaf = file.source(dataset.func).rpartition(".")[2]
+        if leaf in ("TensorDataset", "StackDataset", "ArrayDataset", "list", "zip", "range"):
+            return True
+        if leaf in _WRAPPERS and dataset.args:
+            return in_memory(dataset.args[0], file, depth + 1)
+        cls = next((c for c in file.index.of_type(ast.ClassDef) if c.name == leaf), None)
+        getitem = file.calls.method(cls, "__getitem__") if cls is not None else None
+        return getitem is not None and not file.calls.calls_in(getitem)
+    if isinstance(dataset, (ast.Name, ast.Attribute)):
+        values = list(_values(dataset, file))
+        return bool(values) and all(in_memory(value, file, depth + 1) for value in values)
+    return isinstance(dataset, ast.Subscript) and in_memory(dataset.value, file, depth + 1)
 
 
 def _calls_from(getitem: FunctionNode, file: SourceFile) -> Iterator[ast.Call]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
-from ptopt.source.index import FunctionNode, walk
+from ptopt.rules.data._items import opened, same_for_all
 
 _WHOLE_FILE = re.compile(
     r"^(numpy\.load|numpy\.loadtxt|numpy\.genfromtxt|torch\.load|json\.load|pickle\.load|joblib\.load|scipy\.io\.loadmat"
@@ -129,9 +129,9 @@ class FileReadPerItem(Rule):
             or any(keyword_of(node, s) is not None for s in _SLICES)
         ):
             return
-        source = _opened(node.args[0], file)
+        source = opened(node.args[0], file)
         if (
-            not _is_constant(source, function, file)
+            not same_for_all(source, function, file)
             or file.index.enclosing(node, (ast.If, ast.ExceptHandler)) is not None
         ):
             return
@@ -143,32 +143,3 @@ class FileReadPerItem(Rule):
             (Evidence(function.lineno, f"`{function.name}` runs once an item"),),
             cause=function,
         )
-
-
-def _opened(argument: ast.expr, file: SourceFile) -> ast.expr:
-    """The path behind `open(path)`, also when a `with` gave the open file a name."""
-    opened = argument
-    if isinstance(argument, ast.Name):
-        withs = [a for a, _ in file.index.ancestors(argument) if isinstance(a, ast.With)]
-        for item in (item for statement in withs for item in statement.items):
-            if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == argument.id:
-                opened = item.context_expr
-    if (
-        isinstance(opened, ast.Call)
-        and isinstance(opened.func, ast.Name)
-        and opened.func.id == "open"
-        and opened.args
-    ):
-        return opened.args[0]
-    return opened
-
-
-def _is_constant(path: ast.expr, function: FunctionNode, file: SourceFile) -> bool:
-    """Is the path made of attributes of `self` and literals only, none of them set in the function itself?"""
-    if any(isinstance(n, (ast.Call, ast.Subscript, ast.NamedExpr)) for n in walk(path)):
-        return False
-    names = [n.id for n in walk(path) if isinstance(n, ast.Name)]
-    if not names or any(name != "self" for name in names):
-        return False
-    stored = {n.attr for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
-    return not any(isinstance(n, ast.Attribute) and n.attr in stored for n in walk(path))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.data._epochs import is_epoch_loop
 from ptopt.rules.shared.loaders import loader_of
+from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, Loop, own_nodes, walk
 
 _LOADER_NAME = re.compile(r"loader", re.I)
@@ -16,8 +17,8 @@ class LoaderRebuiltInLoop(Rule):
     """A data loader, or its iterator, is made again for each epoch or each batch.
 
     ## What it does
-    Finds `DataLoader(...)` in a loop over epochs when none of its arguments changes in the loop, and
-    `next(iter(loader))` in a training loop.
+    Finds `DataLoader(...)` in a loop, or in a function that runs once an epoch or more often, when none of its arguments
+    changes there, and `next(iter(loader))` in what repeats.
 
     ## Why it is slow
     Each new iterator starts its worker processes, draws a new permutation and waits for the first batch.
@@ -158,48 +159,67 @@ def _fresh_iterator(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
     )
     if not _LOADER_NAME.search(name) and file.values.of(loader).kind != "loader":
         return
-    for loop in file.index.loops_of(node):
-        mark = file.context.step_mark(loop)
-        if mark is None:
-            continue
-        if (
-            is_epoch_loop(loop, file)
-            or name in _touched(loop, file)
-            or file.context.rare_guard(node, loop) is not None
-        ):
-            return
-        yield Problem(
-            node,
-            f"{quote(file, node)} starts a new pass over the loader, workers and shuffling included, for its first batch, on "
-            f"every step of the loop at line {loop.lineno}. Keep one iterator outside of the loop and renew it on `StopIteration`.",
-            0.8,
-            (Evidence(loop.lineno, "the training loop"),),
-            cause=loop,
-        )
+    loop = next(file.index.loops_of(node), None)
+    frequency = file.frequencies.of(node)
+    if frequency.often < Often.EVALUATION or (loop is not None and name in _touched(loop, file)):
         return
+    mark = file.context.step_mark(loop) if loop is not None else None
+    sure = loop is not None and mark is not None and not is_epoch_loop(loop, file)
+    where = (
+        f"on every step of the loop at line {loop.lineno}" if sure and loop is not None else frequency.reason
+    )
+    yield Problem(
+        node,
+        f"{quote(file, node)} starts a new pass over the loader, workers and shuffling included, for its first batch, "
+        f"{where}. Keep one iterator outside of the loop and renew it on `StopIteration`.",
+        0.8 if sure else 0.5,
+        (Evidence(frequency.line, "what repeats it"),) if frequency.line else (),
+        cause=loop,
+        facts={"trains": float(mark is not None)},
+    )
 
 
 def _rebuilt(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
+    frequency = file.frequencies.of(node)
     loops = list(file.index.loops_of(node))
-    loop = next((inner for inner in loops if is_epoch_loop(inner, file)), None)
-    if loop is None or file.context.rare_guard(node, loop) is not None:
+    loop = next((inner for inner in loops if is_epoch_loop(inner, file)), loops[0] if loops else None)
+    if frequency.often < Often.EPOCH:
         return
-    touched = _touched(loop, file)
+    touched = _touched(loop, file) if loop is not None else _parameters(node, file)
     for part in walk(node):
         if part is node.func or not isinstance(part, (ast.Name, ast.Attribute)):
             continue
         if (part.id if isinstance(part, ast.Name) else part.attr) in touched:
             return
-    if any(isinstance(n, ast.Call) and n is not node for n in walk(node)) or not _trains(loop, file):
-        return
+    made = any(isinstance(n, ast.Call) and n is not node for n in walk(node))
+    sure = loop is not None and is_epoch_loop(loop, file) and _trains(loop, file) and not made
+    if loop is not None:
+        message = (
+            f"None of the arguments changes in the loop at line {loop.lineno}, but the loader is built anew in each "
+            "iteration. Build it once before the loop, where `persistent_workers=True` can keep its workers too."
+        )
+    else:
+        message = (
+            f"This loader is built anew {frequency.reason}, with a new permutation and, if it has workers, new processes. "
+            "Build it once and keep it, where `persistent_workers=True` can keep its workers too."
+        )
     yield Problem(
         node,
-        f"None of the arguments changes in the loop over epochs at line {loop.lineno}, but the loader is built anew for each. "
-        "Build it once before the loop, where `persistent_workers=True` can keep its workers too.",
-        0.7,
-        (Evidence(loop.lineno, "the loop over epochs"),),
+        message,
+        0.7 if sure else 0.4,
+        (Evidence(frequency.line, "what repeats it"),) if frequency.line else (),
         cause=loop,
+        facts={"in_loop": float(loop is not None), "makes_dataset": float(made)},
     )
+
+
+def _parameters(node: ast.Call, file: SourceFile) -> frozenset[str]:
+    """What differs from call to call of the function around the loader: its parameters, and what it binds."""
+    function = file.index.function_of(node)
+    if function is None:
+        return frozenset()
+    given = {arg.arg for arg in [*function.args.args, *function.args.kwonlyargs]} - {"self"}
+    return frozenset(given) | _touched(function, file, deep=False)
 
 
 def _trains(loop: Loop, file: SourceFile) -> bool:

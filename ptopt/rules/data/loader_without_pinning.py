@@ -17,7 +17,16 @@ from ptopt.rules.base import (
     quote,
     replace_node,
 )
-from ptopt.rules.shared.loaders import batch_names, batches_move_by_framework, loader_of, readings, root_name
+from ptopt.rules.shared.loaders import (
+    batch_names,
+    batches_move_by_framework,
+    hands_out,
+    has_workers,
+    is_for_evaluation,
+    loader_of,
+    readings,
+    root_name,
+)
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.source.index import own_nodes
 
@@ -26,8 +35,8 @@ class LoaderWithoutPinning(Rule):
     """Batches are moved to the GPU from a loader that does not pin its memory.
 
     ## What it does
-    Finds `DataLoader(...)` with worker processes and without `pin_memory=True`, when a training loop of the same file
-    moves the batches of this very loader to a device.
+    Finds `DataLoader(...)` without `pin_memory=True` when a loop of the same file moves the batches of this very loader to
+    a device, or when the file works on one or hands its loaders to others (`train_dataloader`).
 
     ## Why it is slow
     A copy from pageable memory goes through a staging buffer and makes Python wait. With `pin_memory=True` a thread of
@@ -78,15 +87,15 @@ class LoaderWithoutPinning(Rule):
             optimizer.step()
         """,
         """
-        loader = DataLoader(dataset, batch_size=64)
+        loader = DataLoader(dataset, batch_size=64, **options)
         for images, labels in loader:
             criterion(model(images.cuda()), labels.cuda()).backward()
             optimizer.step()
         """,
         """
-        loader = accelerator.prepare(DataLoader(dataset, batch_size=64, num_workers=4))
-        for batch in loader:
-            accelerator.backward(model(batch["x"].to(accelerator.device)).mean())
+        loader = DataLoader(dataset, batch_size=64, num_workers=4)
+        for images, labels in loader:
+            criterion(model(images), labels).backward()
             optimizer.step()
         """,
         """
@@ -158,39 +167,58 @@ class LoaderWithoutPinning(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         loader = loader_of(node, file)
-        if loader is None or not loader.complete or batches_move_by_framework(file):
+        if loader is None or not loader.complete:
             return
         pinned = loader.arguments.get("pin_memory")
-        workers = loader.arguments.get("num_workers")
-        if not (pinned is None or is_literal(pinned, False)) or workers is None or is_literal(workers, 0):
+        if not (pinned is None or is_literal(pinned, False)) or is_literal(
+            loader.arguments.get("dataset"), None
+        ):
             return
-        for reading in readings(loader.call, file):
-            move = _move_in(reading.loop, file)
-            if move is None or file.context.training_step(reading.loop.body[0]) is None:
-                continue
-            if move.non_blocking:
-                cost = "and `non_blocking=True` has no effect there. `pin_memory=True` lets the copy run beside the previous step."
-            else:
-                cost = (
-                    "and Python waits for it. With `pin_memory=True` here and `non_blocking=True` there, the copy runs beside "
-                    "the previous step."
-                )
-            yield Problem(
-                node,
-                f"{quote(file, move.call)} at line {move.call.lineno} copies each batch of this loader from pageable memory, {cost}",
-                0.75 if move.sure or move.non_blocking else 0.68,
-                (Evidence(move.call.lineno, "a batch of this loader is moved to the device"),),
-                Fix(
-                    Safety.UNSAFE,
-                    (
-                        replace_node(file, pinned, "True")
-                        if pinned is not None
-                        else add_keyword(file, loader.call, "pin_memory=True"),
-                    ),
-                    "the host has memory to spare for page-locked batches",
-                ),
-            )
+        loops = [reading.loop for reading in readings(loader.call, file)]
+        moves = [(move, loop) for loop in loops if (move := _move_in(loop, file)) is not None]
+        if not moves and not file.uses_accelerator and hands_out(loader.call, file) is None:
             return
+        workers = has_workers(loader)
+        trained = [(m, loop) for m, loop in moves if file.context.training_step(loop.body[0]) is not None]
+        facts = {
+            "workers": float(workers),
+            "written_off": float(pinned is not None),
+            "moves_seen": float(bool(moves)),
+            "moves_in_training": float(bool(trained)),
+            "framework_moves": float(batches_move_by_framework(file)),
+            "evaluates": float(is_for_evaluation(loader.call, file)),
+        }
+        edit = (
+            replace_node(file, pinned, "True")
+            if pinned is not None
+            else add_keyword(file, loader.call, "pin_memory=True")
+        )
+        move = (trained or moves or [(None, None)])[0][0]
+        sure = bool(trained) and workers and not batches_move_by_framework(file)
+        yield Problem(
+            node,
+            _message(move, file),
+            (0.75 if move.sure or move.non_blocking else 0.68) if sure and move is not None else 0.4,
+            (Evidence(move.call.lineno, "a batch of this loader is moved to the device"),) if move else (),
+            Fix(Safety.UNSAFE, (edit,), "the host has memory to spare for page-locked batches"),
+            at=loops[0].body[0] if loops else None,
+            facts=facts,
+        )
+
+
+def _message(move: Move | None, file: SourceFile) -> str:
+    if move is None:
+        return (
+            "Batches of this loader reach the device from pageable memory: each copy goes through a staging buffer and cannot "
+            "run beside the computation. Pass `pin_memory=True`, and move them with `non_blocking=True`."
+        )
+    copies = f"{quote(file, move.call)} at line {move.call.lineno} copies each batch of this loader from pageable memory, "
+    if move.non_blocking:
+        return f"{copies}and `non_blocking=True` has no effect there. `pin_memory=True` lets the copy run beside the previous step."
+    return (
+        f"{copies}and Python waits for it. With `pin_memory=True` here and `non_blocking=True` there, the copy runs beside "
+        "the previous step."
+    )
 
 
 def _move_in(loop: ast.For, file: SourceFile) -> Move | None:

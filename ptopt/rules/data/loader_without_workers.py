@@ -13,18 +13,19 @@ from ptopt.rules.base import (
     Safety,
     SourceFile,
     add_keyword,
+    is_literal,
     replace_node,
 )
-from ptopt.rules.data._item_work import ItemWork, item_work
-from ptopt.rules.shared.loaders import Loader, loader_of, readings
+from ptopt.rules.data._item_work import ItemWork, in_memory, item_work
+from ptopt.rules.shared.loaders import Loader, is_for_evaluation, loader_of, readings
 
 
 class LoaderWithoutWorkers(Rule):
     """A training loader reads, decodes or transforms its items in the training process.
 
     ## What it does
-    Finds `DataLoader(...)` without `num_workers` (or with 0) that a training loop of the same file reads, when its
-    dataset reads files, decodes, transforms or tokenises for each item. Data sets that lie in memory are left alone.
+    Finds `DataLoader(...)` without `num_workers` (or with 0). Surest where a training loop of the same file reads it and
+    its dataset reads files, decodes, transforms or tokenises for each item. Data sets that lie in memory are left alone.
 
     ## Why it is slow
     With no workers the items of a batch are prepared one after the other, between two steps, while the GPU is idle.
@@ -226,23 +227,40 @@ class LoaderWithoutWorkers(Rule):
             return
         workers = loader.arguments.get("num_workers")
         dataset = loader.arguments.get("dataset")
-        if dataset is None or not (workers is None or _is_zero(workers)):
+        if dataset is None or not (workers is None or _is_zero(workers)) or is_literal(dataset, None):
             return
         work = item_work(dataset, file)
-        if work is None:
+        if work is None and in_memory(dataset, file) and "collate_fn" not in loader.arguments:
             return
-        loop = next(
-            (r.loop for r in readings(loader.call, file) if file.context.training_step(_first(r.loop))), None
+        loops = [reading.loop for reading in readings(loader.call, file)]
+        trained = next((loop for loop in loops if file.context.training_step(_first(loop))), None)
+        loop = trained or (loops[0] if loops else None)
+        sure = work is not None and trained is not None
+        what = (
+            f"For each item {work.words} (line {work.line}), and"
+            if work is not None
+            else "Items are made one by one:"
         )
-        if loop is None:
-            return
+        where = "in the main process"
+        if loop is not None:
+            where += f", between the {'steps' if trained else 'batches'} of the loop at line {loop.lineno}"
         yield Problem(
             node,
-            f"For each item {work.words} (line {work.line}), and without workers this runs in the training process, between "
-            f"the steps of the loop at line {loop.lineno}. Start with `num_workers=4` and raise it while the GPU waits.",
-            _confidence(work, workers),
-            (Evidence(work.line, "work for each item"),),
+            f"{what} without workers this runs {where}. Start with `num_workers=4` and raise it while the GPU waits.",
+            _confidence(work, workers) if sure and work is not None else 0.45 if work is not None else 0.35,
+            (Evidence(work.line, "work for each item"),) if work is not None else (),
             _fix(loader, workers, file),
+            at=_first(loop) if loop is not None else None,
+            facts={
+                "item_work": {"heavy": 3.0, "light": 2.0, "toy": 1.0}[work.weight]
+                if work is not None
+                else 0.0,
+                "reads_files": float(work is not None and work.weight == "heavy"),
+                "written_zero": float(workers is not None),
+                "trains": float(trained is not None),
+                "evaluates": float(is_for_evaluation(loader.call, file)),
+                "collates": float("collate_fn" in loader.arguments),
+            },
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import (
     Benchmark,
     Edit,
+    Evidence,
     Fix,
     Invalid,
     Problem,
@@ -15,10 +16,11 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
     add_keyword,
+    keyword_of,
     method_call,
 )
 from ptopt.rules.data._epochs import epoch_loop
-from ptopt.rules.shared.loaders import loader_of, readings
+from ptopt.rules.shared.loaders import hands_out, has_workers, is_for_evaluation, loader_of, readings
 from ptopt.source.index import Loop
 
 # Workers keep the copy of the dataset they were started with: a dataset that changes must restart them.
@@ -31,8 +33,9 @@ class WorkersRestartedEachEpoch(Rule):
     """The worker processes of a loader are stopped and started again for each epoch.
 
     ## What it does
-    Finds `DataLoader(...)` with a written number of workers and without `persistent_workers=True` that a training loop
-    reads once an epoch. A dataset that changes between epochs keeps it quiet: workers would not see the change.
+    Finds `DataLoader(...)` with workers and without `persistent_workers=True` that is read once an epoch, or that is handed
+    to others (`train_dataloader`) or kept in an attribute. A dataset that changes between epochs keeps it quiet: workers
+    would not see the change.
 
     ## Why it is slow
     Each epoch starts with forking (or spawning) the workers, sending them the dataset and filling the first batches, while
@@ -204,36 +207,61 @@ class WorkersRestartedEachEpoch(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if isinstance(node, ast.Dict):
             call, fix = _unpacked_into(node, file), _dict_fix(node, file)
+            workers = None
         else:
             call, fix = _restarting_loader(node, file), None
+            workers = None if call is None else keyword_of(call, "num_workers")
             if call is not None:
-                fix = add_keyword(file, call, "persistent_workers=True")
-        if call is None or fix is None or file.is_notebook or file.search(_DATASET_CHANGES):
+                fix = _keyword_fix(file, call, workers)
+        if call is None or fix is None or file.search(_DATASET_CHANGES):
             return
-        for reading in readings(call, file):
+        facts = {
+            "workers_written": float(_has_workers(workers)),
+            "evaluates": float(is_for_evaluation(call, file)),
+        }
+        found = list(readings(call, file))
+        for reading in found:
             loop = epoch_loop(reading, file)
-            if (
-                loop is None
-                or file.index.within(call, loop)
-                or not file.context.training_step(reading.loop.body[0])
-            ):
+            if loop is None or file.index.within(call, loop):
                 continue
-            yield _problem(
-                node,
-                loop,
-                Fix(Safety.UNSAFE, (fix,), "the dataset does not change between epochs"),
-            )
+            trains = file.context.training_step(reading.loop.body[0]) is not None
+            sure = trains and (workers is None or _has_workers(workers)) and not file.is_notebook
+            yield _problem(node, loop, fix, 0.65 if sure else 0.45, {**facts, "trains": float(trains)})
             return
+        handed_out = hands_out(call, file) is not None or _is_kept(call, file)
+        if not found and handed_out and not any(True for _ in file.index.loops_of(call)):
+            yield _problem(node, None, fix, 0.4, facts)
 
 
-def _problem(node: ast.AST, epochs: Loop, fix: Fix) -> Problem:
+def _problem(
+    node: ast.AST, epochs: Loop | None, fix: Edit, confidence: float, facts: dict[str, float]
+) -> Problem:
+    where = (
+        f"each epoch of the loop at line {epochs.lineno}" if epochs is not None else "each pass over the data"
+    )
     return Problem(
         node,
-        f"The workers of this loader are stopped and started again for each epoch of the loop at line {epochs.lineno}. "
-        "`persistent_workers=True` keeps them.",
-        0.65,
-        fix=fix,
+        f"The workers of this loader are stopped and started again for {where}. `persistent_workers=True` keeps them.",
+        confidence,
+        (Evidence(epochs.lineno, "the loop over epochs"),) if epochs is not None else (),
+        Fix(Safety.UNSAFE, (fix,), "the dataset does not change between epochs"),
+        facts=facts,
     )
+
+
+def _is_kept(call: ast.Call, file: SourceFile) -> bool:
+    """Is the loader stored in an attribute?"""
+    parent = file.index.parent(call)
+    return isinstance(parent, ast.Assign) and any(isinstance(t, ast.Attribute) for t in parent.targets)
+
+
+def _keyword_fix(file: SourceFile, call: ast.Call, workers: ast.expr | None) -> Edit | None:
+    """`persistent_workers=True` is an error without workers: a number that is not written here is asked."""
+    if _has_workers(workers):
+        return add_keyword(file, call, "persistent_workers=True")
+    if isinstance(workers, (ast.Name, ast.Attribute)):
+        return add_keyword(file, call, f"persistent_workers={file.source(workers)} > 0")
+    return None
 
 
 def _has_workers(workers: ast.expr | None) -> bool:
@@ -245,8 +273,7 @@ def _restarting_loader(node: ast.AST, file: SourceFile) -> ast.Call | None:
     loader = loader_of(node, file)
     if loader is None or not loader.complete or not any(k.arg == "num_workers" for k in loader.call.keywords):
         return None
-    fresh = _has_workers(loader.arguments["num_workers"]) and "persistent_workers" not in loader.arguments
-    return loader.call if fresh else None
+    return loader.call if has_workers(loader) and "persistent_workers" not in loader.arguments else None
 
 
 def _unpacked_into(table: ast.Dict, file: SourceFile) -> ast.Call | None:

@@ -15,35 +15,35 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
 )
-from ptopt.rules.shared.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import BENCHMARK_PATH, every_step
 from ptopt.rules.shared.removal import remove_statement
-from ptopt.source.context import Step
-from ptopt.source.index import FUNCTIONS, own_nodes
+from ptopt.source.frequency import Frequency, Often
+from ptopt.source.index import own_nodes
 
-_CLEARS = {
-    "torch.cuda.empty_cache": "returns the cached memory to the driver, waits for the GPU, and the next step asks for it again",
-    "torch.cuda.memory.empty_cache": "returns the cached memory to the driver, waits for the GPU, and the next step asks for it again",
-    "torch.xpu.empty_cache": "returns the cached memory to the driver, and the next step asks for it again",
-    "torch.mps.empty_cache": "returns the cached memory to the driver, and the next step asks for it again",
-    "gc.collect": "goes over every Python object of the process while the GPU waits",
-}
+_GIVES_BACK = (
+    "gives the cached memory back to the driver, waits for the GPU, and the next allocation asks for it again"
+)
+_VISITS = "visits every Python object of the process while the GPU waits"
 _AVERAGE = re.compile(r"ema|movingaverage|averag", re.I)
 # Phases with different memory in one step: generation for reinforcement learning, several models in turn.
 _PHASES = re.compile(r"\.generate\(|offload|\.to\(\s*[\"']cpu[\"']\s*\)|\bllm\.|release_memory|sleep\(")
 _REINFORCEMENT = re.compile(r"grpo|\bppo|rloo|rollout|trajector|vllm|actor_critic", re.I)
 _DEVICE_TEST = re.compile(r"cuda|gpu|xpu|mps|device", re.I)
 _DECIDES = re.compile(r"empty|cache|\bgc|memory|garbage|oom|\d|%|[<>]", re.I)
+_FOR_THAT = re.compile(
+    r"clear|clean|free|flush|empty|release|unload|offload|__del__|__exit__|(^|_)(gc|del|oom)(_|$)", re.I
+)
 
 
 class CacheClearedEveryStep(Rule):
-    """The memory cache or the garbage is cleared on every training step.
+    """The memory cache or the garbage is cleared in code that runs again and again.
 
     ## What it does
-    Finds `torch.cuda.empty_cache()` and `gc.collect()` on every training step, also in the `step` of a moving
-    average of the weights, unless a condition makes them rare.
+    Finds `empty_cache()` and `gc.collect()` on every training step, in loops over batches, images, layers or epochs, and in
+    functions that are called from there, unless a condition makes them rare.
 
     ## Why it is slow
-    `empty_cache()` waits for the GPU and gives memory back that the next step must ask the driver for again.
+    `empty_cache()` waits for the GPU and gives memory back that the next allocation must ask the driver for again.
     `gc.collect()` visits every Python object of the process. Neither makes memory available that torch could not
     have used itself.
 
@@ -114,28 +114,10 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
             optimizer.step()
         """,
         """
-        import gc
-        import torch
-
-        for shard in shards:
-            weights = torch.load(shard, map_location="cpu")
-            convert(weights)
-            del weights
-            gc.collect()
-        """,
-        """
-        for epoch in range(epochs):
-            for batch in loader:
-                model(batch.cuda()).loss.backward()
-                optimizer.step()
-            torch.cuda.empty_cache()
-        """,
-        """
+        model = load(path)
+        torch.cuda.empty_cache()
         for prompts in loader:
             replies = model.generate(prompts.cuda())
-            torch.cuda.empty_cache()
-            policy_loss(model, replies).backward()
-            optimizer.step()
         """,
     )
     INVALID = (
@@ -157,23 +139,11 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
             import gc
             import torch
 
-            def train_one_step(model, batch, optimizer, device):
-                loss = model(batch.to(device)).loss
-                loss.backward()
-                optimizer.step()
-                gc.collect()  # !
-                return loss
-            """,
+            def quantize(layers):
+                for layer in layers:
+                    pack(layer)
+                    gc.collect()  # !
             """
-            import gc
-            import torch
-
-            def train_one_step(model, batch, optimizer, device):
-                loss = model(batch.to(device)).loss
-                loss.backward()
-                optimizer.step()
-                return loss
-            """,
         ),
         Invalid(
             """
@@ -195,33 +165,58 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.Call) or node.args or node.keywords:
+        if not isinstance(node, ast.Call):
             return
-        name = file.imports.qualified(node.func)
-        cost = _CLEARS.get(name)
-        if cost is None:
+        name = file.imports.qualified(node.func) or file.source(node.func)
+        collects = name == "gc.collect"
+        if not collects and not name.endswith(".empty_cache"):
             return
-        step = every_step(node, file) or _averaging(node, file)
-        if step is None or _asked_for(node, step.node, file):
+        average = _averaging(node, file)
+        frequency = average or file.frequencies.of(node)
+        looped = next(file.index.loops_of(node), None) is not None
+        if frequency.often is Often.RARELY or (frequency.often is Often.ONCE and not looped):
             return
+        function = file.index.function_of(node)
+        unknown = frequency.often is Often.UNKNOWN
+        if BENCHMARK_PATH.search(file.path) or function is None and unknown:
+            return
+        guarded = _guard(node, file)
+        if guarded == "decided":
+            return
+        scope = file.frequencies.iteration_of(node)
         phases = file.search(_REINFORCEMENT) or any(
-            _PHASES.search(file.source(n)) for n in own_nodes(step.node) if isinstance(n, ast.Call)
+            _PHASES.search(file.source(n)) for n in own_nodes(scope or file.tree) if isinstance(n, ast.Call)
         )
-        evidence = step_evidence(step, file)
-        if step.mark is step.node and isinstance(step.node, FUNCTIONS):
-            evidence = (Evidence(step.node.lineno, f"`{step.node.name}` runs on every step"),)
-        edit = remove_statement(file, node)
+        if function is not None and unknown and not looped:
+            in_class = isinstance(file.index.parent(function), ast.ClassDef)
+            if _FOR_THAT.search(function.name) or phases or not in_class:
+                return  # what it is for, or between two phases, or most likely the end of a script
+        trains = every_step(node, file) is not None or average is not None
+        prior = 0.3 if unknown else 0.4 if frequency.often < Often.STEP else 0.5
+        if trains and not guarded:
+            prior = 0.5 if phases else 0.78
+        line = frequency.line
+        edit = remove_statement(file, node) if trains and not guarded else None
+        when = f"runs {frequency.reason}" if frequency.reason else "runs on each call of this function"
         yield Problem(
             node,
-            f"`{name}()` runs {step_words(step)}: it {cost}. Remove it, or call it once per epoch.",
-            0.5 if phases else 0.78,
-            evidence,
+            f"`{name}()` {when}: it {_VISITS if collects else _GIVES_BACK}. Remove it, or call it once after the whole of "
+            "the work.",
+            prior,
+            (Evidence(line, f"runs {frequency.reason}"),) if line and line != node.lineno else (),
             Fix(Safety.UNSAFE, (edit,), "the job fits in memory without it") if edit else None,
-            cause=step.node,
+            cause=scope,
+            facts={
+                "collects": collects,
+                "phases": phases,
+                "looped": looped,
+                "guarded": guarded != "",
+                "after_del": _after_del(node, file),
+            },
         )
 
 
-def _averaging(node: ast.AST, file: SourceFile) -> Step | None:
+def _averaging(node: ast.AST, file: SourceFile) -> Frequency | None:
     """The method that updates a moving average of the weights: trainers call it on every step."""
     function = file.index.function_of(node)
     if function is None or function.name not in ("step", "update", "update_parameters", "__call__"):
@@ -231,18 +226,27 @@ def _averaging(node: ast.AST, file: SourceFile) -> Step | None:
         return None
     if file.context.rare_guard(node, function) is not None:
         return None
-    return Step("function", function, function)
+    return Frequency(Often.STEP, function.lineno, f"on every call of `{owner.name}.{function.name}`")
 
 
-def _asked_for(node: ast.AST, stop: ast.AST, file: SourceFile) -> bool:
-    """Does a condition, other than a test for the device, or an error decide whether to clear?"""
+def _after_del(node: ast.AST, file: SourceFile) -> bool:
+    """Does a `del` stand among the three statements before the call?"""
+    block = getattr(file.index.parent(file.index.statement_of(node)), "body", [])
+    place = next((i for i, s in enumerate(block) if s is file.index.statement_of(node)), 0)
+    return any(isinstance(s, ast.Delete) for s in block[max(0, place - 3) : place])
+
+
+def _guard(node: ast.AST, file: SourceFile) -> str:
+    """What decides whether to clear: "decided", on purpose; "error"; "test", other than for the device; or ""."""
     for ancestor, child in file.index.ancestors(node):
-        if ancestor is stop:
-            return False
+        if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return ""
         if isinstance(ancestor, ast.Try):
-            return True  # somebody deals with running out of memory
+            return "error"  # somebody deals with running out of memory
         if isinstance(ancestor, ast.If) and child is not ancestor.test:
             test = file.source(ancestor.test)
-            if _DECIDES.search(test) or not _DEVICE_TEST.search(test):
-                return True
-    return False
+            if _DECIDES.search(test):
+                return "decided"
+            if not _DEVICE_TEST.search(test):
+                return "test"
+    return ""

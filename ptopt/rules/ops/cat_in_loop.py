@@ -5,13 +5,14 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
-from ptopt.rules.ops._calls import FEW, int_literal, same_code
+from ptopt.rules.ops._calls import FEW, int_literal, names_in, same_code
 from ptopt.source.index import Loop, own_nodes, walk
 
 _GROW = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack", "append"})
+_PLACES = (ast.Name, ast.Attribute, ast.Subscript)
 _SHORT = 8  # iterations below which copying is cheap
 _LOADER = re.compile(r"loader|(^|[._])dl\b|batches|dataset|iterator|samples|examples|\bfiles\b|chunks", re.I)
-_PADS = re.compile(r"\bpad(ding|ded)?\b|zeros|ones\(|full\(|\bempty\(|new_zeros", re.I)
+_PADS = re.compile(r"(\b|_)pad(ding|ded)?(\b|_)|zeros|ones\(|full\(|\bempty\(|new_zeros", re.I)
 
 
 class CatInLoop(Rule):
@@ -172,22 +173,12 @@ class CatInLoop(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return
-        call = _joining(node.value)
-        if call is None:
-            return
-        func = call.func
-        leaf = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-        if leaf not in _GROW:
-            return
+        call, parts = joined_parts(node.value, file)
         target = node.targets[0]
-        parts = _parts(call)
-        if not any(_same_place(part, target) for part in parts) or len(parts) < 2:
-            return
-        module = file.imports.qualified(func).rpartition(".")[0]
-        if module not in ("torch", "numpy"):
+        if call is None or len(parts) < 2 or not any(_same_place(part, target) for part in parts):
             return
         loops = _growing_loops(node, target, file)
-        if not loops or file.context.rare_guard(node, loops[0]) is not None:
+        if not loops:
             return
         loop = loops[0]
         name = file.source(target)
@@ -196,16 +187,46 @@ class CatInLoop(Rule):
             f"The loop reads `{name}` as it grows: allocate it at its final size before the loop and write each "
             "part into its slice."
             if read
-            else f"Append the parts to a list and call `{file.source(func)}` once after the loop."
+            else f"Append the parts to a list and call `{file.source(call.func)}` once after the loop."
         )
         yield Problem(
             node,
             f"`{name}` is copied whole on every iteration of the loop at line {loop.lineno}, so the copying grows "
             f"with the square of its length. {advice}",
-            _confidence(node, loops, parts, read, file),
+            0.35 if file.context.rare_guard(node, loop) else _confidence(node, loops, parts, read, file),
             (Evidence(loop.lineno, "the loop in which it grows"),),
             cause=loop,
+            facts={
+                "read_in_loop": read,
+                "literal_trips": _literal_trips(loop),
+                "model_layers": _over_layers(loop, file),
+            },
         )
+
+
+def _literal_trips(loop: Loop) -> int:
+    """How many iterations the code itself says there are; 0 where it does not."""
+    stop = (
+        loop.iter.args[-1]
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and loop.iter.args
+        else None
+    )
+    return int_literal(stop) or 0
+
+
+def _over_layers(loop: Loop, file: SourceFile) -> bool:
+    return isinstance(loop, ast.For) and bool(FEW.search(file.source(loop.iter)))
+
+
+def joined_parts(value: ast.expr, file: SourceFile) -> tuple[ast.Call | None, list[ast.expr]]:
+    """The concatenation that `value` is, and what it joins."""
+    call = _joining(value)
+    func = call.func if call is not None else None
+    leaf = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    if call is None or func is None or leaf not in _GROW:
+        return None, []
+    module = file.imports.qualified(func).rpartition(".")[0]
+    return (call, _parts(call)) if module in ("torch", "numpy", "pandas") else (None, [])
 
 
 def _joining(value: ast.expr) -> ast.Call | None:
@@ -228,15 +249,20 @@ def _same_place(part: ast.expr, target: ast.expr) -> bool:
         return part.id == target.id
     if isinstance(part, ast.Attribute) and isinstance(target, ast.Attribute):
         return part.attr == target.attr and same_code(part.value, target.value)
+    if isinstance(part, ast.Subscript) and isinstance(target, ast.Subscript):
+        return same_code(part.slice, target.slice) and same_code(part.value, target.value)
     return False
 
 
 def _growing_loops(node: ast.Assign, target: ast.expr, file: SourceFile) -> list[Loop]:
     """The loops, innermost first, through whose iterations the target does nothing but grow."""
     growing: list[Loop] = []
+    keys = names_in(target.slice) if isinstance(target, ast.Subscript) else frozenset()
     for loop in file.index.loops_of(node):
+        if isinstance(loop, ast.For) and keys & names_in(loop.target):
+            continue  # each iteration grows another entry
         for other in own_nodes(loop):
-            if not isinstance(other, (ast.Name, ast.Attribute)) or not isinstance(other.ctx, ast.Store):
+            if not isinstance(other, _PLACES) or not isinstance(other.ctx, ast.Store):
                 continue
             if _same_place(other, target) and not _starts_it(other, node, file):
                 return growing
@@ -264,7 +290,7 @@ def _reads(loop: Loop, target: ast.expr, node: ast.Assign, file: SourceFile) -> 
     call = _joining(node.value)
     own = _parts(call) if call is not None else []
     for other in own_nodes(loop):
-        if not isinstance(other, (ast.Name, ast.Attribute)) or not isinstance(other.ctx, ast.Load):
+        if not isinstance(other, _PLACES) or not isinstance(other.ctx, ast.Load):
             continue
         if not _same_place(other, target) or any(other is part for part in own):
             continue
@@ -283,7 +309,7 @@ def _confidence(
     loop = loops[0]
     if isinstance(loop, ast.While) or not _often(loops, file) or not _same_place(parts[0], target):
         return 0.5  # the number of iterations cannot be told
-    if isinstance(target, ast.Attribute) or all(_PADS.search(file.source(part)) for part in parts[1:]):
+    if not isinstance(target, ast.Name) or all(_PADS.search(file.source(part)) for part in parts[1:]):
         return 0.5  # a buffer that other methods may read at any time, or one that is filled up
     if loop.body and isinstance(loop.body[-1], (ast.Return, ast.Break)):
         return 0.3

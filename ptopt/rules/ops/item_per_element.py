@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -19,6 +20,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.ops._iteration import Elements, elements_of
+from ptopt.rules.ops.row_loop import RowLoop
 from ptopt.source.index import own_nodes, walk
 
 _NUMBER = frozenset({"id", "tid", "idx", "token", "label"})
@@ -26,6 +28,14 @@ _NUMBERS = frozenset(
     {"ids", "id", "idx", "idxs", "indices", "index", "tokens", "labels", "preds", "predictions"}
 )
 _FLAT_SOURCES = frozenset({"arange", "randperm", "linspace", "flatten", "ravel", "bincount"})
+
+
+# What is looped over is a batch of work, or a few named values.
+_NOT_ELEMENTS = re.compile(
+    r"load(er)?s?\b|batches|epoch|parameters\(|param_groups|\bparams\b|\.items\(|\.values\(|modules|layers|unique\(",
+    re.I,
+)
+_ROWS = RowLoop()
 
 
 class ItemPerElement(Rule):
@@ -193,33 +203,109 @@ class ItemPerElement(Rule):
             return
         element = method_call(node, "item") if not node.args else _cast(node)
         found = elements_of(element, file) if element is not None else None
+        if element is not None and found is None and not node.args:
+            yield from _derived(node, element, file)
         if element is None or found is None:
             return
         cast = bool(node.args)
         source, kind = found.source, file.values.of(found.source).kind
         known = kind == "tensor"
-        if not known and (cast or kind or not _called_numbers(element, found)):
+        if not known and (
+            cast or kind not in ("", "tensors", "list") or _NOT_ELEMENTS.search(file.source(source))
+        ):
             return
-        if _set_up_once(source, node, file) or _not_one_tensor(source, node, file):
+        if _constant(source, file) or _not_one_tensor(source, node, file) or _no_scalar(element, found, file):
             return
-        if file.context.rare_guard(node, found.place) is not None or _no_scalar(element, found, file):
-            return
+        rare = file.context.rare_guard(node, found.place) is not None
         cpu = file.values.of(source).device == "cpu"
         waits = "" if cpu else ", and on a GPU waits for the device each time"
+        listed = (
+            "" if known else f" (`torch.stack({file.source(source)}).tolist()` where it is a list of tensors)"
+        )
         yield Problem(
             node,
             f"{quote(file, node)} makes a tensor and copies a number for every element{waits}. Read {quote(file, source, 40)} once{' before the loop' if found.is_loop else ''} "
-            "with `.tolist()`.",
-            _confidence(found, known, cpu, node, file),
+            f"with `.tolist()`{listed}.",
+            0.35 if rare or _in_init(node, file) else _confidence(element, found, known, cpu, node, file),
             (Evidence(source.lineno, "the tensor that is read element by element"),),
-            None if cast else _fix(node, element, found, known, file),
+            None
+            if cast or not (known or _called_numbers(element, found))
+            else _fix(node, element, found, known, file),
             cause=found.place,
+            subject=source,
+            facts={
+                "known": known,
+                "cast": cast,
+                "loop": found.is_loop,
+                "called_numbers": _called_numbers(element, found),
+            },
         )
 
 
-def _confidence(found: Elements, known: bool, cpu: bool, node: ast.AST, file: SourceFile) -> float:
+def _derived(node: ast.Call, value: ast.expr, file: SourceFile) -> Iterator[Problem]:
+    """`x[i].argmax().item()`, `hypothesis.token.item()`: a number computed from each element."""
+    root = value
+    while not isinstance(root, ast.Name):
+        if isinstance(root, ast.Attribute):
+            root = root.value
+        elif (
+            isinstance(root, ast.Call)
+            and isinstance(root.func, ast.Attribute)
+            and file.imports.qualified(root.func) == ""
+        ):
+            root = root.func.value
+        elif (
+            isinstance(root, ast.Call)
+            and root.args
+            and file.imports.qualified(root.func).startswith("torch.")
+        ):
+            root = root.args[0]
+        elif isinstance(root, ast.Subscript) and not isinstance(root.slice, ast.Name):
+            root = root.value
+        elif isinstance(root, ast.Compare):
+            root = root.left
+        else:
+            break
+    found = elements_of(root, file) if isinstance(root, (ast.Name, ast.Subscript)) else None
+    if found is None or _NOT_ELEMENTS.search(file.source(found.source)) or _is_batch(found, file):
+        return
+    if found.is_loop and any(_ROWS.check(found.place, file)):
+        return
+    kind = file.values.of(found.source).kind
+    if kind not in ("tensor", "tensors", "") or _not_one_tensor(found.source, node, file):
+        return
+    yield Problem(
+        node,
+        f"{quote(file, node)} computes and reads one number for each element of {quote(file, found.source, 40)}, and on a GPU waits for "
+        "the device each time. Compute all of them in one tensor, and read that once with `.tolist()`.",
+        0.4 if kind == "tensor" else 0.35,
+        (Evidence(found.source.lineno, "what is taken apart"),),
+        cause=found.place,
+        subject=found.source,
+        facts={"known": kind == "tensor", "derived": 1, "loop": found.is_loop},
+    )
+
+
+def _is_batch(found: Elements, file: SourceFile) -> bool:
+    """Is one element a batch of a loader, rather than a part of one?"""
+    place = found.place
+    if not isinstance(place, (ast.For, ast.AsyncFor)):
+        return False
+    return (
+        file.values.of(found.source).kind == "loader"
+        or file.context.step_mark(place) is not None
+        or file.context.is_eval_loop(place)
+        or "batch" in file.source(place.target)
+    )
+
+
+def _confidence(
+    element: ast.expr, found: Elements, known: bool, cpu: bool, node: ast.AST, file: SourceFile
+) -> float:
     if runs_once(node, file) or (found.is_loop and (cpu or _few_or_early(found, file))):
         return 0.5
+    if not known and not _called_numbers(element, found):
+        return 0.4
     return (0.75 if found.is_loop else 0.85) if known else 0.65
 
 
@@ -273,14 +359,16 @@ def _called_numbers(element: ast.expr, found: Elements) -> bool:
     return found.plain and not found.is_loop and name.lower().rpartition("_")[2] in _NUMBERS
 
 
-def _set_up_once(source: ast.expr, node: ast.AST, file: SourceFile) -> bool:
-    """A few settings made on the CPU when a module is built, such as drop path rates; or a constant."""
+def _constant(source: ast.expr, file: SourceFile) -> bool:
+    """A table of settings, such as drop path rates."""
     if isinstance(source, ast.Name) and source.id.isupper():
         return True
-    function = file.index.function_of(node)
-    if function is not None and function.name == "__init__":
-        return True
     return isinstance(source, ast.Call) and file.imports.qualified(source.func) == "torch.linspace"
+
+
+def _in_init(node: ast.AST, file: SourceFile) -> bool:
+    function = file.index.function_of(node)
+    return function is not None and function.name == "__init__"
 
 
 def _not_one_tensor(source: ast.expr, node: ast.AST, file: SourceFile) -> bool:

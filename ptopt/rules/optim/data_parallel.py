@@ -54,35 +54,21 @@ class DataParallel(Rule):
     family = "optim"
     severity = Severity.MEDIUM
     triggers = ("DataParallel",)
-    requires = ("backward", "optim", ".step(")
     nodes = (ast.Call,)
     when_wrong = "the script must run in one process, or on one GPU"
 
     VALID = (
+        "model = nn.parallel.DistributedDataParallel(model, device_ids=[rank])",
         """
         if isinstance(model, nn.DataParallel):
             model = model.module
         optimizer.step()
         """,
         """
-        if args.distributed:
-            model = nn.parallel.DistributedDataParallel(model)
-        else:
-            model = nn.DataParallel(model)
-        for x, y in loader:
-            criterion(model(x), y).backward()
-            optimizer.step()
-        """,
-        """
         model = nn.DataParallel(model, device_ids=[0]).cuda()
         for x, y in loader:
             criterion(model(x), y).backward()
             optimizer.step()
-        """,
-        """
-        model = nn.DataParallel(build()).cuda()
-        optimizer = None
-        score = model(images)
         """,
     )
     INVALID = (
@@ -124,13 +110,12 @@ class DataParallel(Rule):
         devices = keyword_of(node, "device_ids") or (node.args[1] if len(node.args) > 1 else None)
         if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:
             return
-        if file.search(_OFFERED):
-            return
-        if not any(file.context.marks_in(f) for f in (None, *file.calls.functions)):
-            return
+        offered = file.search(_OFFERED)
+        trains = any(file.context.marks_in(f) for f in (None, *file.calls.functions))
         yield Problem(
             node,
             "`DataParallel` copies the weights to every GPU on every step and drives all of them from one Python "
             "process. Wrap the model in `DistributedDataParallel` (one process per GPU, started with torchrun).",
-            0.7,
+            0.7 if trains and not offered else 0.45,
+            facts={"ddp_offered": float(offered), "file_trains": float(trains)},
         )

@@ -42,7 +42,6 @@ class FindUnusedParameters(Rule):
     name = "find-unused-parameters"
     family = "optim"
     severity = Severity.LOW
-    default = False  # a file cannot show that no parameter goes unused
     triggers = ("find_unused_parameters",)
     nodes = (ast.Call,)
     when_wrong = "some parameters really get no gradient on some steps"
@@ -80,5 +79,5 @@ class FindUnusedParameters(Rule):
             node,
             "DDP walks the autograd graph after every forward pass to look for unused parameters. Drop the switch if "
             "every parameter gets a gradient; torch warns in the log when it finds none unused.",
-            0.6,
+            0.45,
         )

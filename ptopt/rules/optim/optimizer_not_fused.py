@@ -26,9 +26,10 @@ _CHOSEN = ("fused", "foreach", "capturable", "differentiable", "maximize")
 # a network that plays in an environment or fits one image is too small for its optimizer to matter.
 _ELSEWHERE = re.compile(
     r"sparse=True|sparse_coo|complex64|SparseAdam|deepspeed|FusedAdam|bitsandbytes|\bapex\b|ZeroRedundancyOptimizer"
-    r"|\bgym(nasium)?\b|LightningModule|Fabric\b|fused\s*=|fused_available|xla|torch_geometric"
-    r"|[Ff]sdp|FSDP|ShardedGradScaler"
+    r"|fused\s*=|fused_available|xla|ShardedGradScaler"
 )
+_SMALL = re.compile(r"\bgym(nasium)?\b|torch_geometric|mnist", re.I)
+_FRAMEWORK = re.compile(r"LightningModule|Fabric\b|[Ff]sdp|FSDP")
 _CUDA = re.compile(r"cuda|accelerat|\bdevice\b|local_rank")
 _TRANSFORMER = re.compile(r"transformer|attention|attn|gpt|llama|bert|n_head|num_heads|unet|\bvit\b", re.I)
 _FEW_PARAMETERS = re.compile(r"embed|latent|prompt|lora|adapter|linear|head|probe|classifier|^\[\w+\]$", re.I)
@@ -95,6 +96,7 @@ for p, g in zip(model.parameters(), grads):
     )
 
     VALID = (
+        "optimizer = torch.optim.AdamW(model.cuda().parameters(), lr=1e-3, foreach=True)",
         """
         def configure_optimizers(self, groups, lr, device_type):
             use_fused = device_type == "cuda" and fused_available
@@ -105,21 +107,6 @@ for p, g in zip(model.parameters(), grads):
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for x, y in loader:
             loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-        """,
-        """
-        def create_optimizer(params, name, lr):
-            if name == "adamw":
-                return torch.optim.AdamW(params, lr=lr)
-            return torch.optim.SGD(params, lr=lr)
-        """,
-        """
-        latents.cuda()
-        attention = build_attention()
-        optimizer = torch.optim.AdamW([latents], lr=1e-3)
-        for x, y in loader:
-            loss = F.mse_loss(model(x.cuda()), y.cuda())
             loss.backward()
             optimizer.step()
         """,
@@ -197,21 +184,34 @@ for p, g in zip(model.parameters(), grads):
         if not file.search(_CUDA) or file.search(_ELSEWHERE):
             return
         mark = _drives_a_step(node, file)
-        if mark is None or not node.args or _FEW_PARAMETERS.search(_parameters(node.args[0], file)):
+        if not node.args:
             return
+        few, small, framework = (
+            bool(_FEW_PARAMETERS.search(_parameters(node.args[0], file))),
+            file.search(_SMALL),
+            file.search(_FRAMEWORK),
+        )
         # The gain was published for AdamW on transformers; most other networks have too little to update.
         sure = kind == "AdamW" and file.search(_TRANSFORMER)
         yield Problem(
             node,
             f"`{kind}` runs its default multi-tensor update here, which goes over all weights and moments many times "
             "per step. `fused=True` does the update in one pass.",
-            0.6 if sure else 0.5,
-            (mark,),
+            0.35 if mark is None or few or small or framework else 0.6 if sure else 0.45,
+            () if mark is None else (mark,),
             Fix(
                 Safety.UNSAFE,
                 (add_keyword(file, node, "fused=True"),),
                 "the parameters are dense floating-point tensors on the training device",
             ),
+            facts={
+                "steps_here": float(mark is not None),
+                "few_parameters": float(few),
+                "small_hint": float(small),
+                "framework": float(framework),
+                "transformer": float(file.search(_TRANSFORMER)),
+                "adamw": float(kind == "AdamW"),
+            },
         )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.shared.places import step_evidence
-from ptopt.source.context import Step
 
 _DECIDED = re.compile(
     r"autocast|\bamp\b|GradScaler|half\(|bfloat16|bf16|fp16|float16|precision|accelerat|deepspeed|float64|double\(|apex"
-    r"|TrainingArguments|\bcfg\.dtype|\bdtype\b",
+    r"|TrainingArguments|\bcfg\.dtype|allow_tf32|set_float32_matmul|\.to\(dtype",
     re.I,
 )
+_TRANSFORMER = re.compile(r"transformer|attention|gpt|llama|bert|\bvit\b|unet", re.I)
 _SMALL = re.compile(
     r"\bgym(nasium)?\b|\bppo\b|\bdqn\b|mnist|linear_?regression|torch_geometric|\bdgl\b|LBFGS", re.I
 )
@@ -60,10 +60,9 @@ class FullPrecisionTraining(Rule):
     name = "full-precision-training"
     family = "precision"
     severity = Severity.HIGH
-    default = False  # a file cannot show that no other one sets the precision
-    triggers = ("cuda",)
-    requires = ("backward",)
-    nodes = (ast.For,)
+    triggers = ("cuda", "device", "gpu")
+    nodes = (ast.Call,)
+    calls = frozenset({"backward"})
     when_wrong = "another file sets the precision, the network is small, or the GPU has no bfloat16"
 
     VALID = (
@@ -81,18 +80,10 @@ class FullPrecisionTraining(Rule):
             optimizer.step()
         """,
         """
-        env = gym.make("CartPole-v1")
-        policy.cuda()
-        for episode in episodes:
-            play(policy, env).backward()
+        torch.set_float32_matmul_precision("high")
+        for x, y in loader:
+            criterion(model(x.cuda()), y.cuda()).backward()
             optimizer.step()
-        """,
-        """
-        points = torch.zeros(8, requires_grad=True)
-        for i in range(100):
-            energy(points).backward()
-            optimizer.step()
-        report(torch.cuda.is_available())
         """,
     )
     INVALID = (
@@ -129,27 +120,66 @@ class FullPrecisionTraining(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.For) or _is_range(node.iter):
+        if not isinstance(node, ast.Call) or not file.context.is_training_mark(node):
             return
-        mark = next(
-            (
-                c
-                for c in file.context.marks_in(file.index.function_of(node))
-                if isinstance(c.func, ast.Attribute)
-                and c.func.attr == "backward"
-                and next(file.index.loops_of(c), None) is node
-            ),
-            None,
-        )
-        if mark is None or file.search(_DECIDED) or file.search(_SMALL):
+        step = file.context.training_step(node)
+        if step is None or node is not file.once(_first_backward):
             return
+        if _DECIDED.search(file.once(_code)):
+            return
+        loop = next(file.index.loops_of(node), None)
         yield Problem(
-            mark,
-            "Nothing in this file takes the training step out of float32. Run the forward pass and the loss under "
-            '`torch.autocast("cuda", dtype=torch.bfloat16)`; on GPUs before Ampere use float16 and a `GradScaler`.',
-            0.6,
-            step_evidence(Step("loop", node, mark), file),
+            node,
+            "Nothing in this file takes the training step out of float32, and no TF32 is enabled. Run the forward pass and "
+            'the loss under `torch.autocast("cuda", dtype=torch.bfloat16)` (on GPUs before Ampere, float16 and a '
+            '`GradScaler`), or at least let float32 products use TF32: `torch.set_float32_matmul_precision("high")`.',
+            0.45,
+            step_evidence(step, file),
+            facts={
+                "small_hint": float(file.search(_SMALL)),
+                "range_loop": float(isinstance(loop, ast.For) and _is_range(loop.iter)),
+                "in_loop": float(loop is not None),
+                "cuda": float("cuda" in file.text),
+                "convolutions": float("Conv" in file.text or "conv" in file.text),
+                "transformer": float(file.search(_TRANSFORMER)),
+            },
         )
+
+
+def _first_backward(file: SourceFile) -> ast.Call | None:
+    """The first backward call that trains: one comment speaks for the file."""
+    return next(
+        (
+            call
+            for call in file.calls_named("backward")
+            if file.context.is_training_mark(call)
+            and not file.imports.qualified(call.func)
+            and file.context.training_step(call) is not None
+            and _updates(call, file)
+        ),
+        None,
+    )
+
+
+def _updates(backward: ast.Call, file: SourceFile) -> bool:
+    """Does an optimizer step follow, or is the function a framework's training step?"""
+    function = file.index.function_of(backward)
+    if function is not None and file.context.training_step(function) is not None:
+        return True
+    return any(
+        isinstance(c.func, ast.Attribute) and "step" in c.func.attr and c.lineno > backward.lineno
+        for c in file.calls.calls_in(function)
+    )
+
+
+def _code(file: SourceFile) -> str:
+    """The text without comments, and without strings that stand alone."""
+    lines = file.text.split("\n")
+    for node in file.index.of_type(ast.Expr):
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                lines[number - 1] = ""
+    return "\n".join(line.partition("#")[0] for line in lines)
 
 
 def _is_range(iterable: ast.expr) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,8 +11,17 @@ from ptopt.source.file import SourceFile
 from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _LOADERS = frozenset(
-    {"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"}
+    {
+        "torch.utils.data.DataLoader",
+        "torch.utils.data.dataloader.DataLoader",
+        "torch_geometric.loader.DataLoader",
+        "torch_geometric.data.DataLoader",
+        "torchdata.stateful_dataloader.StatefulDataLoader",
+        "monai.data.DataLoader",
+    }
 )
+_HOOK = re.compile(r"dataloader|data_loader|get_loader|(make|build|create|get|prepare)\w*_(loader|data)s?$")
+_EVALUATES = re.compile(r"(^|[_.])(val|valid|validation|test|eval|dev|predict|inference|infer)(_|\d|$)", re.I)
 _POSITIONAL = (
     "dataset",
     "batch_size",
@@ -60,6 +70,27 @@ def loader_of(node: ast.AST, file: SourceFile) -> Loader | None:
             complete = complete and known is not None
             arguments.update(known or {})
     return Loader(node, arguments, complete)
+
+
+def has_workers(loader: Loader) -> bool:
+    """Is a number of workers given that is not literally zero?"""
+    workers = loader.arguments.get("num_workers")
+    return workers is not None and not (isinstance(workers, ast.Constant) and not workers.value)
+
+
+def hands_out(call: ast.Call, file: SourceFile) -> FunctionNode | None:
+    """The function that makes loaders for others, around the call: `train_dataloader`, `build_loaders`."""
+    function = file.index.function_of(call)
+    return function if function is not None and _HOOK.search(function.name) else None
+
+
+def is_for_evaluation(call: ast.Call, file: SourceFile) -> bool:
+    """Do the names around the call say that the loader serves validation, tests or inference?"""
+    statement = file.index.statement_of(call)
+    names = [file.source(t) for t in statement.targets] if isinstance(statement, ast.Assign) else []
+    function = file.index.function_of(call)
+    names += [function.name] if function is not None else []
+    return any(_EVALUATES.search(name) for name in names)
 
 
 def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | None:

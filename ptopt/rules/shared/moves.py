@@ -1,4 +1,4 @@
-"""What moves a tensor to an accelerator: `.to(device)` and `.cuda()`, told apart from dtype casts."""
+"""What moves a tensor to an accelerator: `.to(device)`, `.cuda()` and `.to(other)`, told apart from dtype casts."""
 
 from __future__ import annotations
 
@@ -45,8 +45,14 @@ def move_of(node: ast.AST, file: SourceFile) -> Move | None:
         return Move(
             node, tensor, _cuda_text(target, file), "", non_blocking or len(node.args) > 1, plain, True
         )
+    if name == "type_as" and len(node.args) == 1:
+        return _like(node, node.args[0], non_blocking, file)
     if name != "to" or len(node.args) > 2:
         return None
+    if len(node.args) == 1 and "device" not in keywords:
+        like = _like(node, node.args[0], non_blocking, file)
+        if like is not None:
+            return like
     target = keywords.get("device", node.args[0] if node.args else None)
     if target is None or not is_accelerator(target, file):
         return None
@@ -55,6 +61,18 @@ def move_of(node: ast.AST, file: SourceFile) -> Move | None:
     literal = isinstance(target, ast.Constant)
     text = "" if dtype is None else file.source(dtype)
     return Move(node, tensor, file.source(target), text, non_blocking, plain, literal)
+
+
+def _like(call: ast.Call, other: ast.expr, non_blocking: bool, file: SourceFile) -> Move | None:
+    """`x.to(other)`, `x.type_as(other)`: to the device and the data type of another tensor."""
+    value = file.values.of(other)
+    if not isinstance(other, (ast.Name, ast.Attribute)) or value.kind != "tensor" or value.device == "cpu":
+        return None
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    text = file.source(other)
+    plain = not call.keywords
+    return Move(call, call.func.value, f"{text}.device", f"{text}.dtype", non_blocking, plain, False)
 
 
 def is_accelerator(target: ast.expr, file: SourceFile) -> bool:

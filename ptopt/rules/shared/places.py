@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 
 from ptopt.rules.base import Evidence
 from ptopt.source.context import Step
 from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 # Searches for a learning rate or a batch size, and made-up batches: a few steps before the training.
@@ -15,13 +17,50 @@ _TRIAL = re.compile(
     r"(lr|learning_?rate)_?find|find_(best_)?lr|range_test|(^|_)prob(e|ing)(_|$)|synthetic|dummy|auto_?batch|(find|scale)_batch",
     re.I,
 )
-_BENCHMARK = re.compile(r"(^|[/_])bench(mark)?s?([/_.]|$)", re.I)
+BENCHMARK_PATH = re.compile(r"(^|[/_])bench(mark)?s?([/_.]|$)", re.I)
 _UPDATES = re.compile(r"optim|\.step\(|train(ing)?_step|Trainer|Lightning|accelerator|\.engine", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something runs often.
+
+    `words` can stand at the end of a sentence; `node` is the loop or function that repeats it; `step` is the proof of a
+    training step, where there is one.
+    """
+
+    words: str
+    node: ast.AST
+    evidence: tuple[Evidence, ...]
+    step: Step | None = None
+
+    def prior(self, proven: float, broad: float = 0.4) -> float:
+        """Confidence of a rule here: that for a proven training step, or that for another frequent place."""
+        return proven if self.step is not None else broad
+
+
+def often_place(node: ast.AST, file: SourceFile) -> Place | None:
+    """Why `node` runs often on the main process: on each training step, batch, forward or call of a library function.
+
+    None at set-up, behind rare guards, in loader workers, in benchmarks, and where nothing shows how often it runs.
+    """
+    step = every_step(node, file)
+    if step is not None:
+        return Place(step_words(step), step.node, step_evidence(step, file), step)
+    if _BENCHMARK.search(file.path):
+        return None
+    frequency = file.frequencies.of(node)
+    scope = file.frequencies.iteration_of(node)
+    if frequency.often < Often.EVALUATION or frequency.in_worker or scope is None:
+        return None
+    shown = frequency.line and frequency.line != getattr(node, "lineno", 0)
+    evidence = (Evidence(frequency.line, f"runs {frequency.reason}"),) if shown else ()
+    return Place(frequency.reason, scope, evidence)
 
 
 def every_step(node: ast.AST, file: SourceFile) -> Step | None:
     """Proof that `node` runs on every training step of a file that uses an accelerator, else None."""
-    if not file.uses_accelerator or _BENCHMARK.search(file.path):
+    if not file.uses_accelerator or BENCHMARK_PATH.search(file.path):
         return None  # a benchmark waits for the GPU on purpose
     step = file.context.training_step(node)
     if step is None or step.full_batch or file.context.rare_guard(node, step.node) is not None:

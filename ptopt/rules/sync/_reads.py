@@ -6,8 +6,10 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile, method_call
+from ptopt.source.index import FUNCTIONS, LOOPS
+from ptopt.source.waits import goes_to_cpu
 
-TO_HOST = ("cpu", "numpy", "tolist")
+TO_HOST = ("cpu", "numpy", "tolist", "to")
 _REPORTING = re.compile(
     r"^(append|extend|update|add|print|info|debug|record\w*|log\w*|add_scalars?|set_postfix|set_description|write|meter|put)$"
 )
@@ -39,17 +41,63 @@ def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
 
 def tensor_of_copy(node: ast.AST, file: SourceFile) -> ast.expr | None:
     """The device tensor that a chain such as `x.detach().cpu().numpy()` copies, for its outermost call."""
-    inner = method_call(node, *TO_HOST)
-    if inner is None or (isinstance(node, ast.Call) and node.args):
+    inner = _copied_by(node)
+    if inner is None:
         return None
     parent = file.index.parent(node)
     grand = file.index.parent(parent) if parent is not None else None
-    if isinstance(parent, ast.Attribute) and method_call(grand or parent, *TO_HOST) is node:
+    if isinstance(parent, ast.Attribute) and grand is not None and _copied_by(grand) is node:
         return None  # the outer call of the chain speaks
-    while (deeper := method_call(inner, *TO_HOST)) is not None:
+    copies = method_call(node, "cpu") is not None or method_call(node, "to") is not None
+    while (deeper := _copied_by(inner)) is not None:
+        copies = True
         inner = deeper
     value = file.values.of(inner)
-    return inner if value.kind == "tensor" and value.device != "cpu" else None
+    if value.device == "cpu" or (value.kind != "tensor" and value.kind):
+        return None
+    if not value.kind and not (copies and _is_chain(node, file)):
+        return None  # `.numpy()` alone, or `.cpu()` of what may be a module
+    return inner
+
+
+def _copied_by(node: ast.AST) -> ast.expr | None:
+    """`x` of `x.cpu()`, `x.numpy()`, `x.tolist()`, `x.to("cpu")`."""
+    inner = method_call(node, *TO_HOST)
+    if inner is None or not isinstance(node, ast.Call):
+        return None
+    if method_call(node, "to") is not None:
+        return inner if goes_to_cpu(node) else None
+    return None if node.args else inner
+
+
+def _is_chain(node: ast.AST, file: SourceFile) -> bool:
+    """Does the chain hold a method that a tensor has and a module has not?"""
+    if method_call(node, "numpy", "tolist") is not None:
+        return True
+    parent = file.index.parent(node)
+    inner = _copied_by(node)
+    detached = inner is not None and method_call(inner, "detach") is not None
+    return detached or (
+        isinstance(parent, ast.Attribute) and isinstance(node, ast.expr) and file.values.is_tensor(node)
+    )
+
+
+def wait_facts(node: ast.AST, scope: ast.AST, file: SourceFile) -> dict[str, float]:
+    """How many other waits the iteration has."""
+    if not isinstance(scope, (*LOOPS, *FUNCTIONS)):
+        return {}
+    return {"other_waits": float(len(file.waits.others(node, scope)))}
+
+
+def beside(node: ast.AST, scope: ast.AST, file: SourceFile) -> str:
+    """A sentence on the other waits of the iteration, or ""."""
+    if not isinstance(scope, (*LOOPS, *FUNCTIONS)):
+        return ""
+    lines = sorted({getattr(wait, "lineno", 0) for wait in file.waits.others(node, scope)} - {0})
+    if not lines:
+        return ""
+    shown = ", ".join(map(str, lines[:4])) + (", …" if len(lines) > 4 else "")
+    return f" The same iteration also waits at line{'s' if len(lines) > 1 else ''} {shown}: the gain comes when all of them are gone."
 
 
 def is_reported(node: ast.AST, file: SourceFile, depth: int = 2) -> bool:

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import often_place
+from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.source.index import walk
 
 _NAN_CHECK = re.compile(r"isnan|isinf|isfinite|nan", re.I)
@@ -13,12 +14,13 @@ _TELLS = re.compile(r"warn|log|print", re.I)
 
 
 class BranchOnTensor(Rule):
-    """Python branches on a tensor's value on every training step.
+    """Python branches on a tensor's value in code that runs often.
 
     ## What it does
-    Finds `if`, `while` and `assert` whose condition is a tensor, in a loop that trains or in a function that is one
-    training step. Checks for NaN or infinity, and branches that raise, warn or leave early, are there on purpose.
-    Where the branch picks rows by a mask or takes the value as a size, Python waits for it in any case.
+    Finds `if`, `while` and `assert` whose condition is a tensor, or `torch.equal` and `torch.allclose` of tensors, in
+    training steps and, less surely, in forward passes, losses, metrics and functions that work on their caller's
+    tensors. Checks for NaN or infinity, branches that raise or leave early, and branches that need the value in any
+    case (a mask that picks rows, a size) count less.
 
     ## Why it is slow
     Python has to know the value to choose the branch, so it waits for every queued kernel: one synchronisation per
@@ -58,7 +60,6 @@ class BranchOnTensor(Rule):
     family = "sync"
     severity = Severity.MEDIUM
     triggers = ("if ", "while ", "assert ")
-    requires = ("backward", "training_step", "train_step", "compute_loss", ".step(")
     nodes = (ast.If, ast.While, ast.Assert, ast.IfExp)
     when_wrong = "the branch saves more work than the wait costs, or training runs on the CPU"
 
@@ -165,27 +166,44 @@ class BranchOnTensor(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         test = getattr(node, "test", None)
-        if not isinstance(test, ast.expr) or isinstance(test, (ast.Constant, ast.Name)):
-            return  # a bare name is more often a flag than a tensor
-        tensor = _tensor_in(test, file)
-        if tensor is None:
+        tensor = file.waits.branch_tensor(test) if isinstance(test, ast.expr) else None
+        place = often_place(test, file) if tensor is not None and isinstance(test, ast.expr) else None
+        if tensor is None or place is None or not isinstance(test, ast.expr):
             return
-        step = every_step(node, file)
-        if step is None or _NAN_CHECK.search(file.source(test)) or _on_purpose(node):
-            return
-        if not isinstance(node, ast.Assert) and _needs_value(node, tensor, file):
-            return
-        advice = (
-            "Check it under a debug switch, or" if isinstance(node, ast.Assert) else "Use `torch.where`, or"
-        )
+        facts = {
+            "checks_finite": float(bool(_NAN_CHECK.search(file.source(test)))),
+            "leaves": float(_on_purpose(node)),
+            "needs_value": float(not isinstance(node, ast.Assert) and _needs_value(node, tensor, file)),
+            "behind_flag": float(
+                isinstance(test, ast.BoolOp) and not file.index.within(tensor, test.values[0])
+            ),
+        }
         yield Problem(
             test,
-            f"{quote(file, tensor)} is a tensor: to {'check' if isinstance(node, ast.Assert) else 'branch on'} it, "
-            f"Python waits for the GPU {step_words(step)}. {advice} test it every N steps.",
-            0.7 if step.kind == "loop" else 0.62,
-            step_evidence(step, file),
-            cause=step.node,
+            f"{quote(file, tensor)} is computed on the device: to {'check' if _checks(node) else 'branch on'} it, Python "
+            f"waits for the GPU {place.words}. {_advice(node, tensor)}{beside(test, place.node, file)}",
+            0.3
+            if any(facts.values())
+            else (0.7 if place.step is not None and place.step.kind == "loop" else place.prior(0.62)),
+            place.evidence,
+            cause=place.node,
+            subject=tensor,
+            facts={**facts, **wait_facts(test, place.node, file)},
         )
+
+
+def _checks(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assert) or (
+        isinstance(node, ast.If) and isinstance(node.body[0], (ast.Raise, ast.Assert))
+    )
+
+
+def _advice(node: ast.AST, tensor: ast.expr) -> str:
+    if _checks(node):
+        return "Check it behind a debug switch, or with `torch._assert_async`, which does not wait."
+    if isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "any":
+        return "A masked operation (`torch.where`) does nothing where no element is set, and needs no test."
+    return "Use `torch.where`, or test it every N steps."
 
 
 def _on_purpose(node: ast.AST) -> bool:
@@ -220,20 +238,3 @@ def _needs_value(node: ast.AST, tensor: ast.expr, file: SourceFile) -> bool:
             ):
                 return True
     return False
-
-
-def _tensor_in(test: ast.expr, file: SourceFile) -> ast.expr | None:
-    """The part of a condition whose truth is read off a device tensor."""
-    if isinstance(test, ast.BoolOp):
-        return _tensor_in(test.values[0], file)  # what a flag before it decides may be read rarely
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _tensor_in(test.operand, file)
-    if (
-        isinstance(test, ast.Call)
-        and isinstance(test.func, ast.Name)
-        and test.func.id == "bool"
-        and test.args
-    ):
-        return _tensor_in(test.args[0], file)
-    value = file.values.of(test)
-    return test if value.kind == "tensor" and value.device != "cpu" else None

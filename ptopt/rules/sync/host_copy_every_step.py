@@ -4,17 +4,19 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.places import every_step, step_evidence, step_words
-from ptopt.rules.sync._reads import tensor_of_copy
+from ptopt.rules.shared.places import often_place
+from ptopt.rules.sync._reads import beside, tensor_of_copy, wait_facts
 from ptopt.source.context import Step
+from ptopt.source.uses import COMPUTED, PASSED, REDUCED
 
 
 class HostCopyEveryStep(Rule):
-    """A tensor is copied to the host on every training step.
+    """A tensor is copied to the host in code that runs often.
 
     ## What it does
-    Finds `.cpu()`, `.numpy()` and `.tolist()` on tensors in a loop that trains, or in a function that is one
-    training step, unless a condition makes the copy rare.
+    Finds `.cpu()`, `.to("cpu")`, `.numpy()` and `.tolist()` on tensors in training steps and, less surely, in forward
+    passes, losses, metrics, evaluation loops and functions that work on their caller's tensors, unless a condition
+    makes the copy rare.
 
     ## Why it is slow
     The copy waits for every queued kernel, then for the transfer into pageable memory. Meanwhile nothing new is
@@ -57,9 +59,8 @@ class HostCopyEveryStep(Rule):
     family = "sync"
     severity = Severity.MEDIUM
     triggers = (".cpu()", ".numpy()", ".tolist()")
-    requires = ("backward", "training_step", "train_step", "compute_loss", ".step(")
     nodes = (ast.Call,)
-    calls = frozenset({"cpu", "numpy", "tolist"})
+    calls = frozenset({"cpu", "numpy", "tolist", "to"})
     when_wrong = (
         "the host needs the values on every step, such as for a solver or a metric that has no GPU version"
     )
@@ -140,19 +141,33 @@ class HostCopyEveryStep(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         tensor = tensor_of_copy(node, file)
-        if tensor is None:
+        place = often_place(node, file) if tensor is not None else None
+        if tensor is None or place is None:
             return
-        step = every_step(node, file)
-        if step is None or _feeds_a_call(node, file) or _made_for_caller(node, step, file):
-            return
+        feeds = _feeds_a_call(node, file) or (
+            place.step is not None and _made_for_caller(node, place.step, file)
+        )
+        sure = 0.75 if place.step is not None and place.step.kind == "loop" else place.prior(0.65)
         yield Problem(
             node,
-            f"{quote(file, node)} copies to the host and makes Python wait for the GPU {step_words(step)}. "
-            "Collect the detached tensor and copy once after the loop, or only on the steps that report it.",
-            0.75 if step.kind == "loop" else 0.65,
-            step_evidence(step, file),
-            cause=step.node,
+            f"{quote(file, node)} copies to the host and makes Python wait for the GPU {place.words}. "
+            f"{_advice(node, file)}{beside(node, place.node, file)}",
+            0.3 if feeds else sure,
+            place.evidence,
+            cause=place.node,
+            subject=tensor,
+            facts={"feeds_call": float(feeds), **wait_facts(node, place.node, file)},
         )
+
+
+def _advice(node: ast.AST, file: SourceFile) -> str:
+    """What to do instead, by where the copy goes."""
+    ways = file.uses.of(node)
+    if REDUCED in ways:
+        return "Only a sum or an extreme of it is used: compute that on the device, and read the one number."
+    if COMPUTED in ways or PASSED in ways:
+        return "Compute on the device, and copy the result once."
+    return "Collect the detached tensor and copy once after the loop, or only on the steps that report it."
 
 
 def _made_for_caller(node: ast.AST, step: Step, file: SourceFile) -> bool:

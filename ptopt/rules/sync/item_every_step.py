@@ -16,10 +16,11 @@ from ptopt.rules.base import (
     method_call,
     quote,
 )
-from ptopt.rules.shared.places import every_step, step_evidence, step_words
-from ptopt.rules.sync._reads import is_reported, tensor_of_item
+from ptopt.rules.shared.places import often_place
+from ptopt.rules.sync._reads import beside, is_reported, tensor_of_item, wait_facts
 from ptopt.source.context import Step
 from ptopt.source.index import own_nodes, walk
+from ptopt.source.uses import COMPARED, IGNORED, REPORTED, RETURNED, STORED
 from ptopt.source.values import is_loss_name
 
 _CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check|check_?(for_)?nan", re.I)
@@ -29,11 +30,12 @@ _ENVIRONMENT = re.compile(r"(^|[._])envs?$", re.I)
 
 
 class ItemEveryStep(Rule):
-    """A tensor is read back to Python on every training step.
+    """A tensor is read back to Python in code that runs often.
 
     ## What it does
-    Finds `.item()`, `float(tensor)` and `int(tensor)` in a loop that trains (or in a function that is one
-    training step), unless a condition such as `if step % n == 0` makes the read rare.
+    Finds `.item()`, `float(tensor)` and `int(tensor)` in training steps and, less surely, in forward passes, losses,
+    metrics, evaluation loops and functions that work on their caller's tensors, unless a condition such as
+    `if step % n == 0` makes the read rare.
 
     ## Why it is slow
     CUDA work is queued and runs behind the Python code. Reading a value stops Python until every queued kernel has
@@ -75,7 +77,6 @@ class ItemEveryStep(Rule):
     family = "sync"
     severity = Severity.MEDIUM
     triggers = (".item()", "float(", "int(")
-    requires = ("backward", "training_step", "train_step", "compute_loss", ".step(")
     nodes = (ast.Call,)
     calls = frozenset({"item", "int", "float"})
     when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"
@@ -225,20 +226,48 @@ class ItemEveryStep(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         read = tensor_of_item(node, file)
-        if read is None:
+        if read is None or _picks_element(read, node, file):
             return
-        step = every_step(node, file)
-        if step is None:
+        place = often_place(node, file)
+        if place is None:
             return
+        sure = _confidence(node, read, place.step, file) if place.step is not None else 0.4
         yield Problem(
             node,
-            f"{quote(file, node)} makes Python wait for the GPU {step_words(step)}. "
-            "Keep the value on the device (`.detach()`) and read it only on the steps that report it.",
-            _confidence(node, read, step, file),
-            step_evidence(step, file),
+            f"{quote(file, node)} makes Python wait for the GPU {place.words}. "
+            f"{_advice(node, file)}{beside(node, place.node, file)}",
+            sure,
+            place.evidence,
             _fix(node, read, file),
-            cause=step.node,
+            cause=place.node,
+            subject=read,
+            facts=wait_facts(node, place.node, file),
         )
+
+
+def _advice(node: ast.AST, file: SourceFile) -> str:
+    """What to do instead, by where the number goes."""
+    ways = file.uses.of(node)
+    if ways <= {REPORTED, STORED, IGNORED}:
+        return "Keep the value on the device (`.detach()`) and read it only on the steps that report it."
+    if ways == {RETURNED}:
+        return "Return the tensor, so that callers read it only when they need the number."
+    if COMPARED in ways:
+        return "Decide on the device (`torch.where`), or read all numbers of the step at once."
+    return "Compute with the tensor itself; a tensor without dimensions works like a number."
+
+
+def _picks_element(tensor: ast.expr, node: ast.AST, file: SourceFile) -> bool:
+    """Is it one element of a tensor after the other, `x[i].item()` in a loop over `i`? `item-per-element` speaks."""
+    if not isinstance(tensor, ast.Subscript):
+        return False
+    names = {n.id for n in walk(tensor.slice) if isinstance(n, ast.Name)}
+    loop = next(file.index.loops_of(node), None)
+    return (
+        isinstance(loop, (ast.For, ast.AsyncFor))
+        and any(isinstance(n, ast.Name) and n.id in names for n in walk(loop.target))
+        and file.values.is_tensor(tensor)
+    )
 
 
 def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -> float:

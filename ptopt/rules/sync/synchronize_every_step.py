@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
-from ptopt.rules.shared.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.removal import remove_statement
 
 _WAITS = {
@@ -20,6 +20,7 @@ _NEEDED = re.compile(
     r"perf_counter|time\.time|monotonic|timeit|[Tt]imer|elapsed|Event\(|profil|bench|throughput|Stream\(|stream\("
     r"|\.time\(\)|_time\b|CUDAGraph|async|rpc|ipc|queue|vllm|broadcast|send\(|recv\(|offload",
 )
+_DEVICE = re.compile(r"(^|[._])(accelerator|get_accelerator\(\)|device_module|torch_device)$")
 
 
 class SynchronizeEveryStep(Rule):
@@ -151,25 +152,36 @@ class SynchronizeEveryStep(Rule):
         whom = _WAITS.get(file.imports.qualified(func))
         if whom is None and isinstance(func, ast.Attribute) and func.attr == "wait_for_everyone":
             whom = "every other process"
+        if whom is None and isinstance(func, ast.Attribute) and _DEVICE.search(file.source(func.value)):
+            whom = "the GPU" if func.attr == "synchronize" else None
         if whom is None:
             return
-        step = every_step(node, file)
+        place = often_place(node, file)
+        if place is None:
+            return
         function = file.index.function_of(node)
-        if step is None or _NEEDED.search(file.source(step.node)) or _NEEDED.search(file.path):
-            return
-        if function is not None and _NEEDED.search(file.source(function)):
-            return
-        if _explained(node, file):
-            return
-        edit = remove_statement(file, node)
+        needed = any(
+            _NEEDED.search(text)
+            for text in (
+                file.source(place.node),
+                file.path,
+                file.source(function) if function is not None else "",
+            )
+        )
+        explained = _explained(node, file)
+        edit = remove_statement(file, node) if place.step is not None and not needed else None
         yield Problem(
             node,
-            f"{quote(file, node)} makes Python wait for {whom} {step_words(step)}, so the next step is not prepared "
-            "while this one computes. Nothing here needs the wait: remove it.",
-            0.7,
-            step_evidence(step, file),
+            f"{quote(file, node)} makes Python wait for {whom} {place.words}, so the next step is not prepared "
+            "while this one computes. Nothing here needs the wait: remove it."
+            if not needed
+            else f"{quote(file, node)} makes Python wait for {whom} {place.words}, so nothing is queued while this "
+            "computes. Keep it for the runs that measure, or time with events (`torch.cuda.Event`).",
+            0.3 if needed or explained else place.prior(0.7),
+            place.evidence,
             Fix(Safety.UNSAFE, (edit,), "no other stream or process relies on the wait") if edit else None,
-            cause=step.node,
+            cause=place.node,
+            facts={"timed_or_shared": float(needed), "explained": float(explained)},
         )
 
 

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import often_place
+from ptopt.rules.sync._reads import beside, wait_facts
 
 _METHODS = frozenset(
     {"set_postfix", "set_postfix_str", "set_description", "set_description_str", "add_scalar", "add_scalars"}
@@ -58,7 +59,6 @@ class TensorLoggedEveryStep(Rule):
     family = "sync"
     severity = Severity.MEDIUM
     triggers = ("print(", "set_postfix", "set_description", "add_scalar", "add_histogram", ".log(", ".info(")
-    requires = ("backward", "training_step", "train_step", ".step(")
     nodes = (ast.Call,)
     calls = frozenset({"print", "log"}) | _METHODS
     when_wrong = "a step takes so long that one wait is lost in it, or training runs on the CPU"
@@ -128,19 +128,19 @@ class TensorLoggedEveryStep(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not _reports(node, file):
             return
-        step = every_step(node, file)
-        if step is None:
-            return
         tensor = next((t for t in _printed(node) if _on_device(t, file)), None)
-        if tensor is None:
+        place = often_place(node, file) if tensor is not None else None
+        if tensor is None or place is None:
             return
         yield Problem(
             node,
-            f"Reporting the tensor {quote(file, tensor)} makes Python wait for the GPU {step_words(step)}. "
-            "Report every N steps instead.",
-            0.75 if step.kind == "loop" else 0.65,
-            step_evidence(step, file),
-            cause=step.node,
+            f"Reporting the tensor {quote(file, tensor)} makes Python wait for the GPU {place.words}. "
+            f"Report every N steps instead.{beside(node, place.node, file)}",
+            0.75 if place.step is not None and place.step.kind == "loop" else place.prior(0.65, 0.35),
+            place.evidence,
+            cause=place.node,
+            subject=tensor,
+            facts=wait_facts(node, place.node, file),
         )
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ptopt.rules.base import Evidence
-from ptopt.rules.shared.places import every_step, step_evidence, step_words
+from ptopt.rules.shared.places import every_step, often_place, step_evidence, step_words
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, Loop, walk
 
@@ -15,6 +15,7 @@ _BATCHES = re.compile(r"loader|dataloader|batches|timesteps|_iter\b|trainset|dat
 _RUNS_ONCE = re.compile(
     r"^_?(test|demo|main|example|check|run)(_|$)", re.I
 )  # one step, to show or check something
+_STILL_EMPTY = re.compile(r"\bNone\b|\bnot\b|\bin\b|hasattr|!=|cache", re.I)
 _TIMESTEPS = re.compile(r"timesteps", re.I)
 
 
@@ -22,7 +23,7 @@ _TIMESTEPS = re.compile(r"timesteps", re.I)
 class Hot:
     """Proof that a place runs often: in words for a message, with the lines that show it."""
 
-    kind: str  # "step" | "forward" | "loop"
+    kind: str  # "step" | "forward" | "loop" | "often": anything else that `often_place` shows
     words: str
     node: ast.AST  # the loop or the function
     evidence: tuple[Evidence, ...]
@@ -41,14 +42,15 @@ def hot_place(node: ast.AST, file: SourceFile) -> Hot | None:
         words = f"for every {over} of the loop at line {loop.lineno}"
         return Hot("loop", words, loop, (Evidence(loop.lineno, f"the loop runs once a {over}"),))
     forward = file.context.forward_of(node)
-    if forward is None or file.context.rare_guard(node) is not None:
-        return None
-    return Hot(
-        "forward",
-        f"on every call of `{forward.name}`",
-        forward,
-        (Evidence(forward.lineno, "the forward pass"),),
-    )
+    if forward is not None and file.context.rare_guard(node) is None:
+        return Hot(
+            "forward",
+            f"on every call of `{forward.name}`",
+            forward,
+            (Evidence(forward.lineno, "the forward pass"),),
+        )
+    place = often_place(node, file)
+    return Hot("often", place.words, place.node, place.evidence) if place is not None else None
 
 
 def batch_loop(node: ast.AST, file: SourceFile) -> Loop | None:
@@ -67,7 +69,13 @@ def is_cached(node: ast.AST, file: SourceFile) -> bool:
     function = file.index.function_of(node)
     if function is not None and any("cache" in file.source(d) for d in function.decorator_list):
         return True
-    return kept and file.index.enclosing(statement, (ast.If,)) is not None
+    if not kept:
+        return False
+    names = {n.attr for t in targets for n in walk(t) if isinstance(n, ast.Attribute)}
+    tests = [a.test for a, _ in file.index.ancestors(statement) if isinstance(a, ast.If)]
+    return any(
+        _STILL_EMPTY.search(text := file.source(test)) or any(n in text for n in names) for test in tests
+    )
 
 
 def bound_in(root: ast.AST) -> frozenset[str]:

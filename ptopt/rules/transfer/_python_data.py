@@ -24,7 +24,9 @@ LEGACY_DTYPES = {
 # The tensor may as well be born on the device when only these stand between its factory and the move.
 _BETWEEN = frozenset(
     {"unsqueeze", "view", "reshape", "flatten", "squeeze", "long", "float", "half", "bool", "int"}
+    | {"expand", "repeat", "transpose", "permute", "t", "double", "contiguous", "unsqueeze_", "type"}
 )
+MOVES = frozenset({"to", "cuda", "type_as"})
 _CHANGES_LIST = frozenset(
     "append extend insert pop remove clear sort reverse update add setdefault appendleft".split()
 )
@@ -50,7 +52,7 @@ def made_of(node: ast.AST, file: SourceFile) -> Made | None:
     """The tensor that `node` builds from Python data and puts on a device, or None."""
     if not isinstance(node, ast.Call):
         return None
-    if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda"):
+    if isinstance(node.func, ast.Attribute) and node.func.attr in MOVES:
         factory = factory_behind(node.func.value)
         if factory is None or not _is_factory(factory, file):
             return None

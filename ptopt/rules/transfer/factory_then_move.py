@@ -18,7 +18,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import Hot, hot_place
-from ptopt.rules.transfer._python_data import factory_behind
+from ptopt.rules.transfer._python_data import MOVES, factory_behind
 from ptopt.source.index import LOOPS
 
 _EXACT = frozenset({"zeros", "ones", "empty", "full", "eye"})
@@ -31,8 +31,8 @@ class FactoryThenMove(Rule):
     """A tensor is filled on the CPU and then copied to the device.
 
     ## What it does
-    Finds `torch.zeros(n).to(device)`, `torch.arange(n).cuda()` and their kin in training steps, forward passes
-    and loops over batches.
+    Finds `torch.zeros(n).to(device)`, `torch.arange(n).cuda()`, `torch.arange(n).to(x)` and their kin in training steps,
+    forward passes, loops over batches and, less surely, functions that work on their caller's tensors.
 
     ## Why it is slow
     The tensor is allocated and filled in host memory, then copied over the bus. The copy comes from pageable memory,
@@ -67,10 +67,10 @@ class FactoryThenMove(Rule):
     id = "PTO201"
     name = "factory-then-move"
     family = "transfer"
-    triggers = (".to(", ".cuda(")
+    triggers = (".to(", ".cuda(", ".type_as(")
     requires = ("zeros", "ones", "full", "empty", "arange", "eye", "linspace", "rand")
     nodes = (ast.Call,)
-    calls = frozenset({"to", "cuda"})
+    calls = MOVES
     when_wrong = "the code only runs on the CPU, or random values must not depend on the device"
 
     VALID = (
@@ -158,9 +158,7 @@ class FactoryThenMove(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("to", "cuda")
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES
         ):
             return
         factory = factory_behind(node.func.value)
@@ -193,11 +191,11 @@ class FactoryThenMove(Rule):
 
 
 def _confidence(leaf: str, hot: Hot) -> float:
-    sure = {"step": 0.85, "forward": 0.8, "loop": 0.75}[hot.kind]
+    sure = {"step": 0.85, "forward": 0.8, "loop": 0.75, "often": 0.5}[hot.kind]
     if leaf not in _RANDOM:
         return sure
     # Random numbers drawn on the CPU are the same on every machine: libraries rely on that, training scripts seldom.
-    return 0.7 if hot.kind == "step" and isinstance(hot.node, LOOPS) else 0.5
+    return 0.7 if hot.kind == "step" and isinstance(hot.node, LOOPS) else 0.45
 
 
 def _fix(move: Move, factory: ast.Call, leaf: str, file: SourceFile) -> Fix | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import attributes_set_in
+from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _SET_UP = re.compile(
@@ -183,7 +184,8 @@ class TableCopiedEveryCall(Rule):
         cls = file.index.parent(method) if method is not None else None
         if move is None or method is None or not isinstance(cls, ast.ClassDef) or _SET_UP.search(method.name):
             return
-        if not _of_parameter(move, method) or _CALLED_SELDOM.search(cls.name):
+        sure = _of_parameter(move, method) and not _CALLED_SELDOM.search(cls.name)
+        if not sure and file.frequencies.of(node).often < Often.EVALUATION:
             return
         made = file.bindings.attribute(cls, table.attr)
         value = file.values.of(made) if made is not None else None
@@ -201,7 +203,7 @@ class TableCopiedEveryCall(Rule):
             node,
             f"`self.{table.attr}` is built on the CPU (line {made.lineno}), and {quote(file, node)} copies it to the device "
             f"on every call of `{method.name}`; Python waits for the copy. {advice}",
-            0.75,
+            0.75 if sure else 0.4,
             (Evidence(made.lineno, f"`self.{table.attr}` is made on the CPU"),),
             None if module else _fix(move, table.attr, file),
             cause=made,

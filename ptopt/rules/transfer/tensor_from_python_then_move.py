@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.transfer._hot import hot_place
-from ptopt.rules.transfer._python_data import Made, is_constant, made_of
+from ptopt.rules.transfer._python_data import MOVES, Made, is_constant, made_of
 
 
 class TensorFromPythonThenMove(Rule):
@@ -59,9 +59,9 @@ class TensorFromPythonThenMove(Rule):
     severity = Severity.LOW
     default = False  # it saves one call of a few microseconds: the copy and its wait remain
     triggers = ("tensor", "Tensor")
-    requires = (".to(", ".cuda(")
+    requires = (".to(", ".cuda(", ".type_as(")
     nodes = (ast.Call,)
-    calls = frozenset({"to", "cuda"})
+    calls = MOVES
     when_wrong = "the code only runs on the CPU"
 
     VALID = (
@@ -136,9 +136,7 @@ class TensorFromPythonThenMove(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("to", "cuda")
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES
         ):
             return
         made = made_of(node, file)
@@ -151,7 +149,7 @@ class TensorFromPythonThenMove(Rule):
             node,
             f"{quote(file, node)} makes a CPU tensor and moves it in a second call, {hot.words}. Pass "
             f"`device={made.device}` to the factory: one call less, though the values are still copied.",
-            {"step": 0.7, "loop": 0.65, "forward": 0.62}[hot.kind],
+            {"step": 0.7, "loop": 0.65, "forward": 0.62, "often": 0.4}[hot.kind],
             hot.evidence,
             _fix(made, file),
             cause=hot.node,

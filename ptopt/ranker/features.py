@@ -1,0 +1,173 @@
+"""What is known of a hit, as numbers: how often it runs, what it works on, what else waits, where it stands."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Mapping
+
+from ptopt.change import ChangedFile
+from ptopt.pathkind import path_kind
+from ptopt.rules.engine import Hit
+from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
+from ptopt.source.index import children_of
+
+# Words in the path, and in the names of the functions and classes around a hit, that tell what the code is for.
+_PURPOSES: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(rf"(?:^|[_/.])(?:{words})", re.I)
+    for name, words in {
+        "train": "train|trainer|pretrain|finetune|fit|learn|main",
+        "evaluate": "eval|valid|val_|val$|test|metric|score|bench",
+        "infer": "infer|predict|generat|sampl|decode|demo|serve|pipeline|encode|embed",
+        "model": "model|net|modul|layer|block|attention|backbone|forward|head",
+        "data": "data|load|collate|transform|augment|preprocess|token|batch",
+        "setup": "init|setup|build|create|convert|export|download|save|config|parse|prepare|load_state|from_pretrained",
+        "show": "plot|vis|draw|show|print|log|debug|display|report",
+        "tool": "tool|script|util|helper|misc|common",
+        "loss": "loss|criterion|objective",
+    }.items()
+}
+_FRAMEWORKS = (
+    "lightning",
+    "accelerate",
+    "transformers",
+    "deepspeed",
+    "torch.distributed",
+    "numpy",
+    "jax",
+    "tensorflow",
+)
+_MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
+
+
+def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: int) -> dict[str, float]:
+    """The features of a hit by name. `of_rule` is the number of hits of the same rule in the file.
+
+    Names with a colon are yes-or-no ("often:step"); the others are numbers of about 0 to 10.
+    """
+    rule, problem = hit.rule, hit.problem
+    at = problem.at or problem.node
+    subject = problem.subject or (problem.node if isinstance(problem.node, ast.expr) else None)
+    found: dict[str, float] = {
+        "stated confidence": problem.confidence,
+        "stated log-odds": _log_odds(problem.confidence),
+        f"rule:{rule.name}": 1.0,
+        f"family:{rule.family}": 1.0,
+        f"severity:{rule.severity}": 1.0,
+        "fix": float(problem.fix is not None),
+        "evidence": min(len(problem.evidence), 5) / 5,
+        "hits of the rule": math.log1p(of_rule),
+        "lines": math.log1p(hit.span.end - hit.span.start),
+    }
+    found |= {f"{rule.name}:{name}": _damped(value) for name, value in problem.facts.items()}
+    found |= _place(at, file)
+    if subject is not None:
+        found |= _value(subject, file)
+    found |= _purpose(hit, file)
+    found |= file.once(_of_file)
+    found |= _sizes(problem.node, file)
+    if change is not None and change.head is not None:
+        lines = max(change.head.count(b"\n"), 1)
+        found["share of the file that is new"] = min(len(change.added) / lines, 1.0)
+        found["size of the change"] = math.log1p(len(change.added))
+    return {name: value for name, value in found.items() if value}
+
+
+def _place(at: ast.AST, file: SourceFile) -> dict[str, float]:
+    """How often it runs, and what else waits there."""
+    frequency = file.frequencies.of(at)
+    found = {
+        f"often:{frequency.often.name.lower()}": 1.0,
+        "often:in a worker": float(frequency.in_worker),
+        "often:in training": float(frequency.trains),
+    }
+    scope = file.frequencies.iteration_of(at)
+    if scope is not None and frequency.often >= Often.EVALUATION:
+        others = len(file.waits.others(at, scope))
+        found["other waits"] = math.log1p(others)
+        found["waits:none other"] = float(others == 0)
+    found["in a loop"] = float(next(file.index.loops_of(at), None) is not None)
+    found["autograd:off"] = float(file.context.grad_off(at))
+    return found
+
+
+def _value(subject: ast.expr, file: SourceFile) -> dict[str, float]:
+    """What the value is, where it lives, where it goes."""
+    value = file.values.of(subject)
+    found = {f"value:{value.kind or 'unknown'}": 1.0, f"device:{value.device or 'unknown'}": 1.0}
+    if value.graph is not None:
+        found[f"graph:{'yes' if value.graph else 'no'}"] = 1.0
+    return found | {f"use:{use}": 1.0 for use in file.uses.of(subject)}
+
+
+def _purpose(hit: Hit, file: SourceFile) -> dict[str, float]:
+    found = {f"path:{name}": 1.0 for name, pattern in _PURPOSES.items() if pattern.search(file.path)}
+    found |= {f"symbol:{name}": 1.0 for name, pattern in _PURPOSES.items() if pattern.search(hit.symbol)}
+    kind = path_kind(file.path)
+    if kind is not None:
+        found[f"kind:{kind}"] = 1.0
+    cls = file.index.class_of(hit.problem.node)
+    found["class:module"] = float(cls is not None and file.context.is_module(cls))
+    found["class:none"] = float(cls is None)
+    return found
+
+
+def _of_file(file: SourceFile) -> dict[str, float]:
+    roots = {full.partition(".")[0] for full in file.imports.local_names().values()}
+    found = {f"file:{name}": float(name in roots or f"{name}." in file.text) for name in _FRAMEWORKS}
+    found["file:accelerator"] = float(file.uses_accelerator)
+    found["file:trains"] = float(_trains(file))
+    found["file:notebook"] = float(file.is_notebook)
+    found["lines of the file"] = math.log1p(file.text.count("\n")) / 2
+    return found
+
+
+def _trains(file: SourceFile) -> bool:
+    return any(
+        file.context.is_training_mark(call)
+        for name in ("backward", "step")
+        for call in file.calls_named(name)
+    )
+
+
+def _sizes(node: ast.AST, file: SourceFile) -> dict[str, float]:
+    """Numbers that stand in the code of the hit, and how many times a loop with a visible count goes round."""
+    largest = 0.0
+    pending, seen = [node], 0
+    while pending and seen < _MOST_LITERALS:
+        current = pending.pop()
+        seen += 1
+        if isinstance(current, ast.Constant) and isinstance(current.value, (int, float)):
+            largest = max(largest, abs(float(min(current.value, 10**9))))
+        pending += children_of(current)
+    found = {"largest number": _damped(largest)}
+    loop = next(file.index.loops_of(node), None)
+    if isinstance(loop, ast.For):
+        count = _trip_count(loop.iter)
+        if count is not None:
+            found["trips:few"] = float(count <= 8)
+            found["trips:known"] = _damped(count)
+    return found
+
+
+def _trip_count(iterable: ast.expr) -> int | None:
+    """Of `range(3)` and of a literal list."""
+    if isinstance(iterable, (ast.List, ast.Tuple)):
+        return len(iterable.elts)
+    if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range":
+        last = iterable.args[min(1, len(iterable.args) - 1)] if iterable.args else None
+        if isinstance(last, ast.Constant) and isinstance(last.value, int):
+            return last.value
+    return None
+
+
+def _log_odds(probability: float) -> float:
+    kept = min(max(probability, 0.01), 0.99)
+    return math.log(kept / (1 - kept))
+
+
+def _damped(value: float) -> float:
+    """Large numbers say little more than moderate ones."""
+    return math.copysign(math.log1p(min(abs(value), 1e9)), value)

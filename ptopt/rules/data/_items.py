@@ -1,0 +1,94 @@
+"""Code that runs again for each item of a dataset."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from ptopt.rules.base import Evidence, Problem, Rule, SourceFile
+from ptopt.source.frequency import Often
+from ptopt.source.index import FunctionNode, walk
+
+_CACHES = ("cache", "lru_cache", "cached_property", "cachedmethod", "cached", "memoize")
+
+
+class ItemRule(Rule):
+    """Base of rules about what a dataset or a collate function does again for each item.
+
+    `check_item` sees the nodes of the given types that run for each item, and the function that runs them; what is kept
+    after the first time is left out.
+    """
+
+    family = "data"
+    nodes: ClassVar[tuple[type[ast.AST], ...]] = (ast.Call,)
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        function = self._candidate(node, file) and item_function(node, file)
+        if function and not _is_kept(node, function, file):
+            yield from self.check_item(node, function, file)
+
+    def _candidate(self, node: ast.AST, file: SourceFile) -> bool:
+        """Is the node worth a look? Cheap."""
+        return True
+
+    def check_item(self, node: ast.AST, function: FunctionNode, file: SourceFile) -> Iterator[Problem]:
+        """Problems of one node that runs for each item."""
+        raise NotImplementedError(f"{type(self).__name__} has no check_item")
+
+
+def item_function(node: ast.AST, file: SourceFile) -> FunctionNode | None:
+    """The function around the node, if it runs for each item in a loader's worker."""
+    function = file.index.function_of(node)
+    if function is None:
+        return None
+    frequency = file.frequencies.of(node)
+    return function if frequency.in_worker and frequency.often is Often.ELEMENT else None
+
+
+def item_evidence(node: ast.AST, file: SourceFile) -> tuple[Evidence, ...]:
+    """The line that shows that the node runs for each item."""
+    frequency = file.frequencies.of(node)
+    return (Evidence(frequency.line, f"runs {frequency.reason}"),) if frequency.line else ()
+
+
+def _is_kept(node: ast.AST, function: FunctionNode, file: SourceFile) -> bool:
+    """Is the result stored in an attribute or a table of `self`, or by a decorator, so that it is made once?"""
+    for decorator in function.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if file.source(called).rpartition(".")[2] in _CACHES:
+            return True
+    statement = file.index.statement_of(node)
+    if not isinstance(statement, ast.Assign):
+        return False
+    stored = [t.value if isinstance(t, ast.Subscript) else t for t in statement.targets]
+    return any(isinstance(t, ast.Attribute) for t in stored)
+
+
+def opened(argument: ast.expr, file: SourceFile) -> ast.expr:
+    """The path behind `open(path)`, also when a `with` gave the open file a name."""
+    opened = argument
+    if isinstance(argument, ast.Name):
+        withs = [a for a, _ in file.index.ancestors(argument) if isinstance(a, ast.With)]
+        for item in (item for statement in withs for item in statement.items):
+            if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == argument.id:
+                opened = item.context_expr
+    if (
+        isinstance(opened, ast.Call)
+        and isinstance(opened.func, ast.Name)
+        and opened.func.id == "open"
+        and opened.args
+    ):
+        return opened.args[0]
+    return opened
+
+
+def same_for_all(path: ast.expr, function: FunctionNode, file: SourceFile) -> bool:
+    """Is the path made of attributes of `self` and literals only, none of them set in the function itself?"""
+    if any(isinstance(n, (ast.Call, ast.Subscript, ast.NamedExpr)) for n in walk(path)):
+        return False
+    names = [n.id for n in walk(path) if isinstance(n, ast.Name)]
+    if not names or any(name != "self" for name in names):
+        return False
+    stored = {n.attr for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    return not any(isinstance(n, ast.Attribute) and n.attr in stored for n in walk(path))

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from ptopt.rules.base import (
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    add_keyword,
+    has_unpacking,
+    is_literal,
+    keyword_of,
+    replace_node,
+)
+
+
+class TrainerWithoutWorkers(Rule):
+    """A Hugging Face trainer loads and collates its batches in the training process.
+
+    ## What it does
+    Finds `TrainingArguments(...)` whose `dataloader_num_workers` is 0 or left at its default of 0.
+
+    ## Why it is slow
+    Items are read, decoded, tokenised and collated in the process that launches GPU work, between two steps. Workers
+    prepare the next batches while the GPU computes.
+
+    ## When this is wrong
+    When items are prepared beforehand and collating is cheap, as with tokenised text of fixed length.
+
+    ## Example
+    ```python
+    args = TrainingArguments("out", num_train_epochs=3)
+    ```
+
+    ## Use instead
+    ```python
+    args = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=4)
+    ```
+
+    ## Fix safety
+    Unsafe: the data set and the collate function must be usable from other processes.
+
+    ## Sources
+    - [transformers: data preloading](https://huggingface.co/docs/transformers/perf_train_gpu_one)
+    """
+
+    id = "PTO330"
+    name = "trainer-without-workers"
+    family = "data"
+    severity = Severity.MEDIUM
+    libraries: ClassVar[tuple[str, ...]] = ("transformers",)
+    triggers = ("TrainingArguments(",)
+    nodes = (ast.Call,)
+    calls = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"})
+    when_wrong = "items are prepared beforehand and collating is cheap"
+
+    VALID = (
+        """
+        from transformers import TrainingArguments
+
+        args = TrainingArguments("out", dataloader_num_workers=8)
+        """,
+        """
+        from transformers import TrainingArguments
+
+        args = TrainingArguments("out", **options)
+        """,
+        "args = TrainingArguments()",
+    )
+    INVALID = (
+        Invalid(
+            """
+            from transformers import TrainingArguments
+
+            args = TrainingArguments("out", num_train_epochs=3)  # !
+            """,
+            """
+            from transformers import TrainingArguments
+
+            args = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=4)
+            """,
+        ),
+        Invalid(
+            """
+            from transformers import TrainingArguments
+
+            args = TrainingArguments("out", dataloader_num_workers=0)  # !
+            """,
+            """
+            from transformers import TrainingArguments
+
+            args = TrainingArguments("out", dataloader_num_workers=4)
+            """,
+        ),
+        Invalid(
+            """
+            from transformers import Seq2SeqTrainingArguments
+
+            args = Seq2SeqTrainingArguments(  # !
+                output_dir="out",
+                bf16=True,
+            )
+            """,
+            """
+            from transformers import Seq2SeqTrainingArguments
+
+            args = Seq2SeqTrainingArguments(
+                output_dir="out",
+                bf16=True,
+                dataloader_num_workers=4,
+            )
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call) or has_unpacking(node):
+            return
+        name = file.imports.qualified(node.func)
+        workers = keyword_of(node, "dataloader_num_workers")
+        if not name.startswith("transformers.") or not (workers is None or is_literal(workers, 0)):
+            return
+        edit = (
+            add_keyword(file, node, "dataloader_num_workers=4")
+            if workers is None
+            else replace_node(file, workers, "4")
+        )
+        yield Problem(
+            node,
+            "`dataloader_num_workers` is 0 here, so batches are read and collated between two steps while the GPU waits. "
+            "Give it a few processes: `dataloader_num_workers=4`.",
+            0.4,
+            fix=Fix(Safety.UNSAFE, (edit,), "data set and collate function work in other processes"),
+            facts={"stated": float(workers is not None), "images": float("image" in file.text.lower())},
+        )

@@ -1,0 +1,90 @@
+"""Where a value goes on from here, for rules that look at what is made of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ptopt.rules.base import SourceFile
+
+DOUBLE = frozenset({"torch.float64", "torch.double"})
+_DTYPES = frozenset(
+    "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool".split()
+)
+CASTS = frozenset("float half double bfloat16 long int bool short type type_as to".split())
+# What people call a network, or the method that runs one.
+_NETWORK = re.compile(
+    r"(^|_)(model|net|network|forward|decode|decoder|encode|encoder|vae|predict|backbone|generator|module|extract|features?|"
+    r"infer|inference)(_|s?$)",
+    re.I,
+)
+
+
+def runs_network(call: ast.expr, file: SourceFile) -> bool:
+    """Does the call run a network, by what is known of it or by its name?"""
+    if not isinstance(call, ast.Call):
+        return False
+    func = call.func
+    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    return file.values.of(func).kind == "module" or bool(_NETWORK.search(name))
+
+
+def reads(expr: ast.expr, file: SourceFile) -> list[ast.expr]:
+    """Where the value of `expr` is read: `expr` itself, or every read of the one local name that it is given.
+
+    Empty when the name is bound elsewhere too, so that a read may mean another value.
+    """
+    statement = file.index.parent(expr)
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return [expr]
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    target = targets[0] if len(targets) == 1 else None
+    if not isinstance(target, ast.Name):
+        return []
+    function = file.index.function_of(statement)
+    bindings = file.bindings.of(function, target.id)
+    later = [b.line for b in bindings if b.line > statement.lineno]
+    if any(b.kind == "augment" for b in bindings):
+        return []
+    end = min(later, default=1 << 30)
+    return [
+        load
+        for load in file.uses.loads(function, target.id)
+        if statement.lineno < load.lineno <= end and not file.index.within(load, statement)
+    ]
+
+
+def outer_call(expr: ast.expr, file: SourceFile) -> ast.Call | None:
+    """The call whose receiver is `expr`: `x.sum()` of `x`."""
+    attribute = file.index.parent(expr)
+    call = file.index.parent(attribute) if isinstance(attribute, ast.Attribute) else None
+    return call if isinstance(call, ast.Call) and call.func is attribute else None
+
+
+def value_of(expr: ast.expr, file: SourceFile) -> ast.expr:
+    """What a local name was last given, when that is one assignment; else the expression itself."""
+    if isinstance(expr, ast.Name):
+        binding = file.bindings.last_before(expr)
+        if binding is not None and binding.kind == "assign" and binding.value is not None:
+            return binding.value
+    return expr
+
+
+def is_cast(call: ast.Call, file: SourceFile) -> bool:
+    """Does the method call only change the data type: `.float()`, `.to(torch.float16)`, `.type_as(x)`?"""
+    func = call.func
+    if not isinstance(func, ast.Attribute) or func.attr not in CASTS:
+        return False
+    if func.attr != "to":
+        return True
+    given = [*call.args, *(k.value for k in call.keywords if k.arg == "dtype")]
+    return len(call.args) + len(call.keywords) == 1 and any(is_dtype(g, file) for g in given)
+
+
+def is_dtype(expr: ast.expr, file: SourceFile) -> bool:
+    """Is it `torch.float16`, `x.dtype`, or a name that ends in "dtype"?"""
+    if isinstance(expr, (ast.Attribute, ast.Name)):
+        leaf = expr.attr if isinstance(expr, ast.Attribute) else expr.id
+        qualified = file.imports.qualified(expr)
+        return leaf.endswith("dtype") or (qualified.startswith("torch.") and leaf in _DTYPES)
+    return False

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
+from ptopt.rules.ops._calls import FEW
+from ptopt.rules.ops._slices import Slices, slices_of, stacked
+from ptopt.rules.ops.element_loop import ElementLoop
+from ptopt.rules.ops.element_test_loop import ElementTestLoop
+from ptopt.rules.ops.pairwise_loop import PairwiseLoop
+from ptopt.rules.ops.row_loop import RowLoop
+
+_NARROWER = (ElementLoop(), RowLoop(), PairwiseLoop(), ElementTestLoop())
+_TRIVIAL = 4  # iterations that are not worth a word
+
+
+class SliceLoop(Rule):
+    """A Python loop runs the same kernels on one slice of a tensor after the other.
+
+    ## What it does
+    Finds loops and list comprehensions that take `x[i]`, `x[:, i]` or a row of a tensor, and run tensor operations or a
+    network on it, where no iteration needs the one before.
+
+    ## Why it is slow
+    Every iteration starts its own small kernels, and Python sets up each of them. The same operations on the whole tensor are
+    a few large kernels.
+
+    ## When this is wrong
+    When the dimension is short, or the loop keeps the whole result from having to fit into memory.
+
+    ## Example
+    ```python
+    return torch.stack([F.softmax(x[i], dim=1) for i in range(x.size(0))], 0)
+    ```
+
+    ## Use instead
+    ```python
+    return F.softmax(x, dim=2)
+    ```
+
+    ## Fix safety
+    None: the batched form differs from case to case.
+
+    ## Sources
+    - [torch.vmap](https://docs.pytorch.org/docs/stable/generated/torch.vmap.html)
+    """
+
+    id = "PTO440"
+    name = "slice-loop"
+    family = "ops"
+    severity = Severity.MEDIUM
+    triggers = ("for ",)
+    nodes = (ast.For, ast.ListComp, ast.GeneratorExp)
+    when_wrong = "the dimension is short, or the loop keeps the whole result from having to fit into memory"
+
+    VALID = (
+        """
+        def smooth(x: torch.Tensor, decay):
+            state = x[0]
+            for t in range(x.size(0)):
+                state = decay * state + torch.tanh(x[t])
+            return state
+        """,
+        """
+        def lengths(x: torch.Tensor, n):
+            return [torch.softmax(x[i, : n[i]], 0) for i in range(x.size(0))]
+        """,
+        """
+        def heads(self, x: torch.Tensor):
+            return torch.stack([self.heads[i](x[:, i]) for i in range(x.size(1))])
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def forward(self, x):
+                return torch.stack([F.softmax(x[i], dim=1) for i in range(x.size(0))], 0)  # !
+            """
+        ),
+        Invalid(
+            """
+            class Temporal(nn.Module):
+                def __init__(self):
+                    self.conv = nn.Conv1d(8, 8, 3)
+
+                def forward(self, x):
+                    outputs = []
+                    for t in range(x.shape[3]):  # !
+                        outputs.append(self.conv(x[:, :, :, t]).unsqueeze(-1))
+                    return torch.cat(outputs, dim=-1)
+            """
+        ),
+        Invalid(
+            """
+            def scaled(x: torch.Tensor, w: torch.Tensor):
+                out = torch.empty_like(x)
+                for row, weight in zip(x, w):  # !
+                    keep(torch.softmax(row * weight, dim=-1))
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        found = file.once(_reported).get(node)
+        if found is None or not isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
+            return
+        work = (found.modules or found.ops)[0]
+        source = found.sources[0]
+        joined = stacked(found)
+        whole = quote(file, source, 40)
+        taken = quote(file, found.first or source, 40)
+        if found.modules:
+            message = (
+                f"{quote(file, found.modules[0].func, 40)} runs once for each slice {taken} of {whole}, with a fraction of the work "
+                "that fills a GPU. Make the dimension part of the batch, call it once on all slices "
+                f"(`{_short(found.modules[0].func, file)}({_short(source, file)}.flatten(0, 1))`), and `unflatten` the result."
+            )
+        else:
+            message = (
+                f"Each iteration takes {taken} and starts kernels of its own for it ({quote(file, work, 50)} on line "
+                f"{work.lineno}). Apply the operation to all of {whole} at once, with `dim` counted in the whole tensor; "  # type: ignore[attr-defined]
+                "`torch.vmap` does so for a function that is written for one slice."
+            )
+        yield Problem(
+            node,
+            message,
+            0.45 if joined or found.stores else 0.35,
+            (Evidence(work.lineno, "the work of one iteration"),),  # type: ignore[attr-defined]
+            cause=node,
+            span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
+            if isinstance(node, ast.For)
+            else None,
+            subject=source,
+            at=work,
+            facts={
+                "trip_count": found.trips,
+                "ops": len(found.ops),
+                "module_calls": len(found.modules),
+                "unknown_calls": found.unknown,
+                "stores": found.stores,
+                "joined": joined,
+                "comprehension": not isinstance(node, ast.For),
+                "few_by_name": bool(FEW.search(file.source(found.limit))) if found.limit is not None else 0,
+            },
+        )
+
+
+def _reported(file: SourceFile) -> dict[ast.AST, Slices]:
+    """The outermost loops that take slices and work on them."""
+    reported: dict[ast.AST, Slices] = {}
+    for node in sorted(
+        file.index.of_type(ast.For, ast.ListComp, ast.GeneratorExp), key=lambda n: (n.lineno, n.col_offset)
+    ):
+        if any(ancestor in reported for ancestor, _ in file.index.ancestors(node)):
+            continue
+        found = slices_of(node, file)
+        if found is None or found.ragged or 0 < found.trips < _TRIVIAL or not (found.ops or found.modules):
+            continue
+        if any(True for rule in _NARROWER for _ in rule.check(node, file)):
+            continue
+        reported[node] = found
+    return reported
+
+
+def _short(node: ast.expr, file: SourceFile) -> str:
+    return quote(file, node, 40).strip("`")

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.source.index import COMPREHENSIONS
+from ptopt.source.uses import COMPARED
+
+
+class ElementsReadInLoop(Rule):
+    """A loop goes over the elements of a device tensor and reads each one.
+
+    ## What it does
+    Finds loops and comprehensions over a tensor whose elements Python compares, branches on, or uses as an index of a
+    list or dictionary.
+
+    ## Why it is slow
+    Each element is a tensor of its own on the device. Comparing it, or indexing with it, makes Python wait for the
+    device once per element, where one copy of the whole tensor would do.
+
+    ## When this is wrong
+    When the tensor lies on the CPU and is short.
+
+    ## Example
+    ```python
+    for ranking in scores.argsort(1):
+        names.append([candidates[i] for i in ranking if i < limit])
+    ```
+
+    ## Use instead
+    ```python
+    for ranking in scores.argsort(1).tolist():
+        names.append([candidates[i] for i in ranking if i < limit])
+    ```
+
+    ## Fix safety
+    No fix: what else is done with the elements has to work on numbers.
+
+    ## Sources
+    - [PyTorch documentation: torch.Tensor.tolist](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.tolist.html)
+    """
+
+    id = "PTO132"
+    name = "elements-read-in-loop"
+    family = "sync"
+    nodes = (ast.For, ast.comprehension)
+    when_wrong = "the tensor lies on the CPU and is short"
+
+    VALID = (
+        """
+        def names(scores: torch.Tensor, classes):
+            return [classes[i] for i in scores.argsort().tolist() if i < 3]
+        """,
+        """
+        def total(parts: torch.Tensor):
+            out = 0
+            for part in parts:
+                out = out + part.exp()
+            return out
+        """,
+        """
+        def pick(x, rows):
+            order = torch.randperm(3)
+            return [rows[i] for i in order if i > 0]
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def names(scores: torch.Tensor, classes):
+                return [classes[i] for i in scores.argsort()]  # !
+            """
+        ),
+        Invalid(
+            """
+            def kept(ids: torch.Tensor, limit):
+                out = []
+                for i in ids:  # !
+                    if i < limit:
+                        out.append(i)
+                return out
+            """
+        ),
+        Invalid(
+            """
+            def lookup(scores, table):
+                best = scores.topk(5).indices
+                for rank, i in enumerate(scores.argmax(dim=-1)):  # !
+                    table[i] = rank
+                return best
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, (ast.For, ast.comprehension)):
+            return
+        iterated, target = node.iter, node.target
+        if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.args:
+            if iterated.func.id != "enumerate" or not isinstance(target, ast.Tuple) or len(target.elts) != 2:
+                return
+            iterated, target = iterated.args[0], target.elts[1]
+        value = file.values.of(iterated)
+        if value.kind != "tensor" or value.device == "cpu" or not isinstance(target, ast.Name):
+            return
+        body = node if isinstance(node, ast.For) else file.index.parent(node)
+        read = _read(target.id, body, file)
+        if read is None or file.frequencies.of(iterated).in_worker:
+            return
+        yield Problem(
+            iterated,
+            f"The loop over {quote(file, iterated)} reads each element (line {read.lineno}), and each read waits for the "
+            f"GPU. Copy the tensor once: `for {target.id} in {file.source(iterated)}.tolist()`.",
+            0.5,
+            (Evidence(read.lineno, "reads one element"),) if read.lineno != iterated.lineno else (),
+            cause=node if isinstance(node, ast.For) else body,
+            subject=iterated,
+            at=read,
+        )
+
+
+def _read(name: str, body: ast.AST | None, file: SourceFile) -> ast.expr | None:
+    """The first place in the loop where Python needs the value of the element."""
+    if not isinstance(body, (ast.For, *COMPREHENSIONS)):
+        return None
+    function = file.index.function_of(body)
+    for use in file.uses.loads(function, name):
+        if not file.index.within(use, body):
+            continue
+        parent = file.index.parent(use)
+        if isinstance(parent, ast.Subscript) and use is parent.slice:
+            if file.values.of(parent.value).kind not in ("tensor", "array"):
+                return use if _holds_objects(parent.value, file) else None
+        elif (
+            isinstance(parent, ast.Compare)
+            and not any(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
+            and file.uses.of(parent) <= {COMPARED}
+        ):
+            return use
+    return None
+
+
+def _holds_objects(container: ast.expr, file: SourceFile) -> bool:
+    """A list or dictionary for all that is known: no tensor, whose rows may be picked by a tensor without a read."""
+    value = file.values.of(container)
+    if value.kind in ("list", "text"):
+        return True
+    return not value.kind and isinstance(container, (ast.Name, ast.Attribute))

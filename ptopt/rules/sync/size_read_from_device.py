@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.shared.places import often_place
+from ptopt.rules.sync._reads import beside, wait_facts
+from ptopt.source.uses import REDUCED
+
+_SHAPED = {
+    "nonzero": "`torch.where` with three arguments, or a mask, keeps the shape fixed.",
+    "argwhere": "`torch.where` with three arguments, or a mask, keeps the shape fixed.",
+    "masked_select": "Multiply by the mask, or use `torch.where`, to keep the shape fixed.",
+    "unique": "Where the values are small whole numbers, `scatter_` into a table of fixed size needs no read.",
+    "unique_consecutive": "Compare neighbours and use `cumsum` to number the runs without a read.",
+    "bincount": "`torch.zeros(n).scatter_add_` on the device counts into a table of known size.",
+    "one_hot": "Pass `num_classes`: without it the largest index is read back first.",
+}
+
+
+class SizeReadFromDevice(Rule):
+    """An operation whose output size depends on the data waits for the device.
+
+    ## What it does
+    Finds `x[mask]`, `nonzero`, `torch.where(mask)`, `masked_select`, `unique`, `bincount` and `one_hot` without
+    `num_classes` on tensors, in code that runs often.
+
+    ## Why it is slow
+    Python must know the size of the result to allocate it, so it waits until every queued kernel is done and reads one
+    number back. Until the next kernel is queued, the GPU idles. Under `torch.compile` the graph breaks as well.
+
+    ## When this is wrong
+    When the selection saves far more work than the wait costs, or the code runs on the CPU.
+
+    ## Example
+    ```python
+    def forward(self, pred, target):
+        valid = target != self.ignore
+        return (pred[valid] - target[valid]).abs().mean()
+    ```
+
+    ## Use instead
+    ```python
+    def forward(self, pred, target):
+        valid = target != self.ignore
+        error = torch.where(valid, (pred - target).abs(), 0.0)
+        return error.sum() / valid.sum()
+    ```
+
+    ## Fix safety
+    No fix: which form keeps the meaning depends on what follows.
+
+    ## Sources
+    - [PyTorch documentation: torch.nonzero](https://docs.pytorch.org/docs/stable/generated/torch.nonzero.html)
+    """
+
+    id = "PTO130"
+    name = "size-read-from-device"
+    family = "sync"
+    nodes = (ast.Call, ast.Subscript)
+    when_wrong = "the selection saves more work than the wait costs, or the code runs on the CPU"
+
+    VALID = (
+        """
+        class Net(nn.Module):
+            def forward(self, x):
+                return x[x.shape[0] // 2:] + x[:, None]
+        """,
+        """
+        class Masks(Dataset):
+            def __getitem__(self, i):
+                mask = torch.from_numpy(self.masks[i])
+                return mask[mask > 0].float()
+        """,
+        """
+        class Net(nn.Module):
+            def forward(self, x, mask):
+                x[x < 0] = 0.0
+                return torch.where(x > 1, x, 1 / x), F.one_hot(x.long(), num_classes=3)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            class Loss(nn.Module):
+                def forward(self, pred, target):
+                    valid = target.detach() > 0
+                    return F.l1_loss(pred[valid], target[valid])  # !
+            """
+        ),
+        Invalid(
+            """
+            class Head(nn.Module):
+                def forward(self, scores: torch.Tensor):
+                    keep = torch.nonzero(scores > 0.5)  # !
+                    return keep, torch.where(scores < 0.1)  # !
+            """
+        ),
+        Invalid(
+            """
+            def count(labels):
+                hot = F.one_hot(labels.view(-1))  # !
+                return hot.sum(0), labels.device
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        advice = ""
+        if isinstance(node, ast.Subscript) and file.waits.selects_by_mask(node):
+            advice = (
+                "Only a sum or a mean of it is used: `torch.where(mask, x, 0)` keeps the shape, and the count is "
+                "`mask.sum()`."
+                if REDUCED in file.uses.of(node)
+                else "`torch.where` or a weight of zero keeps the shape fixed."
+            )
+        elif isinstance(node, ast.Call):
+            advice = _advice(node, file)
+        place = often_place(node, file) if advice else None
+        if place is None:
+            return
+        yield Problem(
+            node,
+            f"The size of {quote(file, node)} depends on the data, so Python waits for the GPU to learn it, {place.words}. "
+            f"{advice}{beside(node, place.node, file)}",
+            0.4 if REDUCED in file.uses.of(node) else 0.3,
+            place.evidence,
+            cause=place.node,
+            subject=node if isinstance(node, ast.expr) else None,
+            facts=wait_facts(node, place.node, file),
+        )
+
+
+def _advice(call: ast.Call, file: SourceFile) -> str:
+    """What to write instead, when the call gives a tensor whose size depends on the data."""
+    qualified = file.imports.qualified(call.func)
+    if qualified:
+        leaf = qualified.rpartition(".")[2]
+        tensor = call.args[0] if call.args and qualified.startswith("torch.") else None
+        if leaf == "where" and len(call.args) == 1 and not call.keywords:
+            leaf = "nonzero"
+        if leaf == "one_hot" and (len(call.args) > 1 or keyword_of(call, "num_classes") is not None):
+            return ""
+    else:
+        leaf = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        tensor = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if leaf not in _SHAPED or tensor is None:
+        return ""
+    value = file.values.of(tensor)
+    return _SHAPED[leaf] if value.kind == "tensor" and value.device != "cpu" else ""

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.shared.places import often_place
+from ptopt.rules.sync._reads import beside, wait_facts
+
+_FACTORIES = frozenset({"arange", "zeros", "ones", "empty", "full", "linspace", "eye"})
+_SIZED_METHODS = frozenset({"new_zeros", "new_ones", "new_empty", "new_full"})
+
+
+class TensorAsPythonNumber(Rule):
+    """Python takes a tensor for a number, and waits for its value.
+
+    ## What it does
+    Finds tensors passed to `range`, to Python's `max` and `min` beside a number, to the sizes of factories
+    (`torch.arange(lengths.max())`) and as bounds of a slice, in code that runs often.
+
+    ## Why it is slow
+    No `.item()` is written, but Python asks the tensor for its value all the same: it waits until every queued kernel is
+    done. The GPU idles until the next one is queued.
+
+    ## When this is wrong
+    When the tensor lies on the CPU, or the number has to be known in any case.
+
+    ## Example
+    ```python
+    def make_mask(lengths, size=0):
+        size = max(size, lengths.max())
+        return torch.arange(size, device=lengths.device) >= lengths.unsqueeze(1)
+    ```
+
+    ## Use instead
+    ```python
+    def make_mask(lengths, size):  # the caller knows the padded size: x.shape[1]
+        return torch.arange(size, device=lengths.device) >= lengths.unsqueeze(1)
+    ```
+
+    ## Fix safety
+    No fix: where the number comes from without a read is for the author to say.
+
+    ## Sources
+    - [PyTorch performance tuning guide: avoid unnecessary CPU-GPU synchronization](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO131"
+    name = "tensor-as-python-number"
+    family = "sync"
+    nodes = (ast.Call, ast.Slice)
+    when_wrong = "the tensor lies on the CPU, or Python needs the number in any case"
+
+    VALID = (
+        """
+        class Net(nn.Module):
+            def forward(self, x):
+                return x[:, : x.shape[1] // 2] + torch.arange(max(3, x.size(0)), device=x.device)
+        """,
+        """
+        def pad(batch):
+            lengths = torch.tensor([len(x) for x in batch])
+            return torch.zeros(len(batch), max(1, lengths.max()))
+
+        loader = DataLoader(dataset, collate_fn=pad)
+        """,
+        """
+        def clip(x: torch.Tensor, low):
+            return torch.max(x, low), x.clamp(min=x.mean())
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def make_mask(lengths, size=0):
+                size = max(size, lengths.detach().max())  # !
+                return torch.arange(size, device=lengths.device) >= lengths.unsqueeze(1)
+            """
+        ),
+        Invalid(
+            """
+            class Net(nn.Module):
+                def forward(self, x: torch.Tensor, lengths: torch.Tensor):
+                    for i in range(lengths.max()):  # !
+                        x = self.step(x, i)
+                    return x
+            """
+        ),
+        Invalid(
+            """
+            class Net(nn.Module):
+                def forward(self, x: torch.Tensor, lengths: torch.Tensor):
+                    longest = lengths.max()
+                    mask = torch.arange(longest, device=x.device) < lengths[:, None]  # !
+                    return self.net(x[:, :longest], mask)  # !
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        tensor, needs = _asked(node, file)
+        place = often_place(tensor, file) if tensor is not None else None
+        if tensor is None or place is None:
+            return
+        yield Problem(
+            tensor,
+            f"{quote(file, tensor)} is a tensor, and {needs} needs a Python number: Python waits for the GPU {place.words}. "
+            "Take the number from a shape or from the host data it was made of, or stay with tensor operations "
+            f"(`torch.maximum`, `clamp`, a mask).{beside(tensor, place.node, file)}",
+            0.45,
+            place.evidence,
+            cause=place.node,
+            subject=tensor,
+            facts=wait_facts(tensor, place.node, file),
+        )
+
+
+def _asked(node: ast.AST, file: SourceFile) -> tuple[ast.expr | None, str]:
+    """The device tensor that Python asks for a number, and what asks."""
+    if isinstance(node, ast.Slice):
+        found = next(
+            (b for b in (node.lower, node.upper) if b is not None and _number_on_device(b, file)), None
+        )
+        return found, "a slice"
+    if not isinstance(node, ast.Call):
+        return None, ""
+    qualified = file.imports.qualified(node.func)
+    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    if name == "range" or (name in ("max", "min") and len(node.args) > 1 and not qualified):
+        found = next((a for a in node.args if _number_on_device(a, file)), None)
+        return found, f"`{name}`"
+    leaf = qualified.rpartition(".")[2]
+    method = node.func.attr if isinstance(node.func, ast.Attribute) and not qualified else ""
+    if (leaf in _FACTORIES and qualified == f"torch.{leaf}") or method in _SIZED_METHODS:
+        sizes = [s for a in node.args[:3] for s in (a.elts if isinstance(a, (ast.Tuple, ast.List)) else [a])]
+        if leaf == "full" or method == "new_full":
+            sizes = (
+                list(node.args[0].elts)
+                if node.args and isinstance(node.args[0], (ast.Tuple, ast.List))
+                else []
+            )
+        return next((s for s in sizes if _number_on_device(s, file)), None), f"`{leaf or method}`"
+    return None, ""
+
+
+def _number_on_device(expr: ast.expr, file: SourceFile) -> bool:
+    if isinstance(expr, (ast.Constant, ast.Starred, ast.List, ast.Tuple)):
+        return False
+    value = file.values.of(expr)
+    return value.kind == "tensor" and value.device != "cpu"

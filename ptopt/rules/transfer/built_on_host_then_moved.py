@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.shared.moves import move_of
+from ptopt.rules.transfer._hot import hot_place
+from ptopt.rules.transfer._origins import built_from_factories
+from ptopt.rules.transfer._python_data import MOVES, factory_behind
+
+
+class BuiltOnHostThenMoved(Rule):
+    """A tensor is computed on the CPU from factory calls, and then moved to the device.
+
+    ## What it does
+    Finds moves of tensors that were computed on the CPU from nothing but `arange`, `zeros`, `linspace` and their kin:
+    a mask, a grid, a table. A factory call that is moved at once is `factory-then-move`.
+
+    ## Why it is slow
+    Each operation runs on the CPU while the device could do it, and the result is copied from pageable memory: Python
+    waits for the copy, every time.
+
+    ## When this is wrong
+    When the tensor is filled element by element in Python, which the CPU does faster, or the code runs on the CPU.
+
+    ## Example
+    ```python
+    def __call__(self, coords):
+        d = torch.linspace(-1, 1, 9)
+        delta = torch.stack(torch.meshgrid(d, d, indexing="ij"), dim=-1).to(coords.device)
+        return coords + delta
+    ```
+
+    ## Use instead
+    ```python
+    def __call__(self, coords):
+        d = torch.linspace(-1, 1, 9, device=coords.device)
+        delta = torch.stack(torch.meshgrid(d, d, indexing="ij"), dim=-1)
+        return coords + delta
+    ```
+
+    ## Fix safety
+    No fix: the change touches several lines.
+
+    ## Sources
+    - [PyTorch performance tuning guide: create tensors directly on the target device](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
+    """
+
+    id = "PTO230"
+    name = "built-on-host-then-moved"
+    family = "transfer"
+    triggers = (".to(", ".cuda(", ".type_as(")
+    requires = (
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "arange",
+        "eye",
+        "linspace",
+        "rand",
+        "tril_indices",
+        "meshgrid",
+    )
+    nodes = (ast.Call,)
+    calls = MOVES
+    when_wrong = "Python fills the tensor element by element, or the code runs on the CPU"
+
+    VALID = (
+        """
+        def mask(x):
+            return torch.arange(x.size(1), device=x.device).unsqueeze(0) < x
+        """,
+        """
+        def mask(x, lengths):
+            out = torch.zeros(len(lengths), x.size(1))
+            for i, n in enumerate(lengths):
+                out[i, :n] = 1
+            return out.to(x.device)
+        """,
+        """
+        def grid(self, n, device):
+            self.grid = torch.stack(torch.meshgrid(torch.arange(n), torch.arange(n))).to(device)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            class Corr:
+                def __call__(self, coords, r):
+                    d = torch.linspace(-r, r, 2 * r + 1)
+                    delta = torch.stack(torch.meshgrid(d, d), dim=-1).to(coords.device)  # !
+                    return coords + delta
+            """
+        ),
+        Invalid(
+            """
+            def causal(x):
+                mask = torch.triu(torch.ones(x.size(1), x.size(1)), diagonal=1) == 1
+                return x.masked_fill(mask.to(x.device), 0.0)  # !
+            """
+        ),
+        Invalid(
+            """
+            class Net(nn.Module):
+                def forward(self, x):
+                    steps = (torch.arange(x.size(1)) / 3).floor().to(x.device)  # !
+                    return x + steps
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        move = move_of(node, file)
+        if move is None or file.values.of(move.tensor).device != "cpu":
+            return
+        made = built_from_factories(move.tensor, file)
+        if made is None or _factory_moved(move.tensor, made) or _filled_in_loop(move.tensor, file):
+            return
+        hot = hot_place(node, file)
+        parent = file.index.parent(node)
+        if hot is None or (isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Attribute)):
+            return  # what an attribute keeps is made once, for all that is known
+        first = made[0]
+        yield Problem(
+            node,
+            f"{quote(file, move.tensor)} is computed on the CPU from {quote(file, first, 40)} (line {first.lineno}) and then "
+            f"copied to the device, {hot.words}; the copy makes Python wait. Pass `device={move.device}` to the factory "
+            f"call{'s' if len(made) > 1 else ''} instead, and drop the move.",
+            0.6 if hot.kind in ("step", "forward") else 0.5,
+            (Evidence(first.lineno, "made on the CPU"), *hot.evidence),
+            cause=hot.node,
+            subject=move.tensor,
+            facts={"factories": float(len(made))},
+        )
+
+
+def _factory_moved(tensor: ast.expr, made: list[ast.Call]) -> bool:
+    """Only methods that rearrange stand between the factory and the move: `factory-then-move` speaks."""
+    return factory_behind(tensor) is made[0] and len(made) == 1
+
+
+def _filled_in_loop(tensor: ast.expr, file: SourceFile) -> bool:
+    """Is the tensor written to by subscript in a loop? Many small writes are the CPU's business."""
+    if not isinstance(tensor, ast.Name):
+        return False
+    function = file.index.function_of(tensor)
+    return any(
+        isinstance(parent := file.index.parent(use), ast.Subscript)
+        and isinstance(parent.ctx, ast.Store)
+        and next(file.index.loops_of(parent), None) is not next(file.index.loops_of(tensor), None)
+        for use in file.uses.loads(function, tensor.id)
+    )

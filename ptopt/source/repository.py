@@ -1,0 +1,84 @@
+"""Other files of the repository, read when a question leads there: who calls a function, and under which conditions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ptopt.project.facts import NO_FACTS
+from ptopt.source.index import FunctionNode
+from ptopt.syntax import ParseError
+
+if TYPE_CHECKING:
+    from ptopt.source.file import SourceFile
+
+_MOST_PARSED = 12  # files a review parses besides its own
+_MOST_CALLS = 6  # calls of one function that are looked at
+# Names that so many classes have that a call tells nothing about which one it is.
+_COMMON = frozenset(
+    "forward step update reset get set run call main add append close open load save read write init setup start stop "
+    "compute backward train eval to cpu cuda parameters items keys values log print build create fit transform".split()
+)
+
+
+class Repository:
+    """The files around a change, as values: path -> content. Each is parsed at most once, and few of them are."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
+        self._parsed: dict[str, SourceFile | None] = {}
+        self._calls: dict[tuple[str, str], tuple[tuple[SourceFile, ast.Call], ...]] = {}
+
+    def callers(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
+        """Calls of a function of `file` in other files that import it, a few of them; () when none is sure."""
+        name = function.name
+        if name in _COMMON or name.startswith("__") or len(name) < 4 or not self._files:
+            return ()
+        owner = file.index.parent(function)
+        key = (file.path, name)
+        if key not in self._calls:
+            self._calls[key] = self._find(file.path, name, isinstance(owner, ast.ClassDef))
+        return self._calls[key]
+
+    def _find(self, path: str, name: str, is_method: bool) -> tuple[tuple[SourceFile, ast.Call], ...]:
+        called = re.compile(rf"\b{re.escape(name)}\s*\(".encode())
+        module = _module_word(path).encode()
+        found: list[tuple[SourceFile, ast.Call]] = []
+        for other, data in self._files.items():
+            if other == path or name.encode() not in data or module not in data or not called.search(data):
+                continue
+            parsed = self._parse(other, data)
+            if parsed is None or any(f.name == name for f in parsed.calls.functions):
+                continue  # it has a function of that name itself
+            found += [
+                (parsed, call)
+                for call in parsed.calls_named(name)
+                if not is_method or isinstance(call.func, ast.Attribute)
+            ]
+            if len(found) >= _MOST_CALLS:
+                break
+        return tuple(found[:_MOST_CALLS])
+
+    def _parse(self, path: str, data: bytes) -> SourceFile | None:
+        from ptopt.source.file import SourceFile  # it holds a repository
+
+        if path not in self._parsed:
+            if len(self._parsed) >= _MOST_PARSED:
+                return None
+            try:
+                self._parsed[path] = SourceFile.parse(path, data, NO_FACTS)
+            except ParseError:
+                self._parsed[path] = None
+        return self._parsed[path]
+
+
+def _module_word(path: str) -> str:
+    """What an import of the file mentions: its stem, or the folder of an `__init__.py`."""
+    pure = PurePosixPath(path)
+    return pure.parent.name if pure.stem == "__init__" else pure.stem
+
+
+NOTHING_AROUND = Repository({})

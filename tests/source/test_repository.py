@@ -1,0 +1,101 @@
+"""Questions that other files of the repository answer."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
+from ptopt.source.repository import Repository
+
+HELPER = b"""
+import torch
+
+def summarise_batch(model, batch):
+    return model(batch.images)
+"""
+
+
+def parsed(callers: dict[str, str], path: str = "lib/helpers.py", text: bytes = HELPER) -> SourceFile:
+    around = {name: textwrap.dedent(code).encode() for name, code in callers.items()}
+    return SourceFile.parse(path, text, repository=Repository(around))
+
+
+def body(file: SourceFile) -> ast.stmt:
+    return file.calls.functions[0].body[0]
+
+
+UNDER_NO_GRAD = """
+    import torch
+    from lib.helpers import summarise_batch
+
+    @torch.no_grad()
+    def report(model, loader):
+        for batch in loader:
+            print(summarise_batch(model, batch).shape)
+"""
+IN_TRAINING = """
+    from lib.helpers import summarise_batch
+
+    def train(model, loader, optimizer):
+        for batch in loader:
+            loss = summarise_batch(model, batch).mean()
+            loss.backward()
+            optimizer.step()
+"""
+
+
+def test_a_caller_in_another_file_turns_autograd_off() -> None:
+    file = parsed({"report.py": UNDER_NO_GRAD})
+    assert file.context.grad_off(body(file))
+    assert file.frequencies.of(body(file)).often is Often.EVALUATION
+
+
+def test_one_caller_that_records_is_enough() -> None:
+    file = parsed({"report.py": UNDER_NO_GRAD, "train.py": IN_TRAINING})
+    assert not file.context.grad_off(body(file))
+    assert file.frequencies.of(body(file)).often is Often.STEP
+    assert "train.py" in file.frequencies.of(body(file)).reason
+
+
+def test_without_other_files_nothing_is_known() -> None:
+    file = parsed({})
+    assert not file.context.grad_off(body(file))
+    assert file.frequencies.of(body(file)).often is Often.UNKNOWN
+
+
+def test_a_file_that_does_not_import_the_module_is_no_caller() -> None:
+    code = UNDER_NO_GRAD.replace("from lib.helpers import", "from other.tools import")
+    assert not parsed({"report.py": code}).context.grad_off(body(parsed({})))
+    file = parsed({"report.py": code})
+    assert not file.context.grad_off(body(file))
+
+
+def test_a_file_with_a_function_of_that_name_calls_its_own() -> None:
+    code = UNDER_NO_GRAD + "\n    def summarise_batch(model, batch):\n        return batch\n"
+    file = parsed({"report.py": code})
+    assert not file.context.grad_off(body(file))
+
+
+def test_names_that_every_class_has_are_not_followed() -> None:
+    text = b"class A:\n    def update(self, x):\n        return x\n"
+    file = parsed(
+        {"report.py": "import helpers\nimport torch\nwith torch.no_grad():\n    a.update(1)\n"}, text=text
+    )
+    assert file.repository.callers(file, file.calls.functions[0]) == ()
+
+
+def test_files_that_do_not_parse_are_passed_over() -> None:
+    file = parsed({"broken.py": "import helpers\nsummarise_batch(\n", "report.py": UNDER_NO_GRAD})
+    assert file.context.grad_off(body(file))
+
+
+def test_few_files_are_parsed() -> None:
+    many = {
+        f"caller{i}.py": "import helpers\nx = lambda: summarise_batch\n# summarise_batch(\n"
+        for i in range(60)
+    }
+    file = parsed(many)
+    file.context.grad_off(body(file))
+    assert len(file.repository._parsed) == 12

@@ -1,0 +1,1 @@
+"""Learns, from comments that people judged, which findings are worth a comment."""

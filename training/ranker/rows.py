@@ -1,0 +1,61 @@
+"""Judged comments, as rows: verdict and features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+RIGHT, TRIVIAL, WRONG = "RTW"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A comment that somebody judged: R right and useful, T true but trivial, W wrong."""
+
+    repo: str
+    rule: str
+    verdict: str
+    features: Mapping[str, float]
+    text: str  # its message, "" where that is not kept
+
+    @property
+    def useful(self) -> bool:
+        return self.verdict == RIGHT
+
+    @property
+    def right(self) -> bool:
+        return self.verdict != WRONG
+
+
+def read(files: Iterable[Path]) -> list[Row]:
+    """The decided rows that have features (U, undecidable, is left out). Raises ValueError for a line that is no row."""
+    rows = []
+    for path in files:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                verdict, features = row["verdict"], row.get("features")
+                if verdict in (RIGHT, TRIVIAL, WRONG) and features:
+                    known = {str(k): float(v) for k, v in features.items()}
+                    rows.append(Row(row["repo"], row["rule"], verdict, known, row.get("message", "")))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise ValueError(f"{path}, line {number}: not a judged comment ({error!r})") from error
+    return rows
+
+
+def by_repository(rows: Sequence[Row], folds: int) -> list[int]:
+    """The fold of each row, all rows of a repository in one, the folds about equally large."""
+    sizes: dict[str, int] = {}
+    for row in rows:
+        sizes[row.repo] = sizes.get(row.repo, 0) + 1
+    loads = [0] * folds
+    fold_of: dict[str, int] = {}
+    for repo in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        smallest = min(range(folds), key=lambda fold: (loads[fold], fold))
+        fold_of[repo] = smallest
+        loads[smallest] += sizes[repo]
+    return [fold_of[row.repo] for row in rows]
