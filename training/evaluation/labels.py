@@ -28,7 +28,7 @@ FITTING: dict[str, frozenset[str]] = {
         "python-loop": "element-loop pairwise-loop item-per-element cat-in-loop",
         "cat-in-loop": "cat-in-loop",
         "inefficient-op-choice": "ops",
-        "redundant-compute": "ops autograd",
+        "redundant-compute": "ops autograd attention-for-one-position",
         "temporaries-instead-of-inplace": "ops ema-update-allocates memory",
         "needless-copy": "memory repeat-for-broadcast deepcopy-in-hot-code masked-select-expanded",
         "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast cast-around-move",

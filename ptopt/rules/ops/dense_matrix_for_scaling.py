@@ -136,6 +136,8 @@ def _matrix(expr: ast.expr, file: SourceFile) -> Op | None:
         if any(isinstance(file.index.parent(n), (ast.Subscript, ast.Attribute)) for n in loads):
             return None  # changed, or used in another way
         expr = found[0].value
+    if isinstance(expr, ast.Call) and file.imports.qualified(expr.func) in ("torch.ones", "torch.eye"):
+        return Op(expr.func.attr if isinstance(expr.func, ast.Attribute) else "ones", expr, expr, (), False)
     made = torch_op(expr, file, *_MATRICES)
     if made is None or (made.is_method and made.name in ("ones", "ones_like", "eye")):
         return None
