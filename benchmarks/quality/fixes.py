@@ -3,7 +3,8 @@
     python -m benchmarks.quality fixes --clones DIR [--cases FILE ...] [--part work|calibrate|judge] [...]
 
 A clone lies in DIR/OWNER+NAME (or /repo in it). Cases whose commits or files are not there are counted as not available.
---all-rules --min-confidence 0 counts every candidate of every rule, without a budget: the upper bound of what can be found.
+--all-rules --min-confidence 0 counts every candidate of every rule, each place for itself and without a budget: the upper bound
+of what can be found.
 Totals are of all cases that are reviewed; single cases are shown of the part "work" only. Changes that were built once
 are kept in a cache.
 """
@@ -11,6 +12,7 @@ are kept in a cache.
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +36,8 @@ from benchmarks.quality.parts import PARTS, TUNED, part_of, read_names
 from benchmarks.quality.score import Outcome, outcome, tool_outcome
 from benchmarks.quality.summary import print_case, print_summary
 from ptopt.config import Config
+from ptopt.findings import Review
+from training.evaluation.labels import finds, wanted
 from training.sources.base import SourceError
 
 _DATA = Path(__file__).parent / "data"
@@ -51,6 +55,7 @@ class Work:
     cases: list[dict[str, Any]]
     cache: Path
     config: Config
+    one_per_cause: bool = True
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,6 +72,11 @@ def main(arguments: Sequence[str]) -> int:
         help="JSON lines with labelled commits (default: those of this benchmark)",
     )
     add_common_options(parser)
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        help="write each finding of a labelled problem (R) or in a clean commit (T) here, as judged comments",
+    )
     parser.add_argument("--tool", choices=sorted(RULES), help="score this tool instead of ptopt")
     parser.add_argument("--verbose", "-v", action="store_true", help="show each case; needs --part work")
     options = parser.parse_args(arguments)
@@ -82,23 +92,27 @@ def main(arguments: Sequence[str]) -> int:
     for case in cases:
         by_repository[case["repo"]].append(case)
     work = [
-        Work(folders.get(repo), theirs, options.cache, review_options(options))
+        Work(folders.get(repo), theirs, options.cache, review_options(options), not options.all_rules)
         for repo, theirs in by_repository.items()
     ]
     outcomes: list[Outcome] = []
+    judged: list[dict[str, Any]] = []
     missing: Counter[str] = Counter()
     try:
         results = (
-            [score_tool(Tool(options.tool, Cache(options.cache), options.jobs), work)]
+            [(*score_tool(Tool(options.tool, Cache(options.cache), options.jobs), work), [])]
             if options.tool
             else in_processes(score, work, options.jobs)
         )
-        for some, reasons in results:
+        for some, reasons, rows in results:
             outcomes += some
+            judged += rows
             missing.update(reasons)
     except ToolError as error:
         parser.error(str(error))
     outcomes.sort(key=lambda one: one.name)
+    if options.rows is not None:
+        options.rows.write_text("".join(f"{json.dumps(row)}\n" for row in judged), encoding="utf-8")
     if options.verbose:
         for one in outcomes:
             print_case(one)
@@ -189,15 +203,35 @@ def labelled(case: Mapping[str, Any], material: Material) -> dict[str, Any]:
     }
 
 
-def score(work: Work) -> tuple[list[Outcome], list[str]]:
-    """What was found, and why cases are not available."""
+def score(work: Work) -> tuple[list[Outcome], list[str], list[dict[str, Any]]]:
+    """What was found, why cases are not available, and the findings that the labels judge."""
     outcomes, missing = [], []
+    judged: list[dict[str, Any]] = []
     for case, material in materials(work):
         if isinstance(material, NotAvailableError):
             missing.append(_why(work))
         else:
-            outcomes.append(outcome(labelled(case, material), material.review(work.config)))
-    return outcomes, missing
+            one = labelled(case, material)
+            review = material.review(work.config, one_per_cause=work.one_per_cause)
+            outcomes.append(outcome(one, review))
+            judged += judged_rows(one, review)
+    return outcomes, missing, judged
+
+
+def judged_rows(case: dict[str, Any], review: Review) -> Iterator[dict[str, Any]]:
+    """Findings that a label judges: R where people removed the problem, T in a commit that was read and found clean."""
+    clean = case["label"] == "clean"
+    for finding in review.findings:
+        if clean or (
+            finding.path == case["path"] and any(finds(finding, *problem) for problem in wanted(case))
+        ):
+            yield {
+                "repo": case["repo"],
+                "rule": finding.name,
+                "verdict": "T" if clean else "R",
+                "message": finding.message,
+                "features": dict(finding.features),
+            }
 
 
 def score_tool(tool: Tool, work: Sequence[Work]) -> tuple[list[Outcome], list[str]]:

@@ -50,11 +50,11 @@ class CallGraph:
             return own[0] if own else None
         if len(methods) != 1 or func.attr.startswith("__"):
             return None
-        owner = self._index.parent(methods[0])
-        if func.attr in ("train", "eval") and isinstance(owner, ast.ClassDef):
+        holder = self._index.parent(methods[0])
+        if func.attr in ("train", "eval") and isinstance(holder, ast.ClassDef):
             # `model.train()` is a switch of every module; `trainer.train()` is the method of `Trainer`.
             leaf = ast.unparse(func.value).rpartition(".")[2].lower()
-            return methods[0] if leaf in owner.name.lower() else None
+            return methods[0] if leaf in holder.name.lower() else None
         return methods[0]
 
     def calls_in(self, function: FunctionNode | None) -> list[ast.Call]:

@@ -55,7 +55,7 @@ _ONCE_NAME = re.compile(
 )
 # Even with a tensor as parameter; `build_targets(x)` and `create_mask(x)` work on a batch.
 _AT_SETUP = re.compile(
-    r"^_{0,2}(init|load|save|export|convert|download|plot|visuali[sz]e|parse|register|setup|post_init)(_|$)"
+    r"^_{0,2}(init|load|save|export|convert|download|plot|visuali[sz]e|parse|register|setup|post_init|repr|str|extra_repr|getstate|reduce|format)(_|$)"
 )
 _ONCE_LOOPS = re.compile(
     r"`_?(load|save|export|convert|download|plot|visuali[sz]e|parse|register|init|__init__)"

@@ -20,6 +20,7 @@ _CASTS = frozenset({"float", "int", "bool", "print", "str"})
 _SIZES = frozenset(
     {"range", "max", "min"}
 )  # of Python: they ask a tensor for a number, or whether it is larger
+_MOST = 16  # waits of an iteration that are named: more say nothing new
 _DEEPEST = 2  # calls into functions of the file that are followed
 _CPU = re.compile(r"""^(torch\.device\()?["']cpu["']\)?$""")
 
@@ -142,15 +143,17 @@ class Waits:
         return known
 
     def others(self, node: ast.AST, scope: Loop | FunctionNode) -> tuple[ast.AST, ...]:
-        """The waits of the iteration that are no part of the statement of `node`."""
+        """The first waits of the iteration that are no part of the statement of `node`, at most sixteen."""
         own = self._index.statement_of(node)
         compound = hasattr(own, "body")  # of an `if` or `while`, only the test is the wait
-        return tuple(
-            wait
-            for wait in self.in_iteration(scope)
-            if (wait is not own if compound else self._index.statement_of(wait) is not own)
-            and not self._index.within(wait, node)
-        )
+        found: list[ast.AST] = []
+        for wait in self.in_iteration(scope):
+            apart = wait is not own if compound else self._index.statement_of(wait) is not own
+            if apart and not self._index.within(wait, node):
+                found.append(wait)
+                if len(found) == _MOST:
+                    break
+        return tuple(found)
 
     def _function_of(self, scope: Loop | FunctionNode) -> FunctionNode | None:
         return (

@@ -193,7 +193,8 @@ class LoaderWithoutPinning(Rule):
             if pinned is not None
             else add_keyword(file, loader.call, "pin_memory=True")
         )
-        move = (trained or moves or [(None, None)])[0][0]
+        seen = trained or moves
+        move = seen[0][0] if seen else None
         sure = bool(trained) and workers and not batches_move_by_framework(file)
         yield Problem(
             node,

@@ -47,7 +47,7 @@ def often_place(node: ast.AST, file: SourceFile) -> Place | None:
     step = every_step(node, file)
     if step is not None:
         return Place(step_words(step), step.node, step_evidence(step, file), step)
-    if _BENCHMARK.search(file.path):
+    if BENCHMARK_PATH.search(file.path):
         return None
     frequency = file.frequencies.of(node)
     scope = file.frequencies.iteration_of(node)

@@ -15,7 +15,7 @@ _BATCHES = re.compile(r"loader|dataloader|batches|timesteps|_iter\b|trainset|dat
 _RUNS_ONCE = re.compile(
     r"^_?(test|demo|main|example|check|run)(_|$)", re.I
 )  # one step, to show or check something
-_STILL_EMPTY = re.compile(r"\bNone\b|\bnot\b|\bin\b|hasattr|!=|cache", re.I)
+_STILL_EMPTY = re.compile(r"\bNone\b|\bin\b|hasattr|cache|self\..*[!<>]|[!<>].*self\.", re.I)
 _TIMESTEPS = re.compile(r"timesteps", re.I)
 
 
