@@ -31,7 +31,7 @@ FITTING: dict[str, frozenset[str]] = {
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
         "inefficient-op-choice": "ops",
-        "redundant-compute": "ops autograd",
+        "redundant-compute": "ops autograd attention-for-one-position",
         "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast",
         "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code shifted-logits-copied "
         "array-copied-into-tensor",
