@@ -53,7 +53,7 @@ FITTING: dict[str, frozenset[str]] = {
         "no-mixed-precision": "full-precision-training trainer-in-full-precision",
         "no-tf32": "full-precision-training",
         "optimizer-not-fused": "optimizer-not-fused",
-        "zero-grad-memset": "zero-grad-keeps-tensors gradients-zeroed-by-hand",
+        "zero-grad-memset": "zero-grad-keeps-tensors gradients-zeroed-by-hand zero-grad-fills-zeros",
         "grad-accum-sync": "accumulation-syncs-every-micro-batch",
         "dp-instead-of-ddp": "data-parallel",
         "ddp-flags": "find-unused-parameters",
