@@ -169,7 +169,7 @@ class Values:
             value = self.of(binding.value)
             if not value.kind and self._backpropagated(expr):
                 return Value("tensor", "", True)
-            return value
+            return value if value.kind else self._by_use(expr)
         if binding.kind == "augment" and binding.value is not None:
             added = self.of(binding.value)
             earlier = self._before(expr, binding)
@@ -187,7 +187,7 @@ class Values:
             value = self._unpacked(binding.value)
             if not value.kind and self._backpropagated(expr):
                 return Value("tensor", "", True)
-            return value
+            return value if value.kind else self._by_use(expr)
         return UNKNOWN
 
     def _before(self, expr: ast.Name, binding: Binding) -> Value:
@@ -199,7 +199,7 @@ class Values:
         return UNKNOWN
 
     def _by_use(self, expr: ast.Name) -> Value:
-        """A parameter without a telling annotation whose function asks it what only a tensor, or an array, can answer."""
+        """A name of unknown value, of which its function asks what only a tensor can answer."""
         function = self._index.function_of(expr)
         return Value("tensor") if expr.id in self._used_as_tensor.get(function, ()) else UNKNOWN
 

@@ -54,6 +54,7 @@ class ElementTestLoop(Rule):
     name = "element-test-loop"
     family = "ops"
     severity = Severity.MEDIUM
+    libraries = (*Rule.libraries, "numpy")
     triggers = ("range(",)
     nodes = (ast.For,)
     when_wrong = "there are few elements, or each step depends on what the one before has found"

@@ -214,7 +214,7 @@ class ItemPerElement(Rule):
             cast or kind not in ("", "tensors", "list") or _NOT_ELEMENTS.search(file.source(source))
         ):
             return
-        if _constant(source, file) or _not_one_tensor(source, node, file) or _no_scalar(element, found, file):
+        if _constant(source, file) or not_one_tensor(source, node, file) or _no_scalar(element, found, file):
             return
         rare = file.context.rare_guard(node, found.place) is not None
         cpu = file.values.of(source).device == "cpu"
@@ -267,12 +267,12 @@ def _derived(node: ast.Call, value: ast.expr, file: SourceFile) -> Iterator[Prob
         else:
             break
     found = elements_of(root, file) if isinstance(root, (ast.Name, ast.Subscript)) else None
-    if found is None or _NOT_ELEMENTS.search(file.source(found.source)) or _is_batch(found, file):
+    if found is None or _NOT_ELEMENTS.search(file.source(found.source)) or is_batch(found, file):
         return
     if found.is_loop and any(_ROWS.check(found.place, file)):
         return
     kind = file.values.of(found.source).kind
-    if kind not in ("tensor", "tensors", "") or _not_one_tensor(found.source, node, file):
+    if kind not in ("tensor", "tensors", "") or not_one_tensor(found.source, node, file):
         return
     yield Problem(
         node,
@@ -286,7 +286,7 @@ def _derived(node: ast.Call, value: ast.expr, file: SourceFile) -> Iterator[Prob
     )
 
 
-def _is_batch(found: Elements, file: SourceFile) -> bool:
+def is_batch(found: Elements, file: SourceFile) -> bool:
     """Is one element a batch of a loader, rather than a part of one?"""
     place = found.place
     if not isinstance(place, (ast.For, ast.AsyncFor)):
@@ -371,7 +371,7 @@ def _in_init(node: ast.AST, file: SourceFile) -> bool:
     return function is not None and function.name == "__init__"
 
 
-def _not_one_tensor(source: ast.expr, node: ast.AST, file: SourceFile) -> bool:
+def not_one_tensor(source: ast.expr, node: ast.AST, file: SourceFile) -> bool:
     """A tuple of tensors, or a value that the code itself tells apart by its type."""
     if isinstance(source, ast.Call) and file.imports.qualified(source.func) in (
         "torch.unravel_index",
