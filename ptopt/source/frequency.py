@@ -217,8 +217,11 @@ class Frequencies:
         if elsewhere is not None and elsewhere.often > Often.UNKNOWN:
             return elsewhere
         line, name = function.lineno, function.name
-        at_setup = by_kind is not None and by_kind.often is Often.ONCE and _AT_SETUP.search(name)
-        if self._takes_device_tensors(function) and not (at_setup and "init" not in name):
+        at_setup = by_kind is not None and by_kind.often is Often.ONCE and bool(_AT_SETUP.search(name))
+        if at_setup and "init" in name:  # of a batch's own class, not of a network
+            cls = self._index.class_of(function)
+            at_setup = cls is None or self._context.is_module(cls)
+        if self._takes_device_tensors(function) and not at_setup:
             return Frequency(
                 Often.EVALUATION, line, f"on each call of `{name}`, which works on its caller's device"
             )
@@ -230,9 +233,8 @@ class Frequencies:
 
     def _takes_device_tensors(self, function: FunctionNode) -> bool:
         """Does it ask a parameter for its device, or stand on the class of a module?"""
-        names = {
-            arg.arg for arg in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-        }
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        names = {arg.arg for arg in arguments} - {"self", "cls"}
         return any(
             isinstance(node.value, ast.Name) and node.value.id in names
             for node in self._device_reads.get(function, ())
