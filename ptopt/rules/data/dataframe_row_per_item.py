@@ -10,7 +10,10 @@ from ptopt.rules.data._items import ItemRule, item_evidence
 from ptopt.source.index import FunctionNode
 
 _ACCESSORS = frozenset({"iloc", "loc", "at", "iat", "ix"})
-_FRAME = re.compile(r"(^|_)(df|dataframe|frame|annotations?|csv|table|data|labels?|meta\w*|samples?|landmarks\w*)(_|$|\d)", re.I)
+_FRAME = re.compile(
+    r"(^|_)(df|dataframe|frame|annotations?|csv|table|data|labels?|meta\w*|samples?|landmarks\w*)(_|$|\d)",
+    re.I,
+)
 
 
 class DataframeRowPerItem(ItemRule):
@@ -73,7 +76,7 @@ class DataframeRowPerItem(ItemRule):
         class Rows(Dataset):
             def __getitem__(self, i):
                 self.row = self.df.iloc[i]
-                return self.table.at[i]
+                return self.row.values, self.box.at[i]
         """,
     )
     INVALID = (
@@ -116,8 +119,10 @@ class DataframeRowPerItem(ItemRule):
         ):
             return False
         sure = node.value.attr in ("iloc", "iat")
-        return sure or bool(_FRAME.search(file.source(node.value.value).rpartition(".")[2])) or _is_frame(
-            node.value.value, file
+        return (
+            sure
+            or bool(_FRAME.search(file.source(node.value.value).rpartition(".")[2]))
+            or _is_frame(node.value.value, file)
         )
 
     def check_item(self, node: ast.AST, function: FunctionNode, file: SourceFile) -> Iterator[Problem]:
@@ -129,12 +134,14 @@ class DataframeRowPerItem(ItemRule):
         how = (
             "compares a whole column"
             if masked
-            else "builds a Series" if not isinstance(node.slice, ast.Tuple) else "looks up one cell of a data frame"
+            else "builds a Series"
+            if not isinstance(node.slice, ast.Tuple)
+            else "looks up one cell of a data frame"
         )
         yield Problem(
             node,
             f"{quote(file, node)} {how} for each item. Take the columns out once in `__init__` "
-            f"(`{quote(file, node.value.value)[1:-1]}[\"…\"].tolist()` or `.to_numpy()`) and index those.",
+            f'(`{quote(file, node.value.value)[1:-1]}["…"].tolist()` or `.to_numpy()`) and index those.',
             0.45 if masked else 0.35,
             item_evidence(node, file),
             cause=function,

@@ -165,7 +165,9 @@ def _fresh_iterator(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
         return
     mark = file.context.step_mark(loop) if loop is not None else None
     sure = loop is not None and mark is not None and not is_epoch_loop(loop, file)
-    where = f"on every step of the loop at line {loop.lineno}" if sure and loop is not None else frequency.reason
+    where = (
+        f"on every step of the loop at line {loop.lineno}" if sure and loop is not None else frequency.reason
+    )
     yield Problem(
         node,
         f"{quote(file, node)} starts a new pass over the loader, workers and shuffling included, for its first batch, "

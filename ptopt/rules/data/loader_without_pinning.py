@@ -93,6 +93,7 @@ class LoaderWithoutPinning(Rule):
             optimizer.step()
         """,
         """
+        from torch.utils.data import DataLoader
         loader = DataLoader(dataset, batch_size=64, num_workers=4)
         for images, labels in loader:
             criterion(model(images), labels).backward()
@@ -170,7 +171,9 @@ class LoaderWithoutPinning(Rule):
         if loader is None or not loader.complete:
             return
         pinned = loader.arguments.get("pin_memory")
-        if not (pinned is None or is_literal(pinned, False)) or is_literal(loader.arguments.get("dataset"), None):
+        if not (pinned is None or is_literal(pinned, False)) or is_literal(
+            loader.arguments.get("dataset"), None
+        ):
             return
         loops = [reading.loop for reading in readings(loader.call, file)]
         moves = [(move, loop) for loop in loops if (move := _move_in(loop, file)) is not None]
@@ -191,7 +194,7 @@ class LoaderWithoutPinning(Rule):
             if pinned is not None
             else add_keyword(file, loader.call, "pin_memory=True")
         )
-        move = (trained or moves or [(None, None)])[0][0]
+        move = next((m for m, _ in [*trained, *moves]), None)
         sure = bool(trained) and workers and not batches_move_by_framework(file)
         yield Problem(
             node,
@@ -210,13 +213,9 @@ def _message(move: Move | None, file: SourceFile) -> str:
             "Batches of this loader reach the device from pageable memory: each copy goes through a staging buffer and cannot "
             "run beside the computation. Pass `pin_memory=True`, and move them with `non_blocking=True`."
         )
-    copies = (
-        f"{quote(file, move.call)} at line {move.call.lineno} copies each batch of this loader from pageable memory, "
-    )
+    copies = f"{quote(file, move.call)} at line {move.call.lineno} copies each batch of this loader from pageable memory, "
     if move.non_blocking:
-        return (
-            f"{copies}and `non_blocking=True` has no effect there. `pin_memory=True` lets the copy run beside the previous step."
-        )
+        return f"{copies}and `non_blocking=True` has no effect there. `pin_memory=True` lets the copy run beside the previous step."
     return (
         f"{copies}and Python waits for it. With `pin_memory=True` here and `non_blocking=True` there, the copy runs beside "
         "the previous step."

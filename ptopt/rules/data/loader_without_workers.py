@@ -116,15 +116,6 @@ class LoaderWithoutWorkers(Rule):
             def __getitem__(self, i):
                 return self.transform(Image.open(self.paths[i]))
 
-        test_loader = DataLoader(Images(), batch_size=64)
-        for images in test_loader:
-            print(model(images).mean())
-        """,
-        """
-        class Images(Dataset):
-            def __getitem__(self, i):
-                return self.transform(Image.open(self.paths[i]))
-
         loader = DataLoader(Images(), **loader_options)
         for images in loader:
             model(images).mean().backward()
@@ -236,7 +227,11 @@ class LoaderWithoutWorkers(Rule):
         trained = next((loop for loop in loops if file.context.training_step(_first(loop))), None)
         loop = trained or (loops[0] if loops else None)
         sure = work is not None and trained is not None
-        what = f"For each item {work.words} (line {work.line}), and" if work is not None else "Items are made one by one:"
+        what = (
+            f"For each item {work.words} (line {work.line}), and"
+            if work is not None
+            else "Items are made one by one:"
+        )
         where = "in the main process"
         if loop is not None:
             where += f", between the {'steps' if trained else 'batches'} of the loop at line {loop.lineno}"
@@ -248,7 +243,9 @@ class LoaderWithoutWorkers(Rule):
             _fix(loader, workers, file),
             at=_first(loop) if loop is not None else None,
             facts={
-                "item_work": {"heavy": 3.0, "light": 2.0, "toy": 1.0}[work.weight] if work is not None else 0.0,
+                "item_work": {"heavy": 3.0, "light": 2.0, "toy": 1.0}[work.weight]
+                if work is not None
+                else 0.0,
                 "reads_files": float(work is not None and work.weight == "heavy"),
                 "written_zero": float(workers is not None),
                 "trains": float(trained is not None),

@@ -52,7 +52,19 @@ class MetadataReadPerItem(ItemRule):
     id = "PTO331"
     name = "metadata-read-per-item"
     severity = Severity.LOW
-    requires = ("info", "SoundFile", "get_duration", "attrs", "listdir", "glob", "scandir", "walk", "iterdir", "probe", "wave")
+    requires = (
+        "info",
+        "SoundFile",
+        "get_duration",
+        "attrs",
+        "listdir",
+        "glob",
+        "scandir",
+        "walk",
+        "iterdir",
+        "probe",
+        "wave",
+    )
     nodes = (ast.Call, ast.Subscript)
     when_wrong = "each item is read once only, or files change while training runs"
 

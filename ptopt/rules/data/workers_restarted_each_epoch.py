@@ -236,7 +236,9 @@ class WorkersRestartedEachEpoch(Rule):
 def _problem(
     node: ast.AST, epochs: Loop | None, fix: Edit, confidence: float, facts: dict[str, float]
 ) -> Problem:
-    where = f"each epoch of the loop at line {epochs.lineno}" if epochs is not None else "each pass over the data"
+    where = (
+        f"each epoch of the loop at line {epochs.lineno}" if epochs is not None else "each pass over the data"
+    )
     return Problem(
         node,
         f"The workers of this loader are stopped and started again for {where}. `persistent_workers=True` keeps them.",
