@@ -16,10 +16,17 @@ from ptopt.rules.examples import plain
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 
 _LONGEST = 400  # characters of a line that are looked at
+_NEAR = 10  # lines from where it stood in which the rest of the code is looked for
+_NEIGHBOURS = 4  # removed lines before and after it that count
 _AROUND = 12  # lines of a module that count as the place, where no function stands around it
 _HEADER = re.compile(r"^(\s*)(?:async\s+)?(?:def|class)\s+(\w+)")
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _WORD = re.compile(r"\w+")
+_WEAK = frozenset(
+    "with torch self cuda amp as import from return def if else not and or True False None".split()
+)
+_BLOCK = re.compile(r"\s*(@|with\b)")
+_STRING = re.compile(r"(\"\"\"|\"|')(?:(?!\1).)*\1")
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Loss:
     change: ChangedFile
     line: int  # of the head file, before which it stood
     text: str
+    neighbours: tuple[str, ...]  # removed lines around it
     function: FunctionNode | None
     first: int
     last: int
@@ -49,10 +57,36 @@ class Loss:
         ]
         return tuple(sorted(lines, key=lambda number: (number < self.line, abs(number - self.line))))
 
-    def kept(self, measure: re.Pattern[str]) -> bool:
-        """Did the change write the removed line again, only without the measure?"""
-        left = _words(measure.sub(" ", self.text))
-        return any(left and left <= _words(_code(self.file.line(number))) for number in self.added)
+    @cached_property
+    def anchor(self) -> int:
+        """Where a comment stands: an added line of the place, else the line that follows in the hunk."""
+        if self.added and (self.function is not None or abs(self.added[0] - self.line) <= _NEAR):
+            return self.added[0]
+        for hunk in self.change.hunks:
+            if hunk.start <= self.line <= hunk.start + hunk.count:
+                return min(self.line, hunk.start + hunk.count - 1)
+        return self.first
+
+    @cached_property
+    def node(self) -> ast.AST:
+        """The innermost statement at the anchor."""
+        best: ast.AST = self.function or self.file.tree.body[0]
+        for node in own_nodes(self.function or self.file.tree):
+            if isinstance(node, ast.stmt) and node.lineno <= self.anchor <= (node.end_lineno or 0):
+                best = node
+        return best
+
+    def survives(self, measure: re.Pattern[str], *, whole_line: bool) -> bool:
+        """Is what stood with the measure still there: the rest of its line, or most of the lines around it?"""
+        near = {number for number in self.added if abs(number - self.line) <= _NEAR}
+        written = _words(" ".join(_code(self.file.line(number)) for number in near))
+        rest = set() if whole_line else _words(measure.sub(" ", self.text)) - _WEAK
+        if rest and rest <= written:
+            return True
+        around = [words for text in self.neighbours if (words := _words(_code(text)))]
+        if not around:
+            return not rest or bool(_BLOCK.match(self.text))
+        return sum(words <= written for words in around) * 2 >= len(around)
 
 
 class Regression(Rule):
@@ -73,6 +107,7 @@ class Regression(Rule):
     why: ClassVar[str]
     source: ClassVar[str]  # a link, in Markdown
     prior: ClassVar[float] = 0.5
+    whole_line: ClassVar[bool] = False  # nothing of the line is left when the measure is gone
 
     @classmethod
     def sections(cls) -> dict[str, str]:
@@ -96,28 +131,25 @@ class Regression(Rule):
         still = self.still or self.measure
         if not self.concerns(change) or file.is_notebook:
             return
-        if any(still.search(_code(file.line(number))) for number in change.added if number <= _lines(file)):
+        if any(
+            still.search(code) or self.measure.search(code)
+            for code in (_code(file.line(number)) for number in change.added if number <= _lines(file))
+        ):
             return
         seen: set[FunctionNode | None] = set()
         for loss in _losses(self.measure, file, change):
             if loss.function in seen or still.search(loss.place) or not self.work.search(loss.place):
                 continue
-            if not self.is_loss(loss):
+            if not loss.survives(self.measure, whole_line=self.whole_line) or not self.is_loss(loss):
                 continue
             seen.add(loss.function)
-            anchor = loss.added[0] if loss.added else _in_hunk(change, loss.line)
-            node = _node_at(anchor, loss, file)
-            if node is not None:
-                yield Problem(
-                    node,
-                    f"This change takes out `{_shown(loss.text, self.measure)}` here. {self.message}",
-                    self.prior,
-                    span=Span(anchor, anchor),
-                    facts={
-                        "line_kept": float(loss.kept(self.measure)),
-                        "lines_added": float(len(loss.added)),
-                    },
-                )
+            yield Problem(
+                loss.node,
+                f"This change takes out `{_shown(loss.text, self.measure)}` here. {self.message}",
+                self.prior,
+                span=Span(loss.anchor, loss.anchor),
+                facts={"lines_added": float(len(loss.added)), "lines_removed": float(len(change.removed))},
+            )
 
     def is_loss(self, loss: Loss) -> bool:
         """What else must hold; nothing, unless a rule says so."""
@@ -143,24 +175,25 @@ def _losses(measure: re.Pattern[str], file: SourceFile, change: ChangedFile) -> 
             headers = [h for h in headers if h[0] < indent]
         if header is not None:
             headers.append((indent, header[2]))
-        if not measure.search(code):
+        if not measure.search(code if "'" in measure.pattern else _STRING.sub("''", code)):
             continue
+        neighbours = _neighbours(number, change)
         owner: FunctionNode | None
         decorated = _decorated(number, change) if code.lstrip().startswith("@") else ""
         if headers or decorated:
             name = decorated or headers[-1][1]
             if name not in functions:
                 if name in classes:
-                    yield _at_module(line, code, file, change)
+                    yield _at_module(line, code, neighbours, file, change)
                 continue  # what held the measure is gone, or has another name
             owner = min(functions[name], key=lambda f: abs(f.lineno - line))
         else:
             owner = _function_at(line, indent, code, file)
         if owner is None:
-            yield _at_module(line, code, file, change)
+            yield _at_module(line, code, neighbours, file, change)
         else:
             first = min([owner.lineno, *(d.lineno for d in owner.decorator_list)])
-            yield Loss(file, change, line, code, owner, first, owner.end_lineno or owner.lineno)
+            yield Loss(file, change, line, code, neighbours, owner, first, owner.end_lineno or owner.lineno)
 
 
 def _decorated(number: int, change: ChangedFile) -> str:
@@ -187,27 +220,19 @@ def _function_at(line: int, indent: int, code: str, file: SourceFile) -> Functio
     return best
 
 
-def _at_module(line: int, code: str, file: SourceFile, change: ChangedFile) -> Loss:
+def _neighbours(number: int, change: ChangedFile) -> tuple[str, ...]:
+    """Lines taken out at the same place, just before and after the line."""
+    line = change.removed[number][0]
+    low, high = max(0, number - _NEIGHBOURS), number + _NEIGHBOURS + 1
+    around = [*change.removed[low:number], *change.removed[number + 1 : high]]
+    return tuple(text[:_LONGEST] for other, text in around if other == line)
+
+
+def _at_module(
+    line: int, code: str, neighbours: tuple[str, ...], file: SourceFile, change: ChangedFile
+) -> Loss:
     first, last = max(1, line - _AROUND), min(_lines(file), line + _AROUND)
-    return Loss(file, change, line, code, None, first, last)
-
-
-def _in_hunk(change: ChangedFile, line: int) -> int:
-    """The line that follows the removed one, or the last of its hunk."""
-    for hunk in change.hunks:
-        if hunk.start <= line <= hunk.start + hunk.count:
-            return min(line, hunk.start + hunk.count - 1)
-    return line
-
-
-def _node_at(line: int, loss: Loss, file: SourceFile) -> ast.AST | None:
-    """A statement at the line: the innermost that starts at or before it."""
-    scope: ast.AST = loss.function or file.tree
-    best: ast.AST | None = loss.function
-    for node in own_nodes(scope):
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
-            best = node
-    return best
+    return Loss(file, change, line, code, neighbours, None, first, last)
 
 
 def _code(text: str) -> str:

@@ -11,6 +11,7 @@ class AutocastRemoved(Regression):
 
     id = "PTO959"
     name = "autocast-removed"
+    triggers = ("model", "forward", "loss")
     measure = re.compile(r"\bautocast\b|\bGradScaler\(")
     still = re.compile(r"autocast|precision|accelerat|fabric|bfloat16|float16|\.half\(")
     work = re.compile(r"\w\(")

@@ -11,8 +11,9 @@ class BatchedMapRemoved(Regression):
 
     id = "PTO967"
     name = "batched-map-removed"
+    triggers = (".map(", ".filter(")
     measure = re.compile(
-        r"\bbatched\s*=\s*True|\bnum_proc\s*=\s*(?!None|1\b)\w|\bn_jobs\s*=\s*(?!1\b|None)[\w-]+"
+        r"\bbatched\s*=\s*True|\bnum_proc\s*=\s*(?!None|1\b)\w+|\bn_jobs\s*=\s*(?!1\b|None)[\w-]+"
     )
     work = re.compile(r"\.map\(|\.filter\(|load_dataset\(|Parallel\(")
     prior = 0.5

@@ -11,7 +11,9 @@ class ChannelsLastRemoved(Regression):
 
     id = "PTO964"
     name = "channels-last-removed"
-    measure = re.compile(r"channels_last")
+    triggers = (".to(", ".cuda(", "contiguous")
+    measure = re.compile(r"(\.to\()?memory_format\s*=\s*torch\.channels_last(_3d)?")
+    still = re.compile(r"channels_last")
     work = re.compile(r"\.to\(|\.cuda\(|contiguous\(|model|conv")
     prior = 0.5
     message = (
@@ -51,7 +53,7 @@ class ChannelsLastRemoved(Regression):
         Invalid(
             """
             def build(model):
-                # - model = model.to(memory_format=torch.channels_last)
+                # - model = model.cuda().to(memory_format=torch.channels_last)
                 return model.cuda()  # !
             """
         ),

@@ -11,11 +11,13 @@ class CudnnBenchmarkRemoved(Regression):
 
     id = "PTO960"
     name = "cudnn-benchmark-removed"
+    triggers = ("torch.",)
     measure = re.compile(
         r"cudnn\.benchmark\s*=\s*True|set_float32_matmul_precision\([\"'](high|medium)|allow_tf32\s*=\s*True"
     )
     still = re.compile(r"cudnn\.benchmark|set_float32_matmul_precision|allow_tf32")
     work = re.compile(r"\w")
+    whole_line = True
     prior = 0.4
     message = (
         "Convolutions and matrix products then use the defaults instead of what was measured or allowed to be the "

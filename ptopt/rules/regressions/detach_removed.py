@@ -11,7 +11,8 @@ class DetachRemoved(Regression):
 
     id = "PTO963"
     name = "detach-removed"
-    measure = re.compile(r"\.(detach|item|cpu)\(\)|\.data\b")
+    triggers = ("append", "loss", "self")
+    measure = re.compile(r"\.(detach|item)\(\)|\.data\b(?!\.| import)")
     still = re.compile(r"\.(detach|item|cpu|tolist|numpy)\(")
     work = re.compile(r"\.append\(|\+=|\[.*\]\s*=|self\.\w+\s*=|return ")
     prior = 0.5
@@ -80,6 +81,6 @@ class DetachRemoved(Regression):
         """The line must be there again, the call left out, and must store the value."""
         without = re.sub(r"\s+", "", self.measure.sub("", loss.text))
         stores = re.search(r"\.append\(|\+=|\]\s*=[^=]|self\.\w+\s*=[^=]", loss.text)
-        return stores is not None and any(
-            re.sub(r"\s+", "", loss.file.line(number)).startswith(without) for number in loss.added
-        )
+        if stores is None or loss.file.context.grad_off(loss.node):
+            return False
+        return any(re.sub(r"\s+", "", loss.file.line(number)).startswith(without) for number in loss.added)

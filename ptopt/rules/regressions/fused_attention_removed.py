@@ -12,10 +12,12 @@ class FusedAttentionRemoved(Regression):
     id = "PTO954"
     name = "fused-attention-removed"
     severity = Severity.HIGH
+    triggers = ("softmax", "attn_implementation", "einsum")
     measure = re.compile(
         r"scaled_dot_product_attention|flash_attn\w*|memory_efficient_attention|attn_implementation\s*=\s*[\"'](sdpa|flash\w*)|F\.sdpa"
     )
     work = re.compile(r"softmax\(|attn_implementation\s*=\s*[\"']eager|torch\.bmm|einsum")
+    whole_line = True
     prior = 0.5
     message = (
         "The scores of all pairs are then written to memory and read back three times. Keep "

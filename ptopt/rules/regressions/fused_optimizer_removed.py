@@ -11,8 +11,9 @@ class FusedOptimizerRemoved(Regression):
 
     id = "PTO961"
     name = "fused-optimizer-removed"
+    triggers = ("Adam", "SGD", "optim")
     measure = re.compile(
-        r"\b(fused|foreach)\s*=\s*(?!False|None)\w|FusedAdam|FusedLAMB|[\"']fused[\"']\s*:\s*True"
+        r"\b(fused|foreach)\s*=\s*(?!False|None)\w+|FusedAdam|FusedLAMB|[\"']fused[\"']\s*:\s*True"
     )
     still = re.compile(r"\bfused\s*=\s*(?!False|None)\w|foreach\s*=\s*True|Fused")
     work = re.compile(r"Adam|SGD|optim|Lion|RMS")

@@ -11,7 +11,8 @@ class NoGradRemoved(Regression):
 
     id = "PTO952"
     name = "no-grad-removed"
-    measure = re.compile(r"no_grad\b|inference_mode\b|set_grad_enabled\(False\)")
+    triggers = ("model", "net", "forward")
+    measure = re.compile(r"\bno_grad\(|\binference_mode\(|set_grad_enabled\(False\)|@torch\.no_grad\b")
     still = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
     work = re.compile(r"model|net\b|forward|\w+\(\w")
     prior = 0.6
@@ -79,5 +80,5 @@ class NoGradRemoved(Regression):
     )
 
     def is_loss(self, loss: Loss) -> bool:
-        """Where the code backpropagates, autograd has to be on."""
-        return "backward(" not in loss.place and "import" not in loss.text
+        """Where the code backpropagates, autograd has to be on; elsewhere it may be off by other means."""
+        return "backward(" not in loss.place and not loss.file.context.grad_off(loss.node)

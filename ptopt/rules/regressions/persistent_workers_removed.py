@@ -11,8 +11,9 @@ class PersistentWorkersRemoved(Regression):
 
     id = "PTO957"
     name = "persistent-workers-removed"
+    triggers = ("num_workers",)
     measure = re.compile(
-        r"persistent_workers\s*=\s*(?!False)\w|[\"']persistent_workers[\"']\s*:\s*(?!False)\w"
+        r"persistent_workers\s*=\s*(?!False)\w+|[\"']persistent_workers[\"']\s*:\s*(?!False)\w"
     )
     work = re.compile(r"num_workers")
     prior = 0.5

@@ -11,11 +11,12 @@ class PinningRemoved(Regression):
 
     id = "PTO951"
     name = "pinning-removed"
+    triggers = ("oader", ".to(", ".cuda(")
     measure = re.compile(
-        r"pin_memory\s*=\s*(?!False|None)\w|\.pin_memory\(\)|[\"']pin_memory[\"']\s*:\s*(?!False)\w"
+        r"pin_memory\s*=\s*(?!False|None)\w[\w.]*|\.pin_memory\(\)|[\"']pin_memory[\"']\s*:\s*(?!False)\w+"
     )
     still = re.compile(
-        r"pin_memory(_device)?\s*=\s*(?!False|None)\w|\.pin_memory\(|[\"']pin_memory[\"']\s*:\s*(?!False)\w"
+        r"pin_memory(_device)?\s*=\s*(?!False|None)\w|\.pin_memory\(|[\"']pin_memory[\"']\s*:\s*(?!False)\w+"
     )
     work = re.compile(r"Loader\w*\(|\.to\(|\.cuda\(|loader|Tensor|torch\.\w+\(")
     prior = 0.6

@@ -11,7 +11,8 @@ class WorkersRemoved(Regression):
 
     id = "PTO956"
     name = "workers-removed"
-    measure = re.compile(r"num_workers\s*=\s*(?!0\b|None\b)\w|[\"']num_workers[\"']\s*:\s*(?!0\b)\w")
+    triggers = ("DataLoader", "num_workers")
+    measure = re.compile(r"num_workers\s*=\s*(?!0\b|None\b)\w[\w.]*|[\"']num_workers[\"']\s*:\s*(?!0\b)\w")
     work = re.compile(r"Loader\w*\(|num_workers")
     prior = 0.5
     message = (
