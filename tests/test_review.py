@@ -181,7 +181,7 @@ def test_a_suppression_of_a_rule_that_is_off_is_not_reported() -> None:
     for config in ('ignore = ["PTO101"]', '[per-path-ignores]\n"train.py" = ["sync"]'):
         review = _review(BASE, head, config=config)
         assert [u.codes for u in review.unused_suppressions] == [("nosuchrule",)]
-    by_default_off = BASE.replace("total = 0.0", "total = 0.0  # ptopt: ignore[full-precision-training]")
+    by_default_off = BASE.replace("total = 0.0", "total = 0.0  # ptopt: ignore[deterministic-left-on]")
     assert _review(BASE, by_default_off).unused_suppressions == ()
 
 

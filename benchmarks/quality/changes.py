@@ -23,7 +23,7 @@ from ptopt.findings import NotReviewed, Review
 from ptopt.inputs import MAX_FILE
 from ptopt.project.around import MOST_BYTES, files_around
 from ptopt.project.facts import FACT_FILES, read_facts
-from ptopt.review import review_change
+from ptopt.review import review_files
 from ptopt.rules import known_names
 from training.sources.base import SourceError
 from training.sources.git import Clone
@@ -72,9 +72,17 @@ class Material:
             {path: text.encode("latin-1") for path, text in self.around.items()},
         )
 
-    def review(self, config: Config) -> Review:
-        facts = read_facts({name: text.encode("latin-1") for name, text in self.facts.items()})
-        return review_change(self.change(), config=config, facts=facts)
+    def review(self, config: Config, *, one_per_cause: bool = True) -> Review:
+        """As on a pull request; without `one_per_cause`, each place is a finding of its own."""
+        change = self.change()
+        return review_files(
+            [*change.files, *change.not_reviewed],
+            config=config,
+            facts=read_facts({name: text.encode("latin-1") for name, text in self.facts.items()}),
+            limit_to_change=True,
+            one_per_cause=one_per_cause,
+            around=change.around,
+        )
 
 
 def config_of(

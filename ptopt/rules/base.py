@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ptopt.findings import Edit, Evidence, Fix, Safety, Severity, Span
+from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.source.file import SourceFile
 
 HEADINGS = (
@@ -92,6 +93,7 @@ class Rule:
     when_wrong: ClassVar[str]  # the condition under which a comment is wrong, in one clause
     VALID: ClassVar[tuple[str, ...]]
     INVALID: ClassVar[tuple[Invalid, ...]]
+    PROJECT: ClassVar[ProjectFacts] = NO_FACTS  # what the project of the examples pins
     BENCHMARK: ClassVar[Benchmark | None] = None
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:

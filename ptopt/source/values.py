@@ -120,6 +120,8 @@ class Values:
                 else UNKNOWN
             )
         if isinstance(expr, ast.Subscript):
+            if isinstance(expr.value, ast.Attribute) and expr.value.attr == "shape":
+                return SCALAR
             base = self.of(expr.value)
             if base.kind in ("tensor", "array"):
                 return base
@@ -247,17 +249,21 @@ class Values:
     def _used_as_tensor(self) -> dict[FunctionNode | None, set[str]]:
         """Function -> the names on which it uses methods and attributes that only tensors have."""
         table: dict[FunctionNode | None, set[str]] = {}
+        seen: dict[tuple[FunctionNode | None, str], str] = {}
         for node in self._index.of_type(ast.Attribute):
             if not isinstance(node.value, ast.Name) or node.value.id in ("self", "cls", "torch", "F"):
                 continue
+            function, name = self._index.function_of(node), node.value.id
             called = isinstance(parent := self._index.parent(node), ast.Call) and parent.func is node
             shown = (
                 node.attr in _PROVES_TENSOR
                 if called
                 else node.attr in ("is_cuda", "requires_grad", "grad_fn")
             )
+            if node.attr in ("device", "shape"):  # arrays have the one, models and options the other
+                shown = seen.setdefault((function, name), node.attr) != node.attr
             if shown and not self._imports.qualified(node):
-                table.setdefault(self._index.function_of(node), set()).add(node.value.id)
+                table.setdefault(function, set()).add(name)
         return table
 
     def _backpropagated(self, expr: ast.Name) -> bool:

@@ -23,8 +23,7 @@ FITTING: dict[str, frozenset[str]] = {
         "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move "
         "invariant-compute-in-loop table-rebuilt-every-call repeated-expression",
         "no-grad-missing": "autograd",
-        "graph-retained": "metric-keeps-graph graph-retained context-keeps-tensor kept-tensor-keeps-graph "
-        "search-records-graph",
+        "graph-retained": "metric-keeps-graph graph-retained kept-tensor-keeps-graph",
         "attention-not-fused": "attention",
         "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop element-test-loop item-per-element "
         "cat-in-loop copy-per-row batch-of-one table-rebuilt-in-loop",
@@ -32,15 +31,15 @@ FITTING: dict[str, frozenset[str]] = {
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
         "inefficient-op-choice": "ops",
-        "redundant-compute": "ops autograd",
-        "temporaries-instead-of-inplace": "ops ema-update-allocates memory",
-        "needless-copy": "memory repeat-for-broadcast deepcopy-in-hot-code masked-select-expanded",
-        "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast cast-around-move",
-        "double-precision": "accidental-float64 double-precision-model",
-        "unfused-pointwise": "norm-by-hand ops",
+        "redundant-compute": "ops autograd attention-for-one-position",
+        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast",
+        "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code shifted-logits-copied "
+        "array-copied-into-tensor",
+        "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast",
+        "double-precision": "accidental-float64",
+        "unfused-pointwise": "norm-by-hand",
         "redundant-bias": "linear-bias-before-batchnorm",
-        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy "
-        "tensor-from-list-of-arrays tensor-from-stored-dataset",
+        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy tensor-from-list-of-arrays tensor-from-stored-dataset",
         "dataloader-no-workers": "loader-without-workers trainer-without-workers",
         "dataloading-on-main-thread": "loader-without-workers",
         "no-pin-memory": "loader-without-pinning",
@@ -59,7 +58,9 @@ FITTING: dict[str, frozenset[str]] = {
         "dp-instead-of-ddp": "data-parallel",
         "ddp-flags": "find-unused-parameters",
         "kernel-launch-overhead": "ops optim",
-        "peak-memory": "memory pairwise-loop product-then-sum attention",
+        "peak-memory": "checkpoint-loaded-on-gpu log-softmax-gathered shifted-logits-copied moved-before-halving "
+        "results-kept-on-device held-until-reduced pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
+        "product-then-sum",
     }.items()
 }
 

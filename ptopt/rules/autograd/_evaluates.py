@@ -14,7 +14,7 @@ from ptopt.rules.autograd._models import (
     optimised_in,
     path_of,
 )
-from ptopt.rules.base import SourceFile
+from ptopt.rules.base import Evidence, SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
@@ -25,6 +25,8 @@ _INFERS = re.compile(
     r"|extract_features?|embed\w*|encode|inpaint|upscale|enhance|separate|demo)(_|$)",
     re.I,
 )
+_READS = frozenset({"numpy", "item", "tolist", "detach", "argmax"})
+_SAYS_SO = re.compile(r"#[^\n]*(no_grad|inference_mode)")
 _PUBLIC_INFERENCE = re.compile(r"^(generate|infer|inference|transcribe|translate|inpaint|upscale)(_|$)", re.I)
 _COLLECTS = re.compile(r"(^|_)(collect|rollout|play|act)(_|$)", re.I)
 # Somebody wants a gradient here, or the forward is traced or measured.
@@ -54,6 +56,7 @@ class Evaluation:
     case: Case
     calls: list[tuple[ast.Call, str]]
     first: tuple[ast.Call, str]
+    evidence: tuple[Evidence, ...]
     facts: dict[str, float]
 
 
@@ -89,6 +92,8 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
     off = {p for _, p in calls} - {p for _, p in on}
     if len(on) < len(calls) and (not off or not on):
         return None  # the author knows, and left out a warm-up or the like
+    if function is not None and _SAYS_SO.search(file.source(function)):
+        return None  # a comment tells that the caller does it
     calls = [(c, p) for c, p in on if not in_training(c, function, file) and not discarded(c, file)]
     case = case_of(function, calls, evals, file) if calls else None
     if case is None or (function is not None and wanted_elsewhere(function, calls, file)):
@@ -111,7 +116,28 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         "passes": float(len(calls)),
         "callers": float(len(file.calls.callers(function)) if function is not None else 0),
     }
-    return Evaluation(case, calls, first, facts)
+    return Evaluation(case, calls, first, _evidence(function, calls, evals, file), facts)
+
+
+def _evidence(
+    function: FunctionNode | None, calls: list[tuple[ast.Call, str]], evals: dict[str, int], file: SourceFile
+) -> tuple[Evidence, ...]:
+    """The passes, and the lines that show that the function evaluates."""
+    found = [Evidence(c.lineno, f"runs `{p}` with autograd on") for c, p in calls]
+    found += [
+        Evidence(evals[p], "eval mode, which records as well") for p in {p for _, p in calls} if p in evals
+    ]
+    if function is None:
+        return tuple(found)
+    found.append(Evidence(function.lineno, f"`{function.name}`, where autograd could be off"))
+    reads = 0
+    for call in file.calls.calls_in(function):
+        if any(k.arg == "volatile" for k in call.keywords):
+            found.append(Evidence(call.lineno, "`volatile` has had no effect since torch 0.4"))
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in _READS and reads < 4:
+            reads += 1
+            found.append(Evidence(call.lineno, "a value without a graph"))
+    return tuple(found)
 
 
 def worth_a_look(function: FunctionNode | None, file: SourceFile) -> bool:
@@ -158,21 +184,19 @@ def case_of(
             sure = 0.45
         return Case("only evaluates", sure - (0.15 if in_module and not switched else 0.0))
     if switched or over_data:
+        if kept and any(p == "self" for _, p in calls):
+            return None  # a module that evaluates itself: what for, its callers know
         sure = 0.8 if looped and not kept else 0.72 if not kept else 0.6
         return Case(f"puts `{calls[0][1]}` in eval mode" if switched else "runs over evaluation data", sure)
     if function.name == "__call__" and looped and _is_diffusion_pipeline(function, file):
         return Case("runs the whole pipeline", 0.7)
     if _INFERS.search(name):
-        if (
-            kept
-            and (in_module or function.name.startswith("_"))
-            and not _PUBLIC_INFERENCE.search(function.name)
-        ):
-            return None  # a part of the model, as likely run by its training
+        if kept and not (_PUBLIC_INFERENCE.search(name) and _stands_alone(function, file)):
+            return None  # as likely run by its training
         if kept:
             return Case("infers by its name, and this file backpropagates nothing that it returns", 0.4)
         doubtful = function.name.startswith("_") or (in_module and not looped)
-        return Case("returns nothing that carries a graph", 0.55 if doubtful else 0.65)
+        return Case("returns nothing that carries a graph", 0.45 if doubtful else 0.65)
     if _COLLECTS.search(name) and looped and _steps_environment(function, file):
         return Case("collects experience", 0.62)
     if (
@@ -210,8 +234,7 @@ def _trains_anywhere(file: SourceFile) -> bool:
 def _result_is_read(function: FunctionNode, file: SourceFile) -> bool:
     """Does the function turn tensors into plain values, or take them off the graph?"""
     return any(
-        isinstance(c.func, ast.Attribute) and c.func.attr in ("numpy", "item", "tolist", "detach", "argmax")
-        for c in file.calls.calls_in(function)
+        isinstance(c.func, ast.Attribute) and c.func.attr in _READS for c in file.calls.calls_in(function)
     )
 
 

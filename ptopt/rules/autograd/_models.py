@@ -71,8 +71,8 @@ def _collect(file: SourceFile) -> Networks:
         func = call.func
         if not isinstance(func, ast.Attribute) or func.attr not in _MODULE_METHODS:
             continue
-        if func.attr == "eval" and call.args:
-            continue  # a data frame, or Python's own
+        if func.attr == "eval" and (call.args or file.imports.imports("tensorflow")):
+            continue  # a data frame, Python's own, or another framework's
         texts = _receivers(call, func, file)
         known |= texts
         if func.attr == "eval":

@@ -50,7 +50,7 @@ class TrainerWithoutWorkers(Rule):
     - [transformers: data preloading](https://huggingface.co/docs/transformers/perf_train_gpu_one)
     """
 
-    id = "PTO330"
+    id = "PTO359"
     name = "trainer-without-workers"
     family = "data"
     severity = Severity.MEDIUM

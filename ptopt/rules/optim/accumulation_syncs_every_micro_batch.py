@@ -5,14 +5,18 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
-from ptopt.source.index import FUNCTIONS, Loop, own_nodes, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, own_nodes, walk
 
 # Any of these tells that somebody decides when gradients are averaged, or that another engine does.
 _HANDLED = re.compile(
-    r"no_sync|accumulate\(|no_backward_sync|require_backward_grad_sync|set_requires_gradient_sync|deepspeed"
+    r"no_sync|ddp_sync|accumulate\(|no_backward_sync|require_backward_grad_sync|set_requires_gradient_sync|deepspeed"
     r"|gradient_accumulation_plugin|GradientAccumulationPlugin|FullyShardedDataParallel|fully_shard|\bFSDP\b|horovod"
     r"|set_is_last_backward|DistributedFusedAdam|delay_allreduce|DataParallelImpl"
 )
+_DISTRIBUTED = re.compile(
+    r"DistributedDataParallel|\bddp\b|is_distributed|distributed_model|world_size|local_rank", re.I
+)
+_ACCUMULATES = re.compile(r"accum|update_freq|micro_batches|optimizer_period", re.I)
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 
 
@@ -64,7 +68,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     name = "accumulation-syncs-every-micro-batch"
     family = "optim"
     severity = Severity.HIGH
-    triggers = ("DistributedDataParallel", "Accelerator(")
+    triggers = ("DistributedDataParallel", "Accelerator(", "distributed", "world_size", "local_rank", "ddp")
     requires = ("backward",)
     nodes = (ast.Call,)
     when_wrong = "the job runs in one process, or memory does not allow unreduced gradients"
@@ -161,26 +165,72 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.search(_HANDLED):
             return
         wrapper = _wrapper(file)
-        if wrapper is None:
+        if wrapper is None and not file.search(_DISTRIBUTED):
             return
+        function = file.index.function_of(node)
         loop = next(file.index.loops_of(node), None)
-        step = _later_step(node, loop, file) if loop is not None else None
-        if loop is None or step is None:
+        step = _later_step(node, loop or function, file)
+        sign = step or _divided(node, file) or _stepped_by_class(function, file)
+        if sign is None:
             return
-        accelerate = file.imports.imports("accelerate") and _qualified(wrapper, file).endswith("Accelerator")
+        accelerate = wrapper is not None and _qualified(wrapper, file).rpartition(".")[2] == "Accelerator"
         context = "accelerator.no_sync(model)" if accelerate else "model.no_sync()"
+        shown = (
+            "the optimizer steps only"
+            if step is not None
+            else "the loss is divided to be accumulated, and applied"
+        )
+        sure = wrapper is not None and loop is not None and step is not None
         yield Problem(
             node,
-            "The gradients are averaged over all processes in every backward pass, but the optimizer steps only after "
-            f"several of them (line {step.lineno}). Run the forward and the backward pass of all but the last one under "
+            f"Under DDP the gradients are averaged over all processes in every backward pass, but {shown} only after several of "
+            f"them (line {sign.lineno}). Run the forward and the backward pass of all but the last one under "  # type: ignore[attr-defined]
             f"`with {context}`.",
-            0.65 if accelerate else 0.72,
+            0.65 if sure and accelerate else 0.72 if sure else 0.55,
             (
-                Evidence(wrapper.lineno, "the model's gradients are averaged over processes"),
-                Evidence(step.lineno, "the optimizer step, after several backward passes"),
+                *(
+                    [Evidence(wrapper.lineno, "the model's gradients are averaged over processes")]
+                    if wrapper
+                    else []
+                ),
+                Evidence(sign.lineno, "applied after several backward passes"),  # type: ignore[attr-defined]
             ),
             cause=loop,
+            facts={
+                "wrapped_here": float(wrapper is not None),
+                "in_loop": float(loop is not None),
+                "step_seen": float(step is not None),
+            },
         )
+
+
+def _divided(backward: ast.Call, file: SourceFile) -> ast.AST | None:
+    """`loss = loss / accumulation_steps` in the function of the backward call."""
+    function = file.index.function_of(backward)
+    for node in own_nodes(function) if function is not None else ():
+        parts = (
+            (node.left, node.right)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+            else (node.target, node.value)
+            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div)
+            else None
+        )
+        if parts and "loss" in ast.unparse(parts[0]) and _ACCUMULATES.search(ast.unparse(parts[1])):
+            return node
+    return None
+
+
+def _stepped_by_class(function: FunctionNode | None, file: SourceFile) -> ast.AST | None:
+    """The optimizer step of another method of the class, one that counts accumulated passes."""
+    cls = file.index.parent(function) if function is not None else None
+    if not isinstance(cls, ast.ClassDef):
+        return None
+    for other in cls.body:
+        if isinstance(other, FUNCTIONS) and other is not function:
+            steps = [m for m in file.context.marks_in(other) if _is_step(m)]
+            if steps and _ACCUMULATES.search(file.source(other)):
+                return steps[0]
+    return None
 
 
 def _is_backward(call: ast.Call, file: SourceFile) -> bool:
@@ -206,9 +256,11 @@ def _wrapper(file: SourceFile) -> ast.Call | None:
     return None
 
 
-def _later_step(backward: ast.Call, loop: Loop, file: SourceFile) -> ast.Call | None:
+def _later_step(backward: ast.Call, loop: Loop | FunctionNode | None, file: SourceFile) -> ast.Call | None:
     """The optimizer step that follows several runs of `backward` in `loop`."""
     function = file.index.function_of(backward)
+    if loop is None:
+        return None
     steps = [c for c in file.context.marks_in(function) if _is_step(c) and c.lineno > backward.lineno]
     if not steps or _modulo_guard(backward, loop, file) is not None:
         return None
@@ -217,6 +269,8 @@ def _later_step(backward: ast.Call, loop: Loop, file: SourceFile) -> ast.Call | 
         # Every step of the loop must be a rare one, or this backward pass belongs to one that is not.
         rare = all(_modulo_guard(s, loop, file) is not None for s in inside)
         return inside[0] if rare else None
+    if isinstance(loop, FUNCTIONS):
+        return None
     outer = next(file.index.loops_of(loop), None)
     if outer is None or next(file.index.loops_of(steps[0]), None) is not outer:
         return None
@@ -227,7 +281,7 @@ def _is_step(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == "step"
 
 
-def _modulo_guard(node: ast.AST, loop: Loop, file: SourceFile) -> ast.If | None:
+def _modulo_guard(node: ast.AST, loop: Loop | FunctionNode, file: SourceFile) -> ast.If | None:
     """The `if step % k == 0:` between the node and its loop."""
     for ancestor, child in file.index.ancestors(node):
         if ancestor is loop or isinstance(ancestor, FUNCTIONS):

@@ -86,8 +86,18 @@ class TrainerInFullPrecision(Rule):
             args = TrainingArguments("out", num_train_epochs=3)  # !
             """
         ),
-        Invalid('trainer = pl.Trainer(accelerator="gpu", max_epochs=3)  # !'),
-        Invalid("trainer = pl.Trainer(devices=2, precision=32)  # !"),
+        Invalid(
+            """
+            trainer = pl.Trainer(accelerator="gpu", max_epochs=3)  # !
+            trainer.fit(model, data)
+            """
+        ),
+        Invalid(
+            """
+            trainer = pl.Trainer(devices=2, precision=32)  # !
+            trainer.fit(model, data)
+            """
+        ),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -103,7 +113,7 @@ class TrainerInFullPrecision(Rule):
             if any(is_literal(given.get(k), True) for k in ("no_cuda", "use_cpu", "use_mps_device")):
                 return
             what, remedy, stated = "`TrainingArguments`", "`bf16=True`", float(bool(chosen))
-        elif name.startswith(_LIGHTNING) and name.endswith(".Trainer"):
+        elif name.startswith(_LIGHTNING) and name.endswith(".Trainer") and file.calls_named("fit"):
             precision = keyword_of(node, "precision")
             stated = float(precision is not None)
             accelerator = given.get("accelerator")
