@@ -26,7 +26,8 @@ FITTING: dict[str, frozenset[str]] = {
         "graph-retained": "metric-keeps-graph graph-retained kept-tensor-keeps-graph",
         "attention-not-fused": "attention",
         "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop element-test-loop item-per-element "
-        "cat-in-loop copy-per-row batch-of-one table-rebuilt-in-loop",
+        "cat-in-loop copy-per-row batch-of-one table-rebuilt-in-loop "
+        "array-from-comprehension",
         "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",

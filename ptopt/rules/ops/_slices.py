@@ -21,6 +21,7 @@ RAGGED = frozenset(
     "nonzero unique masked_select argwhere nms batched_nms unique_consecutive linear_sum_assignment bincount tolist "
     "connectedComponents multinomial split narrow".split()
 )
+_SIZED = frozenset("arange linspace logspace randperm eye range".split())  # as long as their argument says
 _STACKING = frozenset(
     "stack cat concat tensor FloatTensor LongTensor vstack hstack as_tensor Tensor pad_sequence".split()
 )
@@ -47,6 +48,7 @@ class Slices:
     unknown: list[ast.Call] = field(default_factory=list)  # other calls that get a slice
     stores: int = 0  # `out[i] = ...`
     appends: set[str] = field(default_factory=set)
+    looked_up: int = 0  # objects that an index picks from a list or a dictionary
     ragged: bool = False
     _touch: dict[ast.AST, bool] = field(default_factory=dict)
 
@@ -178,11 +180,10 @@ def _carries(loop: ast.For, nodes: list[ast.AST]) -> bool:
     sums: set[str] = set()
     written: dict[str, set[str]] = {}
     read: dict[str, set[str]] = {}
-    targets: set[ast.AST] = set()
+    holders: set[ast.AST] = set()
     for node in nodes:
         if isinstance(node, ast.AugAssign) and isinstance(node.target, (ast.Name, ast.Attribute)):
             sums.add(ast.unparse(node.target))
-            targets.add(node.target)
         elif isinstance(node, ast.Assign):
             at = (node.end_lineno or 0, node.end_col_offset or 0)
             values = {
@@ -199,7 +200,9 @@ def _carries(loop: ast.For, nodes: list[ast.AST]) -> bool:
                         stores.setdefault(name, at)
                         if name in values:
                             own.add(name)
-        if isinstance(node, ast.Subscript):
+        if isinstance(node, ast.Subscript) and node not in holders:
+            if isinstance(node.ctx, ast.Store):
+                holders.update(_holders(node))
             base = ast.unparse(_base(node))
             place = written if isinstance(node.ctx, ast.Store) else read
             place.setdefault(base, set()).add(ast.unparse(node))
@@ -263,7 +266,7 @@ def _sort(nodes: list[ast.AST], found: Slices) -> None:
         elif isinstance(node, ast.Call):
             name = _leaf(node)
             touched = [a for a in [*node.args, *(k.value for k in node.keywords)] if found.touches(a)]
-            if name in RAGGED and (touched or found.touches(node.func)):
+            if (name in RAGGED and (touched or found.touches(node.func))) or (name in _SIZED and touched):
                 found.ragged = True
             qualified = file.imports.qualified(node.func)
             if qualified.startswith("torch."):
@@ -299,7 +302,9 @@ def _is_network(func: ast.expr, file: SourceFile) -> bool:
 
 
 def _subscript(node: ast.Subscript, found: Slices) -> None:
-    entries = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    entries = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if isinstance(node.ctx, ast.Store):
+        entries += [holder.slice for holder in _holders(node)]  # `out[i][j] = ...`
     if not any(found.indexed(e) for e in entries):
         # `row[mask]`, `x[i][keep]`: as many elements as the mask has
         if any(not isinstance(e, ast.Slice) and found.touches(e) for e in entries):
@@ -328,6 +333,8 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         found.sources.append(base)
         if found.first is None:
             found.first = node
+    elif kind != "array":
+        found.looked_up += 1
 
 
 def _data_bound(part: ast.Slice, found: Slices) -> bool:
@@ -374,6 +381,16 @@ def _measures(found: Slices, base: ast.expr) -> bool:
         and limit.func.attr == "size"
         and ast.dump(limit.func.value) == ast.dump(base)
     )
+
+
+def _holders(node: ast.Subscript) -> list[ast.Subscript]:
+    """`x[i]` of `x[i][j]`."""
+    holders = []
+    held = node.value
+    while isinstance(held, ast.Subscript):
+        holders.append(held)
+        held = held.value
+    return holders
 
 
 def _base(node: ast.expr) -> ast.expr:
