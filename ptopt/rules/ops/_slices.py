@@ -19,9 +19,9 @@ VIEWS = frozenset(
 # Calls whose result has as many elements as the data say: one iteration may give more than another.
 RAGGED = frozenset(
     "nonzero unique masked_select argwhere nms batched_nms unique_consecutive linear_sum_assignment bincount tolist "
-    "connectedComponents multinomial split narrow".split()
+    "connectedComponents multinomial split narrow item".split()
 )
-_SIZED = frozenset("arange linspace logspace randperm eye range".split())  # as long as their argument says
+_SIZED = frozenset("arange linspace logspace randperm eye".split())  # as long as their argument says
 _STACKING = frozenset(
     "stack cat concat tensor FloatTensor LongTensor vstack hstack as_tensor Tensor pad_sequence".split()
 )
@@ -145,6 +145,10 @@ def _bind(target: ast.expr, iterable: ast.expr, found: Slices) -> bool:
     if not isinstance(target, ast.Name) or blocks or not file.values.is_tensor(iterable):
         found.others |= names_in(target)
         return False
+    binding = file.bindings.last_before(iterable) if isinstance(iterable, ast.Name) else None
+    made_by = binding.value if binding is not None and binding.kind == "item" else None
+    if made_by is not None and not file.values.is_tensor(made_by):
+        return False  # one of several: perhaps a tuple of tensors
     found.taken.add(target.id)
     found.sources.append(iterable)
     found.first = found.first or target
