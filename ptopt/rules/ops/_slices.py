@@ -86,7 +86,7 @@ def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile
         else [n for stmt in place.body for n in [stmt, *own_nodes(stmt)]]
     )
     _follow(nodes, found)
-    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes)):
+    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes, file)):
         return None
     _sort(nodes, found)
     return found if found.sources else None
@@ -175,7 +175,7 @@ def _follow(nodes: list[ast.AST], found: Slices) -> None:
             found._touch.clear()
 
 
-def _carries(loop: ast.For, nodes: list[ast.AST]) -> bool:
+def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
     """Does an iteration read what the one before has left: a name, an attribute, an element that it stores?"""
     stores: dict[str, tuple[int, int]] = {}
     top: set[str] = set()
@@ -204,7 +204,7 @@ def _carries(loop: ast.For, nodes: list[ast.AST]) -> bool:
                         stores.setdefault(name, at)
                         if name in values:
                             own.add(name)
-        if isinstance(node, ast.Subscript) and node not in holders:
+        if isinstance(node, ast.Subscript) and node not in holders and not _only_measured(node, file):
             if isinstance(node.ctx, ast.Store):
                 holders.update(_holders(node))
             base = ast.unparse(_base(node))
@@ -385,6 +385,14 @@ def _measures(found: Slices, base: ast.expr) -> bool:
         and limit.func.attr == "size"
         and ast.dump(limit.func.value) == ast.dump(base)
     )
+
+
+def _only_measured(node: ast.Subscript, file: SourceFile) -> bool:
+    """`len(x[i])`, `x[i].shape`: the size, not what is stored there."""
+    parent = file.index.parent(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in ("shape", "size", "dtype", "device")
+    return isinstance(parent, ast.Call) and _leaf(parent) == "len"
 
 
 def _holders(node: ast.Subscript) -> list[ast.Subscript]:
