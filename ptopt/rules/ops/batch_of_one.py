@@ -109,7 +109,7 @@ class BatchOfOne(Rule):
             call,
             f"{name} gets a batch of one in each iteration of the loop at line {node.lineno}. Collect several samples of one size, "
             f"`torch.stack` them, and call {name} once for the batch; a `DataLoader` with `batch_size` and workers also loads them in parallel.",
-            0.4,
+            0.35,
             (Evidence(node.lineno, "the loop over the samples"),),
             cause=node,
             subject=call.args[0],
@@ -140,13 +140,28 @@ def _first_calls(file: SourceFile) -> dict[ast.AST, ast.Call]:
             made = _one_sample(call.args[0], place, file)
             if made is None or _BATCHES.search(file.source(iterable)) or _few_or_blocks(iterable):
                 continue
-            if not names_in(made) & _reached(names_in(target), place) or place in file.once(reported):
+            reached = _reached(names_in(target), place)
+            if (
+                not names_in(made) & reached
+                or _cut(made, reached, place, file)
+                or place in file.once(reported)
+            ):
                 continue
             if file.context.training_step(call) is None and not (
                 isinstance(place, ast.For) and _feeds_back(place)
             ):
                 found[place] = call
     return found
+
+
+def _cut(made: ast.expr, reached: set[str], place: ast.AST, file: SourceFile) -> bool:
+    """Is the sample cut to a length of its own, so that no two are of one size?"""
+    parts = [made]
+    binding = file.bindings.last_before(made) if isinstance(made, ast.Name) else None
+    if binding is not None and binding.value is not None and file.index.within(binding.value, place):
+        parts.append(binding.value)
+    slices = (n for part in parts for n in walk(part) if isinstance(n, ast.Slice))
+    return any(names_in(bound) & reached for s in slices for bound in (s.lower, s.upper) if bound is not None)
 
 
 def _generator(place: ast.ListComp) -> tuple[ast.expr, ast.expr]:
