@@ -52,6 +52,13 @@ class _Group(click.Group):
             for line in error.format_message().splitlines():
                 click.echo(f"ptopt: error: {line}", err=True)
             code = 2
+        except RuntimeError as error:
+            from ptopt.rules import RulePackageError
+
+            if not isinstance(error, RulePackageError):
+                raise
+            click.echo(f"ptopt: error: {error}", err=True)
+            code = 2
         except (click.Abort, KeyboardInterrupt):
             code = 130
         except OSError as error:

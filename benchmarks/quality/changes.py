@@ -23,7 +23,7 @@ from ptopt.findings import NotReviewed, Review
 from ptopt.inputs import MAX_FILE
 from ptopt.project.around import MOST_BYTES, files_around
 from ptopt.project.facts import FACT_FILES, read_facts
-from ptopt.review import review_change
+from ptopt.review import review_files
 from ptopt.rules import known_names
 from training.sources.base import SourceError
 from training.sources.git import Clone
@@ -31,7 +31,7 @@ from training.sources.git import Clone
 MOST_FILES = 60  # Python files of one change
 MOST_DIFF = 2_000_000  # bytes of the diff of a random commit: more is data or vendored code
 MOST_LOOKED_AT = 2000  # commits of a repository, in search of those that may be drawn
-_FORMAT = 2  # of what is kept on disk
+_FORMAT = 3  # of what is kept on disk
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _COMMITS_AT_ONCE = 50
 
@@ -65,6 +65,7 @@ class Material:
                     hunks=tuple(Hunk(*hunk) for hunk in file["hunks"]),
                     added=frozenset(file["added"]),
                     head=file["head"].encode("latin-1"),
+                    removed=tuple((line, text) for line, text in file["removed"]),
                 )
                 for file in self.files
             ),
@@ -72,9 +73,17 @@ class Material:
             {path: text.encode("latin-1") for path, text in self.around.items()},
         )
 
-    def review(self, config: Config) -> Review:
-        facts = read_facts({name: text.encode("latin-1") for name, text in self.facts.items()})
-        return review_change(self.change(), config=config, facts=facts)
+    def review(self, config: Config, *, one_per_cause: bool = True) -> Review:
+        """As on a pull request; without `one_per_cause`, each place is a finding of its own."""
+        change = self.change()
+        return review_files(
+            [*change.files, *change.not_reviewed],
+            config=config,
+            facts=read_facts({name: text.encode("latin-1") for name, text in self.facts.items()}),
+            limit_to_change=True,
+            one_per_cause=one_per_cause,
+            around=change.around,
+        )
 
 
 def config_of(
@@ -208,6 +217,7 @@ def _material(
                 "hunks": [(hunk.start, hunk.count) for hunk in file.hunks],
                 "added": sorted(file.added),
                 "head": (file.head or b"").decode("latin-1"),
+                "removed": file.removed,
             }
             for file in change.files
         ],

@@ -75,6 +75,7 @@ class Work:
     cache: Path
     shas: list[str]
     config: Config
+    one_per_cause: bool
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--commits-from", type=Path, help="JSON lines of `repo` and `sha`: draw nothing")
     parser.add_argument("--most-per-rule", type=int, help="write at most so many comments of a rule")
     parser.add_argument("--most-per-repo", type=int, help="write at most so many of a rule and repository")
+    parser.add_argument("--each-place", action="store_true", help="a row for each place, not one for a cause")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     check_common_options(parser, options)
@@ -126,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     for repo, sha in drawn:
         by_repository[repo].append(sha)
     work = [
-        Work(repo, folders.get(repo), options.cache, shas, review_options(options))
+        Work(repo, folders.get(repo), options.cache, shas, review_options(options), not options.each_place)
         for repo, shas in by_repository.items()
     ]
     rows: list[dict[str, Any]] = []
@@ -185,7 +187,7 @@ def comments(work: Work) -> tuple[list[dict[str, Any]], list[str]]:
         if material is None:
             missing.append("not in the clones")
             continue
-        review = material.review(work.config)
+        review = material.review(work.config, one_per_cause=work.one_per_cause)
         heads = {file["path"]: file["head"].encode("latin-1") for file in material.files}
         rows += [row_of(work.repo, sha, finding, heads[finding.path]) for finding in review.findings]
     return rows, missing

@@ -3,7 +3,8 @@
     python -m benchmarks.quality fixes --clones DIR [--cases FILE ...] [--part work|calibrate|judge] [...]
 
 A clone lies in DIR/OWNER+NAME (or /repo in it). Cases whose commits or files are not there are counted as not available.
---all-rules --min-confidence 0 counts every candidate of every rule, without a budget: the upper bound of what can be found.
+--all-rules --min-confidence 0 counts every candidate of every rule, each place for itself and without a budget: the upper bound
+of what can be found.
 Totals are of all cases that are reviewed; single cases are shown of the part "work" only. Changes that were built once
 are kept in a cache.
 """
@@ -54,6 +55,7 @@ class Work:
     cases: list[dict[str, Any]]
     cache: Path
     config: Config
+    one_per_cause: bool = True
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -90,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     for case in cases:
         by_repository[case["repo"]].append(case)
     work = [
-        Work(folders.get(repo), theirs, options.cache, review_options(options))
+        Work(folders.get(repo), theirs, options.cache, review_options(options), not options.all_rules)
         for repo, theirs in by_repository.items()
     ]
     outcomes: list[Outcome] = []
@@ -209,7 +211,8 @@ def score(work: Work) -> tuple[list[Outcome], list[str], list[dict[str, Any]]]:
         if isinstance(material, NotAvailableError):
             missing.append(_why(work))
         else:
-            one, review = labelled(case, material), material.review(work.config)
+            one = labelled(case, material)
+            review = material.review(work.config, one_per_cause=work.one_per_cause)
             outcomes.append(outcome(one, review))
             judged += judged_rows(one, review)
     return outcomes, missing, judged

@@ -1,12 +1,24 @@
-"""The rules: one folder a family, one file a rule. A new file is found without being listed anywhere."""
+"""The rules: one folder a family, one file a rule. A new file is found without being listed anywhere.
+
+Rules of other packages come through the entry point `ptopt.rules`; they are off unless they are selected.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 
 from ptopt.rules.base import Rule
+
+GROUP = "ptopt.rules"
+
+
+class RulePackageError(RuntimeError):
+    """Rules of another package cannot be loaded. The text is for the user."""
 
 
 @cache
@@ -18,16 +30,40 @@ def rules() -> tuple[Rule, ...]:
             continue
         package = importlib.import_module(f"{__name__}.{family.name}")
         for module in pkgutil.iter_modules(package.__path__):
-            loaded = importlib.import_module(f"{package.__name__}.{module.name}")
-            for value in vars(loaded).values():
-                if (
-                    isinstance(value, type)
-                    and issubclass(value, Rule)
-                    and value.__module__ == loaded.__name__
-                    and hasattr(value, "id")  # not a base of rules
-                ):
-                    found[value.id] = value()
+            for rule in _rules_in(importlib.import_module(f"{package.__name__}.{module.name}")):
+                found[rule.id] = rule()
+    for entry in entry_points(group=GROUP):
+        for rule in _third_party(entry):
+            if rule.id in found:
+                raise RulePackageError(
+                    f"{entry.value}: the id {rule.id} is taken by {type(found[rule.id]).__module__}"
+                )
+            rule.default = False
+            found[rule.id] = rule()
     return tuple(found[key] for key in sorted(found))
+
+
+def _rules_in(module: ModuleType) -> Iterator[type[Rule]]:
+    """The rules that the module defines; bases of rules have no id."""
+    for value in vars(module).values():
+        defined_here = isinstance(value, type) and value.__module__ == module.__name__
+        if defined_here and issubclass(value, Rule) and hasattr(value, "id"):
+            yield value
+
+
+def _third_party(entry: EntryPoint) -> list[type[Rule]]:
+    try:
+        module = entry.load()
+    except Exception as error:
+        raise RulePackageError(
+            f"the rules of {entry.value} cannot be loaded ({type(error).__name__}: {error}); mend or uninstall the package"
+        ) from error
+    found = list(_rules_in(module)) if isinstance(module, ModuleType) else []
+    if not found:
+        raise RulePackageError(
+            f"{entry.value}: the entry point {GROUP} must name a module that defines rules"
+        )
+    return found
 
 
 def all_rules() -> tuple[type[Rule], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left
 
 from ptopt.source.index import FunctionNode, Index
 
@@ -30,6 +31,7 @@ _METRIC = re.compile(
     r"log|history|meter|summary|epoch_|result",
     re.I,
 )
+_MOST_USES = 8  # of a name after its binding that are looked at
 _MOST_NAMES = 4  # local names that are followed one after the other
 
 
@@ -74,6 +76,10 @@ class Uses:
                 return {COMPARED}
             if isinstance(parent, ast.Subscript) and child is not parent.value:
                 return {COMPARED}
+            if isinstance(parent, ast.Dict) and child in parent.keys:
+                return {COMPARED}
+            if isinstance(parent, ast.DictComp) and child is parent.key:
+                return {COMPARED}
             if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
                 return {REPORTED}
             if isinstance(parent, (ast.Return, ast.Yield)):
@@ -116,15 +122,13 @@ class Uses:
                 reported = isinstance(target, ast.Subscript) and _METRIC.search(ast.unparse(target))
                 ways.add(REPORTED if reported else STORED)
                 continue
-            uses = [
-                use
-                for use in self.loads(self._index.function_of(node), target.id)
-                if use.lineno >= node.lineno
-            ]
+            loads = self.loads(self._index.function_of(node), target.id)
+            first = bisect_left(loads, node.lineno, key=lambda use: use.lineno)
+            uses = loads[first : first + _MOST_USES]
             if not uses:
                 ways.add(IGNORED)
             elif names == 0:
                 ways.add(COMPUTED)
-            for use in uses[:8]:
+            for use in uses:
                 ways |= self._ways(use, names - 1) if names else set()
         return ways

@@ -120,6 +120,8 @@ class Values:
                 else UNKNOWN
             )
         if isinstance(expr, ast.Subscript):
+            if isinstance(expr.value, ast.Attribute) and expr.value.attr == "shape":
+                return SCALAR
             base = self.of(expr.value)
             if base.kind in ("tensor", "array"):
                 return base
@@ -167,7 +169,7 @@ class Values:
             value = self.of(binding.value)
             if not value.kind and self._backpropagated(expr):
                 return Value("tensor", "", True)
-            return value
+            return value if value.kind else self._by_use(expr)
         if binding.kind == "augment" and binding.value is not None:
             added = self.of(binding.value)
             earlier = self._before(expr, binding)
@@ -185,7 +187,7 @@ class Values:
             value = self._unpacked(binding.value)
             if not value.kind and self._backpropagated(expr):
                 return Value("tensor", "", True)
-            return value
+            return value if value.kind else self._by_use(expr)
         return UNKNOWN
 
     def _before(self, expr: ast.Name, binding: Binding) -> Value:
@@ -197,7 +199,7 @@ class Values:
         return UNKNOWN
 
     def _by_use(self, expr: ast.Name) -> Value:
-        """A parameter without a telling annotation whose function asks it what only a tensor, or an array, can answer."""
+        """A name of unknown value, of which its function asks what only a tensor can answer."""
         function = self._index.function_of(expr)
         return Value("tensor") if expr.id in self._used_as_tensor.get(function, ()) else UNKNOWN
 
@@ -247,17 +249,21 @@ class Values:
     def _used_as_tensor(self) -> dict[FunctionNode | None, set[str]]:
         """Function -> the names on which it uses methods and attributes that only tensors have."""
         table: dict[FunctionNode | None, set[str]] = {}
+        seen: dict[tuple[FunctionNode | None, str], str] = {}
         for node in self._index.of_type(ast.Attribute):
             if not isinstance(node.value, ast.Name) or node.value.id in ("self", "cls", "torch", "F"):
                 continue
+            function, name = self._index.function_of(node), node.value.id
             called = isinstance(parent := self._index.parent(node), ast.Call) and parent.func is node
             shown = (
                 node.attr in _PROVES_TENSOR
                 if called
                 else node.attr in ("is_cuda", "requires_grad", "grad_fn")
             )
+            if node.attr in ("device", "shape"):  # arrays have the one, models and options the other
+                shown = seen.setdefault((function, name), node.attr) != node.attr
             if shown and not self._imports.qualified(node):
-                table.setdefault(self._index.function_of(node), set()).add(node.value.id)
+                table.setdefault(function, set()).add(name)
         return table
 
     def _backpropagated(self, expr: ast.Name) -> bool:

@@ -20,6 +20,7 @@ _CASTS = frozenset({"float", "int", "bool", "print", "str"})
 _SIZES = frozenset(
     {"range", "max", "min"}
 )  # of Python: they ask a tensor for a number, or whether it is larger
+_MOST = 16  # waits of an iteration that are named: more say nothing new
 _DEEPEST = 2  # calls into functions of the file that are followed
 _CPU = re.compile(r"""^(torch\.device\()?["']cpu["']\)?$""")
 
@@ -142,15 +143,17 @@ class Waits:
         return known
 
     def others(self, node: ast.AST, scope: Loop | FunctionNode) -> tuple[ast.AST, ...]:
-        """The waits of the iteration that are no part of the statement of `node`."""
+        """The first waits of the iteration that are no part of the statement of `node`, at most sixteen."""
         own = self._index.statement_of(node)
         compound = hasattr(own, "body")  # of an `if` or `while`, only the test is the wait
-        return tuple(
-            wait
-            for wait in self.in_iteration(scope)
-            if (wait is not own if compound else self._index.statement_of(wait) is not own)
-            and not self._index.within(wait, node)
-        )
+        found: list[ast.AST] = []
+        for wait in self.in_iteration(scope):
+            apart = wait is not own if compound else self._index.statement_of(wait) is not own
+            if apart and not self._index.within(wait, node):
+                found.append(wait)
+                if len(found) == _MOST:
+                    break
+        return tuple(found)
 
     def _function_of(self, scope: Loop | FunctionNode) -> FunctionNode | None:
         return (
@@ -163,7 +166,7 @@ class Waits:
     def _candidates(self) -> dict[FunctionNode | None, list[ast.AST]]:
         """Function -> what may wait in it: calls by a telling name, conditions, calls of functions of the file."""
         table: dict[FunctionNode | None, list[ast.AST]] = {}
-        names = _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to"}
+        names = _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to", "get_scale"}
         for call in self._index.of_type(ast.Call):
             if _name(call) in names or self._calls.resolve(call) is not None:
                 table.setdefault(self._index.function_of(call), []).append(call)
@@ -211,6 +214,8 @@ class Waits:
             return name in _DATA_SHAPED and any(self._on_device(arg) for arg in call.args)
         if not isinstance(func, ast.Attribute):
             return False
+        if name == "get_scale":
+            return "scaler" in ast.unparse(func.value).lower()
         if name in _READS:
             value = self._values.of(_chain_start(func.value))
             return value.device != "cpu" and (

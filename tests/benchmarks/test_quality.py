@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality.score import outcome, table
+from benchmarks.quality.score import Report, outcome, table, tool_outcome, wilson
 from ptopt.findings import Finding, Review, Severity, Span
 from ptopt.rules import known_names
 from training.evaluation.labels import FITTING, fits
@@ -75,3 +75,26 @@ def test_categories_name_rules_that_exist() -> None:
     assert fits("host-device-sync", "item-every-step", "sync") and not fits(
         "unknown", "item-every-step", "sync"
     )
+
+
+def test_problems_found_by_regressions_are_told_apart() -> None:
+    rule = _review(10, "item-per-element")
+    regression = _review(11, "item-per-element", "regressions")
+    both = Review(findings=rule.findings + regression.findings)
+    outcomes = [outcome(CASE, review) for review in (rule, regression, both, _review(90))]
+    assert [(o.found, o.found_by_others, o.found_by_regressions) for o in outcomes] == [
+        (1, 1, 0), (1, 0, 1), (1, 1, 1), (0, 0, 0),
+    ]  # fmt: skip
+
+
+def test_of_another_tool_any_report_near_the_place_counts() -> None:
+    reports = [Report("a.py", 15, 15, "X1"), Report("b.py", 10, 10, "X1")]
+    one = tool_outcome(CASE, reports)
+    assert (one.found, one.comments, one.said) == (1, 2, ("a.py:15 X1", "b.py:10 X1"))
+    assert tool_outcome(CASE, [Report("a.py", 16, 20, "X1"), reports[1]]).found == 0
+
+
+def test_wilson() -> None:
+    assert wilson(10, 100) == pytest.approx((0.0552, 0.1744), abs=1e-4)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)

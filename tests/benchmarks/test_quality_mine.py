@@ -11,33 +11,12 @@ from typing import Any
 import pytest
 
 from benchmarks.quality import mine
+from tests.benchmarks.clones import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "import torch\n\n\ndef step(model, x):\n"
 SLOW = HEAD + "    loss = model(x)\n    print(loss.item())\n    return loss\n"
 FAST = HEAD + "    return model(x)\n"
-
-
-class Repository:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir(parents=True)
-        self._git("init", "-q", "-b", "main")
-
-    def _git(self, *arguments: str) -> str:
-        who = ("-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
-        done = subprocess.run(
-            ["git", *who, *arguments], cwd=self.path, check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
-
-    def commit(self, message: str, text: str, path: str = "train.py") -> str:
-        file = self.path / path
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-        self._git("add", "-A")
-        self._git("commit", "-q", "-m", message)
-        return self._git("rev-parse", "HEAD")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ _FUSED = (
     "fused_attn", "attn_implementation", "all_attention_functions", "_attention_interface",
 )  # fmt: skip
 _SECOND_ORDER = re.compile(r"create_graph|jvp|\.onnx|hessian")
-_GIVES_WEIGHTS = re.compile(
+GIVES_WEIGHTS = re.compile(
     r"output_att|return_att|need_weights|return_weights|get_att\w*map|save_att|attn_map|store_att", re.I
 )
 _MOST_LINES = 25  # what is spread over more does other things too
@@ -241,7 +241,7 @@ class AttentionByHand(Rule):
         if (
             scores is None
             or mixed is None
-            or _has_fused_path(node, function, file)
+            or has_fused_path(node, function, file)
             or file.search(_SECOND_ORDER)
         ):
             return
@@ -272,7 +272,7 @@ class AttentionByHand(Rule):
         )
 
 
-def _has_fused_path(node: ast.AST, function: ast.AST, file: SourceFile) -> bool:
+def has_fused_path(node: ast.AST, function: ast.AST, file: SourceFile) -> bool:
     """Is this the branch for when a fused kernel cannot be used?"""
     own = file.source(function)
     everywhere = _mentions(file.text)
@@ -320,7 +320,7 @@ def _is_conditional(mask: ast.expr, product: ast.expr, file: SourceFile) -> bool
 
 def _confidence(scores: Scores, mixed: Mixed, function: ast.AST, file: SourceFile) -> float:
     sure = 0.85
-    if mixed.shared or _returned(scores, function, file) or _GIVES_WEIGHTS.search(file.source(function)):
+    if mixed.shared or _returned(scores, function, file) or GIVES_WEIGHTS.search(file.source(function)):
         return 0.4
     if "normalize(" in file.source(scores.product):
         return 0.5  # likely attention over channels, whose head size no fused kernel takes

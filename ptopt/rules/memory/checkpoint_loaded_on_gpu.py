@@ -30,8 +30,8 @@ class CheckpointLoadedOnGpu(Rule):
     """A checkpoint is read straight into GPU memory, beside the model it is meant for.
 
     ## What it does
-    Finds `torch.load(path)` without `map_location`, whose result fills several objects (model and optimizer, or
-    model and average) by `load_state_dict` in the same function.
+    Finds `torch.load(path)` without `map_location` in files that use a GPU, whose result fills a model, an optimizer or an
+    average by `load_state_dict` in the same function.
 
     ## Why it is slow
     Tensors go back to the device they were saved from. The whole checkpoint lies on the GPU while it is copied into
@@ -79,8 +79,8 @@ class CheckpointLoadedOnGpu(Rule):
             optimizer.load_state_dict(checkpoint["optimizer"])
         """,
         """
-        def load_weights(path, model):
-            model.cuda().load_state_dict(torch.load(path))
+        def features(path):
+            return torch.load(path)["features"].cuda()
         """,
         """
         def resume(path, model, optimizer):
@@ -127,18 +127,12 @@ class CheckpointLoadedOnGpu(Rule):
         ),
         Invalid(
             """
-            torch.distributed.init_process_group("nccl")
-            model = build().cuda(local_rank)
-            state = torch.load(args.resume)  # !
-            model.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
+            def load_weights(path, model, local_rank):
+                model.cuda(local_rank).load_state_dict(torch.load(path))  # !
             """,
             """
-            torch.distributed.init_process_group("nccl")
-            model = build().cuda(local_rank)
-            state = torch.load(args.resume, map_location="cpu")
-            model.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
+            def load_weights(path, model, local_rank):
+                model.cuda(local_rank).load_state_dict(torch.load(path, map_location="cpu"))
             """,
         ),
     )
@@ -152,32 +146,32 @@ class CheckpointLoadedOnGpu(Rule):
             or any(keyword_of(node, k) for k in ("map_location", "mmap"))
         ):
             return
-        parent = file.index.parent(node)
-        if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
-            return
         if not file.search(_GPU) or _mapped_elsewhere(node, file):
             return
-        loads = _fills(parent.targets[0].id, node, file)
-        owners = {file.source(load.func) for load in loads}
-        if len(owners) < 2:
+        loads = _fills(node, file)
+        if not loads:
             return
         several = file.search(_PROCESSES)
+        owners = {file.source(load.func) for load in loads}
+        if len(owners) == 1 and not several:
+            return  # one set of weights, for a moment
         where = (
             "each process puts the whole of it on the GPU it was saved from"
             if several
-            else ("the whole of it lies in GPU memory beside the objects it fills")
+            else "the whole of it lies in GPU memory beside what it fills"
         )
         yield Problem(
             node,
             f"Without `map_location` the checkpoint goes back to the device it was saved from: {where}. Pass "
             '`map_location="cpu"`; `load_state_dict` copies the values to the right device.',
-            0.68 if several else 0.62,
+            (0.68 if several else 0.62) if len(owners) > 1 else 0.4,
             tuple(Evidence(load.lineno, "filled from the checkpoint") for load in loads[:2]),
             Fix(
                 Safety.UNSAFE,
                 (add_keyword(file, node, 'map_location="cpu"'),),
                 "all tensors of the checkpoint pass through `load_state_dict`",
             ),
+            facts={"filled": len(owners), "processes": several},
         )
 
 
@@ -189,12 +183,21 @@ def _mapped_elsewhere(node: ast.Call, file: SourceFile) -> bool:
     )
 
 
-def _fills(name: str, node: ast.Call, file: SourceFile) -> list[ast.Call]:
-    """The `load_state_dict` calls of the same function that are given a part of the checkpoint."""
-    found = []
-    for call in file.calls.calls_in(file.index.function_of(node)):
-        if method_call(call, "load_state_dict") is None or not call.args or call.lineno < node.lineno:
-            continue
-        if any(isinstance(n, ast.Name) and n.id == name for n in (call.args[0], *own_nodes(call.args[0]))):
-            found.append(call)
-    return found
+def _fills(node: ast.Call, file: SourceFile) -> list[ast.Call]:
+    """The `load_state_dict` calls of the same function that are given the checkpoint, or a part of it."""
+    statement = file.index.statement_of(node)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if isinstance(target, ast.Name):
+        name, found = target.id, []
+        for call in file.calls.calls_in(file.index.function_of(node)):
+            if method_call(call, "load_state_dict") is None or not call.args or call.lineno < node.lineno:
+                continue
+            parts = (call.args[0], *own_nodes(call.args[0]))
+            if any(isinstance(n, ast.Name) and n.id == name for n in parts):
+                found.append(call)
+        return found
+    return [
+        ancestor
+        for ancestor, _ in file.index.ancestors(node)
+        if isinstance(ancestor, ast.Call) and method_call(ancestor, "load_state_dict") is not None
+    ][:1]

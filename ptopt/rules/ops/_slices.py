@@ -9,7 +9,7 @@ from ptopt.rules.base import SourceFile
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.source.bindings import is_self
 from ptopt.source.index import FunctionNode, children_of, own_nodes
-from ptopt.source.torch_names import KEEPS_TENSOR, TENSOR_FACTORIES
+from ptopt.source.torch_names import KEEPS_TENSOR, TENSOR_FACTORIES, TENSOR_ONLY_METHODS
 
 # Methods that start no kernel.
 VIEWS = frozenset(
@@ -44,7 +44,7 @@ class Slices:
     limit: ast.expr | None = None
     ops: list[ast.AST] = field(default_factory=list)  # calls and arithmetic that start kernels for a slice
     modules: list[ast.Call] = field(default_factory=list)  # networks called with a slice
-    unknown: int = 0  # other calls that get a slice
+    unknown: list[ast.Call] = field(default_factory=list)  # other calls that get a slice
     stores: int = 0  # `out[i] = ...`
     appends: set[str] = field(default_factory=set)
     ragged: bool = False
@@ -84,7 +84,7 @@ def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile
         else [n for stmt in place.body for n in [stmt, *own_nodes(stmt)]]
     )
     _follow(nodes, found)
-    if isinstance(place, ast.For) and (_carries(place, nodes) or _writes_back(nodes, found)):
+    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes)):
         return None
     _sort(nodes, found)
     return found if found.sources else None
@@ -220,6 +220,8 @@ def _writes_back(nodes: list[ast.AST], found: Slices) -> bool:
     filled: set[str] = set()
     loads: dict[str, int] = {}
     for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            return True  # what the iteration calls may read it
         if isinstance(node, ast.Name):
             loads[node.id] = loads.get(node.id, 0) + 1
         if not isinstance(node, ast.Call):
@@ -231,6 +233,8 @@ def _writes_back(nodes: list[ast.AST], found: Slices) -> bool:
             and isinstance(node.func.value, ast.Name)
         ):
             filled.add(node.func.value.id)
+        if name == "isinstance" and any(found.touches(arg) for arg in node.args):
+            return True  # a list of different things
         if name in ("backward", "step", "zero_grad", "grad", "DataLoader", "seed"):
             return True
         func = node.func
@@ -278,7 +282,7 @@ def _sort(nodes: list[ast.AST], found: Slices) -> None:
             elif (
                 touched and not qualified and name not in ("append", "extend", "int", "float", "len", "print")
             ):
-                found.unknown += 1
+                found.unknown.append(node)
 
 
 def _is_network(func: ast.expr, file: SourceFile) -> bool:
@@ -306,15 +310,19 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         return
     if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
         found.ragged = True  # `x[i, : lengths[i]]`
-    if isinstance(node.ctx, ast.Store):
-        found.stores += 1
-        return
     base = node.value
     kind = found.file.values.of(base).kind
-    tuple_of_dims = isinstance(node.slice, ast.Tuple) or has_shape(base, found.file)
+    if isinstance(node.ctx, ast.Store):
+        found.stores += 1
+        statement = found.file.index.parent(node)
+        if kind == "tensor" and isinstance(statement, ast.Assign) and found.touches(statement.value):
+            found.ops.append(node)
+        return
+    shaped = isinstance(node.slice, ast.Tuple) or has_shape(base, found.file)
+    shaped = shaped or isinstance(found.file.index.parent(node), ast.Attribute)
     if (
         kind == "tensor"
-        or (tuple_of_dims and not kind and _goes_into_torch(node, found.file))
+        or (shaped and not kind and _goes_into_torch(node, found.file))
         or _measures(found, base)
     ):
         found.sources.append(base)
@@ -333,8 +341,10 @@ def _data_bound(part: ast.Slice, found: Slices) -> bool:
 
 
 def _goes_into_torch(node: ast.expr, file: SourceFile) -> bool:
-    """Is it an argument of a torch function or of a network?"""
+    """Is it an argument of a torch function or of a network, or asked for what only a tensor can do?"""
     parent = file.index.parent(node)
+    if isinstance(parent, ast.Attribute) and parent.attr in TENSOR_ONLY_METHODS:
+        return isinstance(file.index.parent(parent), ast.Call)
     if isinstance(parent, ast.keyword):
         parent = file.index.parent(parent)
     if not isinstance(parent, ast.Call) or node is parent.func:

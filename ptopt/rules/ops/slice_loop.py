@@ -102,10 +102,10 @@ class SliceLoop(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        found = file.once(_reported).get(node)
+        found = file.once(reported).get(node)
         if found is None or not isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
             return
-        work = (found.modules or found.ops)[0]
+        work = _work(found)
         source = found.sources[0]
         joined = stacked(found)
         whole = quote(file, source, 40)
@@ -125,7 +125,7 @@ class SliceLoop(Rule):
         yield Problem(
             node,
             message,
-            0.45 if joined or found.stores else 0.35,
+            0.45 if (found.modules or found.ops) and (joined or found.stores) else 0.35,
             (Evidence(work.lineno, "the work of one iteration"),),  # type: ignore[attr-defined]
             cause=node,
             span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
@@ -137,7 +137,7 @@ class SliceLoop(Rule):
                 "trip_count": found.trips,
                 "ops": len(found.ops),
                 "module_calls": len(found.modules),
-                "unknown_calls": found.unknown,
+                "unknown_calls": len(found.unknown),
                 "stores": found.stores,
                 "joined": joined,
                 "comprehension": not isinstance(node, ast.For),
@@ -146,21 +146,36 @@ class SliceLoop(Rule):
         )
 
 
-def _reported(file: SourceFile) -> dict[ast.AST, Slices]:
+def reported(file: SourceFile) -> dict[ast.AST, Slices]:
     """The outermost loops that take slices and work on them."""
-    reported: dict[ast.AST, Slices] = {}
+    chosen: dict[ast.AST, Slices] = {}
     for node in sorted(
         file.index.of_type(ast.For, ast.ListComp, ast.GeneratorExp), key=lambda n: (n.lineno, n.col_offset)
     ):
-        if any(ancestor in reported for ancestor, _ in file.index.ancestors(node)):
+        if any(ancestor in chosen for ancestor, _ in file.index.ancestors(node)):
             continue
         found = slices_of(node, file)
-        if found is None or found.ragged or 0 < found.trips < _TRIVIAL or not (found.ops or found.modules):
+        if (
+            found is None
+            or found.ragged
+            or 0 < found.trips < _TRIVIAL
+            or not (
+                found.ops
+                or found.modules
+                or (found.unknown and not isinstance(node, ast.For) and stacked(found))
+            )
+        ):
             continue
         if any(True for rule in _NARROWER for _ in rule.check(node, file)):
             continue
-        reported[node] = found
-    return reported
+        chosen[node] = found
+    return chosen
+
+
+def _work(found: Slices) -> ast.AST:
+    """What stands for the work of an iteration: a network, a kernel, a store."""
+    plain = [op for op in found.ops if not isinstance(op, ast.Subscript)]
+    return ([*found.modules, *plain, *found.ops, *found.unknown])[0]
 
 
 def _short(node: ast.expr, file: SourceFile) -> str:

@@ -88,6 +88,8 @@ def is_accelerator(target: ast.expr, file: SourceFile) -> bool:
             )
         name = target.func.attr if isinstance(target.func, ast.Attribute) else ""
         return name in ("get_device", "current_device")
+    if isinstance(target, ast.Subscript):
+        target = target.value  # `devices[i]`
     name = (
         target.attr
         if isinstance(target, ast.Attribute)

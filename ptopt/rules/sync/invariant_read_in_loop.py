@@ -191,7 +191,8 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
             continue
         seen.add(name.id)
         if name.id in targets:
-            if not (file.values.is_tensor(name) or _used_as_tensor(name.id, loop)):
+            batches = isinstance(loop, ast.For) and _LOADER.search(ast.unparse(loop.iter))
+            if batches or not (file.values.is_tensor(name) or _used_as_tensor(name.id, loop)):
                 return None
             from_target = True
             continue

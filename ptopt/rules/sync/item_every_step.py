@@ -20,7 +20,7 @@ from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, is_reported, tensor_of_item, wait_facts
 from ptopt.source.context import Step
 from ptopt.source.index import own_nodes, walk
-from ptopt.source.uses import COMPARED, IGNORED, REPORTED, RETURNED, STORED
+from ptopt.source.uses import COMPARED, IGNORED, PASSED, REPORTED, RETURNED, STORED
 from ptopt.source.values import is_loss_name
 
 _CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check|check_?(for_)?nan", re.I)
@@ -33,7 +33,7 @@ class ItemEveryStep(Rule):
     """A tensor is read back to Python in code that runs often.
 
     ## What it does
-    Finds `.item()`, `float(tensor)` and `int(tensor)` in training steps and, less surely, in forward passes, losses,
+    Finds `.item()`, `float(tensor)`, `int(tensor)` and `scaler.get_scale()` in training steps and, less surely, in forward passes, losses,
     metrics, evaluation loops and functions that work on their caller's tensors, unless a condition such as
     `if step % n == 0` makes the read rare.
 
@@ -76,9 +76,9 @@ class ItemEveryStep(Rule):
     name = "item-every-step"
     family = "sync"
     severity = Severity.MEDIUM
-    triggers = (".item()", "float(", "int(")
+    triggers = (".item()", "float(", "int(", ".get_scale()")
     nodes = (ast.Call,)
-    calls = frozenset({"item", "int", "float"})
+    calls = frozenset({"item", "int", "float", "get_scale"})
     when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"
 
     VALID = (
@@ -253,7 +253,9 @@ def _advice(node: ast.AST, file: SourceFile) -> str:
     if ways == {RETURNED}:
         return "Return the tensor, so that callers read it only when they need the number."
     if COMPARED in ways:
-        return "Decide on the device (`torch.where`), or read all numbers of the step at once."
+        return "Decide on the device (`torch.where`), or read all numbers of the iteration in one copy."
+    if PASSED in ways:
+        return "Take the number from what the host knows already, or read all numbers of the iteration in one copy."
     return "Compute with the tensor itself; a tensor without dimensions works like a number."
 
 

@@ -59,6 +59,7 @@ class SizeReadFromDevice(Rule):
     name = "size-read-from-device"
     family = "sync"
     nodes = (ast.Call, ast.Subscript)
+    calls = frozenset({*_SHAPED, "where"})
     when_wrong = "the selection saves more work than the wait costs, or the code runs on the CPU"
 
     VALID = (

@@ -49,6 +49,7 @@ class TensorAsPythonNumber(Rule):
     name = "tensor-as-python-number"
     family = "sync"
     nodes = (ast.Call, ast.Slice)
+    calls = frozenset({"range", "max", "min", *_FACTORIES, *_SIZED_METHODS})
     when_wrong = "the tensor lies on the CPU, or Python needs the number in any case"
 
     VALID = (

@@ -126,7 +126,7 @@ class TensorLoggedEveryStep(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.Call) or not _reports(node, file):
+        if not isinstance(node, ast.Call) or not reports(node, file):
             return
         tensor = next((t for t in _printed(node) if _on_device(t, file)), None)
         place = often_place(node, file) if tensor is not None else None
@@ -144,7 +144,8 @@ class TensorLoggedEveryStep(Rule):
         )
 
 
-def _reports(call: ast.Call, file: SourceFile) -> bool:
+def reports(call: ast.Call, file: SourceFile) -> bool:
+    """Is it `print`, a logger, a progress bar or an experiment tracker?"""
     func = call.func
     if isinstance(func, ast.Name):
         return func.id == "print"

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.shared.loaders import batches_move_by_framework, root_name
+from ptopt.rules.shared.moves import Move, move_of
+from ptopt.rules.transfer._hot import hot_place
+from ptopt.source.frequency import Often
+from ptopt.source.index import COMPREHENSIONS, walk
+
+_BATCH = re.compile(
+    r"^(mini_?)?(batch\w*|data|inputs?|samples?|images?|imgs?|targets?|labels?|examples?|features?|x|y|ids|tokens)(_batch)?$"
+    r"|saved_tensors|tensor_inputs|cpu_tensors?",
+    re.I,
+)
+_ON_DEVICE = re.compile(r"^(forward|__call__|predict|encode|decode)")  # their inputs mostly lie there already
+_MAKES = re.compile(r"(^|_)(get|next|sample|load|fetch|make)_?(mini)?_?batch(es)?$", re.I)
+_FETCHED = re.compile(r"next\(|__next__|get_batch|saved_tensors|pin_memory\(")
+
+
+class BatchCopyWaits(Rule):
+    """A batch is copied to the device with calls that wait.
+
+    ## What it does
+    Finds `.to(device)` and `.cuda()` without `non_blocking=True` on batches that come from a loop over a loader, from
+    `next(...)`, or as a batch parameter of a step, and on several tensors one after the other. Where the loader is seen
+    to pin its memory, `blocking-copy-from-pinned-loader` is surer.
+
+    ## Why it is slow
+    Python waits for each copy, and nothing is queued meanwhile. From pinned memory and with `non_blocking=True` the copy
+    runs beside Python.
+
+    ## When this is wrong
+    When the batch is not in pinned memory (then pin it first), or already lies on the device.
+
+    ## Example
+    ```python
+    for batch in loader:
+        batch = {key: value.to(device) for key, value in batch.items()}
+    ```
+
+    ## Use instead
+    ```python
+    loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
+    for batch in loader:
+        batch = {key: value.to(device, non_blocking=True) for key, value in batch.items()}
+    ```
+
+    ## Fix safety
+    No fix: it helps only together with pinned memory.
+
+    ## Sources
+    - [A guide on good usage of non_blocking and pin_memory](https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html)
+    """
+
+    id = "PTO236"
+    name = "batch-copy-waits"
+    family = "transfer"
+    triggers = (".to(", ".cuda(")
+    nodes = (ast.Call,)
+    calls = frozenset({"to", "cuda"})
+    when_wrong = "the batch is not in pinned memory, or already lies on the device"
+
+    VALID = (
+        """
+        for x, y in loader:
+            loss = criterion(model(x.to(device, non_blocking=True)), y.to(device, non_blocking=True))
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        for epoch in range(epochs):
+            weights = weights.to(device)
+            train(model, weights)
+        """,
+        """
+        class Net(nn.Module):
+            def forward(self, x):
+                mask = (x > 0).to(x.device)
+                return self.scale.to(x.device) * x * mask
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for x, y in loader:
+                loss = criterion(model(x.to(device)), y.to(device))  # !
+                loss.backward()
+                optimizer.step()
+            """
+        ),
+        Invalid(
+            """
+            for batch in tqdm(loader):
+                batch = {key: value.cuda() for key, value in batch.items()}  # !
+                model(**batch).loss.backward()
+                optimizer.step()
+            """
+        ),
+        Invalid(
+            """
+            while step < steps:
+                images = next(batches)
+                images = images.to(device)  # !
+                model(images).mean().backward()
+                optimizer.step()
+                step += 1
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        move = move_of(node, file)
+        if move is None or move.non_blocking or "accelerator" in move.device:
+            return  # what accelerate prepares lies on the device already
+        origin = _batch_of(move, file)
+        if origin == "loader" and batches_move_by_framework(file):
+            return  # the batch lies on the device already
+        if not origin or file.values.of(move.tensor).device == "moved":
+            return
+        hot = hot_place(node, file)
+        if hot is None:
+            return
+        pinned = "pin_memory" in file.text
+        yield Problem(
+            node,
+            f"{quote(file, node)} makes Python wait for the copy of the batch, {hot.words}. With `pin_memory=True` in the "
+            "loader and `non_blocking=True` here, the copy is queued and Python goes on.",
+            0.4 if pinned else 0.3,
+            hot.evidence,
+            cause=hot.node,
+            subject=move.tensor,
+            facts={"pinned_in_file": float(pinned), "from_loader": float(origin == "loader")},
+        )
+
+
+def _batch_of(move: Move, file: SourceFile) -> str:
+    """How it is known that the tensor belongs to a batch: "loader", "name", or ""."""
+    root = root_name(move.tensor)
+    if not root or root == "self":
+        return ""
+    for ancestor, _ in file.index.ancestors(move.call):
+        if isinstance(ancestor, COMPREHENSIONS):
+            over = next(
+                (
+                    g.iter
+                    for g in ancestor.generators
+                    if any(isinstance(n, ast.Name) and n.id == root for n in walk(g.target))
+                ),
+                None,
+            )
+            if over is not None:
+                root = root_name(over.args[0] if isinstance(over, ast.Call) and over.args else over)
+        if isinstance(ancestor, ast.stmt):
+            break
+    if not root:
+        return ""
+    function = file.index.function_of(move.call)
+    bindings = file.bindings.of(function, root)
+    if not bindings:
+        return ""
+    first = bindings[0]
+    if first.kind == "item" and isinstance(first.node, ast.For):
+        reads = file.frequencies.of(first.node.body[0]).often
+        return (
+            "loader"
+            if reads in (Often.EVALUATION, Often.STEP) and _BATCHES.search(file.source(first.node.iter))
+            else ""
+        )
+    if first.value is not None and first.kind in ("assign", "unpack"):
+        makes = function is not None and _MAKES.search(function.name)
+        return "name" if makes or _FETCHED.search(file.source(first.value)) else ""
+    given = first.kind == "parameter" and function is not None and not _ON_DEVICE.search(function.name)
+    return "name" if given and _BATCH.search(root) else ""
+
+
+_BATCHES = re.compile(r"load|batch|(^|_)dl\b|data|iter|train|valid|test|set\b", re.I)

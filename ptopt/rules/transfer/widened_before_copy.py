@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.shared.moves import move_of
+from ptopt.rules.transfer._hot import hot_place
+from ptopt.source.waits import goes_to_cpu
+
+_WIDER = {"float": "float32", "double": "float64"}  # `long()` is mostly a cast of what is int64 already
+_WIDE_DTYPES = {f"torch.{name}": name for name in ("float", "float32", "double", "float64")}
+
+
+class WidenedBeforeCopy(Rule):
+    """A tensor is widened first and copied between host and device afterwards.
+
+    ## What it does
+    Finds `.float().to(device)`, `.double().cuda()`, `.float().cpu()` and the like in code that runs often.
+
+    ## Why it is slow
+    The bus carries the wider type: four times the bytes for images of `uint8`, twice for `bfloat16`. On the way to the
+    device, the CPU does the cast as well.
+
+    ## When this is wrong
+    When the tensor already has that type, so that the cast does nothing.
+
+    ## Example
+    ```python
+    for images, labels in loader:
+        images = images.float().to(device) / 255
+    ```
+
+    ## Use instead
+    ```python
+    for images, labels in loader:
+        images = images.to(device).float() / 255
+    ```
+
+    ## Fix safety
+    Safe: the values are the same, cast on the other side.
+
+    ## Sources
+    - [A guide on good usage of non_blocking and pin_memory](https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html)
+    """
+
+    id = "PTO234"
+    name = "widened-before-copy"
+    family = "transfer"
+    triggers = (".to(", ".cuda(", ".cpu(")
+    requires = (".float(", ".double(", "float32", "float64")
+    nodes = (ast.Call,)
+    calls = frozenset({"to", "cuda", "cpu"})
+    when_wrong = "the tensor already has that type, so that the cast does nothing"
+
+    VALID = (
+        """
+        for images, labels in loader:
+            images = images.to(device).float()
+            loss = criterion(model(images), labels.to(device))
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        class Net(nn.Module):
+            def forward(self, x):
+                return self.norm(x.float()).to(x.dtype)
+        """,
+        """
+        for images, labels in loader:
+            images = images.half().to(device)
+            loss = criterion(model(images), labels.to(device))
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            for images, labels in loader:
+                images = images.float().to(device)  # !
+                loss = criterion(model(images), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels in loader:
+                images = images.to(device).float()
+                loss = criterion(model(images), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            def gather(outputs: torch.Tensor):
+                return outputs.float().cpu().numpy()  # !
+            """,
+            """
+            def gather(outputs: torch.Tensor):
+                return outputs.cpu().float().numpy()
+            """,
+        ),
+        Invalid(
+            """
+            for images, labels in loader:
+                labels = labels.to(torch.float32).cuda()  # !
+                loss = criterion(model(images.cuda()), labels)
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels in loader:
+                labels = labels.cuda().to(torch.float32)
+                loss = criterion(model(images.cuda()), labels)
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return
+        cast = node.func.value
+        if not isinstance(cast, ast.Call) or not isinstance(cast.func, ast.Attribute):
+            return
+        inner, wide = cast.func.value, _widened_to(cast, file)
+        if not wide or isinstance(inner, (ast.Call, ast.BinOp, ast.Compare)):
+            return  # the result of an operation may be wide already
+        leaves = (node.func.attr == "cpu" and not node.args) or goes_to_cpu(node)
+        move = None if leaves else move_of(node, file)
+        if move is not None and (move.dtype or file.values.of(inner).device == "moved"):
+            return
+        if (move is None and not leaves) or file.values.of(inner).kind not in ("tensor", ""):
+            return
+        hot = hot_place(node, file)
+        if hot is None:
+            return
+        start, middle, end = file.bounds(inner)[1], file.bounds(cast)[1], file.bounds(node)[1]
+        text = file.data[start:end].decode()
+        first, second = text[: middle - start], text[middle - start :]
+        if not text.isascii():
+            return
+        yield Problem(
+            node,
+            f"{quote(file, node)} casts to {wide} before the copy {'to the host' if leaves else 'to the device'}, {hot.words}, "
+            "so the wider type crosses the bus. Copy first, cast then: "
+            f"`{' '.join(file.source(inner).split())}{second}{first}`.",
+            0.4,
+            hot.evidence,
+            Fix(Safety.SAFE, (Edit(start, end, second + first),)),
+            cause=hot.node,
+            subject=inner,
+            facts={"to_host": float(leaves)},
+        )
+
+
+def _widened_to(cast: ast.Call, file: SourceFile) -> str:
+    """The wider type that the call casts to, or ""."""
+    name = cast.func.attr if isinstance(cast.func, ast.Attribute) else ""
+    if name in _WIDER and not cast.args and not cast.keywords:
+        return _WIDER[name]
+    if name in ("to", "type") and len(cast.args) == 1 and not cast.keywords:
+        return _WIDE_DTYPES.get(file.imports.qualified(cast.args[0]), "")
+    return ""

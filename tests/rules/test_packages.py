@@ -1,0 +1,94 @@
+"""Rules of other packages: the template in `examples/rule-package`, installed as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TEMPLATE = Path(__file__).parents[2] / "examples" / "rule-package"
+CODE = """
+import torch
+
+for batch in loader:
+    torch.manual_seed(0)
+    loss = model(batch).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with the template as an installer leaves it: the package, and the entry point in its metadata."""
+    folder = tmp_path / "site"
+    info = folder / "acme_ptopt_rules-0.1.dist-info"
+    info.mkdir(parents=True)
+    (folder / "acme_rules").symlink_to(TEMPLATE / "acme_rules")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-ptopt-rules\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[ptopt.rules]\nacme = acme_rules.seeds\n")
+    return folder
+
+
+def ptopt(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(site), str(Path(__file__).parents[2])])
+    return subprocess.run(
+        [sys.executable, "-c", "from ptopt.cli import main; main()", *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=site.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_rule_of_another_package_speaks_when_it_is_selected(site: Path) -> None:
+    (site.parent / "train.py").write_text(CODE)
+    off = ptopt(site, "check", "train.py")
+    assert "ACME001" not in off.stdout, off.stderr
+    on = ptopt(site, "check", "train.py", "--select", "ACME001", "--min-confidence", "0")
+    assert "ACME001 manual-seed-every-step" in on.stdout, on.stderr
+    assert "Seed once, before the loop." in " ".join(on.stdout.split())
+
+
+def test_its_examples_are_right(site: Path) -> None:
+    code = """
+from ptopt.rules import find_rule
+from ptopt.rules.base import HEADINGS
+from ptopt.rules.engine import Prefilter, run
+from ptopt.rules.examples import as_file, expected_lines
+from ptopt.source.file import SourceFile
+
+rule = find_rule("ACME001")()
+assert tuple(rule.sections()) == HEADINGS
+for code, expected in [*((c, []) for c in rule.VALID), *((i.code, expected_lines(i.code)) for i in rule.INVALID)]:
+    text = as_file(code).encode()
+    assert [h.span.start for h in run(SourceFile.parse("x.py", text), Prefilter([rule])(text))] == expected
+print("fine")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(Path(__file__).parents[2])])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "fine\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [("nowhere.rules", "cannot be loaded"), ("json", "must name a module that defines rules")],
+)
+def test_a_package_that_cannot_be_loaded_is_named(site: Path, entry: str, complaint: str) -> None:
+    (site / "acme_ptopt_rules-0.1.dist-info" / "entry_points.txt").write_text(
+        f"[ptopt.rules]\nacme = {entry}\n"
+    )
+    done = ptopt(site, "rules")
+    assert done.returncode == 2
+    assert complaint in done.stderr and entry in done.stderr
