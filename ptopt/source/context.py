@@ -18,7 +18,15 @@ _STEP_NAMES = frozenset(
     {"training_step", "train_step", "compute_loss", "training_step_and_backward", "optimize_parameters"}
 )
 _EVAL_HOOKS = frozenset(
-    {"validation_step", "test_step", "predict_step", "prediction_step", "on_validation_epoch_end"}
+    {
+        "validation_step",
+        "test_step",
+        "predict_step",
+        "prediction_step",
+        "on_validation_epoch_end",
+        "eval_forward",  # of Composer
+        "predict_batch",  # of Catalyst
+    }
 )
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing|predict|prediction|infer|inference)"
