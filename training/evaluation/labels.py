@@ -13,7 +13,8 @@ FITTING: dict[str, frozenset[str]] = {
     for category, names in {
         "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave element-loop "
         "element-test-loop copy-per-row row-loop "
-        "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip host-index built-on-host-then-moved",
+        "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip host-index built-on-host-then-moved "
+        "python-data-sent",
         "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop "
         "elements-read-in-loop element-test-loop copy-per-row row-loop",
         "premature-cpu-move": "sync item-per-element host-round-trip copy-per-row",
