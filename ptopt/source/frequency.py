@@ -80,7 +80,7 @@ _MODULE_METHODS = frozenset("forward __call__ call".split())
 _LOSS_OR_METRIC = re.compile(r"(Loss|Criterion|Metric|Objective|Meter|Evaluator)\w*$")
 _METRIC_METHODS = frozenset("update __call__ add accumulate process forward".split())
 _TRANSFORM = re.compile(
-    r"(Transform|Augment\w*|Collat\w*|Preprocess\w*|Resize|Crop|Flip|ToTensor|Compose|Normali[sz]e)\w*$"
+    r"(Transform(?!er)|Augment\w*|Collat\w*|Preprocess\w*|Resize|Crop|Flip|ToTensor|Compose|Normali[sz]e)\w*$"
 )
 _EPOCHS = re.compile(r"epoch", re.I)
 _LOADER = re.compile(

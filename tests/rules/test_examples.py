@@ -7,7 +7,7 @@ import pytest
 from ptopt.rules import all_rules, find_rule, rules
 from ptopt.rules.base import HEADINGS, Invalid, Rule
 from ptopt.rules.engine import Prefilter, run
-from ptopt.rules.examples import as_file, expected_lines
+from ptopt.rules.examples import as_change, as_file, expected_lines
 from ptopt.source.file import SourceFile
 from ptopt.verify import apply_edits, verified
 
@@ -19,7 +19,8 @@ SURE = 0.6  # the default threshold: what is below is not said
 def _hits(rule: Rule, text: str, *, proposals: bool = False) -> list:
     """What is said; with `proposals`, what a rule only proposes to the ranker when it says nothing."""
     file = SourceFile.parse("example.py", text.encode())
-    problems = [hit.problem for hit in run(file, Prefilter([rule])(text.encode()))]
+    change = as_change("example.py", text)
+    problems = [hit.problem for hit in run(file, Prefilter([rule])(text.encode()), change=change)]
     said = [p for p in problems if p.confidence >= SURE]
     return said or problems if proposals else said
 

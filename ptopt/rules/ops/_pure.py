@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ptopt.rules.base import SourceFile
+from ptopt.source.bindings import is_self
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, FunctionNode, Loop, children_of, walk
 from ptopt.source.torch_names import TENSOR_ONLY_METHODS
 
@@ -28,6 +30,7 @@ TABLES = frozenset(
     "arange linspace logspace meshgrid eye tril_indices triu_indices hann_window hamming_window blackman_window kaiser_window "
     "bartlett_window combinations cartesian_prod fftfreq rfftfreq".split()
 )
+_RANDOM = re.compile(r"drop|rand|noise|sampl|augment|gumbel|shuffle|jitter|perturb|mixup|bernoulli", re.I)
 _MODULES = ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "torch.fft")
 # Methods that arrays, lists, modules and user classes do not have: a call proves a tensor.
 _TELLING = (TENSOR_ONLY_METHODS & COSTS.keys() | {"log_softmax", "logsumexp", "baddbmm", "addmm", "mm"}) - {
@@ -91,11 +94,34 @@ def _is_pure_call(call: ast.Call, file: SourceFile) -> bool:
 
 
 def is_module_call(call: ast.Call, file: SourceFile) -> bool:
-    """Does it run a submodule that the class builds itself?"""
+    """Does it run a submodule, as what is assigned to the name shows, that draws no random numbers as far as names tell?"""
     func = call.func
     while isinstance(func, ast.Subscript):
         func = func.value
-    return isinstance(func, (ast.Attribute, ast.Name)) and file.values.of(func).kind == "module"
+    if not isinstance(func, (ast.Attribute, ast.Name)):
+        return False
+    name = func.attr if isinstance(func, ast.Attribute) else func.id
+    made = _assigned(func, file)
+    made_by = leaf(made) if isinstance(made, ast.Call) else ""
+    if _RANDOM.search(name) or _RANDOM.search(made_by):
+        return False
+    if file.values.of(func).kind == "module":
+        return True
+    cls = file.index.class_of(call)
+    return made_by[:1].isupper() and is_self(func) and cls is not None and file.context.is_module(cls)
+
+
+def _assigned(func: ast.expr, file: SourceFile) -> ast.expr | None:
+    """What the name or attribute of `self` was given."""
+    if isinstance(func, ast.Name):
+        binding = file.bindings.last_before(func)
+        return binding.value if binding is not None and binding.kind == "assign" else None
+    cls = file.index.class_of(func)
+    return (
+        file.bindings.attribute(cls, func.attr)
+        if cls is not None and isinstance(func, ast.Attribute)
+        else None
+    )
 
 
 def reads(expr: ast.AST, file: SourceFile) -> frozenset[str]:
@@ -202,6 +228,16 @@ def _attributes(file: SourceFile) -> dict[ast.ClassDef, frozenset[str]]:
             names
         )
     return {cls: frozenset(names - outside.get(cls, set())) for cls, names in inside.items()}
+
+
+def _sets_up(function: FunctionNode, file: SourceFile, depth: int = 2) -> bool:
+    """Is it `__init__`, or a method that only `__init__` calls?"""
+    if function.name in ("__init__", "__post_init__", "reset_parameters"):
+        return True
+    callers = [file.index.function_of(call) for call in file.calls.callers(function)]
+    return (
+        bool(callers) and depth > 0 and all(c is not None and _sets_up(c, file, depth - 1) for c in callers)
+    )
 
 
 def steady(keys: frozenset[str], node: ast.AST, file: SourceFile) -> bool:

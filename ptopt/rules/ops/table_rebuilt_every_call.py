@@ -125,7 +125,13 @@ class TableRebuiltEveryCall(Rule):
         root = table.climb(node)
         if root is None or table.first is not node:
             return
-        rich = any(isinstance(n, ast.Call) and leaf(n) in _RICH for n in walk(root))
+        rich = any(
+            isinstance(n, ast.Call)
+            and leaf(n) in _RICH
+            or isinstance(n, ast.BinOp)
+            and isinstance(n.op, ast.Pow)
+            for n in walk(root)
+        )
         if table.operations < (1 if rich else 2 if table.by_shape or leaf(node) not in TABLES else 1):
             return
         yield Problem(
