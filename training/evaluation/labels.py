@@ -11,10 +11,10 @@ NEAR = 3  # lines around the labelled range in which a comment counts
 FITTING: dict[str, frozenset[str]] = {
     category: frozenset(names.split())
     for category, names in {
-        "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave element-loop "
-        "element-test-loop copy-per-row row-loop "
-        "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip host-index built-on-host-then-moved "
-        "python-data-sent",
+        "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave "
+        "element-loop element-test-loop copy-per-row row-loop "
+        "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip "
+        "host-index built-on-host-then-moved python-data-sent",
         "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop "
         "elements-read-in-loop element-test-loop copy-per-row row-loop",
         "premature-cpu-move": "sync item-per-element host-round-trip copy-per-row",
@@ -28,7 +28,7 @@ FITTING: dict[str, frozenset[str]] = {
         "attention-not-fused": "attention fused-attention-removed",
         "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop "
         "element-test-loop item-per-element cat-in-loop copy-per-row batch-of-one "
-        "table-rebuilt-in-loop",
+        "table-rebuilt-in-loop array-from-comprehension",
         "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
@@ -50,7 +50,7 @@ FITTING: dict[str, frozenset[str]] = {
         "dataloader-rebuilt": "loader-rebuilt-in-loop",
         "data-prep-single-process": "dataset-map-unbatched batched-map-removed",
         "slow-data-access": "file-read-per-item container-opened-per-item metadata-read-per-item "
-        "text-parsed-per-item dataframe-row-per-item cache-removed",
+        "dataframe-row-per-item cache-removed text-parsed-per-item",
         "cudnn-benchmark-off": "cudnn-autotune-off unknown-cudnn-flag cudnn-benchmark-removed",
         "debug-left-on": "debug",
         "cache-clearing": "cache-cleared-every-step",
@@ -64,9 +64,10 @@ FITTING: dict[str, frozenset[str]] = {
         "ddp-flags": "find-unused-parameters",
         "kernel-launch-overhead": "ops optim compile-removed fused-optimizer-removed",
         "peak-memory": "checkpoint-loaded-on-gpu log-softmax-gathered shifted-logits-copied "
-        "moved-before-halving results-kept-on-device held-until-reduced pairwise-difference "
-        "factory-then-cast softmax-of-upcast one-hot-matmul product-then-sum memory "
-        "pairwise-loop attention checkpointing-removed no-grad-removed detach-removed",
+        "moved-before-halving results-kept-on-device held-until-reduced "
+        "pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
+        "product-then-sum memory pairwise-loop attention checkpointing-removed "
+        "no-grad-removed detach-removed",
     }.items()
 }
 
