@@ -6,7 +6,7 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile, method_call
-from ptopt.source.index import FUNCTIONS, LOOPS
+from ptopt.source.index import FUNCTIONS, LOOPS, walk
 from ptopt.source.waits import goes_to_cpu
 
 TO_HOST = ("cpu", "numpy", "tolist", "to")
@@ -84,6 +84,19 @@ def _is_chain(node: ast.AST, file: SourceFile) -> bool:
     detached = inner is not None and method_call(inner, "detach") is not None
     return detached or (
         isinstance(parent, ast.Attribute) and isinstance(node, ast.expr) and file.values.is_tensor(node)
+    )
+
+
+def picks_element(tensor: ast.expr, node: ast.AST, file: SourceFile) -> bool:
+    """Is it one element or row of a tensor after the other, `x[i]` in a loop over `i`? Rules on loops speak of those."""
+    loop = next(file.index.loops_of(node), None)
+    if not isinstance(loop, (ast.For, ast.AsyncFor)) or not file.values.is_tensor(tensor):
+        return False
+    targets = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+    if isinstance(tensor, ast.Name):
+        return tensor.id in targets and file.values.is_tensor(loop.iter)
+    return isinstance(tensor, ast.Subscript) and any(
+        isinstance(n, ast.Name) and n.id in targets for n in walk(tensor.slice)
     )
 
 

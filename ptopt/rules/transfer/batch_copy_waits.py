@@ -122,7 +122,7 @@ class BatchCopyWaits(Rule):
         if not origin or file.values.of(move.tensor).device == "moved":
             return
         hot = hot_place(node, file)
-        if hot is None:
+        if hot is None or _without_accelerator(node, file):
             return
         pinned = "pin_memory" in file.text
         yield Problem(
@@ -135,6 +135,14 @@ class BatchCopyWaits(Rule):
             subject=move.tensor,
             facts={"pinned_in_file": float(pinned), "from_loader": float(origin == "loader")},
         )
+
+
+def _without_accelerator(node: ast.AST, file: SourceFile) -> bool:
+    """Is it the `else` of a test for CUDA?"""
+    return any(
+        isinstance(ancestor, ast.If) and child in ancestor.orelse and "cuda" in file.source(ancestor.test)
+        for ancestor, child in file.index.ancestors(node)
+    )
 
 
 def _batch_of(move: Move, file: SourceFile) -> str:
