@@ -58,6 +58,8 @@ def _is_kept(node: ast.AST, function: FunctionNode, file: SourceFile) -> bool:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         if file.source(called).rpartition(".")[2] in _CACHES:
             return True
+    if file.context.is_item_code(node) is None and _filled_once(function, file):
+        return True
     statement = file.index.statement_of(node)
     if not isinstance(statement, ast.Assign):
         return False
@@ -92,3 +94,11 @@ def same_for_all(path: ast.expr, function: FunctionNode, file: SourceFile) -> bo
         return False
     stored = {n.attr for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     return not any(isinstance(n, ast.Attribute) and n.attr in stored for n in walk(path))
+
+
+def _filled_once(function: FunctionNode, file: SourceFile) -> bool:
+    """Is a helper called only behind tests of attributes of `self`: `if self.index is None: self.load_index()`?"""
+    guards = [file.index.enclosing(call, (ast.If,)) for call in file.calls.callers(function)]
+    return bool(guards) and all(
+        guard is not None and any(isinstance(n, ast.Attribute) for n in walk(guard.test)) for guard in guards
+    )
