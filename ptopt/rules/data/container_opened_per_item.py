@@ -121,7 +121,7 @@ class ContainerOpenedPerItem(ItemRule):
                     return self.merge(self.paths[i])
 
                 def merge(self, paths):
-                    return [rasterio.open(path).read() for path in paths]  # !
+                    return combine([rasterio.open(path) for path in paths])  # !
             """
         ),
         Invalid(
@@ -161,6 +161,8 @@ class ContainerOpenedPerItem(ItemRule):
 def _is_the_item(node: ast.Call, file: SourceFile) -> bool:
     """Is the file opened to read the whole of it, once: `with rasterio.open(path) as src: src.read()`?"""
     block = file.index.parent(node)
+    if isinstance(block, ast.Attribute) and block.attr in ("read", "asarray"):
+        return True
     while isinstance(block, ast.withitem):
         block = file.index.parent(block)
     if not isinstance(block, ast.With):

@@ -4,13 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
+from ptopt.rules.data._light import is_light
 from ptopt.source.index import walk
-
-_LIGHT = frozenset(
-    "append extend add update get items keys values setdefault str int float bool len list tuple dict set split strip lower upper "
-    "replace format join startswith endswith isna isnull notna isinstance zip enumerate range min max abs round print sorted "
-    "defaultdict literal_eval loads basename dirname splitext Path iterrows to_dict tolist".split()
-)
 
 
 class DataframeRowLoop(Rule):
@@ -164,4 +159,4 @@ def _is_plain(call: ast.Call, file: SourceFile) -> bool:
 def _is_light(loop: ast.For, file: SourceFile) -> bool:
     """Does the body only compute with Python values and fill containers?"""
     calls = [n for stmt in loop.body for n in walk(stmt) if isinstance(n, ast.Call)]
-    return all(file.source(call.func).rpartition(".")[2] in _LIGHT for call in calls)
+    return all(is_light(call) for call in calls)

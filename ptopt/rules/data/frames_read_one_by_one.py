@@ -140,8 +140,9 @@ def _is_reader(expr: ast.expr, file: SourceFile) -> bool:
     """Was it opened as a video reader, or is it named like one in code that speaks of them?"""
     if isinstance(expr, ast.Name):
         binding = file.bindings.last_before(expr)
-        if binding is not None and isinstance(binding.value, ast.Call) and binding.kind == "assign":
-            return file.source(binding.value.func).endswith("VideoReader")
+        made = binding.value if binding is not None and binding.kind == "assign" else None
+        if isinstance(made, ast.Call) and file.source(made.func).endswith("VideoReader"):
+            return True
         function = file.index.function_of(expr)
         near = function is not None and bool(_DECODES.search(file.source(function)))
         return bool(_NAME.search(expr.id)) or (near and expr.id == "frames")
