@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 
 _NAMES = frozenset(
     "num_processes num_proc nproc n_proc num_procs n_processes processes n_jobs num_jobs".split()
@@ -96,14 +96,13 @@ class PreparationInOneProcess(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         found: ast.AST | None = None
+        evidence: tuple[Evidence, ...] = ()
         if isinstance(node, ast.Assign):
             target = node.targets[0]
-            starts = any(
-                _STARTS.search(file.source(call.func))
-                for call in file.calls.calls_in(file.index.function_of(node))
-            )
-            if isinstance(target, ast.Name) and target.id in _NAMES and _is_one(node.value) and starts:
-                found = node
+            calls = file.calls.calls_in(file.index.function_of(node))
+            start = next((call for call in calls if _STARTS.search(file.source(call.func))), None)
+            if isinstance(target, ast.Name) and target.id in _NAMES and _is_one(node.value) and start:
+                found, evidence = node, (Evidence(start.lineno, "the work is shared out here"),)
         elif isinstance(node, ast.Call):
             name = file.source(node.func).rpartition(".")[2]
             number = next((k.value for k in node.keywords if k.arg in _KEYWORDS), None)
@@ -120,6 +119,7 @@ class PreparationInOneProcess(Rule):
             f"{quote(file, found)} prepares the data in one process, and the other cores wait. Make the number an option whose default "
             "follows the machine (`os.cpu_count()`).",
             0.45,
+            evidence,
         )
 
 
