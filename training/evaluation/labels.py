@@ -32,7 +32,7 @@ FITTING: dict[str, frozenset[str]] = {
         "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
-        "inefficient-op-choice": "ops",
+        "inefficient-op-choice": "ops pairwise-difference",
         "redundant-compute": "ops autograd attention-for-one-position cache-removed",
         "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast memory",
         "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code "
