@@ -32,14 +32,15 @@ FITTING: dict[str, frozenset[str]] = {
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
         "inefficient-op-choice": "ops",
         "redundant-compute": "ops autograd",
-        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast",
+        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast parameter-rebound",
         "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code shifted-logits-copied "
         "array-copied-into-tensor",
         "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast",
         "double-precision": "accidental-float64",
         "unfused-pointwise": "norm-by-hand",
         "redundant-bias": "linear-bias-before-batchnorm",
-        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy tensor-from-list-of-arrays tensor-from-stored-dataset",
+        "slow-conversion": "array-copied-into-tensor item-per-element layout-changed-by-numpy tensor-from-list-of-arrays "
+        "tensor-from-range",
         "dataloader-no-workers": "loader-without-workers trainer-without-workers",
         "dataloading-on-main-thread": "loader-without-workers",
         "no-pin-memory": "loader-without-pinning",

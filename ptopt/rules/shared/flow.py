@@ -47,11 +47,15 @@ def reads(expr: ast.expr, file: SourceFile) -> list[ast.expr]:
     if any(b.kind == "augment" for b in bindings):
         return []
     end = min(later, default=1 << 30)
-    return [
+    loads: list[ast.expr] = [
         load
         for load in file.uses.loads(function, target.id)
         if statement.lineno < load.lineno <= end and not file.index.within(load, statement)
     ]
+    branch = file.index.enclosing(statement, (ast.If,)) if len(bindings) > 1 else None
+    if branch is not None and not all(file.index.within(load, branch) for load in loads):
+        return []  # the read may mean what another branch gave
+    return loads
 
 
 def outer_call(expr: ast.expr, file: SourceFile) -> ast.Call | None:
