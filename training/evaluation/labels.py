@@ -30,9 +30,9 @@ FITTING: dict[str, frozenset[str]] = {
         "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
-        "inefficient-op-choice": "ops",
+        "inefficient-op-choice": "ops weighted-sum-in-full pairwise-difference",
         "redundant-compute": "ops autograd",
-        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast parameter-rebound",
+        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast parameter-rebound weighted-sum-in-full",
         "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code shifted-logits-copied "
         "array-copied-into-tensor",
         "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast",
@@ -61,7 +61,7 @@ FITTING: dict[str, frozenset[str]] = {
         "kernel-launch-overhead": "ops optim",
         "peak-memory": "checkpoint-loaded-on-gpu log-softmax-gathered shifted-logits-copied moved-before-halving "
         "results-kept-on-device held-until-reduced pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
-        "product-then-sum",
+        "product-then-sum weighted-sum-in-full",
     }.items()
 }
 

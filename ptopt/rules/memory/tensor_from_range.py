@@ -115,7 +115,7 @@ class TensorFromRange(Rule):
         if _TYPES[name] and keyword_of(node, "dtype") is None:
             arguments.append(f"dtype={_TYPES[name].replace('torch', torch)}")
         text = f"{torch}.arange({', '.join(arguments)})"
-        known = torch == "torch" or "." not in torch
+        known = isinstance(node.func, ast.Attribute)
         yield Problem(
             node,
             f"{quote(file, node, 45)} makes a Python object of each number and reads them one by one. `{text}` fills the tensor "

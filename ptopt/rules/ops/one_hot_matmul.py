@@ -16,8 +16,8 @@ from ptopt.rules.base import (
     method_call,
     quote,
 )
-from ptopt.rules.ops._calls import Op, int_literal, torch_op
-from ptopt.rules.shared.flow import outer_call, reads
+from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.rules.shared.flow import reads
 
 _CASTS = ("float", "to", "type", "type_as", "half", "bfloat16", "double")
 
@@ -26,7 +26,7 @@ class OneHotMatmul(Rule):
     """A one-hot matrix is multiplied only to pick rows of another.
 
     ## What it does
-    Finds `F.one_hot(i, n).float() @ w` (also `torch.matmul`, `torch.mm`, `F.linear`) and `(x * F.one_hot(i, n)).sum(-1)`,
+    Finds `F.one_hot(i, n).float() @ w` (also `torch.matmul`, `torch.mm`, `F.linear`),
     directly or through a name that serves nothing else.
 
     ## Why it is slow
@@ -91,7 +91,7 @@ class OneHotMatmul(Rule):
         ),
         Invalid(
             """
-            chosen = (q_values * F.one_hot(actions, n)).sum(dim=-1)  # !
+            scale = F.linear(F.one_hot(batch, n).float(), self.scales)  # !
             """
         ),
         Invalid(
@@ -128,18 +128,16 @@ class OneHotMatmul(Rule):
             if not cast:
                 return  # integers cannot be multiplied with floats
             better = f"`F.embedding({index}, {source})` reads one row per index"
-        elif how == "columns":
-            better = f"`{source}[:, {index}]`, transposed, reads one column per index"
         else:
-            better = f"`{source}.gather(-1, {index}.unsqueeze(-1))` reads one entry per row"
+            better = f"`{source}[:, {index}]`, transposed, reads one column per index"
         yield Problem(
             node,
             f"A one-hot matrix is built and multiplied on line {product.lineno} only to pick {how} of {quote(file, weight, 40)}. "
-            f"{better[0].upper() + better[1:] if better[0] != '`' else better} and skips the multiplications by zero.",
+            f"{better} and skips the multiplications by zero.",
             0.8 if how == "rows" and len(picks) == 1 else 0.45,
             fix=None if named or how != "rows" else _fix(one_hot, product, weight, file),
             subject=weight,
-            facts={"rows": how == "rows", "entries": how == "entries", "uses": len(picks)},
+            facts={"rows": how == "rows", "uses": len(picks)},
         )
 
 
@@ -155,22 +153,13 @@ def _through_casts(call: ast.expr, file: SourceFile) -> tuple[ast.expr, bool]:
 
 
 def _pick(matrix: ast.expr, file: SourceFile) -> tuple[ast.expr, ast.expr, str] | None:
-    """The product that picks rows, columns or entries of something by the one-hot matrix, and that something."""
+    """The product that picks rows or columns of something by the one-hot matrix, and that something."""
     parent = file.index.parent(matrix)
     if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult) and parent.left is matrix:
         return parent, parent.right, "rows"
     op = torch_op(parent, file, "matmul", "mm", "linear")
     if op is not None and op.operand is matrix and len(op.rest) == 1:
         return op.call, op.rest[0], "columns" if op.name == "linear" else "rows"
-    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
-        other = parent.right if parent.left is matrix else parent.left
-        total = torch_op(outer_call(parent, file), file, "sum") or torch_op(
-            file.index.parent(parent), file, "sum"
-        )
-        last = int_literal(total.argument(0, "dim", "axis")) if total is not None else None
-        plain = isinstance(other, (ast.Name, ast.Attribute, ast.Call))
-        if total is not None and total.operand is parent and last == -1 and plain:
-            return total.call, other, "entries"
     return None
 
 

@@ -92,3 +92,18 @@ def is_dtype(expr: ast.expr, file: SourceFile) -> bool:
         qualified = file.imports.qualified(expr)
         return leaf.endswith("dtype") or (qualified.startswith("torch.") and leaf in _DTYPES)
     return False
+
+
+def added_dimension(expr: ast.expr, file: SourceFile) -> int | None:
+    """Where the operand gets a dimension of size 1, or None."""
+    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute) and expr.func.attr == "unsqueeze":
+        given = expr.args[-1:] or [k.value for k in expr.keywords if k.arg == "dim"]
+        value = ast.unparse(given[0]) if given else ""
+        return int(value) if value.lstrip("-").isdigit() else None
+    if isinstance(expr, ast.Subscript):
+        entries = expr.slice.elts if isinstance(expr.slice, ast.Tuple) else [expr.slice]
+        new = [i for i, e in enumerate(entries) if isinstance(e, ast.Constant) and e.value is None]
+        plain = all(isinstance(e, ast.Slice) or i in new for i, e in enumerate(entries))
+        if len(new) == 1 and plain:
+            return None if file.values.of(expr.value).kind == "array" else new[0]
+    return None
