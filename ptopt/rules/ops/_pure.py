@@ -224,9 +224,7 @@ def _attributes(file: SourceFile) -> dict[ast.ClassDef, frozenset[str]]:
         if function is None or cls is None:
             continue
         names = {key[5:] for key in found.at if key.startswith("self.")}
-        (inside if function.name in ("__init__", "__post_init__") else outside).setdefault(cls, set()).update(
-            names
-        )
+        (inside if _sets_up(function, file) else outside).setdefault(cls, set()).update(names)
     return {cls: frozenset(names - outside.get(cls, set())) for cls, names in inside.items()}
 
 
