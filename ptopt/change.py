@@ -5,7 +5,7 @@ Text in, values out: the head files come through a function, so that nothing her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePosixPath, PureWindowsPath
@@ -40,6 +40,9 @@ class ChangedFile:
     hunks: tuple[Hunk, ...]
     added: frozenset[int]  # head line numbers that the change wrote
     head: bytes | None  # the whole head file; None when it is deleted, binary or unavailable
+    removed: tuple[
+        tuple[int, str], ...
+    ] = ()  # what the change took out: (head line before which it stood, text)
 
     def anchor(self, start: int, end: int) -> Span | None:
         """Where a comment on head lines `start` to `end` may stand: inside one hunk, or nowhere.
@@ -141,7 +144,20 @@ def _look(entry: Entry, heads: Callable[[str], bytes | None]) -> ChangedFile | N
             return NotReviewed(entry.path, reason)
         if line.is_added:
             added.add(number)
-    return ChangedFile(entry.path, entry.old_path, entry.status, tuple(hunks), frozenset(added), head)
+    return ChangedFile(
+        entry.path, entry.old_path, entry.status, tuple(hunks), frozenset(added), head, tuple(_removed(entry))
+    )
+
+
+def _removed(entry: Entry) -> Iterator[tuple[int, str]]:
+    """The lines that the change took out, each with the head line before which it stood."""
+    for hunk in entry.hunks:
+        following = hunk.target_start if hunk.target_length else hunk.target_start + 1
+        for line in hunk:
+            if line.is_removed:
+                yield following, line.value.rstrip("\r\n")
+            elif line.target_line_no is not None:
+                following = line.target_line_no + 1
 
 
 def _same(in_diff: str, found: str, *, exact: bool) -> bool:

@@ -115,9 +115,12 @@ def _finding(
 
 
 def _touches(source: SourceFile, change: ChangedFile, hit: Hit) -> bool:
-    """Did the change write a line of the hit, or one that proves it?"""
+    """Did the change write a line of the hit, or one that proves it? What it only took out was above the hit's line."""
     lines = [*hit.span.lines(), *(e.line for e in hit.problem.evidence)]
-    return any(source.head_line(line) in change.added for line in lines)
+    touched = change.added
+    if hit.rule.family == "regressions":
+        touched |= {line for line, _ in change.removed}
+    return any(source.head_line(line) in touched for line in lines)
 
 
 def postable(fix: Fix | None, source: SourceFile, change: ChangedFile | None) -> Fix | None:

@@ -181,7 +181,8 @@ class _Inspector:
         reason = self._config.why_skipped(file.path)
         if reason is not None or file.head is None:
             return FileResult.skipped(NotReviewed(file.path, reason or "its head version is not available"))
-        wanted = [r for r in self._prefilter(file.head) if self._enabled(r, file.path)]
+        change = file if self._limit_to_change else None
+        wanted = [r for r in self._prefilter(file.head) if r.concerns(change) and self._enabled(r, file.path)]
         for_rules = bool(wanted) or _mentions_ptopt(file.head)
         if not for_rules and not self._may_be_advised_on(file.head):
             return FileResult(file.path)
@@ -215,8 +216,8 @@ class _Inspector:
         self, source: SourceFile, file: ChangedFile, wanted: Sequence[Rule], notes: list[NotReviewed]
     ) -> FileResult:
         failed: list[tuple[Rule, Exception]] = []
-        hits = run(source, wanted, failed)
         change = file if self._limit_to_change else None
+        hits = run(source, wanted, failed, change)
         # Comments of other tools matter only where there is something to silence.
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()

@@ -45,7 +45,7 @@ ONE_HEAD = b"a\nB\nC\nd\n5\n6\n7\n8\n9\n10\nj\nK\nl\n"
 def test_a_plain_change() -> None:
     file = only(parse(ONE, {"x.py": ONE_HEAD}))
     assert file == ChangedFile(
-        "x.py", None, Status.MODIFIED, (Hunk(1, 4), Hunk(11, 3)), frozenset({2, 3, 12}), ONE_HEAD
+        "x.py", None, Status.MODIFIED, (Hunk(1, 4), Hunk(11, 3)), frozenset({2, 3, 12}), ONE_HEAD, ((2, "b"),)
     )
     assert list(file.hunks[1].lines()) == [11, 12, 13]
 

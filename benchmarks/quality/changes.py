@@ -31,7 +31,7 @@ from training.sources.git import Clone
 MOST_FILES = 60  # Python files of one change
 MOST_DIFF = 2_000_000  # bytes of the diff of a random commit: more is data or vendored code
 MOST_LOOKED_AT = 2000  # commits of a repository, in search of those that may be drawn
-_FORMAT = 2  # of what is kept on disk
+_FORMAT = 3  # of what is kept on disk
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _COMMITS_AT_ONCE = 50
 
@@ -65,6 +65,7 @@ class Material:
                     hunks=tuple(Hunk(*hunk) for hunk in file["hunks"]),
                     added=frozenset(file["added"]),
                     head=file["head"].encode("latin-1"),
+                    removed=tuple((line, text) for line, text in file["removed"]),
                 )
                 for file in self.files
             ),
@@ -216,6 +217,7 @@ def _material(
                 "hunks": [(hunk.start, hunk.count) for hunk in file.hunks],
                 "added": sorted(file.added),
                 "head": (file.head or b"").decode("latin-1"),
+                "removed": file.removed,
             }
             for file in change.files
         ],

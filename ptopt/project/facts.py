@@ -100,6 +100,16 @@ class ProjectFacts:
         """Whether the project may run with a version earlier than `below`; True where nothing is known."""
         return self.at_least(package, below) is not True
 
+    def excludes(self, package: str, version: str) -> bool:
+        """Whether the project admits no `version` or later one; False where nothing is known."""
+        pins, wanted = self._deciding(package), _version(version)
+        return bool(pins) and all(
+            (bounds.upper is not None and bounds.upper <= wanted)
+            or (pin.exact and bounds.lower is not None and bounds.lower < wanted)
+            for pin in pins
+            for bounds in (_bounds(pin.specifier),)
+        )
+
     def describe(self, package: str) -> str:
         """The pin that decides, as "torch>=2.1 (pyproject.toml:12)"; "" where nothing is known."""
         pins = self._deciding(package)

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ptopt.change import ChangedFile
 from ptopt.findings import Edit, Evidence, Fix, Safety, Severity, Span
+from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.source.file import SourceFile
 
 HEADINGS = (
@@ -92,11 +94,20 @@ class Rule:
     when_wrong: ClassVar[str]  # the condition under which a comment is wrong, in one clause
     VALID: ClassVar[tuple[str, ...]]
     INVALID: ClassVar[tuple[Invalid, ...]]
+    PROJECT: ClassVar[ProjectFacts] = NO_FACTS  # what the project of the examples pins
     BENCHMARK: ClassVar[Benchmark | None] = None
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         """Problems at `node`, which is of one of the types in `nodes`."""
         raise NotImplementedError(f"{type(self).__name__} has no check")
+
+    def concerns(self, change: ChangedFile | None) -> bool:
+        """Can the rule have a question about the change (None: the file as it stands)? Asked before the file is parsed."""
+        return True
+
+    def check_change(self, file: SourceFile, change: ChangedFile) -> Iterator[Problem]:
+        """Problems that only the change shows, not the file as it stands."""
+        return iter(())
 
     # -- text ------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ptopt.change import ChangedFile
 from ptopt.findings import Span
 from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Problem, Rule
@@ -125,9 +126,12 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def run(
-    file: SourceFile, rules: Sequence[Rule], failed: list[tuple[Rule, Exception]] | None = None
+    file: SourceFile,
+    rules: Sequence[Rule],
+    failed: list[tuple[Rule, Exception]] | None = None,
+    change: ChangedFile | None = None,
 ) -> list[Hit]:
-    """Every problem that `rules` see in the file, in source order.
+    """Every problem that `rules` see in the file, and in the change where one is given, in source order.
 
     A rule that raises lands in `failed`, and the others go on, unless the work that the file may cost is spent; without
     `failed`, the exception goes up.
@@ -139,6 +143,8 @@ def run(
         try:
             for node in _nodes(rule, file):
                 hits += [Hit.of(rule, problem, file) for problem in rule.check(node, file)]
+            if change is not None:
+                hits += [Hit.of(rule, problem, file) for problem in rule.check_change(file, change)]
         except Exception as error:
             if failed is None:
                 raise

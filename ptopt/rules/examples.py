@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 
+from ptopt.change import ChangedFile, whole_file
 from ptopt.rules.base import MARK
 
 PRELUDE = """\
@@ -37,3 +39,19 @@ def expected_lines(code: str) -> list[int]:
     lines = textwrap.dedent(code).strip("\n").split("\n")
     first = as_file(code).count("\n") - len(lines) + 1
     return [first + i for i, line in enumerate(lines) if line.endswith(MARK)]
+
+
+_REMOVED = "# - "  # starts the lines of an example that a change took out, for rules about changes
+
+
+def as_change(path: str, text: str) -> ChangedFile:
+    """The example as a change that wrote all of its lines, and took out those that are shown so."""
+    lines = text.split("\n")
+    removed = []
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith(_REMOVED):
+            following = next(
+                n for n in range(number, len(lines)) if not lines[n].lstrip().startswith(_REMOVED)
+            )
+            removed.append((following + 1, line.replace(_REMOVED, "", 1)))
+    return dataclasses.replace(whole_file(path, text.encode()), removed=tuple(removed))

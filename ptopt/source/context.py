@@ -18,7 +18,15 @@ _STEP_NAMES = frozenset(
     {"training_step", "train_step", "compute_loss", "training_step_and_backward", "optimize_parameters"}
 )
 _EVAL_HOOKS = frozenset(
-    {"validation_step", "test_step", "predict_step", "prediction_step", "on_validation_epoch_end"}
+    {
+        "validation_step",
+        "test_step",
+        "predict_step",
+        "prediction_step",
+        "on_validation_epoch_end",
+        "eval_forward",  # of Composer
+        "predict_batch",  # of Catalyst
+    }
 )
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing|predict|prediction|infer|inference)"
@@ -34,7 +42,7 @@ _EPOCH = re.compile(r"epoch", re.I)
 _RARE_NAME = re.compile(
     r"debug|verbose|(^|_)log(?!_?(it|prob|sigma|scale|var|std|softmax|alpha|domain|space|p$))|logging|print"
     r"|(?<!lora)(?<!low)(^|_)rank(_?(zero|0))?$|get_rank|main_process|is_main|(^|_)(is_)?master(_(process|rank|only|proc))?$"
-    r"|is_local|zero_process|coordinator"
+    r"|is_local|zero_process|coordinator|(^|_)(done|finished)$"
     r"|profil|visuali[sz]|plot|save|ckpt|checkpoint|(^|_)eval|(^|_)valid|(^|_)val($|_)|dry_?run|wandb|tensorboard|tb_|writer"
     r"|display|(^|_)first(_(step|iter|iteration|batch|time|run|pass|epoch|call))?$|should_|report|dump|summary|nan|isinf|isfinite|finite|invalid|overflow|diverg|early|patience|(^|_)best"
     r"|dist_avail|measure|timing|histogram|interval|every|frequency|freq$",

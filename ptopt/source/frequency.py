@@ -55,7 +55,12 @@ _ONCE_NAME = re.compile(
 )
 # Even with a tensor as parameter; `build_targets(x)` and `create_mask(x)` work on a batch.
 _AT_SETUP = re.compile(
-    r"^_{0,2}(init|load|save|export|convert|download|plot|visuali[sz]e|parse|register|setup|post_init|repr|str|extra_repr|getstate|reduce|format)(_|$)"
+    r"^_{0,2}(init|load|save|export|convert|download|plot|visuali[sz]e|parse|register|setup|post_init|repr|str|extra_repr|getstate|reduce|format|show|draw|display|dump|write)(_|$)"
+)
+_NO_TENSOR = re.compile(
+    r"^(self|cls|ctx|env)$|args$|cfg|conf(ig)?$|opts?$|options|hparams|settings|model|network|^net$|module|trainer|accelerator|"
+    r"pipe(line)?$|engine|agent|policy$|state$",
+    re.I,
 )
 _ONCE_LOOPS = re.compile(
     r"`_?(load|save|export|convert|download|plot|visuali[sz]e|parse|register|init|__init__)"
@@ -80,7 +85,7 @@ _MODULE_METHODS = frozenset("forward __call__ call".split())
 _LOSS_OR_METRIC = re.compile(r"(Loss|Criterion|Metric|Objective|Meter|Evaluator)\w*$")
 _METRIC_METHODS = frozenset("update __call__ add accumulate process forward".split())
 _TRANSFORM = re.compile(
-    r"(Transform|Augment\w*|Collat\w*|Preprocess\w*|Resize|Crop|Flip|ToTensor|Compose|Normali[sz]e)\w*$"
+    r"(Transform(?!er)|Augment\w*|Collat\w*|Preprocess\w*|Resize|Crop|Flip|ToTensor|Compose|Normali[sz]e)\w*$"
 )
 _EPOCHS = re.compile(r"epoch", re.I)
 _LOADER = re.compile(
@@ -217,8 +222,11 @@ class Frequencies:
         if elsewhere is not None and elsewhere.often > Often.UNKNOWN:
             return elsewhere
         line, name = function.lineno, function.name
-        at_setup = by_kind is not None and by_kind.often is Often.ONCE and _AT_SETUP.search(name)
-        if self._takes_device_tensors(function) and not (at_setup and "init" not in name):
+        at_setup = bool(_AT_SETUP.search(name))
+        if at_setup and "init" in name and self._values.takes_tensors(function):
+            cls = self._index.class_of(function)  # of a batch's own class, not of a network
+            at_setup = cls is None or self._context.is_module(cls)
+        if self._takes_device_tensors(function) and not at_setup:
             return Frequency(
                 Often.EVALUATION, line, f"on each call of `{name}`, which works on its caller's device"
             )
@@ -229,10 +237,9 @@ class Frequencies:
         return UNKNOWN
 
     def _takes_device_tensors(self, function: FunctionNode) -> bool:
-        """Does it ask a parameter for its device, or stand on the class of a module?"""
-        names = {
-            arg.arg for arg in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-        }
+        """Does it ask a parameter that may be a tensor for its device?"""
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        names = {arg.arg for arg in arguments if not _NO_TENSOR.search(arg.arg)}
         return any(
             isinstance(node.value, ast.Name) and node.value.id in names
             for node in self._device_reads.get(function, ())

@@ -76,6 +76,10 @@ class Uses:
                 return {COMPARED}
             if isinstance(parent, ast.Subscript) and child is not parent.value:
                 return {COMPARED}
+            if isinstance(parent, ast.Dict) and child in parent.keys:
+                return {COMPARED}
+            if isinstance(parent, ast.DictComp) and child is parent.key:
+                return {COMPARED}
             if isinstance(parent, (ast.JoinedStr, ast.FormattedValue)):
                 return {REPORTED}
             if isinstance(parent, (ast.Return, ast.Yield)):

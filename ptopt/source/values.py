@@ -120,6 +120,8 @@ class Values:
                 else UNKNOWN
             )
         if isinstance(expr, ast.Subscript):
+            if isinstance(expr.value, ast.Attribute) and expr.value.attr == "shape":
+                return SCALAR
             base = self.of(expr.value)
             if base.kind in ("tensor", "array"):
                 return base

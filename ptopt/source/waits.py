@@ -166,7 +166,7 @@ class Waits:
     def _candidates(self) -> dict[FunctionNode | None, list[ast.AST]]:
         """Function -> what may wait in it: calls by a telling name, conditions, calls of functions of the file."""
         table: dict[FunctionNode | None, list[ast.AST]] = {}
-        names = _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to"}
+        names = _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to", "get_scale"}
         for call in self._index.of_type(ast.Call):
             if _name(call) in names or self._calls.resolve(call) is not None:
                 table.setdefault(self._index.function_of(call), []).append(call)
@@ -214,6 +214,8 @@ class Waits:
             return name in _DATA_SHAPED and any(self._on_device(arg) for arg in call.args)
         if not isinstance(func, ast.Attribute):
             return False
+        if name == "get_scale":
+            return "scaler" in ast.unparse(func.value).lower()
         if name in _READS:
             value = self._values.of(_chain_start(func.value))
             return value.device != "cpu" and (

@@ -333,3 +333,22 @@ def test_any_mix_in_any_file_raises_nothing_and_is_read_the_same_twice(text: str
     found = read_facts(files)
     check(found)
     assert read_facts(dict(reversed(files.items()))) == found
+
+
+@pytest.mark.parametrize(
+    ("specifier", "expected"),
+    [
+        ("<2.0", True),
+        (">=1.0,<1.8", True),
+        ("==1.13.1", True),
+        (">=1.13", False),
+        ("==2.1", False),
+        ("<2.3", False),
+    ],
+)
+def test_excludes(specifier: str, expected: bool) -> None:
+    assert facts(requirements__txt=f"torch{specifier}\n").excludes("torch", "2.0") is expected
+
+
+def test_nothing_is_excluded_where_nothing_is_pinned() -> None:
+    assert not facts().excludes("torch", "2.0")

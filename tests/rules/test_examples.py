@@ -7,7 +7,7 @@ import pytest
 from ptopt.rules import all_rules, find_rule, rules
 from ptopt.rules.base import HEADINGS, Invalid, Rule
 from ptopt.rules.engine import Prefilter, run
-from ptopt.rules.examples import as_file, expected_lines
+from ptopt.rules.examples import as_change, as_file, expected_lines
 from ptopt.source.file import SourceFile
 from ptopt.verify import apply_edits, verified
 
@@ -18,8 +18,9 @@ SURE = 0.6  # the default threshold: what is below is not said
 
 def _hits(rule: Rule, text: str, *, proposals: bool = False) -> list:
     """What is said; with `proposals`, what a rule only proposes to the ranker when it says nothing."""
-    file = SourceFile.parse("example.py", text.encode())
-    problems = [hit.problem for hit in run(file, Prefilter([rule])(text.encode()))]
+    file = SourceFile.parse("example.py", text.encode(), rule.PROJECT)
+    change = as_change("example.py", text)
+    problems = [hit.problem for hit in run(file, Prefilter([rule])(text.encode()), change=change)]
     said = [p for p in problems if p.confidence >= SURE]
     return said or problems if proposals else said
 
@@ -42,7 +43,7 @@ def test_invalid_code_is_reported_where_marked(rule: Rule, case: Invalid) -> Non
 @pytest.mark.parametrize(("rule", "case"), INVALID)
 def test_fix_gives_the_stated_code(rule: Rule, case: Invalid) -> None:
     text = as_file(case.code)
-    file = SourceFile.parse("example.py", text.encode())
+    file = SourceFile.parse("example.py", text.encode(), rule.PROJECT)
     problems = _hits(rule, text, proposals=True)
     before = len(run(file, [rule]))
     fixes = [fix for p in problems if (fix := verified(file, rule, p, before)) is not None]

@@ -11,56 +11,63 @@ NEAR = 3  # lines around the labelled range in which a comment counts
 FITTING: dict[str, frozenset[str]] = {
     category: frozenset(names.split())
     for category, names in {
-        "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave element-loop "
-        "element-test-loop copy-per-row row-loop "
-        "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip host-index built-on-host-then-moved",
+        "host-device-sync": "sync item-per-element python-reduction-over-tensor sync-in-repeat-interleave "
+        "element-loop element-test-loop copy-per-row row-loop "
+        "tensor-from-python-then-move constant-rebuilt-every-step host-round-trip "
+        "host-index built-on-host-then-moved python-data-sent",
         "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop "
         "elements-read-in-loop element-test-loop copy-per-row row-loop",
         "premature-cpu-move": "sync item-per-element host-round-trip copy-per-row",
-        "blocking-h2d-copy": "transfer",
+        "blocking-h2d-copy": "transfer non-blocking-removed",
         "avoidable-h2d-copy": "transfer",
         "device-alloc": "transfer",
         "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move "
         "invariant-compute-in-loop table-rebuilt-every-call repeated-expression",
-        "no-grad-missing": "autograd",
-        "graph-retained": "metric-keeps-graph graph-retained kept-tensor-keeps-graph",
-        "attention-not-fused": "attention",
-        "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop element-test-loop item-per-element "
-        "cat-in-loop copy-per-row batch-of-one table-rebuilt-in-loop",
+        "no-grad-missing": "autograd no-grad-removed",
+        "graph-retained": "metric-keeps-graph graph-retained detach-removed",
+        "attention-not-fused": "attention fused-attention-removed",
+        "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop "
+        "element-test-loop item-per-element cat-in-loop copy-per-row batch-of-one "
+        "table-rebuilt-in-loop array-from-comprehension",
         "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
-        "inefficient-op-choice": "ops",
-        "redundant-compute": "ops autograd attention-for-one-position",
-        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast",
-        "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code shifted-logits-copied "
-        "array-copied-into-tensor",
+        "inefficient-op-choice": "ops pairwise-difference",
+        "redundant-compute": "ops autograd attention-for-one-position cache-removed",
+        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast memory",
+        "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code "
+        "shifted-logits-copied array-copied-into-tensor memory",
         "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast",
         "double-precision": "accidental-float64",
-        "unfused-pointwise": "norm-by-hand",
+        "unfused-pointwise": "norm-by-hand ops",
         "redundant-bias": "linear-bias-before-batchnorm",
-        "slow-conversion": "array-copied-into-tensor array-listed item-per-element layout-changed-by-numpy tensor-from-list-of-arrays tensor-from-stored-dataset",
-        "dataloader-no-workers": "loader-without-workers trainer-without-workers",
-        "dataloading-on-main-thread": "loader-without-workers",
-        "no-pin-memory": "loader-without-pinning",
-        "no-persistent-workers": "workers-restarted-each-epoch",
+        "slow-conversion": "array-copied-into-tensor item-per-element layout-changed-by-numpy "
+        "tensor-from-list-of-arrays",
+        "dataloader-no-workers": "loader-without-workers trainer-without-workers workers-removed",
+        "dataloading-on-main-thread": "loader-without-workers workers-removed",
+        "no-pin-memory": "loader-without-pinning device-move-in-dataset pinning-removed",
+        "no-persistent-workers": "workers-restarted-each-epoch persistent-workers-removed",
         "dataloader-rebuilt": "loader-rebuilt-in-loop",
-        "data-prep-single-process": "dataset-map-unbatched",
-        "slow-data-access": "file-read-per-item",
-        "cudnn-benchmark-off": "cudnn-autotune-off unknown-cudnn-flag",
+        "data-prep-single-process": "dataset-map-unbatched batched-map-removed",
+        "slow-data-access": "file-read-per-item container-opened-per-item metadata-read-per-item "
+        "dataframe-row-per-item cache-removed text-parsed-per-item",
+        "cudnn-benchmark-off": "cudnn-autotune-off unknown-cudnn-flag cudnn-benchmark-removed",
         "debug-left-on": "debug",
         "cache-clearing": "cache-cleared-every-step",
-        "no-mixed-precision": "full-precision-training trainer-in-full-precision",
+        "no-mixed-precision": "full-precision-training trainer-in-full-precision autocast-removed",
         "no-tf32": "full-precision-training",
-        "optimizer-not-fused": "optimizer-not-fused",
-        "zero-grad-memset": "zero-grad-keeps-tensors gradients-zeroed-by-hand",
-        "grad-accum-sync": "accumulation-syncs-every-micro-batch",
+        "optimizer-not-fused": "optimizer-not-fused fused-optimizer-removed",
+        "zero-grad-memset": "zero-grad-keeps-tensors gradients-zeroed-by-hand zero-grad-fills-zeros "
+        "set-to-none-removed",
+        "grad-accum-sync": "accumulation-syncs-every-micro-batch no-sync-removed",
         "dp-instead-of-ddp": "data-parallel",
         "ddp-flags": "find-unused-parameters",
-        "kernel-launch-overhead": "ops optim",
-        "peak-memory": "checkpoint-loaded-on-gpu log-softmax-gathered shifted-logits-copied moved-before-halving "
-        "results-kept-on-device held-until-reduced pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
-        "product-then-sum",
+        "kernel-launch-overhead": "ops optim compile-removed fused-optimizer-removed",
+        "peak-memory": "checkpoint-loaded-on-gpu log-softmax-gathered shifted-logits-copied "
+        "moved-before-halving results-kept-on-device held-until-reduced "
+        "pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
+        "product-then-sum memory pairwise-loop attention checkpointing-removed "
+        "no-grad-removed detach-removed",
     }.items()
 }
 

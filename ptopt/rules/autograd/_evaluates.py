@@ -14,7 +14,7 @@ from ptopt.rules.autograd._models import (
     optimised_in,
     path_of,
 )
-from ptopt.rules.base import SourceFile
+from ptopt.rules.base import Evidence, SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
@@ -25,6 +25,7 @@ _INFERS = re.compile(
     r"|extract_features?|embed\w*|encode|inpaint|upscale|enhance|separate|demo)(_|$)",
     re.I,
 )
+_READS = frozenset({"numpy", "item", "tolist", "detach", "argmax"})
 _SAYS_SO = re.compile(r"#[^\n]*(no_grad|inference_mode)")
 _PUBLIC_INFERENCE = re.compile(r"^(generate|infer|inference|transcribe|translate|inpaint|upscale)(_|$)", re.I)
 _COLLECTS = re.compile(r"(^|_)(collect|rollout|play|act)(_|$)", re.I)
@@ -55,6 +56,7 @@ class Evaluation:
     case: Case
     calls: list[tuple[ast.Call, str]]
     first: tuple[ast.Call, str]
+    evidence: tuple[Evidence, ...]
     facts: dict[str, float]
 
 
@@ -114,7 +116,28 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         "passes": float(len(calls)),
         "callers": float(len(file.calls.callers(function)) if function is not None else 0),
     }
-    return Evaluation(case, calls, first, facts)
+    return Evaluation(case, calls, first, _evidence(function, calls, evals, file), facts)
+
+
+def _evidence(
+    function: FunctionNode | None, calls: list[tuple[ast.Call, str]], evals: dict[str, int], file: SourceFile
+) -> tuple[Evidence, ...]:
+    """The passes, and the lines that show that the function evaluates."""
+    found = [Evidence(c.lineno, f"runs `{p}` with autograd on") for c, p in calls]
+    found += [
+        Evidence(evals[p], "eval mode, which records as well") for p in {p for _, p in calls} if p in evals
+    ]
+    if function is None:
+        return tuple(found)
+    found.append(Evidence(function.lineno, f"`{function.name}`, where autograd could be off"))
+    reads = 0
+    for call in file.calls.calls_in(function):
+        if any(k.arg == "volatile" for k in call.keywords):
+            found.append(Evidence(call.lineno, "`volatile` has had no effect since torch 0.4"))
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in _READS and reads < 4:
+            reads += 1
+            found.append(Evidence(call.lineno, "a value without a graph"))
+    return tuple(found)
 
 
 def worth_a_look(function: FunctionNode | None, file: SourceFile) -> bool:
@@ -168,7 +191,7 @@ def case_of(
     if function.name == "__call__" and looped and _is_diffusion_pipeline(function, file):
         return Case("runs the whole pipeline", 0.7)
     if _INFERS.search(name):
-        if kept and not (_PUBLIC_INFERENCE.search(function.name) and _stands_alone(function, file)):
+        if kept and not (_PUBLIC_INFERENCE.search(name) and _stands_alone(function, file)):
             return None  # as likely run by its training
         if kept:
             return Case("infers by its name, and this file backpropagates nothing that it returns", 0.4)
@@ -211,8 +234,7 @@ def _trains_anywhere(file: SourceFile) -> bool:
 def _result_is_read(function: FunctionNode, file: SourceFile) -> bool:
     """Does the function turn tensors into plain values, or take them off the graph?"""
     return any(
-        isinstance(c.func, ast.Attribute) and c.func.attr in ("numpy", "item", "tolist", "detach", "argmax")
-        for c in file.calls.calls_in(function)
+        isinstance(c.func, ast.Attribute) and c.func.attr in _READS for c in file.calls.calls_in(function)
     )
 
 

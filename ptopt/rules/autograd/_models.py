@@ -28,6 +28,7 @@ _UTILITY = re.compile(
     r"|parameters|modules|children|buffer|state|hook|metric|record|summary|^(log|print|get_?(submodule|parameter|num|n_)|set|load|save|push|reset|init|add|resize|share"
     r"|enable|disable|print|freeze|unfreeze|prepare|config|export|script|trace|quanti|merge|prune|remove|from_|register|update)"
 )
+_ACTS = re.compile(r"(^|_)(envs?|agent|runner|trainer|engine|server|meter|metric|evaluator)$", re.I)
 _FORWARDS = re.compile(
     r"^(encode|decode|forward|extract)_?(image|text|features?|audio|video|latents?|first_stage)?s?$|^get_\w+_features$|_forward$"
 )
@@ -185,6 +186,8 @@ def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFi
     if not path or path == "self" or _UTILITY.search(func.attr) or file.calls.resolve(call) is not None:
         return ""
     name = path.rpartition(".")[2]
+    if _ACTS.search(name):
+        return ""
     if path not in evaluated and not (
         _FORWARDS.search(func.attr) and _MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)
     ):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.autograd._evaluates import evaluation_of
 from ptopt.rules.autograd._no_grad import decorate, wrap
-from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
 
 
 class EvaluationRecordsGraph(Rule):
@@ -259,7 +259,7 @@ class EvaluationRecordsGraph(Rule):
         found = evaluation_of(function, file)
         if found is None:
             return
-        case, calls = found.case, found.calls
+        case = found.case
         call = found.first[0]
         within = f"`{function.name}`" if function is not None else "This script"
         remedy, fix = "Decorate it with `@torch.no_grad()`", None
@@ -277,7 +277,7 @@ class EvaluationRecordsGraph(Rule):
             f"{within} {case.why}, but autograd records {quote(file, call, 40)}: each pass keeps its activations "
             f"for a `backward()` that never comes. {remedy}.",
             case.confidence,
-            tuple(Evidence(c.lineno, f"runs `{p}` with autograd on") for c, p in calls),
+            found.evidence,
             fix,
             facts=found.facts,
         )

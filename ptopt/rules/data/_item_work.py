@@ -25,6 +25,7 @@ _IN_MEMORY = frozenset(
     "MNIST FashionMNIST KMNIST EMNIST QMNIST CIFAR10 CIFAR100 SVHN STL10 USPS SEMEION FakeData".split()
 )
 _TRANSFORM_KEYWORDS = ("transform", "transforms")
+_CHEAP = frozenset("from_numpy tensor as_tensor len int float long LongTensor FloatTensor".split())
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "random_split"})
 
 
@@ -123,7 +124,9 @@ def in_memory(dataset: ast.expr, file: SourceFile, depth: int = 0) -> bool:
             return in_memory(dataset.args[0], file, depth + 1)
         cls = next((c for c in file.index.of_type(ast.ClassDef) if c.name == leaf), None)
         getitem = file.calls.method(cls, "__getitem__") if cls is not None else None
-        return getitem is not None and not file.calls.calls_in(getitem)
+        return getitem is not None and all(
+            file.source(call.func).rpartition(".")[2] in _CHEAP for call in file.calls.calls_in(getitem)
+        )
     if isinstance(dataset, (ast.Name, ast.Attribute)):
         values = list(_values(dataset, file))
         return bool(values) and all(in_memory(value, file, depth + 1) for value in values)

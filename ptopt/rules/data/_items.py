@@ -54,10 +54,11 @@ def item_evidence(node: ast.AST, file: SourceFile) -> tuple[Evidence, ...]:
 
 def _is_kept(node: ast.AST, function: FunctionNode, file: SourceFile) -> bool:
     """Is the result stored in an attribute or a table of `self`, or by a decorator, so that it is made once?"""
-    for decorator in function.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if file.source(called).rpartition(".")[2] in _CACHES:
-            return True
+    callers = [file.index.function_of(call) for call in file.calls.callers(function)]
+    if any(caller is not None and _is_cached(caller, file) for caller in [function, *callers]):
+        return True
+    if file.context.is_item_code(node) is None and _filled_once(function, file):
+        return True
     statement = file.index.statement_of(node)
     if not isinstance(statement, ast.Assign):
         return False
@@ -92,3 +93,16 @@ def same_for_all(path: ast.expr, function: FunctionNode, file: SourceFile) -> bo
         return False
     stored = {n.attr for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     return not any(isinstance(n, ast.Attribute) and n.attr in stored for n in walk(path))
+
+
+def _filled_once(function: FunctionNode, file: SourceFile) -> bool:
+    """Is a helper called only behind tests of attributes of `self`: `if self.index is None: self.load_index()`?"""
+    guards = [file.index.enclosing(call, (ast.If,)) for call in file.calls.callers(function)]
+    return bool(guards) and all(
+        guard is not None and any(isinstance(n, ast.Attribute) for n in walk(guard.test)) for guard in guards
+    )
+
+
+def _is_cached(function: FunctionNode, file: SourceFile) -> bool:
+    decorators = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    return any(file.source(decorator).rpartition(".")[2] in _CACHES for decorator in decorators)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, SourceFile, quote
+from ptopt.rules.base import Invalid, Problem, SourceFile, keyword_of, quote
 from ptopt.rules.data._items import ItemRule, item_evidence, opened, same_for_all
-from ptopt.source.index import FunctionNode
+from ptopt.source.index import FunctionNode, walk
 
 _OPENERS = {
     "h5py.File": "HDF5 file",
@@ -121,7 +121,7 @@ class ContainerOpenedPerItem(ItemRule):
                     return self.merge(self.paths[i])
 
                 def merge(self, paths):
-                    return [rasterio.open(path).read() for path in paths]  # !
+                    return combine([rasterio.open(path) for path in paths])  # !
             """
         ),
         Invalid(
@@ -144,6 +144,8 @@ class ContainerOpenedPerItem(ItemRule):
         path = opened(node.args[0], file) if node.args else None
         constant = path is not None and same_for_all(path, function, file)
         kind = _OPENERS[file.imports.qualified(node.func)]
+        if not constant and _is_the_item(node, file):
+            return
         which = f"the same {kind}" if constant else f"a {kind}"
         yield Problem(
             node,
@@ -154,3 +156,21 @@ class ContainerOpenedPerItem(ItemRule):
             cause=function,
             facts={"same_file": float(constant)},
         )
+
+
+def _is_the_item(node: ast.Call, file: SourceFile) -> bool:
+    """Is the file opened to read the whole of it, once: `with rasterio.open(path) as src: src.read()`?"""
+    block = file.index.parent(node)
+    if isinstance(block, ast.Attribute) and block.attr in ("read", "asarray"):
+        return True
+    while isinstance(block, ast.withitem):
+        block = file.index.parent(block)
+    if not isinstance(block, ast.With):
+        return False
+    calls = [n for stmt in block.body for n in walk(stmt) if isinstance(n, ast.Call)]
+    reads = [
+        c
+        for c in calls
+        if isinstance(c.func, ast.Attribute) and c.func.attr in ("read", "asarray", "read_h5ad")
+    ]
+    return bool(reads) and all(keyword_of(c, "window") is None for c in reads)

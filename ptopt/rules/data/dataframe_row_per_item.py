@@ -76,7 +76,7 @@ class DataframeRowPerItem(ItemRule):
         class Rows(Dataset):
             def __getitem__(self, i):
                 self.row = self.df.iloc[i]
-                return self.table.at[i]
+                return self.row.values, self.box.at[i]
         """,
     )
     INVALID = (

@@ -19,7 +19,8 @@ from ptopt.source.index import FunctionNode, walk
 
 _DATASET = re.compile(r"(^|_)(data|dataset|datasets|ds|train|corpus)(_|$|\d)|dataset", re.I)
 _TOKENIZER = re.compile(
-    r"(^|[._])(tokenizer|tokenize|processing_class|tok|enc|encode|encoder|encode_ordinary|encode_plus|processor)$"
+    r"(^|[._])(tokenizer|tokenize|processing_class|tok|enc|encoder|encode_ordinary|encode_plus|processor)$"
+    r"|(tok\w*|enc\w*|bpe|sp|processor|vocab)\.encode$"
 )
 
 
@@ -85,7 +86,7 @@ class DatasetMapUnbatched(Rule):
         """
         from datasets import load_dataset
         dataset = load_dataset("imdb")
-        dataset = dataset.map(lambda row: {"length": len(row["text"])})
+        dataset = dataset.map(lambda row: {"label": row["target"]})
         """,
         """
         from datasets import load_dataset

@@ -93,6 +93,7 @@ class LoaderWithoutPinning(Rule):
             optimizer.step()
         """,
         """
+        from torch.utils.data import DataLoader
         loader = DataLoader(dataset, batch_size=64, num_workers=4)
         for images, labels in loader:
             criterion(model(images), labels).backward()
@@ -193,8 +194,7 @@ class LoaderWithoutPinning(Rule):
             if pinned is not None
             else add_keyword(file, loader.call, "pin_memory=True")
         )
-        seen = trained or moves
-        move = seen[0][0] if seen else None
+        move = next((m for m, _ in [*trained, *moves]), None)
         sure = bool(trained) and workers and not batches_move_by_framework(file)
         yield Problem(
             node,

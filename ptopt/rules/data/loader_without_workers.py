@@ -116,15 +116,6 @@ class LoaderWithoutWorkers(Rule):
             def __getitem__(self, i):
                 return self.transform(Image.open(self.paths[i]))
 
-        test_loader = DataLoader(Images(), batch_size=64)
-        for images in test_loader:
-            print(model(images).mean())
-        """,
-        """
-        class Images(Dataset):
-            def __getitem__(self, i):
-                return self.transform(Image.open(self.paths[i]))
-
         loader = DataLoader(Images(), **loader_options)
         for images in loader:
             model(images).mean().backward()

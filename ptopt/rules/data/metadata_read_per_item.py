@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, keyword_of, quote
 from ptopt.rules.data._items import ItemRule, item_evidence, same_for_all
+from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode
 
 _HEADERS = re.compile(
@@ -133,6 +134,24 @@ class MetadataReadPerItem(ItemRule):
             return isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
         return isinstance(node, ast.Call) and bool(_kind(node, file))
 
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        found = list(super().check(node, file))
+        yield from found
+        if found or not isinstance(node, ast.Call) or _kind(node, file) != "header":
+            return
+        method = file.index.function_of(node)
+        if method is None or method.name.startswith("_") or not _reads_on(node, method, file):
+            return
+        if file.frequencies.of(node).often is Often.UNKNOWN:
+            yield Problem(
+                node,
+                f"{quote(file, node)} reads the file's header on each call of `{method.name}`, beside the samples. Where the same "
+                "files are read many times, keep the values of the header.",
+                0.35,
+                cause=method,
+                facts={"directory": 0.0, "same_for_all": 0.0},
+            )
+
     def check_item(self, node: ast.AST, function: FunctionNode, file: SourceFile) -> Iterator[Problem]:
         kind = _kind(node, file) if isinstance(node, ast.Call) else "attributes"
         constant = (
@@ -164,3 +183,9 @@ def _kind(call: ast.Call, file: SourceFile) -> str:
     if not name and isinstance(call.func, ast.Attribute) and call.func.attr in _PATH_LISTINGS:
         return "directory"
     return ""
+
+
+def _reads_on(node: ast.Call, function: FunctionNode, file: SourceFile) -> bool:
+    """Does the function read samples too, so that its caller may come back for others?"""
+    calls = file.calls.calls_in(function)
+    return any(c is not node and file.source(c.func).rpartition(".")[2] in ("load", "read") for c in calls)

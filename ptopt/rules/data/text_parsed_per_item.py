@@ -11,7 +11,7 @@ from ptopt.source.index import FunctionNode
 _PARSERS = re.compile(
     r"^(json\.loads?|ujson\.loads?|orjson\.loads|ast\.literal_eval|yaml\.(safe_)?load|xml\.etree\.\w+\.(parse|fromstring)"
     r"|lxml\.etree\.(parse|fromstring)|numpy\.(loadtxt|genfromtxt|fromstring)|pandas\.read_(csv|json|excel|table)|csv\.(reader"
-    r"|DictReader)|rdkit\.Chem\.MolFromSmiles|rdkit\.Chem\.\w+\.MolFromSmiles|eval)$"
+    r"|DictReader)|rdkit\.Chem\.MolFromSmiles|rdkit\.Chem\.\w+\.MolFromSmiles)$"
 )
 _BINARY = "`.npy`, Arrow or a tensor file"
 
@@ -20,7 +20,7 @@ class TextParsedPerItem(ItemRule):
     """A dataset parses text (JSON, XML, CSV, literals) again for each item, in every epoch.
 
     ## What it does
-    Finds `json.load(s)`, `ast.literal_eval`, `yaml.load`, `ElementTree.parse`, `np.loadtxt`, `pd.read_csv`, `eval` and their
+    Finds `json.load(s)`, `ast.literal_eval`, `yaml.load`, `ElementTree.parse`, `np.loadtxt`, `pd.read_csv` and their
     kin in code that runs for each item of a dataset, when the result is not kept.
 
     ## Why it is slow
@@ -54,7 +54,7 @@ class TextParsedPerItem(ItemRule):
     severity = Severity.LOW
     calls = frozenset(
         "loads load literal_eval safe_load parse fromstring loadtxt genfromtxt read_csv read_json read_excel read_table reader "
-        "DictReader MolFromSmiles eval".split()
+        "DictReader MolFromSmiles".split()
     )
     when_wrong = "the text is short beside what else the item costs, or each item is read once"
 
@@ -117,8 +117,7 @@ class TextParsedPerItem(ItemRule):
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:
         if not isinstance(node, ast.Call) or not node.args:
             return False
-        name = file.imports.qualified(node.func) or ("eval" if file.source(node.func) == "eval" else "")
-        return bool(_PARSERS.match(name))
+        return bool(_PARSERS.match(file.imports.qualified(node.func)))
 
     def check_item(self, node: ast.AST, function: FunctionNode, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call):
@@ -131,5 +130,5 @@ class TextParsedPerItem(ItemRule):
             0.4,
             item_evidence(node, file),
             cause=function,
-            facts={"from_file": float(from_file or "read_" in name), "evaluates_code": float("eval" in name)},
+            facts={"from_file": float(from_file or "read_" in name)},
         )

@@ -25,7 +25,8 @@ from ptopt.source.index import Loop
 
 # Workers keep the copy of the dataset they were started with: a dataset that changes must restart them.
 _DATASET_CHANGES = re.compile(
-    r"\bdataset\.(?!map\b|__len__)\w+ *(=[^=]|\()|\.dataset\.\w+ *(=[^=]|\()|data\w*\.set_epoch\("
+    r"\bdataset\.\w+ *=[^=]|data\w*\.(set_epoch|set_\w+|resample\w*|reset\w*|update\w*|shuffle|regenerate\w*|refresh\w*|add|"
+    r"append|extend|next_\w+|step\w*|collect)\("
 )
 
 

@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     quote,
     replace_node,
 )
-from ptopt.rules.memory._values import reads
+from ptopt.rules.shared.flow import reads
 from ptopt.source.frequency import Often
 
 _FACTORIES = frozenset({"zeros", "ones", "eye", "empty", "ones_like", "zeros_like"})

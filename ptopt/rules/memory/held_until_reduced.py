@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
-from ptopt.rules.memory._values import outer_call, reads, runs_network
 from ptopt.rules.ops._calls import int_literal, torch_op
+from ptopt.rules.shared.flow import outer_call, reads, runs_network
 
 _REDUCTIONS = ("mean", "sum", "amax", "amin", "max", "min")
 _SMALL = ("loss", ".item(", "metric", "acc")

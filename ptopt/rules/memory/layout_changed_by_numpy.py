@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.memory._values import value_of
+from ptopt.rules.shared.flow import value_of
 
 
 class LayoutChangedByNumpy(Rule):

@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.memory._values import outer_call, reads
 from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.flow import outer_call, reads
 
 
 class LogSoftmaxGathered(Rule):

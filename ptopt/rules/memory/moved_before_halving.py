@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.memory._values import is_dtype
+from ptopt.rules.shared.flow import is_dtype
 
 _HALVES = frozenset({"half", "bfloat16"})
 _MODEL = re.compile(

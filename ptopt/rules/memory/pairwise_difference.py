@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.memory._values import outer_call, reads
 from ptopt.rules.ops._calls import int_literal, torch_op
+from ptopt.rules.shared.flow import outer_call, reads
 
 _STEPS = ("pow", "square", "abs", "abs_", "pow_")
 _REDUCTIONS = ("sum", "norm", "mean", "vector_norm")

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.memory._values import runs_network
+from ptopt.rules.shared.flow import runs_network
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk
 

@@ -15,8 +15,8 @@ from ptopt.rules.base import (
     quote,
     replace_node,
 )
-from ptopt.rules.memory._values import outer_call
 from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.shared.flow import outer_call
 
 
 class SoftmaxOfUpcast(Rule):

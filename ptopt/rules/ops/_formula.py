@@ -66,6 +66,8 @@ class Formula:
         if isinstance(expr, ast.Constant):
             return not isinstance(expr.value, (str, bytes))
         if isinstance(expr, (ast.Name, ast.Attribute)):
+            # Beside a tensor of some shape, all indices at once would have to get a dimension of their own.
+            self.simple = self.simple and self.file.values.of(expr).kind not in ("tensor", "array")
             return isinstance(expr, ast.Name) or isinstance(expr.value, ast.Name)
         if isinstance(expr, ast.BinOp):
             return self.computed(expr.left) and self.computed(expr.right)
@@ -105,7 +107,7 @@ class Formula:
         return plain and any(names_in(index) & self.scalars for index in reads)
 
     def is_tensor(self, expr: ast.expr) -> bool:
-        return self.file.source(expr) in self.tensors or self.file.values.is_tensor(expr)
+        return self.file.source(expr) in self.tensors or self.file.values.of(expr).kind in ("tensor", "array")
 
     def row_reduction(self, call: ast.Call) -> bool:
         """`x[i].norm()`, `torch.sum(x[i])`: a reduction along the other dimensions, once the loop is gone."""

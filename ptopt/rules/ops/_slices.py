@@ -19,8 +19,9 @@ VIEWS = frozenset(
 # Calls whose result has as many elements as the data say: one iteration may give more than another.
 RAGGED = frozenset(
     "nonzero unique masked_select argwhere nms batched_nms unique_consecutive linear_sum_assignment bincount tolist "
-    "connectedComponents multinomial split narrow".split()
+    "connectedComponents multinomial split narrow item".split()
 )
+_SIZED = frozenset("arange linspace logspace randperm eye".split())  # as long as their argument says
 _STACKING = frozenset(
     "stack cat concat tensor FloatTensor LongTensor vstack hstack as_tensor Tensor pad_sequence".split()
 )
@@ -47,6 +48,7 @@ class Slices:
     unknown: list[ast.Call] = field(default_factory=list)  # other calls that get a slice
     stores: int = 0  # `out[i] = ...`
     appends: set[str] = field(default_factory=set)
+    looked_up: int = 0  # objects that an index picks from a list or a dictionary
     ragged: bool = False
     _touch: dict[ast.AST, bool] = field(default_factory=dict)
 
@@ -84,7 +86,7 @@ def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile
         else [n for stmt in place.body for n in [stmt, *own_nodes(stmt)]]
     )
     _follow(nodes, found)
-    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes)):
+    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes, file)):
         return None
     _sort(nodes, found)
     return found if found.sources else None
@@ -143,6 +145,10 @@ def _bind(target: ast.expr, iterable: ast.expr, found: Slices) -> bool:
     if not isinstance(target, ast.Name) or blocks or not file.values.is_tensor(iterable):
         found.others |= names_in(target)
         return False
+    binding = file.bindings.last_before(iterable) if isinstance(iterable, ast.Name) else None
+    made_by = binding.value if binding is not None and binding.kind == "item" else None
+    if made_by is not None and not file.values.is_tensor(made_by):
+        return False  # one of several: perhaps a tuple of tensors
     found.taken.add(target.id)
     found.sources.append(iterable)
     found.first = found.first or target
@@ -169,7 +175,7 @@ def _follow(nodes: list[ast.AST], found: Slices) -> None:
             found._touch.clear()
 
 
-def _carries(loop: ast.For, nodes: list[ast.AST]) -> bool:
+def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
     """Does an iteration read what the one before has left: a name, an attribute, an element that it stores?"""
     stores: dict[str, tuple[int, int]] = {}
     top: set[str] = set()
@@ -178,11 +184,10 @@ def _carries(loop: ast.For, nodes: list[ast.AST]) -> bool:
     sums: set[str] = set()
     written: dict[str, set[str]] = {}
     read: dict[str, set[str]] = {}
-    targets: set[ast.AST] = set()
+    holders: set[ast.AST] = set()
     for node in nodes:
         if isinstance(node, ast.AugAssign) and isinstance(node.target, (ast.Name, ast.Attribute)):
             sums.add(ast.unparse(node.target))
-            targets.add(node.target)
         elif isinstance(node, ast.Assign):
             at = (node.end_lineno or 0, node.end_col_offset or 0)
             values = {
@@ -199,7 +204,9 @@ def _carries(loop: ast.For, nodes: list[ast.AST]) -> bool:
                         stores.setdefault(name, at)
                         if name in values:
                             own.add(name)
-        if isinstance(node, ast.Subscript):
+        if isinstance(node, ast.Subscript) and node not in holders and not _only_measured(node, file):
+            if isinstance(node.ctx, ast.Store):
+                holders.update(_holders(node))
             base = ast.unparse(_base(node))
             place = written if isinstance(node.ctx, ast.Store) else read
             place.setdefault(base, set()).add(ast.unparse(node))
@@ -263,7 +270,7 @@ def _sort(nodes: list[ast.AST], found: Slices) -> None:
         elif isinstance(node, ast.Call):
             name = _leaf(node)
             touched = [a for a in [*node.args, *(k.value for k in node.keywords)] if found.touches(a)]
-            if name in RAGGED and (touched or found.touches(node.func)):
+            if (name in RAGGED and (touched or found.touches(node.func))) or (name in _SIZED and touched):
                 found.ragged = True
             qualified = file.imports.qualified(node.func)
             if qualified.startswith("torch."):
@@ -299,7 +306,9 @@ def _is_network(func: ast.expr, file: SourceFile) -> bool:
 
 
 def _subscript(node: ast.Subscript, found: Slices) -> None:
-    entries = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    entries = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if isinstance(node.ctx, ast.Store):
+        entries += [holder.slice for holder in _holders(node)]  # `out[i][j] = ...`
     if not any(found.indexed(e) for e in entries):
         # `row[mask]`, `x[i][keep]`: as many elements as the mask has
         if any(not isinstance(e, ast.Slice) and found.touches(e) for e in entries):
@@ -328,6 +337,8 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         found.sources.append(base)
         if found.first is None:
             found.first = node
+    elif kind != "array":
+        found.looked_up += 1
 
 
 def _data_bound(part: ast.Slice, found: Slices) -> bool:
@@ -374,6 +385,24 @@ def _measures(found: Slices, base: ast.expr) -> bool:
         and limit.func.attr == "size"
         and ast.dump(limit.func.value) == ast.dump(base)
     )
+
+
+def _only_measured(node: ast.Subscript, file: SourceFile) -> bool:
+    """`len(x[i])`, `x[i].shape`: the size, not what is stored there."""
+    parent = file.index.parent(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in ("shape", "size", "dtype", "device")
+    return isinstance(parent, ast.Call) and _leaf(parent) == "len"
+
+
+def _holders(node: ast.Subscript) -> list[ast.Subscript]:
+    """`x[i]` of `x[i][j]`."""
+    holders = []
+    held = node.value
+    while isinstance(held, ast.Subscript):
+        holders.append(held)
+        held = held.value
+    return holders
 
 
 def _base(node: ast.expr) -> ast.expr:

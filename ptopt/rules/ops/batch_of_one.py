@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
 from ptopt.rules.ops.slice_loop import reported
+from ptopt.source.bindings import is_self
 from ptopt.source.index import own_nodes, walk
 
 _NETWORK = re.compile(
@@ -14,6 +15,7 @@ _NETWORK = re.compile(
     re.I,
 )
 _BATCHES = re.compile(r"loader|batches|epoch|layers|blocks|steps|timesteps", re.I)
+_REPEATS = (ast.For, ast.While, ast.ListComp, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _METHODS = frozenset(
     {"encode", "decode", "forward", "encode_image", "encode_text", "predict", "inference", "generate"}
 )
@@ -98,28 +100,16 @@ class BatchOfOne(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, (ast.For, ast.ListComp)) or node in file.once(reported):
+        call = file.once(_first_calls).get(node)
+        if call is None or not isinstance(node, (ast.For, ast.ListComp)):
             return
-        target, iterable = (
-            (node.target, node.iter)
-            if isinstance(node, ast.For)
-            else (node.generators[0].target, node.generators[0].iter)
-        )
-        if _BATCHES.search(file.source(iterable)) or _few_or_blocks(iterable):
-            return
-        call = _network_call(node, target, file)
-        if (
-            call is None
-            or file.context.training_step(call) is not None
-            or (isinstance(node, ast.For) and _feeds_back(node))
-        ):
-            return
+        iterable = node.iter if isinstance(node, ast.For) else node.generators[0].iter
         name = quote(file, call.func, 40)
         yield Problem(
             call,
             f"{name} gets a batch of one in each iteration of the loop at line {node.lineno}. Collect several samples of one size, "
             f"`torch.stack` them, and call {name} once for the batch; a `DataLoader` with `batch_size` and workers also loads them in parallel.",
-            0.4,
+            0.35,
             (Evidence(node.lineno, "the loop over the samples"),),
             cause=node,
             subject=call.args[0],
@@ -137,23 +127,51 @@ def _few_or_blocks(iterable: ast.expr) -> bool:
     return any(len(r.args) == 3 or 0 < (int_literal(r.args[-1]) or 0) < 8 for r in ranges)
 
 
-def _network_call(place: ast.For | ast.ListComp, target: ast.expr, file: SourceFile) -> ast.Call | None:
-    """The first call of a network, in the loop itself, with one sample that depends on the loop's target."""
-    reached = _reached(names_in(target), place)
-    for node in own_nodes(place):
-        if isinstance(node, ast.Call) and node.args and _is_network(node, file):
-            nearest = next(
-                (
-                    a
-                    for a, _ in file.index.ancestors(node)
-                    if isinstance(a, (ast.For, ast.While, ast.ListComp))
-                ),
-                None,
-            )
-            made = _one_sample(node.args[0], place, file) if nearest is place else None
-            if made is not None and names_in(made) & reached:
-                return node
-    return None
+def _first_calls(file: SourceFile) -> dict[ast.AST, ast.Call]:
+    """Loop over samples -> the first call of a network in it that gets one sample."""
+    found: dict[ast.AST, ast.Call] = {}
+    for call in file.index.of_type(ast.Call):
+        if not call.args or not _may_be_network(call.func):
+            continue
+        nearest = (a for a, _ in file.index.ancestors(call) if isinstance(a, _REPEATS))
+        place = next(nearest, None)
+        if isinstance(place, (ast.For, ast.ListComp)) and place not in found and _is_network(call, file):
+            target, iterable = (place.target, place.iter) if isinstance(place, ast.For) else _generator(place)
+            made = _one_sample(call.args[0], place, file)
+            if made is None or _BATCHES.search(file.source(iterable)) or _few_or_blocks(iterable):
+                continue
+            reached = _reached(names_in(target), place)
+            if (
+                not names_in(made) & reached
+                or _cut(made, reached, place, file)
+                or place in file.once(reported)
+            ):
+                continue
+            if file.context.training_step(call) is None and not (
+                isinstance(place, ast.For) and _feeds_back(place)
+            ):
+                found[place] = call
+    return found
+
+
+def _cut(made: ast.expr, reached: set[str], place: ast.AST, file: SourceFile) -> bool:
+    """Is the sample cut to a length of its own, so that no two are of one size?"""
+    parts = [made]
+    binding = file.bindings.last_before(made) if isinstance(made, ast.Name) else None
+    if binding is not None and binding.value is not None and file.index.within(binding.value, place):
+        parts.append(binding.value)
+    slices = (n for part in parts for n in walk(part) if isinstance(n, ast.Slice))
+    return any(names_in(bound) & reached for s in slices for bound in (s.lower, s.upper) if bound is not None)
+
+
+def _generator(place: ast.ListComp) -> tuple[ast.expr, ast.expr]:
+    return place.generators[0].target, place.generators[0].iter
+
+
+def _may_be_network(func: ast.expr) -> bool:
+    if isinstance(func, ast.Attribute):
+        return func.attr in _METHODS or is_self(func) or bool(_NETWORK.search(func.attr))
+    return isinstance(func, ast.Name) and bool(_NETWORK.search(func.id))
 
 
 def _is_network(call: ast.Call, file: SourceFile) -> bool:

@@ -5,8 +5,10 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
-from ptopt.rules.ops._iteration import elements_of
+from ptopt.rules.ops._calls import is_range, names_in
+from ptopt.rules.ops._iteration import Elements, elements_of
 from ptopt.rules.ops.item_per_element import is_batch, not_one_tensor
+from ptopt.source.index import own_nodes
 
 _NO_ROWS = re.compile(r"load(er)?s?\b|batches|epoch|param|\(|state|grads|layers|modules", re.I)
 
@@ -102,7 +104,7 @@ class CopyPerRow(Rule):
             if method_call(row, "cpu") is not None:
                 return  # reported at the copy itself
             row = inner
-        found = elements_of(row, file)
+        found = elements_of(row, file) or _column(row, file)
         value = file.values.of(found.source) if found is not None else None
         if found is None or value is None or value.device == "cpu":
             return
@@ -133,6 +135,25 @@ class CopyPerRow(Rule):
                 "moved": value.device == "moved",
             },
         )
+
+
+def _column(row: ast.expr, file: SourceFile) -> Elements | None:
+    """`x[:, i]`, where `i` counts through a range."""
+    if not isinstance(row, ast.Subscript) or not isinstance(row.slice, ast.Tuple):
+        return None
+    names = [e.id for e in row.slice.elts if isinstance(e, ast.Name)]
+    whole = all(
+        isinstance(e, ast.Name) or (isinstance(e, ast.Slice) and e.lower is e.upper is None)
+        for e in row.slice.elts
+    )
+    loop = next(file.index.loops_of(row), None)
+    if len(names) != 1 or not whole or not isinstance(loop, ast.For) or not is_range(loop.iter):
+        return None
+    stored = any(
+        isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id in names_in(row.value)
+        for n in own_nodes(loop)
+    )
+    return Elements(loop, row.value, False) if names[0] in names_in(loop.target) and not stored else None
 
 
 def _copy(node: ast.Call) -> str:

@@ -20,6 +20,7 @@ from ptopt.rules.ops._formula import Formula
 from ptopt.source.index import walk
 
 _FEW_ROWS = 16
+_SHORT_BODY, _LONG = 6, 12  # statements
 
 
 class ElementLoop(Rule):
@@ -59,6 +60,7 @@ class ElementLoop(Rule):
     name = "element-loop"
     family = "ops"
     severity = Severity.MEDIUM
+    libraries = (*Rule.libraries, "numpy")
     triggers = ("for ",)
     nodes = (ast.For,)
     when_wrong = "the tensor has few rows, or the whole result does not fit into memory at once"
@@ -181,9 +183,7 @@ class ElementLoop(Rule):
                 break
             loops.append(inner)
         body = loops[-1].body
-        if len(body) > 6 or all(_literal_range(loop) for loop in loops):
-            return
-        if FEW.search(file.source(node.iter)) or _set_up(node, file):
+        if len(body) > _LONG or all(_literal_range(loop) for loop in loops):
             return
         formula = Formula(file, {n for loop in loops for n in names_in(loop.target)}, _sized(loops))
         variables = " and ".join(f"`{v}`" for v in sorted(formula.scalars))
@@ -192,30 +192,52 @@ class ElementLoop(Rule):
         if output is None or not _is_filled(output, node, file):
             return
         name = file.source(output)
-        listed = not file.values.is_tensor(output)
+        kind = file.values.of(output).kind
+        listed = kind not in ("tensor", "array")
+        few, set_up = bool(FEW.search(file.source(node.iter))), _set_up(node, file)
+        sure = (
+            0.35
+            if few or set_up
+            else 0.45
+            if kind == "array" or len(body) > _SHORT_BODY
+            else 0.65
+            if listed
+            else 0.75
+        )
         limits = ", ".join(file.source(a) for a in node.iter.args) if isinstance(node.iter, ast.Call) else ""
         if formula.simple and len(loops) == 1:
-            arange = f"torch.arange({limits}, device={name}.device)"
+            arange = (
+                f"np.arange({limits})" if kind == "array" else f"torch.arange({limits}, device={name}.device)"
+            )
             advice = f"With `{first} = {arange}` the same statements do it once, without the loop."
         elif formula.reduces:
             advice = "Apply it to the whole tensor, and reduce along `dim=-1` where it reduces a row."
         elif listed:
             advice = "Apply the expression to the whole tensor; nothing is left to stack."
         else:
-            advice = "Compute it for all of them at once, from `torch.arange` indices that are combined or compared."
+            module = "np" if kind == "array" else "torch"
+            advice = f"Compute it for all of them at once, from `{module}.arange` indices that are combined or compared."
+        each = "in Python" if kind == "array" else "each with kernels of its own"
         yield Problem(
             node,
-            f"This loop fills `{name}` one index at a time, each with kernels of its own, though what it stores "
+            f"This loop fills `{name}` one index at a time, {each}, though what it stores "
             f"depends only on {variables}. {advice}",
-            0.65 if listed else 0.75,
+            sure,
             (Evidence(body[-1].lineno, f"the store into `{name}`"),),
             span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1)),
+            facts={
+                "few_by_name": few,
+                "set_up": set_up,
+                "array": kind == "array",
+                "loops": len(loops),
+                "statements": len(body),
+            },
         )
 
 
 def _is_filled(output: ast.expr, node: ast.For, file: SourceFile) -> bool:
     """Is it a tensor, or a list that is stacked into one afterwards?"""
-    if file.values.is_tensor(output):
+    if file.values.of(output).kind in ("tensor", "array"):
         return True
     if not isinstance(output, ast.Name) or not _begins_empty(output, node, file):
         return False

@@ -55,8 +55,8 @@ class ElementTestLoop(Rule):
     family = "ops"
     severity = Severity.MEDIUM
     libraries = (*Rule.libraries, "numpy")
-    triggers = ("range(",)
-    nodes = (ast.For,)
+    triggers = ("for ", "while ")
+    nodes = (ast.For, ast.While)
     when_wrong = "there are few elements, or each step depends on what the one before has found"
 
     VALID = (
@@ -109,17 +109,17 @@ class ElementTestLoop(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.For) or _limit(node) is None:
+        if not isinstance(node, (ast.For, ast.While)) or not _indices(node):
             return
         outer = next(file.index.loops_of(node), None)
-        if isinstance(outer, ast.For) and _limit(outer) is not None and _tests(outer, file):
+        if isinstance(outer, (ast.For, ast.While)) and _tests(outer, file):
             return  # reported there
         tests = _tests(node, file)
         if not tests or any(True for rule in _NARROWER for _ in rule.check(node, file)):
             return
         first, holder = tests[0]
         kind = file.values.of(holder).kind
-        trips = int_literal(_limit(node)) or 0
+        trips = int_literal(_limit(node)) or 0 if isinstance(node, ast.For) else 0
         if 0 < trips < 5:
             return
         waits = {
@@ -162,11 +162,24 @@ def _limit(loop: ast.For) -> ast.expr | None:
     return None
 
 
-def _tests(loop: ast.For, file: SourceFile) -> list[tuple[ast.expr, ast.expr]]:
+def _indices(loop: ast.For | ast.While) -> frozenset[str]:
+    """The names that count: the target over a range, or what a `while` loop adds to."""
+    if isinstance(loop, ast.For):
+        return names_in(loop.target) if _limit(loop) is not None else frozenset()
+    return frozenset(
+        n.target.id
+        for n in own_nodes(loop)
+        if isinstance(n, ast.AugAssign)
+        and isinstance(n.target, ast.Name)
+        and isinstance(n.value, ast.Constant)
+    )
+
+
+def _tests(loop: ast.For | ast.While, file: SourceFile) -> list[tuple[ast.expr, ast.expr]]:
     """(Element, the tensor or array it is of) of each condition in the loop that looks at the element at its index."""
-    indices = names_in(loop.target)
+    indices = _indices(loop)
     found: list[tuple[ast.expr, ast.expr]] = []
-    for node in own_nodes(loop):
+    for node in [loop, *own_nodes(loop)] if indices else ():
         if not isinstance(node, (ast.If, ast.While, ast.IfExp)):
             continue
         for part in _compared(node.test):

@@ -21,7 +21,7 @@ from ptopt.rules.base import (
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.ops._iteration import Elements, elements_of
 from ptopt.rules.ops.row_loop import RowLoop
-from ptopt.source.index import own_nodes, walk
+from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes, walk
 
 _NUMBER = frozenset({"id", "tid", "idx", "token", "label"})
 _NUMBERS = frozenset(
@@ -203,6 +203,8 @@ class ItemPerElement(Rule):
             return
         element = method_call(node, "item") if not node.args else _cast(node)
         found = elements_of(element, file) if element is not None else None
+        if element is not None and not node.args:
+            yield from _of_mapping(node, element, file)
         if element is not None and found is None and not node.args:
             yield from _derived(node, element, file)
         if element is None or found is None:
@@ -240,6 +242,39 @@ class ItemPerElement(Rule):
                 "called_numbers": _called_numbers(element, found),
             },
         )
+
+
+def _of_mapping(node: ast.Call, element: ast.expr, file: SourceFile) -> Iterator[Problem]:
+    """`{name: loss.item() for name, loss in losses.items()}`: the entries of a dictionary, one wait each."""
+    for ancestor, child in file.index.ancestors(node):
+        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
+            return
+        generators = ancestor.generators if isinstance(ancestor, COMPREHENSIONS) else ()
+        pairs: list[tuple[ast.expr, ast.expr]] = [(g.target, g.iter) for g in generators]
+        if isinstance(ancestor, ast.For) and child in ancestor.body:
+            pairs = [(ancestor.target, ancestor.iter)]
+        for target, iterable in pairs:
+            held = method_call(iterable, "items", "values")
+            value = target.elts[-1] if isinstance(target, ast.Tuple) else target
+            if (
+                held is None
+                or not isinstance(value, ast.Name)
+                or not isinstance(element, ast.Name)
+                or value.id != element.id
+            ):
+                continue
+            name = file.source(held)
+            yield Problem(
+                node,
+                f"{quote(file, node)} reads one entry of `{name}` at a time, and on a GPU waits for the device for each. Where all entries are numbers on one device, read "
+                f"them together: `torch.stack(list({name}.values())).tolist()`.",
+                0.35,
+                (Evidence(iterable.lineno, "the dictionary"),) if iterable.lineno != node.lineno else (),
+                cause=ancestor,
+                subject=element,
+                facts={"mapping": 1, "loop": isinstance(ancestor, ast.For)},
+            )
+            return
 
 
 def _derived(node: ast.Call, value: ast.expr, file: SourceFile) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
 from ptopt.rules.ops._calls import int_literal, runs_once, torch_op
+from ptopt.rules.shared.flow import is_cast, outer_call, reads
 
 _ELEMENTWISE = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _FEW_COPIES = 8
@@ -26,7 +27,7 @@ class RepeatForBroadcast(Rule):
 
     ## What it does
     Finds `x.unsqueeze(1).repeat(1, n, 1)` and `x[:, None].repeat(1, n, 1)`, where the repeated dimension has size 1
-    for sure, as an operand of arithmetic or as what `cat`, `gather`, `scatter` or `where` reads.
+    for sure, as an operand of arithmetic or as what `cat`, `gather`, `scatter` or `where` reads, also through a name.
 
     ## Why it is slow
     `repeat` writes n copies to memory, and they are read back at once. `expand` gives the same values as a view with
@@ -70,16 +71,7 @@ class RepeatForBroadcast(Rule):
         x[:, 0] = 0
         """,
         """
-        y = x.repeat(2, 1) + noise
-        """,
-        """
         grid = np.arange(4)[:, None].repeat(3, 1) * 2
-        """,
-        """
-        y = x.unsqueeze(1).repeat(2, n, 1) - other
-        """,
-        """
-        y = model(x.unsqueeze(1).repeat(1, n, 1))
         """,
         """
         def inflate_weights(state, model):
@@ -108,11 +100,10 @@ class RepeatForBroadcast(Rule):
         ),
         Invalid(
             """
-            both = torch.cat([text.unsqueeze(1).repeat(1, n, 1), image], dim=-1)  # !
-            """,
+            def fuse(text, image, n):
+                words = text.unsqueeze(1).repeat(1, n, 1)  # !
+                return torch.cat([words, image], dim=-1)
             """
-            both = torch.cat([text.unsqueeze(1).expand(-1, n, -1), image], dim=-1)
-            """,
         ),
     )
     BENCHMARK = Benchmark(
@@ -136,8 +127,12 @@ class RepeatForBroadcast(Rule):
         if len(repeated) != 1:
             return
         added = _added_dimension(node.func.value, len(factors), file)
-        if added is None or added[0] != repeated[0] or not _only_read(node, file):
+        if added is None or added[0] != repeated[0]:
             return
+        uses = _uses(node, file)
+        if not uses or not all(_only_read(use, file) for use in uses):
+            return
+        direct = uses == [node]
         sizes = ", ".join(file.source(a) if i == repeated[0] else "-1" for i, a in enumerate(node.args))
         start = file.bounds(node.func.value)[1]
         edit = Edit(start, file.bounds(node)[1], f".expand({sizes})")
@@ -148,14 +143,26 @@ class RepeatForBroadcast(Rule):
                 "no `.view` needs the memory layout of the result, which may become that of the other operand"
             )
         fix = Fix(Safety.UNSAFE if doubts else Safety.SAFE, (edit,), ", and ".join(doubts))
+        few = (factors[repeated[0]] or _FEW_COPIES) < _FEW_COPIES
+        where = "" if direct else f" on line {uses[0].lineno}"
         yield Problem(
             node,
             f"{quote(file, node)} writes {quote(file, node.args[repeated[0]])[1:-1]} copies of each value to memory, "
-            f"only to be read once. `.expand({sizes})` gives the same values without a copy.",
-            0.5 if (factors[repeated[0]] or _FEW_COPIES) < _FEW_COPIES or runs_once(node, file) else 0.7,
-            fix=None if b"\n" in file.data[slice(*file.bounds(node))] else fix,
+            f"only to be read{where}. `.expand({sizes})` gives the same values without a copy.",
+            0.5 if few or not direct or runs_once(node, file) else 0.7,
+            fix=None if not direct or b"\n" in file.data[slice(*file.bounds(node))] else fix,
             cause=file.index.statement_of(node),
+            subject=node.func.value,
+            facts={"few_copies": few, "through_name": not direct, "index": _is_index(uses[0], file)},
         )
+
+
+def _uses(node: ast.Call, file: SourceFile) -> list[ast.expr]:
+    """What is read of the copies: itself, a cast of it, or the reads of the one name that it is given."""
+    whole: ast.expr = node
+    while (cast := outer_call(whole, file)) is not None and is_cast(cast, file):
+        whole = cast
+    return reads(whole, file)
 
 
 def _added_dimension(expr: ast.expr, dimensions: int, file: SourceFile) -> tuple[int, bool] | None:
@@ -179,7 +186,7 @@ def _added_dimension(expr: ast.expr, dimensions: int, file: SourceFile) -> tuple
     return None
 
 
-def _only_read(node: ast.Call, file: SourceFile) -> bool:
+def _only_read(node: ast.expr, file: SourceFile) -> bool:
     parent = file.index.parent(node)
     if isinstance(parent, ast.BinOp):
         return isinstance(parent.op, _ELEMENTWISE)
@@ -192,7 +199,7 @@ def _only_read(node: ast.Call, file: SourceFile) -> bool:
     )
 
 
-def _is_index(node: ast.Call, file: SourceFile) -> bool:
+def _is_index(node: ast.expr, file: SourceFile) -> bool:
     """Is it the index of a `gather`, whose result has a layout of its own?"""
     op = torch_op(file.index.parent(node), file, "gather", "take_along_dim")
     return op is not None and op.operand is not node

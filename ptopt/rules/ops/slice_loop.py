@@ -139,6 +139,7 @@ class SliceLoop(Rule):
                 "module_calls": len(found.modules),
                 "unknown_calls": len(found.unknown),
                 "stores": found.stores,
+                "looked_up": found.looked_up,
                 "joined": joined,
                 "comprehension": not isinstance(node, ast.For),
                 "few_by_name": bool(FEW.search(file.source(found.limit))) if found.limit is not None else 0,

@@ -9,7 +9,7 @@ from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, own_nodes, walk
 
 # Any of these tells that somebody decides when gradients are averaged, or that another engine does.
 _HANDLED = re.compile(
-    r"no_sync|accumulate\(|no_backward_sync|require_backward_grad_sync|set_requires_gradient_sync|deepspeed"
+    r"no_sync|ddp_sync|accumulate\(|no_backward_sync|require_backward_grad_sync|set_requires_gradient_sync|deepspeed"
     r"|gradient_accumulation_plugin|GradientAccumulationPlugin|FullyShardedDataParallel|fully_shard|\bFSDP\b|horovod"
     r"|set_is_last_backward|DistributedFusedAdam|delay_allreduce|DataParallelImpl"
 )
@@ -170,8 +170,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         function = file.index.function_of(node)
         loop = next(file.index.loops_of(node), None)
         step = _later_step(node, loop or function, file)
-        divided = _divided(node, file) if step is None else None
-        sign = step if step is not None else divided
+        sign = step or _divided(node, file) or _stepped_by_class(function, file)
         if sign is None:
             return
         accelerate = wrapper is not None and _qualified(wrapper, file).rpartition(".")[2] == "Accelerator"
@@ -218,6 +217,19 @@ def _divided(backward: ast.Call, file: SourceFile) -> ast.AST | None:
         )
         if parts and "loss" in ast.unparse(parts[0]) and _ACCUMULATES.search(ast.unparse(parts[1])):
             return node
+    return None
+
+
+def _stepped_by_class(function: FunctionNode | None, file: SourceFile) -> ast.AST | None:
+    """The optimizer step of another method of the class, one that counts accumulated passes."""
+    cls = file.index.parent(function) if function is not None else None
+    if not isinstance(cls, ast.ClassDef):
+        return None
+    for other in cls.body:
+        if isinstance(other, FUNCTIONS) and other is not function:
+            steps = [m for m in file.context.marks_in(other) if _is_step(m)]
+            if steps and _ACCUMULATES.search(file.source(other)):
+                return steps[0]
     return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, keyword_of
 
 _OFFERED = re.compile(r"DistributedDataParallel|init_process_group|\bDDP\b|accelerate|FSDP|fully_shard")
+_EVALUATES = re.compile(r"\.eval\(\)")
 _NAMES = frozenset(
     (
         "torch.nn.DataParallel",
@@ -112,6 +113,8 @@ class DataParallel(Rule):
             return
         offered = file.search(_OFFERED)
         trains = any(file.context.marks_in(f) for f in (None, *file.calls.functions))
+        if not trains and file.search(_EVALUATES):
+            return  # inference, where nothing else spreads a batch as simply
         yield Problem(
             node,
             "`DataParallel` copies the weights to every GPU on every step and drives all of them from one Python "

@@ -108,6 +108,8 @@ class GradientsZeroedByHand(Rule):
             return
         held: ast.expr = node.func.value
         while isinstance(held, (ast.Attribute, ast.Call)) and not _is_grad(held):
+            if isinstance(held, ast.Attribute) and held.attr not in ("data", "detach", "detach_"):
+                return  # another tensor
             held = held.func if isinstance(held, ast.Call) else held.value
         loop = next(file.index.loops_of(node), None)
         if not isinstance(held, ast.Attribute) or not isinstance(held.value, ast.Name):

@@ -22,11 +22,11 @@ from ptopt.source.uses import IGNORED, REPORTED
 from ptopt.source.values import is_loss_name
 
 _CALLS = frozenset(
-    "all_reduce all_gather reduce gather gather_for_metrics reduce_tensor reduce_dict reduce_mean reduce_loss all_reduce_mean "
+    "all_reduce all_gather reduce gather reduce_tensor reduce_dict reduce_mean reduce_loss all_reduce_mean "
     "all_reduce_dict reduce_loss_dict all_gather_object reduce_value average_across_processes avg_tensor sync_tensor".split()
 )
 _METRIC = re.compile(
-    r"(^|_)(loss|losses|acc\d?|accuracy|metrics?|log_?dict|correct|grad_norm|stats|log_vars|err)(_|$|\d)|loss"
+    r"(^|_)(loss|losses|acc\d?|accuracy|metrics?|log_?dict|correct|stats|log_vars|err)(_|$|\d)|loss"
 )
 
 

@@ -186,18 +186,18 @@ for p, g in zip(model.parameters(), grads):
         mark = _drives_a_step(node, file)
         if not node.args:
             return
-        few, small, framework = (
-            bool(_FEW_PARAMETERS.search(_parameters(node.args[0], file))),
-            file.search(_SMALL),
-            file.search(_FRAMEWORK),
-        )
         # The gain was published for AdamW on transformers; most other networks have too little to update.
         sure = kind == "AdamW" and file.search(_TRANSFORMER)
+        if _FEW_PARAMETERS.search(_parameters(node.args[0], file)) or file.search(_SMALL):
+            return
+        if mark is None and not sure:
+            return
+        framework = file.search(_FRAMEWORK)
         yield Problem(
             node,
             f"`{kind}` runs its default multi-tensor update here, which goes over all weights and moments many times "
             "per step. `fused=True` does the update in one pass.",
-            0.35 if mark is None or few or small or framework else 0.6 if sure else 0.45,
+            0.35 if mark is None or framework else 0.6 if sure else 0.45,
             () if mark is None else (mark,),
             Fix(
                 Safety.UNSAFE,
@@ -206,8 +206,6 @@ for p, g in zip(model.parameters(), grads):
             ),
             facts={
                 "steps_here": float(mark is not None),
-                "few_parameters": float(few),
-                "small_hint": float(small),
                 "framework": float(framework),
                 "transformer": float(file.search(_TRANSFORMER)),
                 "adamw": float(kind == "AdamW"),

@@ -12,6 +12,8 @@ _DECIDED = re.compile(
     r"|TrainingArguments|\bcfg\.dtype|allow_tf32|set_float32_matmul|\.to\(dtype",
     re.I,
 )
+# Objects that run the backward pass, and choose the precision, for the script.
+_ENGINE = re.compile(r"strategy|engine|fabric|accelerator|plugin|booster|trainer", re.I)
 _TRANSFORMER = re.compile(r"transformer|attention|gpt|llama|bert|\bvit\b|unet", re.I)
 _SMALL = re.compile(
     r"\bgym(nasium)?\b|\bppo\b|\bdqn\b|mnist|linear_?regression|torch_geometric|\bdgl\b|LBFGS", re.I
@@ -153,6 +155,7 @@ def _first_backward(file: SourceFile) -> ast.Call | None:
             call
             for call in file.calls_named("backward")
             if file.context.is_training_mark(call)
+            and not _ENGINE.search(file.source(call.func))
             and not file.imports.qualified(call.func)
             and file.context.training_step(call) is not None
             and _updates(call, file)

@@ -6,7 +6,7 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile, method_call
-from ptopt.source.index import FUNCTIONS, LOOPS
+from ptopt.source.index import FUNCTIONS, LOOPS, walk
 from ptopt.source.waits import goes_to_cpu
 
 TO_HOST = ("cpu", "numpy", "tolist", "to")
@@ -21,6 +21,10 @@ _METRIC = re.compile(
 
 def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
     """The tensor that `.item()`, `float()` or `int()` reads; None when it reads none, or one on the CPU."""
+    scaler = method_call(node, "get_scale")
+    if scaler is not None:  # of a GradScaler: it reads the scale off the device
+        named = re.search(r"scaler", file.source(scaler), re.I)
+        return scaler if named and isinstance(node, ast.Call) and not node.args else None
     tensor = method_call(node, "item")
     if tensor is not None:
         if isinstance(node, ast.Call) and node.args:
@@ -46,7 +50,8 @@ def tensor_of_copy(node: ast.AST, file: SourceFile) -> ast.expr | None:
         return None
     parent = file.index.parent(node)
     grand = file.index.parent(parent) if parent is not None else None
-    if isinstance(parent, ast.Attribute) and grand is not None and _copied_by(grand) is node:
+    outer = grand if isinstance(parent, ast.Attribute) and grand is not None else None
+    if outer is not None and node in (_copied_by(outer), method_call(outer, "item")):
         return None  # the outer call of the chain speaks
     copies = method_call(node, "cpu") is not None or method_call(node, "to") is not None
     while (deeper := _copied_by(inner)) is not None:
@@ -79,6 +84,19 @@ def _is_chain(node: ast.AST, file: SourceFile) -> bool:
     detached = inner is not None and method_call(inner, "detach") is not None
     return detached or (
         isinstance(parent, ast.Attribute) and isinstance(node, ast.expr) and file.values.is_tensor(node)
+    )
+
+
+def picks_element(tensor: ast.expr, node: ast.AST, file: SourceFile) -> bool:
+    """Is it one element or row of a tensor after the other, `x[i]` in a loop over `i`? Rules on loops speak of those."""
+    loop = next(file.index.loops_of(node), None)
+    if not isinstance(loop, (ast.For, ast.AsyncFor)) or not file.values.is_tensor(tensor):
+        return False
+    targets = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+    if isinstance(tensor, ast.Name):
+        return tensor.id in targets and file.values.is_tensor(loop.iter)
+    return isinstance(tensor, ast.Subscript) and any(
+        isinstance(n, ast.Name) and n.id in targets for n in walk(tensor.slice)
     )
 
 

@@ -201,6 +201,10 @@ def _checks(node: ast.AST) -> bool:
 def _advice(node: ast.AST, tensor: ast.expr) -> str:
     if _checks(node):
         return "Check it behind a debug switch, or with `torch._assert_async`, which does not wait."
+    if _NAN_CHECK.search(ast.unparse(tensor)):
+        return (
+            "Test it every N steps, or clean the values without a test (`torch.nan_to_num`, `torch.where`)."
+        )
     if isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "any":
         return "A masked operation (`torch.where`) does nothing where no element is set, and needs no test."
     return "Use `torch.where`, or test it every N steps."

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
-from ptopt.rules.sync._reads import beside, tensor_of_copy, wait_facts
+from ptopt.rules.sync._reads import beside, picks_element, tensor_of_copy, wait_facts
 from ptopt.source.context import Step
 from ptopt.source.uses import COMPUTED, PASSED, REDUCED
 
@@ -142,7 +142,7 @@ class HostCopyEveryStep(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         tensor = tensor_of_copy(node, file)
         place = often_place(node, file) if tensor is not None else None
-        if tensor is None or place is None:
+        if tensor is None or place is None or picks_element(tensor, node, file):
             return
         feeds = _feeds_a_call(node, file) or (
             place.step is not None and _made_for_caller(node, place.step, file)

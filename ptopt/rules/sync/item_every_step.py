@@ -17,13 +17,14 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.shared.places import often_place
-from ptopt.rules.sync._reads import beside, is_reported, tensor_of_item, wait_facts
+from ptopt.rules.sync._reads import beside, is_reported, picks_element, tensor_of_item, wait_facts
 from ptopt.source.context import Step
 from ptopt.source.index import own_nodes, walk
-from ptopt.source.uses import COMPARED, IGNORED, REPORTED, RETURNED, STORED
+from ptopt.source.uses import COMPARED, IGNORED, PASSED, REPORTED, RETURNED, STORED
 from ptopt.source.values import is_loss_name
 
 _CHECKED = re.compile(r"isfinite|isnan|isinf|nan_?check|check_?(for_)?nan", re.I)
+_PARAMETERS = re.compile(r"parameters\(|param_groups|[\"']params[\"']|(^|\.)(params|grads|gradients)$")
 _NORM = re.compile(r"norm", re.I)
 _WRITES_FILES = re.compile(r"(^|[\s.])(open|json\.dump)\(")
 _ENVIRONMENT = re.compile(r"(^|[._])envs?$", re.I)
@@ -33,7 +34,7 @@ class ItemEveryStep(Rule):
     """A tensor is read back to Python in code that runs often.
 
     ## What it does
-    Finds `.item()`, `float(tensor)` and `int(tensor)` in training steps and, less surely, in forward passes, losses,
+    Finds `.item()`, `float(tensor)`, `int(tensor)` and `scaler.get_scale()` in training steps and, less surely, in forward passes, losses,
     metrics, evaluation loops and functions that work on their caller's tensors, unless a condition such as
     `if step % n == 0` makes the read rare.
 
@@ -76,9 +77,9 @@ class ItemEveryStep(Rule):
     name = "item-every-step"
     family = "sync"
     severity = Severity.MEDIUM
-    triggers = (".item()", "float(", "int(")
+    triggers = (".item()", "float(", "int(", ".get_scale()")
     nodes = (ast.Call,)
-    calls = frozenset({"item", "int", "float"})
+    calls = frozenset({"item", "int", "float", "get_scale"})
     when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"
 
     VALID = (
@@ -226,7 +227,7 @@ class ItemEveryStep(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         read = tensor_of_item(node, file)
-        if read is None or _picks_element(read, node, file):
+        if read is None or picks_element(read, node, file):
             return
         place = often_place(node, file)
         if place is None:
@@ -248,26 +249,18 @@ class ItemEveryStep(Rule):
 def _advice(node: ast.AST, file: SourceFile) -> str:
     """What to do instead, by where the number goes."""
     ways = file.uses.of(node)
+    loop = next(file.index.loops_of(node), None)
+    if isinstance(loop, ast.For) and _PARAMETERS.search(file.source(loop.iter)):
+        return "Collect the values of all parameters and read them once: `torch.stack(values).tolist()` after the loop."
     if ways <= {REPORTED, STORED, IGNORED}:
         return "Keep the value on the device (`.detach()`) and read it only on the steps that report it."
     if ways == {RETURNED}:
         return "Return the tensor, so that callers read it only when they need the number."
     if COMPARED in ways:
-        return "Decide on the device (`torch.where`), or read all numbers of the step at once."
+        return "Decide on the device (`torch.where`), or read all numbers of the iteration in one copy."
+    if PASSED in ways:
+        return "Take the number from what the host knows already, or read all numbers of the iteration in one copy."
     return "Compute with the tensor itself; a tensor without dimensions works like a number."
-
-
-def _picks_element(tensor: ast.expr, node: ast.AST, file: SourceFile) -> bool:
-    """Is it one element of a tensor after the other, `x[i].item()` in a loop over `i`? `item-per-element` speaks."""
-    if not isinstance(tensor, ast.Subscript):
-        return False
-    names = {n.id for n in walk(tensor.slice) if isinstance(n, ast.Name)}
-    loop = next(file.index.loops_of(node), None)
-    return (
-        isinstance(loop, (ast.For, ast.AsyncFor))
-        and any(isinstance(n, ast.Name) and n.id in names for n in walk(loop.target))
-        and file.values.is_tensor(tensor)
-    )
 
 
 def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -> float:

@@ -116,7 +116,7 @@ class SizeReadFromDevice(Rule):
                 if REDUCED in file.uses.of(node)
                 else "`torch.where` or a weight of zero keeps the shape fixed."
             )
-        elif isinstance(node, ast.Call):
+        elif isinstance(node, ast.Call) and not _counted(node, file):
             advice = _advice(node, file)
         place = often_place(node, file) if advice else None
         if place is None:
@@ -131,6 +131,14 @@ class SizeReadFromDevice(Rule):
             subject=node if isinstance(node, ast.expr) else None,
             facts=wait_facts(node, place.node, file),
         )
+
+
+def _counted(call: ast.Call, file: SourceFile) -> bool:
+    """`len(x.nonzero())`, `x.nonzero().numel()`: `count-to-test-any` speaks."""
+    parent = file.index.parent(call)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in ("numel", "shape", "size")
+    return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len"
 
 
 def _advice(call: ast.Call, file: SourceFile) -> str:

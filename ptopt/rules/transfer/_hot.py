@@ -72,10 +72,10 @@ def is_cached(node: ast.AST, file: SourceFile) -> bool:
     if not kept:
         return False
     names = {n.attr for t in targets for n in walk(t) if isinstance(n, ast.Attribute)}
+    names |= {t.value.id for t in targets if isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)}
     tests = [a.test for a, _ in file.index.ancestors(statement) if isinstance(a, ast.If)]
-    return any(
-        _STILL_EMPTY.search(text := file.source(test)) or any(n in text for n in names) for test in tests
-    )
+    kept_names = re.compile(rf"\b({'|'.join(map(re.escape, sorted(names)))})\b")
+    return any(_STILL_EMPTY.search(text := file.source(t)) or kept_names.search(text) for t in tests)
 
 
 def bound_in(root: ast.AST) -> frozenset[str]:

@@ -16,7 +16,9 @@ _BATCH = re.compile(
     r"|saved_tensors|tensor_inputs|cpu_tensors?",
     re.I,
 )
-_CHECKED = re.compile(r"next\(|__next__|get_batch|saved_tensors|pin_memory\(")
+_ON_DEVICE = re.compile(r"^(forward|__call__|predict|encode|decode)")  # their inputs mostly lie there already
+_MAKES = re.compile(r"(^|_)(get|next|sample|load|fetch|make)_?(mini)?_?batch(es)?$", re.I)
+_FETCHED = re.compile(r"next\(|__next__|get_batch|saved_tensors|pin_memory\(")
 
 
 class BatchCopyWaits(Rule):
@@ -112,15 +114,15 @@ class BatchCopyWaits(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         move = move_of(node, file)
-        if move is None or move.non_blocking or move.device.endswith(".dtype"):
-            return
+        if move is None or move.non_blocking or "accelerator" in move.device:
+            return  # what accelerate prepares lies on the device already
         origin = _batch_of(move, file)
         if origin == "loader" and batches_move_by_framework(file):
             return  # the batch lies on the device already
         if not origin or file.values.of(move.tensor).device == "moved":
             return
         hot = hot_place(node, file)
-        if hot is None:
+        if hot is None or _without_accelerator(node, file):
             return
         pinned = "pin_memory" in file.text
         yield Problem(
@@ -133,6 +135,14 @@ class BatchCopyWaits(Rule):
             subject=move.tensor,
             facts={"pinned_in_file": float(pinned), "from_loader": float(origin == "loader")},
         )
+
+
+def _without_accelerator(node: ast.AST, file: SourceFile) -> bool:
+    """Is it the `else` of a test for CUDA?"""
+    return any(
+        isinstance(ancestor, ast.If) and child in ancestor.orelse and "cuda" in file.source(ancestor.test)
+        for ancestor, child in file.index.ancestors(node)
+    )
 
 
 def _batch_of(move: Move, file: SourceFile) -> str:
@@ -169,8 +179,10 @@ def _batch_of(move: Move, file: SourceFile) -> str:
             else ""
         )
     if first.value is not None and first.kind in ("assign", "unpack"):
-        return "name" if _CHECKED.search(file.source(first.value)) else ""
-    return "name" if first.kind == "parameter" and _BATCH.search(root) else ""
+        makes = function is not None and _MAKES.search(function.name)
+        return "name" if makes or _FETCHED.search(file.source(first.value)) else ""
+    given = first.kind == "parameter" and function is not None and not _ON_DEVICE.search(function.name)
+    return "name" if given and _BATCH.search(root) else ""
 
 
 _BATCHES = re.compile(r"load|batch|(^|_)dl\b|data|iter|train|valid|test|set\b", re.I)

@@ -203,6 +203,8 @@ class ConstantRebuiltEveryStep(Rule):
 def _advice(made: Made, hot: Hot, fill: str) -> str:
     if hot.kind == "forward":
         once = "build it once in `__init__` with `register_buffer(..., persistent=False)`"
+    elif hot.kind == "often" and not isinstance(hot.node, LOOPS):
+        once = "build it once and keep it for each device"
     else:
         once = (
             "build it once before the loop"

@@ -117,17 +117,24 @@ class DeviceMoveInDataset(Rule):
             f"{quote(file, node)} in `{function.name}` copies {'each item' if item else 'the batch'} to the device while "
             "loading, so the loader cannot use worker processes. Return CPU tensors and move the batch in the loop that reads "
             "it, from a loader with `pin_memory=True`.",
-            0.8 if move.sure else 0.65,
+            (0.8 if move.sure else 0.65) if _is_dataset(function, file) or not item else 0.4,
             (Evidence(function.lineno, f"`{function.name}` runs in the loader"),),
             cause=function,
         )
+
+
+def _is_dataset(function: FunctionNode, file: SourceFile) -> bool:
+    """Does its class derive from a dataset?"""
+    cls = file.index.parent(function)
+    return isinstance(cls, ast.ClassDef) and any(_DATASET.search(file.source(base)) for base in cls.bases)
 
 
 def _is_loading(function: FunctionNode, file: SourceFile) -> bool:
     """Does a loader run the function: the item method of a dataset class, or a function passed as `collate_fn`?"""
     cls = file.index.parent(function)
     if function.name.startswith("__getitem"):
-        return isinstance(cls, ast.ClassDef) and any(_DATASET.search(file.source(base)) for base in cls.bases)
+        named = isinstance(cls, ast.ClassDef) and bool(_DATASET.search(cls.name))
+        return named or _is_dataset(function, file)
     for call in file.index.of_type(ast.Call):
         used = keyword_of(call, "collate_fn")
         if used is not None and file.source(used).rpartition(".")[2] == function.name:

@@ -146,7 +146,8 @@ class LegacyTensorType(Rule):
         if match is None:
             return
         tensor = node.func.value
-        if file.values.of(tensor).device == "cpu" or not _on_device(tensor, file):
+        value, moved = file.values.of(tensor), _on_device(tensor, file)
+        if value.device == "cpu" or not (moved or value.kind == "tensor"):
             return
         hot = hot_place(node, file)
         if hot is None:
@@ -155,9 +156,10 @@ class LegacyTensorType(Rule):
         back = ", and the next call copies it to the device again" if _moved_after(node, file) else ""
         yield Problem(
             node,
-            f"{quote(file, node)} casts to a CPU type: a tensor on the device is copied to the host, {hot.words}{back}. "
+            f"{quote(file, node)} casts to a CPU type: {'a' if moved else 'if it is a'} tensor on the device "
+            f"{'' if moved else 'it '}is copied to the host, {hot.words}{back}. "
             f"`.to({dtype})` casts it where it is.",
-            0.75,
+            0.75 if moved and hot.kind != "often" else 0.4,
             hot.evidence,
             Fix(
                 Safety.UNSAFE,

@@ -57,7 +57,6 @@ class TensorFromPythonThenMove(Rule):
     name = "tensor-from-python-then-move"
     family = "transfer"
     severity = Severity.LOW
-    default = False  # it saves one call of a few microseconds: the copy and its wait remain
     triggers = ("tensor", "Tensor")
     requires = (".to(", ".cuda(", ".type_as(")
     nodes = (ast.Call,)
@@ -149,7 +148,7 @@ class TensorFromPythonThenMove(Rule):
             node,
             f"{quote(file, node)} makes a CPU tensor and moves it in a second call, {hot.words}. Pass "
             f"`device={made.device}` to the factory: one call less, though the values are still copied.",
-            {"step": 0.7, "loop": 0.65, "forward": 0.62, "often": 0.4}[hot.kind],
+            0.35 if hot.kind == "often" else 0.45,
             hot.evidence,
             _fix(made, file),
             cause=hot.node,

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.source.waits import goes_to_cpu
 
 _WIDER = {"float": "float32", "double": "float64"}  # `long()` is mostly a cast of what is int64 already
+_NARROW = re.compile(r"im(age|g)|pixel|frame|video|mask|rgb|obs|label|target|uint8|bool|depth|pic", re.I)
 _WIDE_DTYPES = {f"torch.{name}": name for name in ("float", "float32", "double", "float64")}
 
 
@@ -16,7 +18,8 @@ class WidenedBeforeCopy(Rule):
     """A tensor is widened first and copied between host and device afterwards.
 
     ## What it does
-    Finds `.float().to(device)`, `.double().cuda()`, `.float().cpu()` and the like in code that runs often.
+    Finds `images.float().to(device)`, `.double().cuda()`, `.float().cpu()` and the like in code that runs often. On the way
+    to the device, only what is named like images, masks or labels: numbers of NumPy are wider than float32.
 
     ## Why it is slow
     The bus carries the wider type: four times the bytes for images of `uint8`, twice for `bfloat16`. On the way to the
@@ -122,7 +125,7 @@ class WidenedBeforeCopy(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             return
-        cast = node.func.value
+        cast = _cast_of(node.func.value, file)
         if not isinstance(cast, ast.Call) or not isinstance(cast.func, ast.Attribute):
             return
         inner, wide = cast.func.value, _widened_to(cast, file)
@@ -134,26 +137,43 @@ class WidenedBeforeCopy(Rule):
             return
         if (move is None and not leaves) or file.values.of(inner).kind not in ("tensor", ""):
             return
+        if move is not None and not _NARROW.search(file.source(inner)):
+            return  # numbers of NumPy are float64, and narrowed by the cast: `cast-after-upload` holds that
         hot = hot_place(node, file)
         if hot is None:
             return
-        start, middle, end = file.bounds(inner)[1], file.bounds(cast)[1], file.bounds(node)[1]
-        text = file.data[start:end].decode()
-        first, second = text[: middle - start], text[middle - start :]
-        if not text.isascii():
-            return
+        apart = cast is not node.func.value
+        fix, text = (None, "") if apart else _swapped(inner, cast, node, file)
+        line = f" (line {cast.lineno})" if apart else ""
         yield Problem(
             node,
-            f"{quote(file, node)} casts to {wide} before the copy {'to the host' if leaves else 'to the device'}, {hot.words}, "
-            "so the wider type crosses the bus. Copy first, cast then: "
-            f"`{' '.join(file.source(inner).split())}{second}{first}`.",
+            f"{quote(file, cast if apart else node)} casts to {wide}{line} before the copy "
+            f"{'to the host' if leaves else 'to the device'}, {hot.words}, so the wider type crosses the bus. "
+            f"Copy first, cast then{f': `{text}`' if text else ''}.",
             0.4,
-            hot.evidence,
-            Fix(Safety.SAFE, (Edit(start, end, second + first),)),
+            (Evidence(cast.lineno, "the cast"), *hot.evidence) if apart else hot.evidence,
+            fix,
             cause=hot.node,
             subject=inner,
-            facts={"to_host": float(leaves)},
+            facts={"to_host": float(leaves), "apart": float(apart)},
         )
+
+
+def _cast_of(expr: ast.expr, file: SourceFile) -> ast.expr | None:
+    """The cast that is moved: `x.float()`, or what the name was bound to just before."""
+    if not isinstance(expr, ast.Name):
+        return expr
+    binding = file.bindings.last_before(expr)
+    same = binding is not None and file.index.function_of(binding.node) is file.index.function_of(expr)
+    return binding.value if binding is not None and same and binding.kind == "assign" else None
+
+
+def _swapped(inner: ast.expr, cast: ast.Call, node: ast.Call, file: SourceFile) -> tuple[Fix | None, str]:
+    """The fix that exchanges the two calls, and the expression after it."""
+    start, middle, end = file.bounds(inner)[1], file.bounds(cast)[1], file.bounds(node)[1]
+    first, second = file.data[start:middle].decode(), file.data[middle:end].decode()
+    text = f"{' '.join(file.source(inner).split())}{second}{first}"
+    return Fix(Safety.SAFE, (Edit(start, end, second + first),)), text
 
 
 def _widened_to(cast: ast.Call, file: SourceFile) -> str:

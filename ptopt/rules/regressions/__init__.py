@@ -1,0 +1,1 @@
+"""Regressions: a change takes out a measure that made the code fast."""

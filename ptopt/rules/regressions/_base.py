@@ -1,0 +1,253 @@
+"""What a change takes out: a measure that is gone while the work that it sped up is still there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from ptopt.change import ChangedFile
+from ptopt.findings import Severity
+from ptopt.rules.base import Problem, Rule, SourceFile, Span
+from ptopt.rules.examples import plain
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
+
+_LONGEST = 400  # characters of a line that are looked at
+_NEAR = 10  # lines from where it stood in which the rest of the code is looked for
+_NEIGHBOURS = 4  # removed lines before and after it that count
+_AROUND = 12  # lines of a module that count as the place, where no function stands around it
+_HEADER = re.compile(r"^(\s*)(?:async\s+)?(?:def|class)\s+(\w+)")
+_COMMENT = re.compile(r"(^|\s)#.*$")
+_WORD = re.compile(r"\w+")
+_WEAK = frozenset(
+    "with torch self cuda amp as import from return def if else not and or True False None".split()
+)
+_BLOCK = re.compile(r"\s*(@|with\b)")
+_STRING = re.compile(r"(\"\"\"|\"|')(?:(?!\1).)*\1")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One removed line with the measure, and where it stood: a function of the head file, or lines of the module."""
+
+    file: SourceFile
+    change: ChangedFile
+    line: int  # of the head file, before which it stood
+    text: str
+    neighbours: tuple[str, ...]  # removed lines around it
+    function: FunctionNode | None
+    first: int
+    last: int
+
+    @cached_property
+    def place(self) -> str:
+        """The code that is there now, without comments."""
+        return "\n".join(_code(self.file.line(number)) for number in range(self.first, self.last + 1))
+
+    @cached_property
+    def added(self) -> tuple[int, ...]:
+        """The lines of the place that the change wrote, without blank ones and comments: those that follow, then the nearest."""
+        lines = [
+            number
+            for number in self.change.added
+            if self.first <= number <= self.last and _code(self.file.line(number)).strip()
+        ]
+        return tuple(sorted(lines, key=lambda number: (number < self.line, abs(number - self.line))))
+
+    @cached_property
+    def anchor(self) -> int:
+        """Where a comment stands: an added line of the place, else the line that follows in the hunk."""
+        if self.added and (self.function is not None or abs(self.added[0] - self.line) <= _NEAR):
+            return self.added[0]
+        for hunk in self.change.hunks:
+            if hunk.start <= self.line <= hunk.start + hunk.count:
+                return min(self.line, hunk.start + hunk.count - 1)
+        return self.first
+
+    @cached_property
+    def node(self) -> ast.AST:
+        """The innermost statement at the anchor."""
+        best: ast.AST = self.function or self.file.tree.body[0]
+        for node in own_nodes(self.function or self.file.tree):
+            if isinstance(node, ast.stmt) and node.lineno <= self.anchor <= (node.end_lineno or 0):
+                best = node
+        return best
+
+    def survives(self, measure: re.Pattern[str], *, whole_line: bool) -> bool:
+        """Is what stood with the measure still there: the rest of its line, or most of the lines around it?"""
+        near = {number for number in self.added if abs(number - self.line) <= _NEAR}
+        written = _words(" ".join(_code(self.file.line(number)) for number in near))
+        rest = set() if whole_line else _words(measure.sub(" ", self.text)) - _WEAK
+        if rest and rest <= written:
+            return True
+        around = [words for text in self.neighbours if (words := _words(_code(text)))]
+        if not around:
+            return not rest or bool(_BLOCK.match(self.text))
+        return sum(words <= written for words in around) * 2 >= len(around)
+
+
+class Regression(Rule):
+    """Base of rules about a measure that a change takes out.
+
+    `measure` finds it in a removed line. It is gone when `still` (default: `measure`) matches neither the place where it
+    stood nor any line that the change wrote: then it was moved, or written in another way. `work` must match the place:
+    what the measure sped up is still there. `message` says what is lost and what to write.
+    """
+
+    family = "regressions"
+    severity = Severity.MEDIUM
+    nodes = ()
+    measure: ClassVar[re.Pattern[str]]
+    still: ClassVar[re.Pattern[str] | None] = None
+    work: ClassVar[re.Pattern[str]]
+    message: ClassVar[str]
+    why: ClassVar[str]
+    source: ClassVar[str]  # a link, in Markdown
+    prior: ClassVar[float] = 0.5
+    whole_line: ClassVar[bool] = False  # nothing of the line is left when the measure is gone
+
+    @classmethod
+    def sections(cls) -> dict[str, str]:
+        before = "\n".join(plain(cls.INVALID[0].code).split("\n")).replace("# - ", "- ").rstrip()
+        kept = plain(cls.VALID[0]).rstrip()
+        return {
+            "What it does": "Compares a change with what stood there before: a measure that it takes out is named where the "
+            "work that it sped up is still done. Measures that were moved, or written in another way, are left alone.",
+            "Why it is slow": cls.why,
+            "When this is wrong": f"When {cls.when_wrong}.",
+            "Example": f"A line with `-` is one that the change takes out.\n\n```diff\n{before}\n```",
+            "Use instead": f"```python\n{kept}\n```",
+            "Fix safety": "No fix: the author had a reason, and only the author can tell whether it holds everywhere.",
+            "Sources": f"- {cls.source}",
+        }
+
+    def concerns(self, change: ChangedFile | None) -> bool:
+        return change is not None and any(self.measure.search(text[:_LONGEST]) for _, text in change.removed)
+
+    def check_change(self, file: SourceFile, change: ChangedFile) -> Iterator[Problem]:
+        still = self.still or self.measure
+        if not self.concerns(change) or file.is_notebook:
+            return
+        if any(
+            still.search(code) or self.measure.search(code)
+            for code in (_code(file.line(number)) for number in change.added if number <= _lines(file))
+        ):
+            return
+        seen: set[FunctionNode | None] = set()
+        for loss in _losses(self.measure, file, change):
+            if loss.function in seen or still.search(loss.place) or not self.work.search(loss.place):
+                continue
+            if not loss.survives(self.measure, whole_line=self.whole_line) or not self.is_loss(loss):
+                continue
+            seen.add(loss.function)
+            yield Problem(
+                loss.node,
+                f"This change takes out `{_shown(loss.text, self.measure)}` here. {self.message}",
+                self.prior,
+                span=Span(loss.anchor, loss.anchor),
+                facts={"lines_added": float(len(loss.added)), "lines_removed": float(len(change.removed))},
+            )
+
+    def is_loss(self, loss: Loss) -> bool:
+        """What else must hold; nothing, unless a rule says so."""
+        return True
+
+
+def _losses(measure: re.Pattern[str], file: SourceFile, change: ChangedFile) -> Iterator[Loss]:
+    functions: dict[str, list[FunctionNode]] = {}
+    for function in file.index.of_type(*FUNCTIONS):
+        functions.setdefault(function.name, []).append(function)
+    classes = {cls.name for cls in file.index.of_type(ast.ClassDef)}
+    headers: list[
+        tuple[int, str]
+    ] = []  # (indentation, name) of the removed definitions around a removed line
+    at = -1
+    for number, (line, text) in enumerate(change.removed):
+        code = _code(text[:_LONGEST])
+        if line != at:
+            at, headers = line, []
+        header = _HEADER.match(code)
+        indent = len(code) - len(code.lstrip())
+        if code.strip():
+            headers = [h for h in headers if h[0] < indent]
+        if header is not None:
+            headers.append((indent, header[2]))
+        if not measure.search(code if "'" in measure.pattern else _STRING.sub("''", code)):
+            continue
+        neighbours = _neighbours(number, change)
+        owner: FunctionNode | None
+        decorated = _decorated(number, change) if code.lstrip().startswith("@") else ""
+        if headers or decorated:
+            name = decorated or headers[-1][1]
+            if name not in functions:
+                if name in classes:
+                    yield _at_module(line, code, neighbours, file, change)
+                continue  # what held the measure is gone, or has another name
+            owner = min(functions[name], key=lambda f: abs(f.lineno - line))
+        else:
+            owner = _function_at(line, indent, code, file)
+        if owner is None:
+            yield _at_module(line, code, neighbours, file, change)
+        else:
+            first = min([owner.lineno, *(d.lineno for d in owner.decorator_list)])
+            yield Loss(file, change, line, code, neighbours, owner, first, owner.end_lineno or owner.lineno)
+
+
+def _decorated(number: int, change: ChangedFile) -> str:
+    """The name of what a removed decorator stood on, if that line was taken out too."""
+    line = change.removed[number][0]
+    for other, text in change.removed[number + 1 :]:
+        if other != line or not text.lstrip().startswith(("@", "def", "async", "class", "#")):
+            return ""
+        header = _HEADER.match(text[:_LONGEST])
+        if header is not None:
+            return header[2]
+    return ""
+
+
+def _function_at(line: int, indent: int, code: str, file: SourceFile) -> FunctionNode | None:
+    """The innermost function that holds the place where the line stood; for a decorator, the one that it decorated."""
+    best: FunctionNode | None = None
+    for function in file.index.of_type(*FUNCTIONS):
+        first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
+        decorates = code.lstrip().startswith("@") and first <= line <= function.lineno
+        inside = function.lineno < line <= (function.end_lineno or 0) + 1 and function.col_offset < indent
+        if decorates or inside:
+            best = function if best is None or function.lineno > best.lineno or decorates else best
+    return best
+
+
+def _neighbours(number: int, change: ChangedFile) -> tuple[str, ...]:
+    """Lines taken out at the same place, just before and after the line."""
+    line = change.removed[number][0]
+    low, high = max(0, number - _NEIGHBOURS), number + _NEIGHBOURS + 1
+    around = [*change.removed[low:number], *change.removed[number + 1 : high]]
+    return tuple(text[:_LONGEST] for other, text in around if other == line)
+
+
+def _at_module(
+    line: int, code: str, neighbours: tuple[str, ...], file: SourceFile, change: ChangedFile
+) -> Loss:
+    first, last = max(1, line - _AROUND), min(_lines(file), line + _AROUND)
+    return Loss(file, change, line, code, neighbours, None, first, last)
+
+
+def _code(text: str) -> str:
+    """The line without its comment."""
+    return _COMMENT.sub("", text) if "#" in text else text
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text))
+
+
+def _lines(file: SourceFile) -> int:
+    return file.text.count("\n") + 1
+
+
+def _shown(text: str, measure: re.Pattern[str]) -> str:
+    found = measure.search(text)
+    return " ".join((found[0] if found else text).replace("`", "'").split()).strip(" ,:")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import re
+
+from ptopt.rules.base import Invalid
+from ptopt.rules.regressions._base import Loss, Regression
+
+
+class AutocastRemoved(Regression):
+    """A change runs in full precision what ran in mixed precision."""
+
+    id = "PTO959"
+    name = "autocast-removed"
+    triggers = ("model", "forward", "loss")
+    measure = re.compile(r"\bautocast\b|\bGradScaler\(")
+    still = re.compile(r"autocast|precision|accelerat|fabric|bfloat16|float16|\.half\(")
+    work = re.compile(r"\w\(")
+    prior = 0.45
+    message = (
+        "Matrix products and convolutions then run in float32, on half the speed of the tensor cores or less, with "
+        "twice the memory. Keep `torch.autocast`; bfloat16 needs no scaler."
+    )
+    why = (
+        "Tensor cores multiply float16 and bfloat16 several times as fast as float32, and activations take half the "
+        "memory."
+    )
+    source = (
+        "[PyTorch documentation: automatic mixed precision](https://docs.pytorch.org/docs/stable/amp.html)"
+    )
+    when_wrong = "the results were not accurate enough, or the caller turns it on"
+
+    VALID = (
+        """
+        with torch.autocast("cuda"):
+            loss = model(batch).mean()
+        """,
+        """
+        def step(model, batch):
+            # - with torch.cuda.amp.autocast():
+            # -     return model(batch)
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                return model(batch)
+        """,
+        """
+        def step(model, batch):
+            # - with torch.autocast("cuda", enabled=False):
+            # -     return model(batch)
+            return model(batch)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def step(model, batch):
+                # - with torch.autocast("cuda"):
+                # -     return model(batch)
+                return model(batch)  # !
+            """
+        ),
+        Invalid(
+            """
+            def step(model, batch, loss_of):
+                # - with autocast(dtype=torch.bfloat16):
+                # -     loss = loss_of(model(batch))
+                loss = loss_of(model(batch))  # !
+                loss.backward()
+            """
+        ),
+        Invalid(
+            """
+            # - @torch.autocast("cuda", dtype=torch.float16)
+            def predict(model, batch):  # !
+                return model(batch)
+            """
+        ),
+    )
+
+    def is_loss(self, loss: Loss) -> bool:
+        """Switching it off in one place is no measure, nor is an import."""
+        return not re.search(r"enabled\s*=\s*False|import ", loss.text)

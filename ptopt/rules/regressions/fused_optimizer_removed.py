@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import re
+
+from ptopt.rules.base import Invalid
+from ptopt.rules.regressions._base import Regression
+
+
+class FusedOptimizerRemoved(Regression):
+    """A change lets the optimizer update parameters one kernel at a time."""
+
+    id = "PTO961"
+    name = "fused-optimizer-removed"
+    triggers = ("Adam", "SGD", "optim")
+    measure = re.compile(
+        r"\b(fused|foreach)\s*=\s*(?!False|None)\w+|FusedAdam|FusedLAMB|[\"']fused[\"']\s*:\s*True"
+    )
+    still = re.compile(r"\bfused\s*=\s*(?!False|None)\w|foreach\s*=\s*True|Fused")
+    work = re.compile(r"Adam|SGD|optim|Lion|RMS")
+    prior = 0.5
+    message = "The update of each parameter then takes several kernels of its own. Keep `fused=True`."
+    why = "A fused optimizer updates all parameters in a few kernels and reads each of them once."
+    source = (
+        "[PyTorch documentation: torch.optim.AdamW, "
+        "fused](https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html)"
+    )
+    when_wrong = "some parameters are not floating point on the accelerator, or a wrapper does not support it"
+
+    VALID = (
+        """
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        """,
+        """
+        def build(parameters, cuda):
+            # - return torch.optim.AdamW(parameters, fused=True)
+            return torch.optim.AdamW(parameters, fused=cuda)
+        """,
+        """
+        def build(model):
+            # - return torch.optim.AdamW(model.parameters(), fused=True)
+            return model
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def build(parameters):
+                # - return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+                return torch.optim.AdamW(parameters, lr=1e-3)  # !
+            """
+        ),
+        Invalid(
+            """
+            def build(parameters):
+                # - return FusedAdam(parameters, lr=1e-3)
+                return torch.optim.Adam(parameters, lr=1e-3)  # !
+            """
+        ),
+        Invalid(
+            """
+            def build(parameters):
+                return torch.optim.AdamW(
+                    parameters,
+                    # - fused=True,
+                    lr=1e-3,  # !
+                )
+            """
+        ),
+    )

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import re
+
+from ptopt.rules.base import Invalid
+from ptopt.rules.regressions._base import Loss, Regression
+
+
+class NoGradRemoved(Regression):
+    """A change lets autograd record code that ran without it."""
+
+    id = "PTO952"
+    name = "no-grad-removed"
+    triggers = ("model", "net", "forward")
+    measure = re.compile(r"\bno_grad\(|\binference_mode\(|set_grad_enabled\(False\)|@torch\.no_grad\b")
+    still = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
+    work = re.compile(r"model|net\b|forward|\w+\(\w")
+    prior = 0.6
+    message = (
+        "Autograd records each operation here from now on and keeps its intermediate results, for gradients that "
+        "nothing in this code asks for. Keep `torch.no_grad()` (or `torch.inference_mode()`)."
+    )
+    why = (
+        "With autograd on, each operation builds a node of the graph and keeps what the backward pass would need: "
+        "time, and often most of the memory."
+    )
+    source = (
+        "[PyTorch documentation: locally disabling gradient "
+        "computation](https://docs.pytorch.org/docs/stable/notes/autograd.html)"
+    )
+    when_wrong = "gradients of this code are wanted now, or every caller turns autograd off"
+
+    VALID = (
+        """
+        @torch.no_grad()
+        def evaluate(model, batch):
+            return model(batch)
+        """,
+        """
+        # - @torch.no_grad()
+        @torch.inference_mode()
+        def evaluate(model, batch):
+            return model(batch)
+        """,
+        """
+        # - @torch.no_grad()
+        def step(model, batch):
+            loss = model(batch).mean()
+            loss.backward()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            # - @torch.no_grad()
+            def evaluate(model, batch):  # !
+                return model(batch)
+            """
+        ),
+        Invalid(
+            """
+            def evaluate(model, loader):
+                # - with torch.no_grad():
+                # -     for batch in loader:
+                # -         score(model(batch))
+                for batch in loader:  # !
+                    score(model(batch))
+            """
+        ),
+        Invalid(
+            """
+            class Sampler:
+                # - @torch.inference_mode()
+                # - def sample(self, x):
+                # -     return self.model(x)
+                def sample(self, x, steps):  # !
+                    return self.model(x, steps)
+            """
+        ),
+    )
+
+    def is_loss(self, loss: Loss) -> bool:
+        """Where the code backpropagates, autograd has to be on; elsewhere it may be off by other means."""
+        return "backward(" not in loss.place and not loss.file.context.grad_off(loss.node)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import re
+
+from ptopt.rules.base import Invalid
+from ptopt.rules.regressions._base import Regression
+
+
+class WorkersRemoved(Regression):
+    """A change loads data in the main process again."""
+
+    id = "PTO956"
+    name = "workers-removed"
+    triggers = ("DataLoader", "num_workers")
+    measure = re.compile(r"num_workers\s*=\s*(?!0\b|None\b)\w[\w.]*|[\"']num_workers[\"']\s*:\s*(?!0\b)\w")
+    work = re.compile(r"Loader\w*\(|num_workers")
+    prior = 0.5
+    message = (
+        "Items are then read and prepared in the main process, between two steps, while the device waits. Keep the "
+        "workers, or make their number an option."
+    )
+    why = (
+        "Worker processes prepare the next batches during the step; without them the step waits for its data."
+    )
+    source = (
+        "[PyTorch documentation: single- and multi-process data "
+        "loading](https://docs.pytorch.org/docs/stable/data.html)"
+    )
+    when_wrong = "the items lie in memory and are cheap, or the dataset cannot be sent to another process"
+
+    VALID = (
+        """
+        loader = DataLoader(dataset, batch_size=64, num_workers=4)
+        """,
+        """
+        def loaders(dataset, workers):
+            # - return DataLoader(dataset, num_workers=4)
+            return DataLoader(dataset, num_workers=workers)
+        """,
+        """
+        def loaders(dataset):
+            # - return DataLoader(dataset, num_workers=4)
+            return list(dataset)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def loaders(dataset):
+                # - return DataLoader(dataset, batch_size=64, num_workers=4)
+                return DataLoader(dataset, batch_size=64, num_workers=0)  # !
+            """
+        ),
+        Invalid(
+            """
+            def loaders(dataset, workers):
+                # - return DataLoader(dataset, batch_size=64, num_workers=workers)
+                return DataLoader(dataset, batch_size=64)  # !
+            """
+        ),
+        Invalid(
+            """
+            def loaders(dataset):
+                return DataLoader(
+                    dataset,
+                    # - num_workers=8,
+                    shuffle=True,  # !
+                )
+            """
+        ),
+    )
