@@ -4,9 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._pure import changes, cost, is_module_call, is_pure, reads
+from ptopt.rules.ops._pure import changes, cost, is_module_call, is_pure, nested_functions, reads
 from ptopt.source.frequency import Often
-from ptopt.source.index import FUNCTIONS, FunctionNode, walk
+from ptopt.source.index import FunctionNode, walk
 
 
 class ResultUsedInOneBranch(Rule):
@@ -162,20 +162,10 @@ def _escapes(name: str, function: FunctionNode, file: SourceFile) -> bool:
     found = changes(function, file)
     if name in found.in_place or len(found.at.get(name, ())) > 1:
         return True
-    inner = file.once(_nested).get(function, [])
+    inner = file.once(nested_functions).get(function, [])
     return any(file.uses.loads(f, name) for f in inner) or any(
         file.uses.loads(function, word) for word in ("locals", "eval", "exec")
     )
-
-
-def _nested(file: SourceFile) -> dict[FunctionNode, list[FunctionNode]]:
-    """Function -> the functions in it."""
-    table: dict[FunctionNode, list[FunctionNode]] = {}
-    for function in file.calls.functions:
-        for ancestor, _ in file.index.ancestors(function):
-            if isinstance(ancestor, FUNCTIONS):
-                table.setdefault(ancestor, []).append(function)
-    return table
 
 
 def _branch(node: ast.Assign, loads: list[ast.Name], file: SourceFile) -> tuple[ast.AST, str] | None:
