@@ -32,9 +32,10 @@ FITTING: dict[str, frozenset[str]] = {
         "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
-        "inefficient-op-choice": "ops",
+        "inefficient-op-choice": "ops weighted-sum-in-full pairwise-difference",
         "redundant-compute": "ops autograd attention-for-one-position cache-removed",
-        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast memory",
+        "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast parameter-rebound "
+        "weighted-sum-in-full memory",
         "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code "
         "shifted-logits-copied array-copied-into-tensor memory",
         "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast",
@@ -42,14 +43,14 @@ FITTING: dict[str, frozenset[str]] = {
         "unfused-pointwise": "norm-by-hand ops",
         "redundant-bias": "linear-bias-before-batchnorm",
         "slow-conversion": "array-copied-into-tensor item-per-element layout-changed-by-numpy "
-        "tensor-from-list-of-arrays",
+        "tensor-from-list-of-arrays tensor-from-range",
         "dataloader-no-workers": "loader-without-workers trainer-without-workers workers-removed "
         "loading-option-ignored",
         "dataloading-on-main-thread": "loader-without-workers workers-removed",
         "no-pin-memory": "loader-without-pinning device-move-in-dataset pinning-removed "
         "loading-option-ignored",
         "no-persistent-workers": "workers-restarted-each-epoch persistent-workers-removed loading-option-ignored",
-        "dataloader-rebuilt": "loader-rebuilt-in-loop persistent-workers-removed",
+        "dataloader-rebuilt": "loader-rebuilt-in-loop",
         "data-prep-single-process": "dataset-map-unbatched batched-map-removed preparation-in-one-process",
         "slow-data-access": "file-read-per-item container-opened-per-item metadata-read-per-item "
         "dataframe-row-per-item cache-removed text-parsed-per-item "
@@ -70,8 +71,8 @@ FITTING: dict[str, frozenset[str]] = {
         "peak-memory": "checkpoint-loaded-on-gpu log-softmax-gathered shifted-logits-copied "
         "moved-before-halving results-kept-on-device held-until-reduced "
         "pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
-        "product-then-sum memory pairwise-loop attention checkpointing-removed "
-        "no-grad-removed detach-removed",
+        "product-then-sum weighted-sum-in-full memory pairwise-loop attention "
+        "checkpointing-removed no-grad-removed detach-removed",
     }.items()
 }
 

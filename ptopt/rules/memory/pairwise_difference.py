@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.ops._calls import int_literal, torch_op
-from ptopt.rules.shared.flow import outer_call, reads
+from ptopt.rules.shared.flow import added_dimension, outer_call, reads
 
 _STEPS = ("pow", "square", "abs", "abs_", "pow_")
 _REDUCTIONS = ("sum", "norm", "mean", "vector_norm")
@@ -85,7 +85,7 @@ class PairwiseDifference(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub):
             return
-        left, right = _added(node.left, file), _added(node.right, file)
+        left, right = added_dimension(node.left, file), added_dimension(node.right, file)
         if left is None or right is None or left == right or {left, right} & {-1}:
             return
         uses = reads(node, file)
@@ -126,17 +126,3 @@ class PairwiseDifference(Rule):
             subject=node,
             facts={"no_grad": file.context.grad_off(node), "steps": steps},
         )
-
-
-def _added(expr: ast.expr, file: SourceFile) -> int | None:
-    """Where the operand gets a dimension of size 1, or None."""
-    op = torch_op(expr, file, "unsqueeze")
-    if op is not None:
-        return int_literal(op.argument(0, "dim"))
-    if isinstance(expr, ast.Subscript):
-        entries = expr.slice.elts if isinstance(expr.slice, ast.Tuple) else [expr.slice]
-        new = [i for i, e in enumerate(entries) if isinstance(e, ast.Constant) and e.value is None]
-        plain = all(isinstance(e, ast.Slice) or i in new for i, e in enumerate(entries))
-        if len(new) == 1 and plain:
-            return None if file.values.of(expr.value).kind == "array" else new[0]
-    return None

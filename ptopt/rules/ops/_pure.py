@@ -211,6 +211,16 @@ def _changing(file: SourceFile) -> Iterator[tuple[ast.AST, str, bool]]:
                 yield call, key, True
 
 
+def nested_functions(file: SourceFile) -> dict[FunctionNode, list[FunctionNode]]:
+    """Function -> the functions in it."""
+    table: dict[FunctionNode, list[FunctionNode]] = {}
+    for function in file.calls.functions:
+        for ancestor, _ in file.index.ancestors(function):
+            if isinstance(ancestor, FUNCTIONS):
+                table.setdefault(ancestor, []).append(function)
+    return table
+
+
 def fixed_attributes(cls: ast.ClassDef | None, file: SourceFile) -> frozenset[str]:
     """Names of attributes of `self` that the class sets in `__init__` and nowhere else."""
     return file.once(_attributes).get(cls, frozenset()) if cls is not None else frozenset()
@@ -224,9 +234,7 @@ def _attributes(file: SourceFile) -> dict[ast.ClassDef, frozenset[str]]:
         if function is None or cls is None:
             continue
         names = {key[5:] for key in found.at if key.startswith("self.")}
-        (inside if function.name in ("__init__", "__post_init__") else outside).setdefault(cls, set()).update(
-            names
-        )
+        (inside if _sets_up(function, file) else outside).setdefault(cls, set()).update(names)
     return {cls: frozenset(names - outside.get(cls, set())) for cls, names in inside.items()}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.rules.ops._pure import nested_functions
 from ptopt.source.index import COMPREHENSIONS
 
 _ORDERED = {
@@ -167,6 +168,9 @@ def _users(node: ast.expr, file: SourceFile) -> list[ast.expr] | None:
         return None
     function = file.index.function_of(node)
     if function is None or len(file.bindings.of(function, target.id)) != 1:
+        return None
+    inner = file.once(nested_functions).get(function, [])
+    if any(file.uses.loads(f, target.id) for f in inner):
         return None
     loads: list[ast.expr] = list(file.uses.loads(function, target.id))
     everywhere = sum(

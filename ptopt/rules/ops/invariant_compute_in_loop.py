@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, has_unpacking, quote
@@ -20,7 +21,7 @@ from ptopt.rules.ops._pure import (
     steady,
 )
 from ptopt.source.frequency import Often
-from ptopt.source.index import COMPREHENSIONS, LOOPS, Loop, own_nodes, walk
+from ptopt.source.index import COMPREHENSIONS, LOOPS, FunctionNode, Loop, walk
 from ptopt.source.uses import IGNORED
 
 _ENCODES = re.compile(r"^(tokenizer|text_encoder|encode_(prompt|text|image)|tokeni[sz]e|get_text_features)$")
@@ -198,31 +199,33 @@ def _fixed(node: ast.expr, place: Loop | Comprehension, kind: str, file: SourceF
     if changes(function, file).in_node(keys, place):
         return False
     if isinstance(place, LOOPS):
-        if result_changes(node, file) or leaves_loop(node, place, file) or _trains(place):
+        if result_changes(node, file) or leaves_loop(node, place, file) or _trains(place, file):
             return False
         if isinstance(file.index.parent(node), ast.Call) and _kept(file.index.parent(node)):
             return False
     return True
 
 
-def _trains(loop: Loop) -> bool:
-    """Do weights, modes or the random state change in the loop?"""
-    return any(
-        isinstance(n, ast.Call)
-        and leaf(n)
-        in (
-            "backward",
-            "step",
-            "eval",
-            "train",
-            "manual_seed",
-            "load_state_dict",
-            "synchronize",
-            "record",
-            "time",
-        )
-        for n in own_nodes(loop)
-    )
+_UNSTEADY = (
+    "backward step eval train manual_seed load_state_dict synchronize record time perf_counter".split()
+)
+
+
+def _trains(loop: Loop, file: SourceFile) -> bool:
+    """Do weights, modes or the random state change in the loop, or does it measure time?"""
+    lines = file.once(_unsteady).get(file.index.function_of(loop), [])
+    return bisect_right(lines, loop.end_lineno or loop.lineno) > bisect_right(lines, loop.lineno - 1)
+
+
+def _unsteady(file: SourceFile) -> dict[FunctionNode | None, list[int]]:
+    """Function -> the lines of such calls."""
+    table: dict[FunctionNode | None, list[int]] = {}
+    for name in _UNSTEADY:
+        for call in file.calls_named(name):
+            table.setdefault(file.index.function_of(call), []).append(call.lineno)
+    for lines in table.values():
+        lines.sort()
+    return table
 
 
 def _kept(parent: ast.AST | None) -> bool:

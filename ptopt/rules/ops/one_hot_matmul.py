@@ -14,9 +14,10 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
     method_call,
+    quote,
 )
 from ptopt.rules.ops._calls import Op, torch_op
-from ptopt.source.index import walk
+from ptopt.rules.shared.flow import reads
 
 _CASTS = ("float", "to", "type", "type_as", "half", "bfloat16", "double")
 
@@ -25,8 +26,8 @@ class OneHotMatmul(Rule):
     """A one-hot matrix is multiplied only to pick rows of another.
 
     ## What it does
-    Finds `F.one_hot(i, n).float() @ w` (also `torch.matmul`, `torch.mm`), directly or through a name that serves
-    nothing else.
+    Finds `F.one_hot(i, n).float() @ w` (also `torch.matmul`, `torch.mm`, `F.linear`),
+    directly or through a name that serves nothing else.
 
     ## Why it is slow
     The product reads all n rows of `w` for each index and multiplies all but one of them by zero, and the one-hot
@@ -90,11 +91,8 @@ class OneHotMatmul(Rule):
         ),
         Invalid(
             """
-            x = torch.matmul(F.one_hot(tokens, num_classes=vocab).to(weight.dtype), weight)  # !
-            """,
+            scale = F.linear(F.one_hot(batch, n).float(), self.scales)  # !
             """
-            x = F.embedding(tokens, weight)
-            """,
         ),
         Invalid(
             """
@@ -116,27 +114,30 @@ class OneHotMatmul(Rule):
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         one_hot = torch_op(node, file, "one_hot")
-        if one_hot is None or one_hot.is_method:
+        if one_hot is None or one_hot.is_method and file.imports.qualified(one_hot.call.func):
             return
         matrix, cast = _through_casts(one_hot.call, file)
-        product, weight = _product(matrix, file)
-        named = ""
-        if product is None:
-            statement = file.index.parent(matrix)
-            if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-                return
-            named = statement.targets[0].id
-            product, weight = _only_use(named, statement, file)
-        if product is None or weight is None or not cast:
+        uses = reads(matrix, file)
+        named = uses != [matrix]
+        picks = [pick for use in uses if (pick := _pick(use, file)) is not None]
+        if one_hot.is_method or not picks or len(picks) != len(uses):
             return
-        what = f"`{named}` serves only to pick rows" if named else "the product only picks rows"
+        product, weight, how = picks[0]
+        index, source = file.source(one_hot.operand), file.source(weight)
+        if how == "rows":
+            if not cast:
+                return  # integers cannot be multiplied with floats
+            better = f"`F.embedding({index}, {source})` reads one row per index"
+        else:
+            better = f"`{source}[:, {index}]`, transposed, reads one column per index"
         yield Problem(
             node,
-            f"A one-hot matrix is built and multiplied on line {product.lineno}, but {what} of "
-            f"`{file.source(weight)}`. `F.embedding({file.source(one_hot.operand)}, {file.source(weight)})` reads "
-            "one row per index and skips the multiplications by zero.",
-            0.8,
-            fix=None if named else _fix(one_hot, product, weight, file),
+            f"A one-hot matrix is built and multiplied on line {product.lineno} only to pick {how} of {quote(file, weight, 40)}. "
+            f"{better} and skips the multiplications by zero.",
+            0.8 if how == "rows" and len(picks) == 1 else 0.45,
+            fix=None if named or how != "rows" else _fix(one_hot, product, weight, file),
+            subject=weight,
+            facts={"rows": how == "rows", "uses": len(picks)},
         )
 
 
@@ -151,25 +152,15 @@ def _through_casts(call: ast.expr, file: SourceFile) -> tuple[ast.expr, bool]:
         call, cast = outer, True
 
 
-def _product(matrix: ast.expr, file: SourceFile) -> tuple[ast.expr | None, ast.expr | None]:
-    """The matrix product whose left side is `matrix`, and its right side."""
+def _pick(matrix: ast.expr, file: SourceFile) -> tuple[ast.expr, ast.expr, str] | None:
+    """The product that picks rows or columns of something by the one-hot matrix, and that something."""
     parent = file.index.parent(matrix)
     if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult) and parent.left is matrix:
-        return parent, parent.right
-    op = torch_op(parent, file, "matmul", "mm")
+        return parent, parent.right, "rows"
+    op = torch_op(parent, file, "matmul", "mm", "linear")
     if op is not None and op.operand is matrix and len(op.rest) == 1:
-        return op.call, op.rest[0]
-    return None, None
-
-
-def _only_use(name: str, statement: ast.Assign, file: SourceFile) -> tuple[ast.expr | None, ast.expr | None]:
-    function = file.index.function_of(statement)
-    if function is None or len(file.bindings.of(function, name)) != 1:
-        return None, None
-    uses = [
-        n for n in walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
-    ]
-    return _product(uses[0], file) if len(uses) == 1 else (None, None)
+        return op.call, op.rest[0], "columns" if op.name == "linear" else "rows"
+    return None
 
 
 def _fix(one_hot: Op, product: ast.expr, weight: ast.expr, file: SourceFile) -> Fix | None:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._pure import changes, cost, is_module_call, is_pure, reads
+from ptopt.rules.ops._pure import changes, cost, is_module_call, is_pure, nested_functions, reads
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
 
@@ -158,19 +158,13 @@ def _weight(value: ast.expr, file: SourceFile) -> int:
 
 
 def _escapes(name: str, function: FunctionNode, file: SourceFile) -> bool:
-    """Is it read in a function nested in this one, through `locals()`, `del`, or changed in place?"""
+    """Is it read in a function nested in this one, through `locals()`, or changed in place?"""
     found = changes(function, file)
     if name in found.in_place or len(found.at.get(name, ())) > 1:
         return True
-    return any(
-        isinstance(n, (ast.Global, ast.Nonlocal))
-        and name in n.names
-        or isinstance(n, ast.Name)
-        and n.id in ("locals", "eval", "exec")
-        or isinstance(n, ast.Name)
-        and n.id == name
-        and file.index.function_of(n) is not function
-        for n in walk(function)
+    inner = file.once(nested_functions).get(function, [])
+    return any(file.uses.loads(f, name) for f in inner) or any(
+        file.uses.loads(function, word) for word in ("locals", "eval", "exec")
     )
 
 

@@ -47,11 +47,15 @@ def reads(expr: ast.expr, file: SourceFile) -> list[ast.expr]:
     if any(b.kind == "augment" for b in bindings):
         return []
     end = min(later, default=1 << 30)
-    return [
+    loads: list[ast.expr] = [
         load
         for load in file.uses.loads(function, target.id)
         if statement.lineno < load.lineno <= end and not file.index.within(load, statement)
     ]
+    branch = file.index.enclosing(statement, (ast.If,)) if len(bindings) > 1 else None
+    if branch is not None and not all(file.index.within(load, branch) for load in loads):
+        return []  # the read may mean what another branch gave
+    return loads
 
 
 def outer_call(expr: ast.expr, file: SourceFile) -> ast.Call | None:
@@ -88,3 +92,18 @@ def is_dtype(expr: ast.expr, file: SourceFile) -> bool:
         qualified = file.imports.qualified(expr)
         return leaf.endswith("dtype") or (qualified.startswith("torch.") and leaf in _DTYPES)
     return False
+
+
+def added_dimension(expr: ast.expr, file: SourceFile) -> int | None:
+    """Where the operand gets a dimension of size 1, or None."""
+    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute) and expr.func.attr == "unsqueeze":
+        given = expr.args[-1:] or [k.value for k in expr.keywords if k.arg == "dim"]
+        value = ast.unparse(given[0]) if given else ""
+        return int(value) if value.lstrip("-").isdigit() else None
+    if isinstance(expr, ast.Subscript):
+        entries = expr.slice.elts if isinstance(expr.slice, ast.Tuple) else [expr.slice]
+        new = [i for i, e in enumerate(entries) if isinstance(e, ast.Constant) and e.value is None]
+        plain = all(isinstance(e, ast.Slice) or i in new for i, e in enumerate(entries))
+        if len(new) == 1 and plain:
+            return None if file.values.of(expr.value).kind == "array" else new[0]
+    return None
