@@ -39,6 +39,17 @@ _FRAMEWORKS = (
     "jax",
     "tensorflow",
 )
+_OLD = re.compile(
+    r"\bVariable\(|\.data\[0\]|volatile=|async=True|torch\._six|xrange\(|super\(\w+, self\)\.__init__"
+)
+_NEW = re.compile(
+    r"torch\.compile|bfloat16|inference_mode|scaled_dot_product|torch\.amp|set_to_none|accelerate|from __future__ import annotations|"
+    r"\w \| None|torch\.func|: (?:torch\.)?Tensor\b"
+)
+_ACCELERATOR = re.compile(r"\.cuda\(|\.to\(\s*(?:self\.)?device|device=(?![\"']?cpu)")
+_PROGRESS = re.compile(
+    r"set_postfix|set_description|tqdm\(|\bprint\(f?[\"'].*(?:loss|acc|iter|step|epoch)", re.I
+)
 _MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
 
 
@@ -120,6 +131,12 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     found["file:accelerator"] = float(file.uses_accelerator)
     found["file:trains"] = float(_trains(file))
     found["file:notebook"] = float(file.is_notebook)
+    found["file:old torch"] = float(file.search(_OLD))  # much advice of today did not hold then
+    found["file:new torch"] = float(file.search(_NEW))
+    found["file:moves to an accelerator"] = float(file.search(_ACCELERATOR))
+    found["file:prints each step"] = float(file.search(_PROGRESS))
+    found["file:iterable dataset"] = float("IterableDataset" in file.text)
+    found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)
     found["lines of the file"] = math.log1p(file.text.count("\n")) / 2
     return found
 

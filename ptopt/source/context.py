@@ -85,6 +85,8 @@ class Context:
         self._trains: dict[FunctionNode, str] = {}
         self._grad_off: dict[FunctionNode, bool] = {}
         self._stepped: dict[FunctionNode, Step | None] = {}
+        self._rare: dict[tuple[ast.expr, bool], bool] = {}
+        self._continued: dict[ast.AST, frozenset[ast.stmt]] = {}
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -257,14 +259,14 @@ class Context:
         for ancestor, child in self._index.ancestors(node):
             if isinstance(ancestor, ast.If) and child is not ancestor.test:
                 in_body = child in ancestor.body
-                if is_rare_test(ancestor.test, in_body) or (in_body and _leaves(ancestor.body)):
+                if self._is_rare(ancestor.test, in_body) or (in_body and _leaves(ancestor.body)):
                     return ancestor
             elif isinstance(ancestor, ast.IfExp) and child is not ancestor.test:
-                if is_rare_test(ancestor.test, child is ancestor.body):
+                if self._is_rare(ancestor.test, child is ancestor.body):
                     return ancestor
             elif isinstance(ancestor, ast.BoolOp) and isinstance(ancestor.op, ast.And):
                 before = ancestor.values[: ancestor.values.index(child)] if child in ancestor.values else []
-                if any(is_rare_test(value, True) for value in before):
+                if any(self._is_rare(value, True) for value in before):
                     return ancestor
             elif isinstance(ancestor, ast.ExceptHandler):
                 return ancestor
@@ -280,14 +282,23 @@ class Context:
 
     def _after_continue(self, block: ast.AST, child: ast.stmt) -> bool:
         """Does an earlier `if step % n: continue` keep most iterations away from `child`?"""
+        if block not in self._continued:
+            self._continued[block] = frozenset(self._after_first_continue(block))
+        return child in self._continued[block]
+
+    def _after_first_continue(self, block: ast.AST) -> list[ast.stmt]:
         body = getattr(block, "body", None)
-        if not isinstance(body, list) or child not in body:
-            return False
-        for stmt in body[: body.index(child)]:
+        for at, stmt in enumerate(body if isinstance(body, list) else ()):
             leaves = isinstance(stmt, ast.If) and isinstance(stmt.body[0], (ast.Continue, ast.Return))
-            if isinstance(stmt, ast.If) and leaves and is_rare_test(stmt.test, False):
-                return True
-        return False
+            if isinstance(stmt, ast.If) and leaves and self._is_rare(stmt.test, False):
+                return list(block.body[at + 1 :])  # type: ignore[attr-defined]
+        return []
+
+    def _is_rare(self, test: ast.expr, in_body: bool) -> bool:
+        known = self._rare.get((test, in_body))
+        if known is None:
+            known = self._rare[test, in_body] = is_rare_test(test, in_body)
+        return known
 
     # -- autograd --------------------------------------------------------------------------------------
 

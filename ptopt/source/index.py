@@ -165,9 +165,14 @@ class Index:
         for ancestor, child in self.ancestors(node):
             if isinstance(ancestor, _SCOPES):
                 return
-            if isinstance(ancestor, (ast.For, ast.AsyncFor)) and child in ancestor.body:
-                yield ancestor
-            elif isinstance(ancestor, ast.While) and (child in ancestor.body or child is ancestor.test):
+            if isinstance(ancestor, (ast.For, ast.AsyncFor)):
+                if (
+                    child is not ancestor.iter
+                    and child is not ancestor.target
+                    and child not in ancestor.orelse
+                ):
+                    yield ancestor
+            elif isinstance(ancestor, ast.While) and child not in ancestor.orelse:
                 yield ancestor
 
     def symbol_of(self, node: ast.AST) -> str:

@@ -260,6 +260,8 @@ class Values:
                 if called
                 else node.attr in ("is_cuda", "requires_grad", "grad_fn")
             )
+            if called and node.attr == "backward" and isinstance(parent, ast.Call) and parent.args:
+                shown = False  # `accelerator.backward(loss)`
             if node.attr in ("device", "shape"):  # arrays have the one, models and options the other
                 shown = seen.setdefault((function, name), node.attr) != node.attr
             if shown and not self._imports.qualified(node):
@@ -453,6 +455,8 @@ class Values:
         tensor = base.kind == "tensor" or (not base.kind and name in TENSOR_ONLY_METHODS)
         if not tensor:
             return replace(base, kind="tensors") if base.kind == "tensors" else UNKNOWN
+        if name == "split" and call.args and self.of(call.args[0]).kind == "text":
+            return Value("list")
         if name in ("chunk", "split", "unbind", "tensor_split"):
             return Value("tensors", base.device, base.graph)
         if name in ("detach", "detach_"):

@@ -20,7 +20,7 @@ _CASTS = frozenset({"float", "int", "bool", "print", "str"})
 _SIZES = frozenset(
     {"range", "max", "min"}
 )  # of Python: they ask a tensor for a number, or whether it is larger
-_MOST = 16  # waits of an iteration that are named: more say nothing new
+_MOST = 8  # waits of an iteration that are named: more say nothing new
 _DEEPEST = 2  # calls into functions of the file that are followed
 _CPU = re.compile(r"""^(torch\.device\()?["']cpu["']\)?$""")
 
@@ -143,7 +143,7 @@ class Waits:
         return known
 
     def others(self, node: ast.AST, scope: Loop | FunctionNode) -> tuple[ast.AST, ...]:
-        """The first waits of the iteration that are no part of the statement of `node`, at most sixteen."""
+        """The first waits of the iteration that are no part of the statement of `node`, at most eight."""
         own = self._index.statement_of(node)
         compound = hasattr(own, "body")  # of an `if` or `while`, only the test is the wait
         found: list[ast.AST] = []

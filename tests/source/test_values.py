@@ -84,6 +84,8 @@ def test_tensors(code: str) -> None:
         ("q = torch.load('f')\nask(q)", ""),
         ("q = torch.device('cuda')\nask(q)", ""),
         ("def torch_like(torch):\n    q = torch.zeros(3)\n    ask(q)", ""),
+        ("def f(q, loss):\n    q.backward(loss)\n    ask(q)", ""),
+        ("def f(name):\n    name.view()\n    q = name.split('/')\n    ask(q)", "list"),
         ("loader = accelerator.prepare(loader)\naccelerator.backward(loss)\nask(accelerator)", ""),
         ("q = f'{torch.zeros(3)}'\nask(q)", "text"),
         ("q = q + 1\nask(q)", ""),

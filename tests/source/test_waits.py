@@ -111,9 +111,9 @@ def test_others_are_those_of_other_statements() -> None:
     assert [getattr(w, "lineno", 0) for w in file.waits.others(third, loop)] == [8, 8, 9]
 
 
-def test_no_more_than_sixteen_others_are_named() -> None:
+def test_no_more_than_eight_others_are_named() -> None:
     reads = "".join(f"        a{i} = x.sum().item()\n" for i in range(40))
     file = _file(f"def train(loader, x: Tensor):\n    for _ in loader:\n{reads}")
     loop = next(file.index.of_type(ast.For))
     assert len(file.waits.in_iteration(loop)) == 40
-    assert len(file.waits.others(file.waits.in_iteration(loop)[0], loop)) == 16
+    assert len(file.waits.others(file.waits.in_iteration(loop)[0], loop)) == 8

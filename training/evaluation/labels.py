@@ -18,7 +18,7 @@ FITTING: dict[str, frozenset[str]] = {
         "per-element-item": "item-per-element item-every-step invariant-read-in-loop element-loop "
         "elements-read-in-loop element-test-loop copy-per-row row-loop",
         "premature-cpu-move": "sync item-per-element host-round-trip copy-per-row",
-        "blocking-h2d-copy": "transfer non-blocking-removed",
+        "blocking-h2d-copy": "transfer non-blocking-removed loading-option-ignored",
         "avoidable-h2d-copy": "transfer",
         "device-alloc": "transfer",
         "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move "
@@ -44,14 +44,18 @@ FITTING: dict[str, frozenset[str]] = {
         "redundant-bias": "linear-bias-before-batchnorm",
         "slow-conversion": "array-copied-into-tensor item-per-element layout-changed-by-numpy "
         "tensor-from-list-of-arrays tensor-from-range",
-        "dataloader-no-workers": "loader-without-workers trainer-without-workers workers-removed",
+        "dataloader-no-workers": "loader-without-workers trainer-without-workers workers-removed "
+        "loading-option-ignored",
         "dataloading-on-main-thread": "loader-without-workers workers-removed",
-        "no-pin-memory": "loader-without-pinning device-move-in-dataset pinning-removed",
-        "no-persistent-workers": "workers-restarted-each-epoch persistent-workers-removed",
+        "no-pin-memory": "loader-without-pinning device-move-in-dataset pinning-removed "
+        "loading-option-ignored",
+        "no-persistent-workers": "workers-restarted-each-epoch persistent-workers-removed loading-option-ignored",
         "dataloader-rebuilt": "loader-rebuilt-in-loop",
-        "data-prep-single-process": "dataset-map-unbatched batched-map-removed",
+        "data-prep-single-process": "dataset-map-unbatched batched-map-removed preparation-in-one-process",
         "slow-data-access": "file-read-per-item container-opened-per-item metadata-read-per-item "
-        "dataframe-row-per-item cache-removed text-parsed-per-item",
+        "dataframe-row-per-item cache-removed text-parsed-per-item "
+        "features-computed-per-item frames-read-one-by-one dataframe-row-loop "
+        "deepcopy-in-hot-code",
         "cudnn-benchmark-off": "cudnn-autotune-off unknown-cudnn-flag cudnn-benchmark-removed",
         "debug-left-on": "debug",
         "cache-clearing": "cache-cleared-every-step",

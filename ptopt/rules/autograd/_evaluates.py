@@ -26,6 +26,7 @@ _INFERS = re.compile(
     re.I,
 )
 _READS = frozenset({"numpy", "item", "tolist", "detach", "argmax"})
+_WHOLE = re.compile(r"(eval|evaluate|validate|test)$")
 _SAYS_SO = re.compile(r"#[^\n]*(no_grad|inference_mode)")
 _PUBLIC_INFERENCE = re.compile(r"^(generate|infer|inference|transcribe|translate|inpaint|upscale)(_|$)", re.I)
 _COLLECTS = re.compile(r"(^|_)(collect|rollout|play|act)(_|$)", re.I)
@@ -181,6 +182,8 @@ def case_of(
     if _EVALUATES.search(name):
         sure = 0.85 if looped and (switched or over_data) else 0.75 if looped or switched else 0.62
         if kept and not looped and not switched:
+            if in_module and not _WHOLE.match(function.name):
+                return None  # a part of a module, as its callers run it
             sure = 0.45
         return Case("only evaluates", sure - (0.15 if in_module and not switched else 0.0))
     if switched or over_data:

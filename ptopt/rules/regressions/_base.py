@@ -76,11 +76,11 @@ class Loss:
                 best = node
         return best
 
-    def survives(self, measure: re.Pattern[str], *, whole_line: bool) -> bool:
+    def survives(self, measure: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, or most of the lines around it?"""
         near = {number for number in self.added if abs(number - self.line) <= _NEAR}
         written = _words(" ".join(_code(self.file.line(number)) for number in near))
-        rest = set() if whole_line else _words(measure.sub(" ", self.text)) - _WEAK
+        rest = _words(measure.sub(" ", self.text)) - _WEAK
         if rest and rest <= written:
             return True
         around = [words for text in self.neighbours if (words := _words(_code(text)))]
@@ -107,7 +107,7 @@ class Regression(Rule):
     why: ClassVar[str]
     source: ClassVar[str]  # a link, in Markdown
     prior: ClassVar[float] = 0.5
-    whole_line: ClassVar[bool] = False  # nothing of the line is left when the measure is gone
+    work_says_all: ClassVar[bool] = False  # else, what stood in and around the line must be left too
 
     @classmethod
     def sections(cls) -> dict[str, str]:
@@ -140,7 +140,7 @@ class Regression(Rule):
         for loss in _losses(self.measure, file, change):
             if loss.function in seen or still.search(loss.place) or not self.work.search(loss.place):
                 continue
-            if not loss.survives(self.measure, whole_line=self.whole_line) or not self.is_loss(loss):
+            if not (self.work_says_all or loss.survives(self.measure)) or not self.is_loss(loss):
                 continue
             seen.add(loss.function)
             yield Problem(

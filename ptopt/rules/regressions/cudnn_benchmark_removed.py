@@ -16,8 +16,8 @@ class CudnnBenchmarkRemoved(Regression):
         r"cudnn\.benchmark\s*=\s*True|set_float32_matmul_precision\([\"'](high|medium)|allow_tf32\s*=\s*True"
     )
     still = re.compile(r"cudnn\.benchmark|set_float32_matmul_precision|allow_tf32")
-    work = re.compile(r"\w")
-    whole_line = True
+    work = re.compile(r"torch\.|cudnn|cuda|seed")
+    work_says_all = True
     prior = 0.4
     message = (
         "Convolutions and matrix products then use the defaults instead of what was measured or allowed to be the "

@@ -17,7 +17,7 @@ class FusedAttentionRemoved(Regression):
         r"scaled_dot_product_attention|flash_attn\w*|memory_efficient_attention|attn_implementation\s*=\s*[\"'](sdpa|flash\w*)|F\.sdpa"
     )
     work = re.compile(r"softmax\(|attn_implementation\s*=\s*[\"']eager|torch\.bmm|einsum")
-    whole_line = True
+    work_says_all = True
     prior = 0.5
     message = (
         "The scores of all pairs are then written to memory and read back three times. Keep "

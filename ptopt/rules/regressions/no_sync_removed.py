@@ -14,6 +14,7 @@ class NoSyncRemoved(Regression):
     triggers = ("backward",)
     measure = re.compile(r"\bno_sync\b|require_backward_grad_sync\s*=|set_requires_gradient_sync\(")
     work = re.compile(r"backward\(")
+    work_says_all = True
     prior = 0.55
     message = (
         "Each backward pass then reduces all gradients across the processes, although only the last one before the "

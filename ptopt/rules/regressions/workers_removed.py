@@ -13,7 +13,7 @@ class WorkersRemoved(Regression):
     name = "workers-removed"
     triggers = ("DataLoader", "num_workers")
     measure = re.compile(r"num_workers\s*=\s*(?!0\b|None\b)\w[\w.]*|[\"']num_workers[\"']\s*:\s*(?!0\b)\w")
-    work = re.compile(r"Loader\w*\(|num_workers")
+    work = re.compile(r"Loader\w*\(")
     prior = 0.5
     message = (
         "Items are then read and prepared in the main process, between two steps, while the device waits. Keep the "

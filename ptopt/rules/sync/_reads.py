@@ -102,20 +102,32 @@ def picks_element(tensor: ast.expr, node: ast.AST, file: SourceFile) -> bool:
 
 def wait_facts(node: ast.AST, scope: ast.AST, file: SourceFile) -> dict[str, float]:
     """How many other waits the iteration has."""
-    if not isinstance(scope, (*LOOPS, *FUNCTIONS)):
-        return {}
-    return {"other_waits": float(len(file.waits.others(node, scope)))}
+    return {"other_waits": float(len(_others(node, scope, file)))}
 
 
 def beside(node: ast.AST, scope: ast.AST, file: SourceFile) -> str:
     """A sentence on the other waits of the iteration, or ""."""
-    if not isinstance(scope, (*LOOPS, *FUNCTIONS)):
-        return ""
-    lines = sorted({getattr(wait, "lineno", 0) for wait in file.waits.others(node, scope)} - {0})
+    lines = sorted({getattr(wait, "lineno", 0) for wait in _others(node, scope, file)} - {0})
     if not lines:
         return ""
     shown = ", ".join(map(str, lines[:4])) + (", …" if len(lines) > 4 else "")
-    return f" The same iteration also waits at line{'s' if len(lines) > 1 else ''} {shown}: the gain comes when all of them are gone."
+    return (
+        f" The same iteration also waits at line{'s' if len(lines) > 1 else ''} {shown}: the gain comes when all of them "
+        "are gone."
+    )
+
+
+def _others(node: ast.AST, scope: ast.AST, file: SourceFile) -> tuple[ast.AST, ...]:
+    if not isinstance(scope, (*LOOPS, *FUNCTIONS)):
+        return ()
+    table = file.once(_known_others)
+    if (node, scope) not in table:
+        table[node, scope] = file.waits.others(node, scope)
+    return table[node, scope]
+
+
+def _known_others(file: SourceFile) -> dict[tuple[ast.AST, ast.AST], tuple[ast.AST, ...]]:
+    return {}
 
 
 def is_reported(node: ast.AST, file: SourceFile, depth: int = 2) -> bool:
