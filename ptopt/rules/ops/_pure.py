@@ -46,7 +46,8 @@ _FILLED = frozenset(
 _PLAIN = frozenset(
     "len int float min max range size dim numel view reshape permute transpose t unsqueeze squeeze expand expand_as view_as "
     "contiguous flatten to type type_as long half bool double detach clone item diagonal chunk split unbind ndimension cpu cuda "
-    "new_tensor new_zeros new_ones new_full mul add sub div neg eq ne lt gt le ge bfloat16 byte short str abs tuple list".split()
+    "new_tensor new_zeros new_ones new_full mul add sub div neg eq ne lt gt le ge bfloat16 byte short str abs tuple list "
+    "isinstance hasattr getattr zip enumerate rearrange reduce type_as is_floating_point element_size masked_select".split()
 )
 _MUTATORS = frozenset(
     "append extend insert pop remove clear update add discard setdefault reverse popleft appendleft step load_state_dict "
@@ -67,6 +68,9 @@ def cost(node: ast.AST, file: SourceFile) -> int:
     if not isinstance(node, ast.Call):
         return 0
     name = leaf(node)
+    target = file.calls.resolve(node)
+    if target is not None:
+        return _function_cost(target, file)
     if name not in COSTS or any(k.arg in ("out", "generator") for k in node.keywords):
         return 0
     qualified = file.imports.qualified(node.func)
@@ -77,6 +81,42 @@ def cost(node: ast.AST, file: SourceFile) -> int:
     if name in _TELLING:
         return COSTS[name]
     return COSTS[name] if file.values.of(node.func.value).kind == "tensor" else 0
+
+
+def _function_cost(function: FunctionNode, file: SourceFile) -> int:
+    """What a function of the file costs at least, when all that it does is pure; else 0."""
+    known = file.once(_function_costs)
+    if function not in known:
+        known[function] = 0  # recursion ends here
+        known[function] = _measured(function, file)
+    return known[function]
+
+
+def _function_costs(file: SourceFile) -> dict[FunctionNode, int]:
+    return {}
+
+
+def _measured(function: FunctionNode, file: SourceFile) -> int:
+    if any(not isinstance(d, ast.Name) or d.id != "staticmethod" for d in function.decorator_list):
+        return 0
+    found = changes(function, file)
+    parameters = {a.arg for a in [*function.args.args, *function.args.kwonlyargs]}
+    if any(key.startswith("self.") for key in found.at) or not parameters.isdisjoint(found.in_place):
+        return 0
+    calls = file.calls.calls_in(function)
+    if function in file.once(_generators) or any(
+        not _is_pure_call(c, file) and not leaf(c).endswith("Error") for c in calls
+    ):
+        return 0
+    return max((3 if is_module_call(c, file) else cost(c, file) for c in calls), default=0)
+
+
+def _generators(file: SourceFile) -> frozenset[FunctionNode | None]:
+    """Functions that yield, or change names of other scopes."""
+    return frozenset(
+        file.index.function_of(n)
+        for n in file.index.of_type(ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal, ast.Await)
+    )
 
 
 def is_pure(expr: ast.AST, file: SourceFile) -> bool:

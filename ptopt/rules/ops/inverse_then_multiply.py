@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
-from ptopt.rules.ops._calls import torch_op
+from ptopt.rules.ops._calls import Op, torch_op
 
 # Matrices of 2 to 4 rows: inverting them costs no more than solving.
 _TINY = re.compile(
@@ -19,7 +19,8 @@ class InverseThenMultiply(Rule):
     """A matrix is inverted only to multiply by the inverse.
 
     ## What it does
-    Finds `torch.inverse(a) @ b`, `torch.linalg.inv(a) @ b`, `a.inverse().matmul(b)` and the mirrored `b @ inv(a)`.
+    Finds `torch.inverse(a) @ b`, `torch.linalg.inv(a) @ b`, `a.inverse().matmul(b)` and the mirrored `b @ inv(a)`, also
+    through a name that is read once.
 
     ## Why it is slow
     Inverting solves n systems of equations and then multiplies; `torch.linalg.solve(a, b)` solves only those that
@@ -120,10 +121,10 @@ class InverseThenMultiply(Rule):
             if product is None or len(product.rest) != 1:
                 return
             left, right = product.operand, product.rest[0]
-        inverse = torch_op(left, file, "inverse", "inv")
+        inverse = _inverse(left, file)
         other, mirrored = right, False
         if inverse is None:
-            inverse, other, mirrored = torch_op(right, file, "inverse", "inv"), left, True
+            inverse, other, mirrored = _inverse(right, file), left, True
         if inverse is None or not isinstance(node, ast.expr):
             return
         matrix, rhs = file.source(inverse.operand), file.source(other)
@@ -132,12 +133,27 @@ class InverseThenMultiply(Rule):
             node,
             f"{quote(file, node)} computes a whole inverse for one product. `{' '.join(solve.split())}` is faster and more "
             "accurate.",
-            0.5 if _TINY.search(matrix) or _TINY.search(rhs) or _GEOMETRY.search(file.path) else 0.65,
+            0.4
+            if inverse.call not in (left, right)
+            else 0.5
+            if _TINY.search(matrix) or _TINY.search(rhs) or _GEOMETRY.search(file.path)
+            else 0.65,
             fix=Fix(
                 Safety.UNSAFE,
                 (Edit(*file.bounds(node), solve),),
                 "the right-hand side is a matrix or one vector, not a batch of vectors",
             )
-            if file.imports.local_names().get("torch") == "torch"
+            if file.imports.local_names().get("torch") == "torch" and inverse.call in (left, right)
             else None,
         )
+
+
+def _inverse(expr: ast.expr, file: SourceFile) -> Op | None:
+    """The call that inverts, also through a name that is read only here."""
+    if isinstance(expr, ast.Name):
+        function = file.index.function_of(expr)
+        found = file.bindings.of(function, expr.id)
+        if len(found) != 1 or found[0].kind != "assign" or len(file.uses.loads(function, expr.id)) != 1:
+            return None
+        return torch_op(found[0].value, file, "inverse", "inv")
+    return torch_op(expr, file, "inverse", "inv")

@@ -19,6 +19,7 @@ from ptopt.rules.base import (
     keyword_of,
     quote,
 )
+from ptopt.source.bindings import is_self
 
 _BIASED = {  # position of `bias` among the arguments
     "Linear": 2,
@@ -42,7 +43,8 @@ class LinearBiasBeforeBatchnorm(Rule):
 
     ## What it does
     Finds `nn.Linear` and convolutions with a bias that stand directly before a batch norm, in the arguments of
-    `nn.Sequential`, in a list of layers, or in consecutive `layers.append(...)`.
+    `nn.Sequential`, in a list of layers, or in consecutive `layers.append(...)`, and layers whose output
+    `forward` hands to a batch norm: `self.bn(self.conv(x))`.
 
     ## Why it is slow
     Batch norm subtracts the mean of each channel and adds a bias of its own: the first bias has no effect. It
@@ -192,6 +194,9 @@ class LinearBiasBeforeBatchnorm(Rule):
         if file.imports.qualified(node.func) != f"torch.nn.{leaf}":
             return
         norm, condition = _next_layer(node, file)
+        confidence = _confidence(file)
+        if norm is None:
+            norm, confidence = _norm_in_forward(node, file), min(confidence, 0.45)
         if norm is None:
             return
         value = f"not {condition}" if condition else "False"
@@ -201,7 +206,7 @@ class LinearBiasBeforeBatchnorm(Rule):
             node,
             f"The bias of {quote(file, node, 40)} has no effect{when}: the batch norm on line {norm.lineno} subtracts the mean of "
             f"each channel. Pass `bias={value}` to save its addition, its gradient and its optimizer state.",
-            _confidence(file),
+            confidence,
             (Evidence(norm.lineno, "the batch norm that follows"),),
             Fix(Safety.UNSAFE, edits, "no checkpoint that holds the bias has to load"),
             cause=file.index.class_of(node) or file.index.tree,
@@ -213,6 +218,61 @@ def _confidence(file: SourceFile) -> float:
     if file.search(_PRETRAINED):
         return 0.4
     return 0.6 if file.search(_TRAINS) else 0.5
+
+
+def _norm_in_forward(node: ast.Call, file: SourceFile) -> ast.expr | None:
+    """The batch norm of the class that gets the output of the layer each time that a method runs it."""
+    parent = file.index.parent(node)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    cls = file.index.class_of(node)
+    if cls is None or not isinstance(target, ast.Attribute) or not is_self(target):
+        return None
+    after = file.once(_consumers).get((cls, target.attr), [])
+    if not after or len(set(after)) != 1 or not after[0]:
+        return None
+    norm = file.bindings.attribute(cls, after[0])
+    return norm if _is_norm(norm, file) else None
+
+
+def _consumers(file: SourceFile) -> dict[tuple[ast.ClassDef, str], list[str]]:
+    """(class, attribute of a layer) -> for each of its uses, the attribute that is called with the output ("" if none is)."""
+    table: dict[tuple[ast.ClassDef, str], list[str]] = {}
+    for attribute in file.index.of_type(ast.Attribute):
+        if not is_self(attribute) or not isinstance(attribute.ctx, ast.Load):
+            continue
+        cls = file.index.class_of(attribute)
+        call = file.index.parent(attribute)
+        if cls is not None:
+            run = call if isinstance(call, ast.Call) and call.func is attribute else None
+            table.setdefault((cls, attribute.attr), []).append(
+                _called_with(run, file) if run is not None else ""
+            )
+    return table
+
+
+def _called_with(call: ast.Call, file: SourceFile) -> str:
+    """`bn` of `self.bn(call)`, and of `x = call` with `x = self.bn(x)` in the next statement."""
+    parent = file.index.parent(call)
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+        block = getattr(file.index.parent(parent), "body", [])
+        following = block[block.index(parent) + 1 :][:1] if parent in block else []
+        after = following[0] if following else None
+        value = after.value if isinstance(after, (ast.Assign, ast.Return)) else None
+        if isinstance(after, ast.Assign) and ast.dump(after.targets[0]) != ast.dump(parent.targets[0]):
+            return ""  # the output of the layer may be read again
+        while isinstance(value, ast.Call) and len(value.args) == 1 and isinstance(value.args[0], ast.Call):
+            value = value.args[0]
+        named = isinstance(value, ast.Call) and len(value.args) == 1 and isinstance(value.args[0], ast.Name)
+        if not named or not isinstance(value, ast.Call) or ast.unparse(value.args[0]) != parent.targets[0].id:
+            return ""
+        parent = value
+    if (
+        not isinstance(parent, ast.Call)
+        or len(parent.args) != 1
+        or not isinstance(parent.func, ast.Attribute)
+    ):
+        return ""
+    return parent.func.attr if is_self(parent.func) else ""
 
 
 def _leaf(call: ast.Call) -> str:

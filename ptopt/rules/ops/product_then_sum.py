@@ -22,7 +22,8 @@ class ProductThenSum(Rule):
     """A product with a weight vector is written to memory and then summed.
 
     ## What it does
-    Finds `(x * self.w).sum(dim=-1)` where `self.w` is a parameter that is a single vector: of shape `(n,)` or `(1, n)`.
+    Finds `(x * self.w).sum(dim=-1)` where `self.w` is a parameter that is a single vector: of shape `(n,)` or `(1, n)`,
+    and weighted sums `(w.unsqueeze(-1) * x).sum(1)`.
 
     ## Why it is slow
     The product has the size of `x`; it is written, read back for the sum, and kept for the backward pass. The
@@ -133,9 +134,14 @@ class ProductThenSum(Rule):
             or not isinstance(total.operand.op, ast.Mult)
         ):
             return
+        product = total.operand
+        if total.argument(1, "keepdim") is None:
+            weighted = _weighted(product, int_literal(total.argument(0, "dim", "axis")), file)
+            if weighted is not None:
+                yield _weighted_sum(node, weighted, product, file)
+                return
         if int_literal(total.argument(0, "dim")) != -1 or total.argument(1, "keepdim") is not None:
             return
-        product = total.operand
         for weight, other in ((product.right, product.left), (product.left, product.right)):
             shape = _vector(weight, file)
             if shape is not None and not isinstance(other, ast.Constant):
@@ -151,6 +157,51 @@ class ProductThenSum(Rule):
             0.65,
             (Evidence(shape.lineno, "the shape of the parameter"),),
         )
+
+
+def _weighted_sum(node: ast.AST, weight: ast.expr, product: ast.BinOp, file: SourceFile) -> Problem:
+    other = product.left if product.right is weight else product.right
+    return Problem(
+        node,
+        f"{quote(file, node)} is a weighted sum: it writes the whole product before it adds it up, and keeps it for the "
+        f"backward pass. A matrix product does not: `torch.matmul` of the weights and `{file.source(other)}`.",
+        0.35,
+        subject=other,
+        facts={"weighted": 1},
+    )
+
+
+def _weighted(product: ast.BinOp, dim: int | None, file: SourceFile) -> ast.expr | None:
+    """The factor with a last dimension of one, `w.unsqueeze(-1)` or `w[..., None]`, where another dimension is summed."""
+    if dim not in (1, -2):
+        return None
+    for factor, other in ((product.left, product.right), (product.right, product.left)):
+        if (
+            _new_last(factor, file, 2)
+            and not _new_last(other, file, 2)
+            and isinstance(other, (ast.Name, ast.Attribute))
+        ):
+            return factor if file.values.of(other).kind in ("tensor", "") else None
+    return None
+
+
+def _new_last(expr: ast.expr, file: SourceFile, depth: int) -> bool:
+    """Does it end in a dimension that was just added?"""
+    op = torch_op(expr, file, "unsqueeze")
+    if op is not None:
+        return int_literal(op.argument(0, "dim")) in (-1, 2)
+    if isinstance(expr, ast.Subscript) and isinstance(expr.slice, ast.Tuple):
+        last = expr.slice.elts[-1]
+        return isinstance(last, ast.Constant) and last.value is None and len(expr.slice.elts) in (2, 3)
+    if isinstance(expr, ast.Name) and depth:
+        binding = file.bindings.last_before(expr)
+        return (
+            binding is not None
+            and binding.kind == "assign"
+            and binding.value is not None
+            and _new_last(binding.value, file, depth - 1)
+        )
+    return False
 
 
 def _vector(weight: ast.expr, file: SourceFile) -> ast.expr | None:

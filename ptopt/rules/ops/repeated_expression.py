@@ -189,12 +189,22 @@ def _same_value(first: ast.expr, second: ast.expr, function: FunctionNode, file:
 
 
 def _trained_between(first: ast.expr, second: ast.expr, function: FunctionNode, file: SourceFile) -> bool:
-    """May the weights of a submodule have changed in between?"""
-    return any(
+    """May the weights of a submodule have changed in between, or a local module been handed to something?"""
+    modules = [n for n in walk(first) if isinstance(n, ast.Call) and is_module_call(n, file)]
+    if not modules:
+        return False
+    inside = range(first.lineno + 1, second.lineno)
+    handed = [
+        load.lineno in inside
+        for call in modules
+        if isinstance(call.func, ast.Name)
+        for load in file.uses.loads(function, call.func.id)
+    ]
+    return any(handed) or any(
         leaf(call) in ("step", "backward", "train", "eval", "load_state_dict", "manual_seed", "update")
         for call in file.calls.calls_in(function)
-        if first.lineno < call.lineno < second.lineno
-    ) and any(isinstance(n, ast.Call) and is_module_call(n, file) for n in walk(first))
+        if call.lineno in inside
+    )
 
 
 def _dominates(first: ast.expr, second: ast.expr, file: SourceFile) -> bool:

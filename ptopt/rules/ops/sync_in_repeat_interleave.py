@@ -17,6 +17,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.source.frequency import Often
 from ptopt.source.index import own_nodes
 
 _ELEMENTWISE = (ast.Add, ast.Sub, ast.Mult, ast.Div)
@@ -26,8 +27,8 @@ class SyncInRepeatInterleave(Rule):
     """The size of a `repeat_interleave` is read back from the GPU though it is known.
 
     ## What it does
-    Finds `x.repeat_interleave(counts, dim=d)` with a tensor of counts and no `output_size`, whose result is then
-    combined element by element with a tensor: its size along `d` is the one that `output_size` asks for.
+    Finds `x.repeat_interleave(counts, dim=d)` with a tensor of counts and no `output_size`. Where the result is
+    combined element by element with a tensor, its size along `d` is the one that `output_size` asks for.
 
     ## Why it is slow
     Without `output_size` the counts are summed on the device and the sum is copied to the host, which waits for all
@@ -133,6 +134,15 @@ class SyncInRepeatInterleave(Rule):
             return
         partner = _partner(op, file)
         if partner is None:
+            if file.frequencies.of(node).often >= Often.EVALUATION:
+                yield Problem(
+                    node,
+                    f"`repeat_interleave` sums {quote(file, counts, 30)} on the device, and Python waits for the result to size "
+                    "the output. Pass `output_size=` where the total is known: the size of a tensor that it is combined with, or "
+                    "a sum taken on the host when the batch was made.",
+                    0.4,
+                    subject=counts,
+                )
             return
         size = f"{file.source(partner)}.size({file.source(dim)})"
         yield Problem(
