@@ -19,7 +19,6 @@ from service.settings import Settings
 from worker.isolation import Isolation
 from worker.model_pool import ModelPool
 
-_CHILDREN = 2  # that analyse at the same time; the lanes of one process share them
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
 
 
@@ -89,11 +88,7 @@ class Resources:
     @cached_property
     def isolation(self) -> Isolation:
         settings = self.settings
-        return Isolation(
-            seconds=settings.review_seconds,
-            memory=settings.review_memory * 2**20,
-            children=_CHILDREN,
-        )
+        return Isolation(seconds=settings.review_seconds, memory=settings.review_memory * 2**20)
 
     def close(self) -> None:
         """Give back what was made."""

@@ -67,6 +67,37 @@ def test_what_takes_too_long_ends_with_its_child(impatient: Isolation) -> None:
     assert impatient(divmod, 7, 2) == (3, 1)
 
 
+def test_nobody_waits_for_the_analysis_of_another(impatient: Isolation) -> None:
+    """Not even while many are slow: each of those is cut off after a second, and none has been yet."""
+    ends: list[str] = []
+
+    def slow() -> None:
+        with pytest.raises(AnalysisError, match=TOO_LONG):
+            impatient(time.sleep, 600)
+        ends.append("slow")
+
+    impatient.start()
+    threads = [threading.Thread(target=slow) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):  # until all of them have their children
+        if len(multiprocessing.active_children()) < 8:
+            time.sleep(0.01)
+    assert impatient(divmod, 7, 2) == (3, 1)
+    ends.append("quick")
+    for thread in threads:
+        thread.join()
+    assert ends[0] == "quick"
+
+
+def test_a_closed_runner_starts_no_child(isolated: Isolation) -> None:
+    runner = Isolation(seconds=20, memory=MEMORY)
+    assert runner(divmod, 7, 2) == (3, 1)
+    runner.close()
+    with pytest.raises(AnalysisError, match=CRASHED):
+        runner(divmod, 7, 2)
+
+
 def test_what_takes_too_much_memory_ends(isolated: Isolation) -> None:
     with pytest.raises(AnalysisError, match=TOO_MUCH_MEMORY):
         isolated(bytes, 4 * MEMORY)
