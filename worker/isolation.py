@@ -33,6 +33,7 @@ T = TypeVar("T")
 TOO_LONG = "skipped: took too long"
 TOO_MUCH_MEMORY = "skipped: took too much memory"
 CRASHED = "skipped: the analysis crashed"
+REASONS = {TOO_LONG: "time", TOO_MUCH_MEMORY: "memory", CRASHED: "crash"}
 _TRIES = 8  # a child may be killed from outside: by an operator, or by the kernel for another's memory
 _CRASHES = 2  # what breaks the interpreter does so again
 _PAUSE = 0.1  # seconds before the second try, then longer each time
@@ -46,9 +47,15 @@ _starting = threading.Lock()
 class Isolation:
     """A runner (`ptopt.runner.Runner`) over child processes, one for each call at a time. Safe to share between threads."""
 
-    def __init__(self, *, seconds: float, memory: int) -> None:
-        """`seconds` of time, and of processor time, for a call; `memory` bytes of address space for a child."""
+    def __init__(
+        self, *, seconds: float, memory: int, on_ended: Callable[[str], None] = lambda reason: None
+    ) -> None:
+        """`seconds` of time, and of processor time, for a call; `memory` bytes of address space for a child.
+
+        `on_ended` is called with the name of the reason for each call that is ended.
+        """
         self._seconds = seconds
+        self._on_ended = on_ended
         self._memory = memory
         self._free: list[ProcessPool] = []  # of one child each; the last one used is the next
         self._busy: set[ProcessPool] = set()
@@ -66,14 +73,14 @@ class Isolation:
                 result: T = task.result(self._seconds + _GRACE)
                 alive = True
             except TimedOutError:
-                raise _ended(TOO_LONG) from None
+                raise self._ended(TOO_LONG) from None
             except MemoryError:
-                raise _ended(TOO_MUCH_MEMORY) from None
+                raise self._ended(TOO_MUCH_MEMORY) from None
             except RecursionError:
-                raise _ended(CRASHED) from None
+                raise self._ended(CRASHED) from None
             except ProcessExpired as error:
                 if error.exitcode == -signal.SIGXCPU:
-                    raise _ended(TOO_LONG) from None
+                    raise self._ended(TOO_LONG) from None
                 _log.warning("child process ended", exit_code=error.exitcode, attempt=attempt)
                 if error.exitcode != -signal.SIGKILL and attempt >= _CRASHES:
                     break
@@ -90,7 +97,7 @@ class Isolation:
             finally:
                 self._give_back(pool, alive)
             time.sleep(_PAUSE * attempt)
-        raise _ended(CRASHED)
+        raise self._ended(CRASHED)
 
     def start(self) -> None:
         """Start the first child now rather than at the first call."""
@@ -109,7 +116,7 @@ class Isolation:
     def _take(self) -> ProcessPool:
         with self._lock:
             if self._closed:
-                raise _ended(CRASHED)
+                raise AnalysisError(CRASHED)
             pool = self._free.pop() if self._free else self._new()
             self._busy.add(pool)
             return pool
@@ -122,6 +129,11 @@ class Isolation:
                 self._free.append(pool)
                 return
         _end(pool)
+
+    def _ended(self, reason: str) -> AnalysisError:
+        _log.warning("analysis ended", reason=reason)
+        self._on_ended(REASONS[reason])
+        return AnalysisError(reason)
 
     def _new(self) -> ProcessPool:
         return ProcessPool(
@@ -137,11 +149,6 @@ def _end(pool: ProcessPool) -> None:
     """Kill the child. Nobody waits for the pool's threads: one may read the rest of an answer that never comes."""
     pool.stop()  # type: ignore[no-untyped-call]
     threading.Thread(target=pool.join, name="ending-pool", daemon=True).start()
-
-
-def _ended(reason: str) -> AnalysisError:
-    _log.warning("analysis ended", reason=reason)
-    return AnalysisError(reason)
 
 
 def _fork_server() -> ForkServerContext:

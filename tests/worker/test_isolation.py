@@ -14,14 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from ptopt.change import Change, whole_file
 from ptopt.config import Config
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.review import review_change
 from ptopt.runner import AnalysisError
+from service.database import reading
+from service.models import EndedAnalyses
 from tests.worker.pulls import SLOW
 from worker.isolation import CRASHED, TOO_LONG, TOO_MUCH_MEMORY, Isolation
+from worker.job_context import Resources
 
 pytestmark = pytest.mark.slow
 MEMORY = 1 << 30
@@ -96,6 +100,20 @@ def test_a_closed_runner_starts_no_child(isolated: Isolation) -> None:
     runner.close()
     with pytest.raises(AnalysisError, match=CRASHED):
         runner(divmod, 7, 2)
+
+
+def test_ended_analyses_are_counted_by_reason(resources: Resources) -> None:
+    settings = resources.settings.model_copy(update={"review_seconds": 1.0})
+    limited = Resources(settings)
+    for _ in range(2):
+        with pytest.raises(AnalysisError):
+            limited.isolation(time.sleep, 600)
+    with pytest.raises(AnalysisError):
+        limited.isolation(bytes, settings.review_memory << 22)
+    with reading(limited.engine) as session:
+        counted = session.execute(select(EndedAnalyses.reason, EndedAnalyses.number)).all()
+    limited.close()
+    assert sorted(map(tuple, counted)) == [("memory", 1), ("time", 2)]
 
 
 def test_what_takes_too_much_memory_ends(isolated: Isolation) -> None:
