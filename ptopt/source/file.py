@@ -6,8 +6,8 @@ import ast
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from ptopt.findings import Span
 from ptopt.project.facts import NO_FACTS, ProjectFacts
@@ -19,7 +19,26 @@ from ptopt.source.imports import Imports
 from ptopt.source.index import Index
 from ptopt.source.values import Values
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def remembered(compute: Callable[P, T]) -> Callable[P, T]:
+    """For a function of nodes and a file: each answer about the same nodes of a file is computed once.
+
+    Without it, what looks through a whole function or loop for each problem in it is quadratic.
+    """
+
+    @wraps(compute)
+    def known(*args: P.args, **kwargs: P.kwargs) -> T:
+        file = next(argument for argument in args if isinstance(argument, SourceFile))
+        key = (compute, *args)
+        if key not in file._remembered:
+            file._remembered[key] = compute(*args, **kwargs)
+        found: T = file._remembered[key]
+        return found
+
+    return known
 
 
 class SourceFile:
@@ -33,6 +52,7 @@ class SourceFile:
         self.parsed = parsed
         self._computed: dict[Callable[[SourceFile], Any], Any] = {}
         self._searched: dict[re.Pattern[str], bool] = {}
+        self._remembered: dict[tuple[object, ...], Any] = {}
 
     @classmethod
     def parse(cls, path: str, data: bytes, facts: ProjectFacts = NO_FACTS) -> SourceFile:

@@ -88,7 +88,7 @@ class Fleet:
         if broker_url is None:
             self.processes = [process("embedded", "embedded", "--port", str(self.port))]
         else:
-            worker = ("celery", "-A", "worker.celery", "worker", "-Q", QUEUES, "-c", "1", "--without-mingle")
+            worker = ("celery", "-A", "worker.celery", "worker", "-Q", QUEUES, "--without-mingle")
             self.processes = [
                 process("bot", "bot", "--port", str(self.port)),
                 process("worker1", *worker, "-n", "one@%h"),
