@@ -16,7 +16,7 @@ from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.decode import Parsed, parse_python
 from ptopt.source.imports import Imports
-from ptopt.source.index import Index
+from ptopt.source.index import FunctionNode, Index
 from ptopt.source.values import Values
 
 P = ParamSpec("P")
@@ -24,19 +24,22 @@ T = TypeVar("T")
 
 
 def remembered(compute: Callable[P, T]) -> Callable[P, T]:
-    """For a function of nodes and a file: each answer about the same nodes of a file is computed once.
+    """For a function of nodes, and names, and perhaps a file: each answer is computed once.
 
     Without it, what looks through a whole function or loop for each problem in it is quadratic.
     """
 
     @wraps(compute)
     def known(*args: P.args, **kwargs: P.kwargs) -> T:
-        file = next(argument for argument in args if isinstance(argument, SourceFile))
-        key = (compute, *args)
-        if key not in file._remembered:
-            file._remembered[key] = compute(*args, **kwargs)
-        found: T = file._remembered[key]
-        return found
+        holder = next((a for a in args if isinstance(a, SourceFile)), None) or next(
+            a for a in args if isinstance(a, ast.AST)
+        )
+        answers: dict[tuple[object, ...], T] = vars(holder).setdefault("_remembered", {})
+        # Without the holder, which would never be freed: no collector looks for cycles during a review.
+        key = (compute, *(a for a in args if a is not holder))
+        if key not in answers:
+            answers[key] = compute(*args, **kwargs)
+        return answers[key]
 
     return known
 
@@ -52,7 +55,6 @@ class SourceFile:
         self.parsed = parsed
         self._computed: dict[Callable[[SourceFile], Any], Any] = {}
         self._searched: dict[re.Pattern[str], bool] = {}
-        self._remembered: dict[tuple[object, ...], Any] = {}
 
     @classmethod
     def parse(cls, path: str, data: bytes, facts: ProjectFacts = NO_FACTS) -> SourceFile:
@@ -98,6 +100,18 @@ class SourceFile:
     def calls_named(self, name: str) -> list[ast.Call]:
         """Calls of anything whose dotted name ends in `name`, as the library spells it, in source order."""
         return self._calls_by_name.get(name, [])
+
+    @cached_property
+    def _reads(self) -> dict[tuple[FunctionNode | None, str], list[ast.Name]]:
+        table: dict[tuple[FunctionNode | None, str], list[ast.Name]] = {}
+        for name in self.index.of_type(ast.Name):
+            if isinstance(name.ctx, ast.Load):
+                table.setdefault((self.index.function_of(name), name.id), []).append(name)
+        return table
+
+    def reads_of(self, function: FunctionNode | None, name: str) -> list[ast.Name]:
+        """Where the function itself (None: the module) reads the name, in source order."""
+        return self._reads.get((function, name), [])
 
     # -- text ------------------------------------------------------------------------------------------
 

@@ -52,6 +52,11 @@ class Process:
         self.kill()
         self.start()
 
+    @property
+    def session(self) -> int:
+        """The id of the session that the process and its children are in."""
+        return 0 if self._running is None else self._running.pid
+
     def has_ended(self) -> bool:
         return self._running is not None and self._running.poll() is not None
 

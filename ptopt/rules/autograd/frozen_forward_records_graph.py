@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.autograd._models import network_of, networks, path_of
 from ptopt.rules.autograd._no_grad import wrap
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 
 _FROZEN_NAME = re.compile(
@@ -245,12 +246,7 @@ def _cuts(call: ast.Call, file: SourceFile) -> list[ast.Call]:
     function = file.index.function_of(call)
     root: ast.AST = function if function is not None else file.tree
     cuts: list[ast.Call] = []
-    for use in own_nodes(root):
-        if not isinstance(use, ast.Name) or use.id != name or not isinstance(use.ctx, ast.Load):
-            continue
-        binding = file.bindings.last_before(use)
-        if binding is None or binding.node is not parent:
-            continue
+    for use in _uses_by_binding(root, file).get((parent, name), ()):
         holder = file.index.parent(use)
         if isinstance(holder, ast.Attribute) and holder.attr in _METADATA:
             continue
@@ -258,10 +254,25 @@ def _cuts(call: ast.Call, file: SourceFile) -> list[ast.Call]:
         if cut is None:
             return []
         cuts.append(cut)
+    return [] if name in _names_of_nested(root) else cuts
+
+
+@remembered
+def _uses_by_binding(root: ast.AST, file: SourceFile) -> dict[tuple[ast.AST, str], list[ast.Name]]:
+    """(what gave a name its value, the name) -> where that value is read."""
+    uses: dict[tuple[ast.AST, str], list[ast.Name]] = {}
+    for use in own_nodes(root):
+        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load):
+            binding = file.bindings.last_before(use)
+            if binding is not None:
+                uses.setdefault((binding.node, use.id), []).append(use)
+    return uses
+
+
+@remembered
+def _names_of_nested(root: ast.AST) -> frozenset[str]:
     nested = [n for n in own_nodes(root) if isinstance(n, (*FUNCTIONS, ast.Lambda))]
-    if any(isinstance(n, ast.Name) and n.id == name for inner in nested for n in walk(inner)):
-        return []
-    return cuts
+    return frozenset(n.id for inner in nested for n in walk(inner) if isinstance(n, ast.Name))
 
 
 def _trains(call: ast.Call, file: SourceFile, named: bool) -> bool:
@@ -272,6 +283,7 @@ def _trains(call: ast.Call, file: SourceFile, named: bool) -> bool:
     return isinstance(function, FUNCTIONS) and named and _makes_loss(function)
 
 
+@remembered
 def _makes_loss(function: FunctionNode) -> bool:
     """A forward, or a helper of it, that computes a loss."""
     return "loss" in function.name or any(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ptopt.rules.base import Evidence
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
-from ptopt.source.file import SourceFile
+from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, Loop, walk
 
 _BATCHES = re.compile(r"loader|dataloader|batches|timesteps|_iter\b|trainset|data_iterator", re.I)
@@ -70,6 +70,7 @@ def is_cached(node: ast.AST, file: SourceFile) -> bool:
     return kept and file.index.enclosing(statement, (ast.If,)) is not None
 
 
+@remembered
 def bound_in(root: ast.AST) -> frozenset[str]:
     """Names, and names of attributes, that the code under `root` binds or changes by subscript."""
     names: set[str] = set()
@@ -83,6 +84,7 @@ def bound_in(root: ast.AST) -> frozenset[str]:
     return frozenset(names)
 
 
+@remembered
 def attributes_set_in(method: ast.AST) -> frozenset[str]:
     """Attributes of `self` that the code binds or changes by subscript."""
     names: set[str] = set()

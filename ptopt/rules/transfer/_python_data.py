@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ptopt.rules.base import has_unpacking, keyword_of
 from ptopt.rules.shared.moves import Move, is_accelerator, move_of
 from ptopt.rules.transfer._hot import Hot, attributes_set_in, bound_in
-from ptopt.source.file import SourceFile
+from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, walk
 
 LEGACY_DTYPES = {
@@ -153,6 +153,7 @@ def _names(root: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
             yield node
 
 
+@remembered
 def _mutated_in(root: ast.AST) -> frozenset[str]:
     """Names of lists and tables that the code under `root` changes by a method."""
     names: set[str] = set()
