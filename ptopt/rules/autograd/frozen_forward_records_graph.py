@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.autograd._models import network_of, networks, path_of
 from ptopt.rules.autograd._no_grad import wrap
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.shared.uses import uses_by_binding
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 
@@ -246,7 +247,7 @@ def _cuts(call: ast.Call, file: SourceFile) -> list[ast.Call]:
     function = file.index.function_of(call)
     root: ast.AST = function if function is not None else file.tree
     cuts: list[ast.Call] = []
-    for use in _uses_by_binding(root, file).get((parent, name), ()):
+    for use in uses_by_binding(root, file).get((parent, name), ()):
         holder = file.index.parent(use)
         if isinstance(holder, ast.Attribute) and holder.attr in _METADATA:
             continue
@@ -255,18 +256,6 @@ def _cuts(call: ast.Call, file: SourceFile) -> list[ast.Call]:
             return []
         cuts.append(cut)
     return [] if name in _names_of_nested(root) else cuts
-
-
-@remembered
-def _uses_by_binding(root: ast.AST, file: SourceFile) -> dict[tuple[ast.AST, str], list[ast.Name]]:
-    """(what gave a name its value, the name) -> where that value is read."""
-    uses: dict[tuple[ast.AST, str], list[ast.Name]] = {}
-    for use in own_nodes(root):
-        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load):
-            binding = file.bindings.last_before(use)
-            if binding is not None:
-                uses.setdefault((binding.node, use.id), []).append(use)
-    return uses
 
 
 @remembered

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
 
 _WHOLE_FILE = re.compile(
@@ -170,5 +171,11 @@ def _is_constant(path: ast.expr, function: FunctionNode, file: SourceFile) -> bo
     names = [n.id for n in walk(path) if isinstance(n, ast.Name)]
     if not names or any(name != "self" for name in names):
         return False
-    stored = {n.attr for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    stored = _attributes_stored_in(function)
     return not any(isinstance(n, ast.Attribute) and n.attr in stored for n in walk(path))
+
+
+@remembered
+def _attributes_stored_in(function: FunctionNode) -> frozenset[str]:
+    nodes = (n for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return frozenset(n.attr for n in nodes)

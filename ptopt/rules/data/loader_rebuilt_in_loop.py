@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.data._epochs import is_epoch_loop
 from ptopt.rules.shared.loaders import loader_of
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, Loop, own_nodes, walk
 
 _LOADER_NAME = re.compile(r"loader", re.I)
@@ -202,10 +203,12 @@ def _rebuilt(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
     )
 
 
+@remembered
 def _trains(loop: Loop, file: SourceFile) -> bool:
     return any(isinstance(n, ast.Call) and file.context.is_training_mark(n) for n in own_nodes(loop))
 
 
+@remembered
 def _touched(loop: ast.AST, file: SourceFile, deep: bool = True) -> frozenset[str]:
     """Names and attributes that the code binds, and those whose methods it calls: they may be different each time.
 

@@ -19,6 +19,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.shared.loaders import batch_names, batches_move_by_framework, loader_of, readings, root_name
 from ptopt.rules.shared.moves import Move, move_of
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
 
@@ -193,6 +194,7 @@ class LoaderWithoutPinning(Rule):
             return
 
 
+@remembered
 def _move_in(loop: ast.For, file: SourceFile) -> Move | None:
     """The first move of a tensor of the batch."""
     names = batch_names(loop)

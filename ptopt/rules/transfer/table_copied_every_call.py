@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import attributes_set_in
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _SET_UP = re.compile(
@@ -214,6 +215,7 @@ def _of_parameter(move: Move, method: FunctionNode) -> bool:
     return bool(dot) and last == "device" and root != "self" and any(a.arg == root for a in method.args.args)
 
 
+@remembered
 def _kept(name: str, cls: ast.ClassDef, file: SourceFile) -> bool:
     """Is the attribute a buffer, given another value elsewhere in the class, or sent to the CPU on purpose?"""
     others = [m for m in cls.body if isinstance(m, FUNCTIONS) and m.name != "__init__"]
