@@ -18,6 +18,7 @@ from ptopt.rules.base import (
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.rules.shared.removal import remove_statement
 from ptopt.source.context import Step
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, own_nodes
 
 _CLEARS = {
@@ -204,9 +205,7 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         step = every_step(node, file) or _averaging(node, file)
         if step is None or _asked_for(node, step.node, file):
             return
-        phases = file.search(_REINFORCEMENT) or any(
-            _PHASES.search(file.source(n)) for n in own_nodes(step.node) if isinstance(n, ast.Call)
-        )
+        phases = file.search(_REINFORCEMENT) or _names_phase(step.node, file)
         evidence = step_evidence(step, file)
         if step.mark is step.node and isinstance(step.node, FUNCTIONS):
             evidence = (Evidence(step.node.lineno, f"`{step.node.name}` runs on every step"),)
@@ -246,3 +245,8 @@ def _asked_for(node: ast.AST, stop: ast.AST, file: SourceFile) -> bool:
             if _DECIDES.search(test) or not _DEVICE_TEST.search(test):
                 return True
     return False
+
+
+@remembered
+def _names_phase(root: ast.AST, file: SourceFile) -> bool:
+    return any(_PHASES.search(file.source(n)) for n in own_nodes(root) if isinstance(n, ast.Call))
