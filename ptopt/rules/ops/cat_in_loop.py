@@ -3,10 +3,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
 from ptopt.rules.ops._calls import FEW, int_literal, same_code
-from ptopt.source.index import Loop, own_nodes, walk
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, Loop, own_nodes, walk
 
 _GROW = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack", "append"})
 _SHORT = 8  # iterations below which copying is cheap
@@ -235,13 +237,51 @@ def _growing_loops(node: ast.Assign, target: ast.expr, file: SourceFile) -> list
     """The loops, innermost first, through whose iterations the target does nothing but grow."""
     growing: list[Loop] = []
     for loop in file.index.loops_of(node):
-        for other in own_nodes(loop):
-            if not isinstance(other, (ast.Name, ast.Attribute)) or not isinstance(other.ctx, ast.Store):
-                continue
-            if _same_place(other, target) and not _starts_it(other, node, file):
-                return growing
+        stores = _stores_in(loop, file).get(_place(target), _Stores([], {}))
+        beside = stores.growing.get(file.index.parent(node), [])
+        if any(not _starts_it(other, node, file) for other in (*stores.plain, *beside)):
+            return growing
         growing.append(loop)
     return growing
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """Where one place gets a value in a loop. What grows it matters only in the block of what else does."""
+
+    plain: list[ast.expr]
+    growing: dict[ast.AST | None, list[ast.expr]]
+
+
+@remembered
+def _stores_in(loop: Loop, file: SourceFile) -> dict[str, _Stores]:
+    table: dict[str, _Stores] = {}
+    for store in own_nodes(loop):
+        if not isinstance(store, (ast.Name, ast.Attribute)) or not isinstance(store.ctx, ast.Store):
+            continue
+        stores = table.setdefault(_place(store), _Stores([], {}))
+        statement = file.index.statement_of(store)
+        block = file.index.parent(statement)
+        if _grows(statement, store):
+            stores.growing.setdefault(block, []).append(store)
+        else:
+            stores.plain.append(store)
+    return table
+
+
+def _grows(statement: ast.stmt, store: ast.expr) -> bool:
+    if not isinstance(statement, ast.Assign) or statement.targets[0] is not store:
+        return False
+    return isinstance(statement.value, ast.Call) and any(
+        _same_place(part, store) for part in _parts(statement.value)
+    )
+
+
+def _place(expr: ast.expr) -> str:
+    """Equal for two expressions that `_same_place` finds the same."""
+    if isinstance(expr, ast.Name):
+        return expr.id
+    return f"{ast.dump(expr.value)}.{expr.attr}" if isinstance(expr, ast.Attribute) else ""
 
 
 def _starts_it(store: ast.expr, node: ast.Assign, file: SourceFile) -> bool:
@@ -251,11 +291,7 @@ def _starts_it(store: ast.expr, node: ast.Assign, file: SourceFile) -> bool:
         return True
     branch = file.index.parent(node)
     if not isinstance(branch, ast.If) or file.index.parent(statement) is not branch:
-        if isinstance(statement, ast.Assign) and same_code(statement.targets[0], node.targets[0]):
-            # another self-growth, such as the one for the other kind of batch
-            value = statement.value
-            return isinstance(value, ast.Call) and any(_same_place(p, node.targets[0]) for p in _parts(value))
-        return False
+        return _grows(statement, store)  # another self-growth, such as the one for the other kind of batch
     return (statement in branch.body) != (node in branch.body)
 
 
@@ -263,17 +299,22 @@ def _reads(loop: Loop, target: ast.expr, node: ast.Assign, file: SourceFile) -> 
     """Does the loop use the tensor while it grows, other than to look whether it has begun?"""
     call = _joining(node.value)
     own = _parts(call) if call is not None else []
-    for other in own_nodes(loop):
-        if not isinstance(other, (ast.Name, ast.Attribute)) or not isinstance(other.ctx, ast.Load):
+    reads = _reads_in(loop, file).get(_place(target), ())
+    return any(not any(read is part for part in own) for read in reads)
+
+
+@remembered
+def _reads_in(loop: Loop, file: SourceFile) -> dict[str, list[ast.expr]]:
+    table: dict[str, list[ast.expr]] = {}
+    for read in own_nodes(loop):
+        if not isinstance(read, (ast.Name, ast.Attribute)) or not isinstance(read.ctx, ast.Load):
             continue
-        if not _same_place(other, target) or any(other is part for part in own):
-            continue
-        parent = file.index.parent(other)
+        parent = file.index.parent(read)
         if isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.Is, ast.IsNot)):
             continue
         if not (isinstance(parent, ast.Call) and _is_call(parent, "len")):
-            return True
-    return False
+            table.setdefault(_place(read), []).append(read)
+    return table
 
 
 def _confidence(
@@ -287,13 +328,14 @@ def _confidence(
         return 0.5  # a buffer that other methods may read at any time, or one that is filled up
     if loop.body and isinstance(loop.body[-1], (ast.Return, ast.Break)):
         return 0.3
-    if _frees(loop) or _grows_both_ways(loop, node, file) or (not read and _is_drawn(parts[1:], file)):
+    if _frees(loop) or _grows_both_ways(loop, node) or (not read and _is_drawn(parts[1:], file)):
         return 0.5
     if read:
         return 0.5  # next to the model call that needs what was collected so far, the copy is small
     return 0.65 if _from_numpy(node, file) else 0.75
 
 
+@remembered
 def _frees(loop: Loop) -> bool:
     """Does the loop free memory on purpose? Then it must not hold all parts at once."""
     calls = (n.func for n in own_nodes(loop) if isinstance(n, ast.Call))
@@ -303,28 +345,36 @@ def _frees(loop: Loop) -> bool:
     return any("empty" in name and "cache" in name or name == "collect" for name in names)
 
 
-def _grows_both_ways(loop: Loop, node: ast.Assign, file: SourceFile) -> bool:
+def _grows_both_ways(loop: Loop, node: ast.Assign) -> bool:
     """Does another statement of the loop put something in front, as padding at both ends does?"""
-    for other in own_nodes(loop):
-        if (
-            isinstance(other, ast.Assign)
-            and other is not node
-            and same_code(other.targets[0], node.targets[0])
-        ):
-            call = _joining(other.value)
+    return any(other is not node for other in _grown_in_front(loop).get(ast.dump(node.targets[0]), ()))
+
+
+@remembered
+def _grown_in_front(loop: Loop) -> dict[str, list[ast.Assign]]:
+    """Code of a target -> assignments of the loop that join something with another first part to it."""
+    table: dict[str, list[ast.Assign]] = {}
+    for assign in own_nodes(loop):
+        if isinstance(assign, ast.Assign):
+            call = _joining(assign.value)
             parts = _parts(call) if call is not None else []
-            if parts and not _same_place(parts[0], node.targets[0]):
-                return True
-    return False
+            if parts and not _same_place(parts[0], assign.targets[0]):
+                table.setdefault(ast.dump(assign.targets[0]), []).append(assign)
+    return table
 
 
 def _is_drawn(parts: list[ast.expr], file: SourceFile) -> bool:
     """One token per call of a model, drawn by `multinomial`: next to the call, copying the tokens is nothing."""
     for name in (n for part in parts for n in walk(part) if isinstance(n, ast.Name)):
-        for binding in file.bindings.of(file.index.function_of(name), name.id):
-            if binding.value is not None and "multinomial(" in file.source(binding.value):
-                return True
+        if _drawn_name(name.id, file.index.function_of(name), file):
+            return True
     return False
+
+
+@remembered
+def _drawn_name(name: str, function: FunctionNode | None, file: SourceFile) -> bool:
+    values = (binding.value for binding in file.bindings.of(function, name))
+    return any(value is not None and "multinomial(" in file.source(value) for value in values)
 
 
 def _from_numpy(node: ast.Assign, file: SourceFile) -> bool:

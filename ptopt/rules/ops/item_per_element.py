@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -19,6 +20,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.ops._iteration import Elements, elements_of
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes, walk
 
 _NUMBER = frozenset({"id", "tid", "idx", "token", "label"})
@@ -26,6 +28,8 @@ _NUMBERS = frozenset(
     {"ids", "id", "idx", "idxs", "indices", "index", "tokens", "labels", "preds", "predictions"}
 )
 _FLAT_SOURCES = frozenset({"arange", "randperm", "linspace", "flatten", "ravel", "bincount"})
+
+_SCRIPTED = re.compile(r"@torch\.jit\.script")
 
 
 class ItemPerElement(Rule):
@@ -231,20 +235,40 @@ def _few_or_early(found: Elements, file: SourceFile) -> bool:
     if torch_op(made, file, "unique") is not None:
         return True
     flat = torch_op(source, file, "view", "flatten", "reshape", "ravel") is not None
-    return flat and any(isinstance(n, ast.Break) for n in own_nodes(found.place))
+    return flat and _breaks(found.place)
+
+
+@remembered
+def _breaks(place: ast.AST) -> bool:
+    return any(isinstance(n, ast.Break) for n in own_nodes(place))
+
+
+@remembered
+def _asked_for_shape(place: ast.AST) -> frozenset[str]:
+    """Names whose shape the code asks for."""
+    return frozenset(
+        n.value.id
+        for n in own_nodes(place)
+        if isinstance(n, ast.Attribute)
+        and n.attr in ("dim", "ndim", "shape", "size")
+        and isinstance(n.value, ast.Name)
+    )
+
+
+@remembered
+def _names_by_id(scope: ast.AST) -> dict[str, list[ast.Name]]:
+    table: dict[str, list[ast.Name]] = {}
+    for node in walk(scope):
+        if isinstance(node, ast.Name):
+            table.setdefault(node.id, []).append(node)
+    return table
 
 
 def _no_scalar(element: ast.expr, found: Elements, file: SourceFile) -> bool:
     """Does the code ask for the shape of the element, which may be a row then? Or is it compiled by TorchScript?"""
-    if isinstance(element, ast.Name) and any(
-        isinstance(n, ast.Attribute)
-        and n.attr in ("dim", "ndim", "shape", "size")
-        and isinstance(n.value, ast.Name)
-        and n.value.id == element.id
-        for n in own_nodes(found.place)
-    ):
+    if isinstance(element, ast.Name) and element.id in _asked_for_shape(found.place):
         return True
-    return "@torch.jit.script" in file.text  # which compiles what such a function calls, too
+    return file.search(_SCRIPTED)  # which compiles what such a function calls, too
 
 
 def _cast(call: ast.Call) -> ast.expr | None:
@@ -316,8 +340,8 @@ def _fix(node: ast.Call, element: ast.expr, found: Elements, known: bool, file: 
         return Fix(safety, (Edit(*file.bounds(place), numbers),), assumption)
     edits = [Edit(*file.bounds(source), numbers)]
     scope = (file.index.function_of(place) or file.index.tree) if found.is_loop else place
-    for use in walk(scope):
-        if not isinstance(use, ast.Name) or use.id != element.id or isinstance(use.ctx, ast.Store):
+    for use in _names_by_id(scope).get(element.id, ()):
+        if isinstance(use.ctx, ast.Store):
             continue
         attribute = file.index.parent(use)
         call = file.index.parent(attribute) if attribute is not None else None
