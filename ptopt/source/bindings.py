@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -36,6 +36,14 @@ class Bindings:
         if self._tables is None:
             self._tables = self._bind_all()
         return self._tables.get(function, {}).get(name, [])
+
+    def inside(self, function: FunctionNode | None, name: str, container: ast.AST) -> list[Binding]:
+        """The bindings of `name` in the function that stand in `container`, a part of it."""
+        found = self.of(function, name)
+        first, last = container.lineno, container.end_lineno or 0  # type: ignore[attr-defined]
+        start = bisect_left(found, first, key=lambda b: b.line)
+        stop = bisect_right(found, last, key=lambda b: b.line)
+        return [b for b in found[start:stop] if self._index.within(b.node, container)]
 
     def first_assigned(self, function: FunctionNode | None, name: str) -> Binding | None:
         """The first plain assignment to `name` in the function itself."""

@@ -83,8 +83,9 @@ def _assigned_in(step: ast.AST) -> frozenset[str]:
 
 @remembered
 def _made_before(path: str, function: FunctionNode | None, step: ast.AST, file: SourceFile) -> bool:
-    made = [b for b in file.bindings.of(function, path) if b.kind != "augment"]
-    return bool(made) and not any(file.index.within(b.node, step) for b in made)
+    if all(b.kind == "augment" for b in file.bindings.of(function, path)):
+        return False
+    return all(b.kind == "augment" for b in file.bindings.inside(function, path, step))
 
 
 @remembered

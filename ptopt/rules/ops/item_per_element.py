@@ -338,17 +338,24 @@ def _fix(node: ast.Call, element: ast.expr, found: Elements, known: bool, file: 
     alone = isinstance(place, ast.ListComp) and place.elt is node and len(place.generators) == 1
     if isinstance(place, ast.ListComp) and alone and not place.generators[0].ifs:
         return Fix(safety, (Edit(*file.bounds(place), numbers),), assumption)
-    edits = [Edit(*file.bounds(source), numbers)]
     scope = (file.index.function_of(place) or file.index.tree) if found.is_loop else place
-    for use in _names_by_id(scope).get(element.id, ()):
+    edits = _uses_as_numbers(element.id, scope, place, file)
+    return None if edits is None else Fix(safety, (Edit(*file.bounds(source), numbers), *edits), assumption)
+
+
+@remembered
+def _uses_as_numbers(name: str, scope: ast.AST, place: ast.AST, file: SourceFile) -> tuple[Edit, ...] | None:
+    """Edits that take `.item()` off each use of the name; None when there is another use."""
+    edits: list[Edit] = []
+    for use in _names_by_id(scope).get(name, ()):
         if isinstance(use.ctx, ast.Store):
             continue
         attribute = file.index.parent(use)
         call = file.index.parent(attribute) if attribute is not None else None
         if call is None or method_call(call, "item") is not use or not file.index.within(use, place):
             return None
-        edits.append(Edit(*file.bounds(call), element.id))
-    return Fix(safety, tuple(edits), assumption)
+        edits.append(Edit(*file.bounds(call), name))
+    return tuple(edits)
 
 
 def _one_dimensional(source: ast.expr, known: bool, file: SourceFile) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
@@ -231,7 +231,10 @@ def _steps_of(function: FunctionNode | None, file: SourceFile) -> list[ast.Call]
 
 @remembered
 def _steps_inside(loop: Loop, file: SourceFile) -> list[ast.Call]:
-    return [c for c in _steps_of(file.index.function_of(loop), file) if file.index.within(c, loop)]
+    steps = _steps_of(file.index.function_of(loop), file)
+    start = bisect_left(steps, loop.lineno, key=lambda c: c.lineno)
+    stop = bisect_right(steps, loop.end_lineno or loop.lineno, key=lambda c: c.lineno)
+    return [c for c in steps[start:stop] if file.index.within(c, loop)]
 
 
 @remembered

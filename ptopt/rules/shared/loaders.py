@@ -74,8 +74,7 @@ def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | N
         bindings = file.bindings.of(file.index.function_of(value), value.id)
         if len(bindings) != 1 or bindings[0].kind != "assign" or bindings[0].value is None:
             return None
-        uses = [n for n in file.index.of_type(ast.Name) if n.id == value.id and isinstance(n.ctx, ast.Load)]
-        if any(not isinstance(file.index.parent(n), ast.keyword) for n in uses):
+        if value.id in file.once(_used_otherwise):
             return None
         value = bindings[0].value
     if isinstance(value, ast.Dict) and all(isinstance(k, ast.Constant) for k in value.keys):
@@ -88,6 +87,12 @@ def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | N
         named = {k.arg: k.value for k in value.keywords if k.arg is not None}
         return named if len(named) == len(value.keywords) and not value.args else None
     return None
+
+
+def _used_otherwise(file: SourceFile) -> frozenset[str]:
+    """Names that are read elsewhere than as a keyword argument."""
+    reads = (n for n in file.index.of_type(ast.Name) if isinstance(n.ctx, ast.Load))
+    return frozenset(n.id for n in reads if not isinstance(file.index.parent(n), ast.keyword))
 
 
 def readings(loader: ast.Call, file: SourceFile) -> Iterator[Reading]:

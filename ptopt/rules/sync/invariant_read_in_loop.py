@@ -211,9 +211,7 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
 def _sources_inside(name: str, loop: Loop, file: SourceFile) -> list[ast.Name] | None:
     """The names, each once, that `name` gets its values from in the loop; None when it may get a new one."""
     sources: dict[str, ast.Name] = {}
-    for binding in file.bindings.of(file.index.function_of(loop), name):
-        if not file.index.within(binding.node, loop):
-            continue
+    for binding in file.bindings.inside(file.index.function_of(loop), name, loop):
         if binding.kind != "assign" or binding.value is None or _calls_module(binding.value, file):
             return None
         for source in _names(binding.value):
