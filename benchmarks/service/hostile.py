@@ -16,6 +16,7 @@ from sqlalchemy import Engine, select
 
 from benchmarks.service.accept import quantile
 from benchmarks.service.latency import EXAMPLE, delays, deliver
+from benchmarks.service.processes import memory
 from fake_github import FakeGitHub, Pull, Repo, Request, Response
 from ptopt.rules import rules
 from service import database
@@ -216,7 +217,7 @@ class _Watch:
 
     def _weigh(self) -> None:
         while not self._over.wait(1.0):
-            found = {process.name: _memory(process.session) for process in self._fleet.processes}
+            found = {process.name: memory(process.session) for process in self._fleet.processes}
             total = sum(sum(sizes) for sizes in found.values())
             if total > self.peak:
                 self.peak, self.peak_processes = total, sum(map(len, found.values()))
@@ -234,20 +235,3 @@ def _watched(fleet: Fleet) -> Iterator[_Watch]:
         yield watch
     finally:
         watch.stop()
-
-
-def _memory(session: int) -> list[int]:
-    """The proportional set size of each process of a session: pages that several share count once in their sum."""
-    sizes = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) != session:
-                continue
-            lines = (entry / "smaps_rollup").read_text().splitlines()
-        except (OSError, IndexError):
-            continue  # it has ended
-        sizes += [1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")]
-    return sizes
