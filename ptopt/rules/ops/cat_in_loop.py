@@ -238,7 +238,8 @@ def _growing_loops(node: ast.Assign, target: ast.expr, file: SourceFile) -> list
     growing: list[Loop] = []
     for loop in file.index.loops_of(node):
         stores = _stores_in(loop, file).get(_place(target), _Stores([], {}))
-        beside = stores.growing.get(file.index.parent(node), [])
+        branch = file.index.parent(node)
+        beside = stores.growing.get(branch, []) if isinstance(branch, ast.If) else []
         if any(not _starts_it(other, node, file) for other in (*stores.plain, *beside)):
             return growing
         growing.append(loop)

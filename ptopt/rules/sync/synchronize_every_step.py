@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.rules.shared.removal import remove_statement
+from ptopt.source.file import remembered
 
 _WAITS = {
     "torch.cuda.synchronize": "the GPU",
@@ -155,9 +156,9 @@ class SynchronizeEveryStep(Rule):
             return
         step = every_step(node, file)
         function = file.index.function_of(node)
-        if step is None or _NEEDED.search(file.source(step.node)) or _NEEDED.search(file.path):
+        if step is None or _is_needed(step.node, file) or _NEEDED.search(file.path):
             return
-        if function is not None and _NEEDED.search(file.source(function)):
+        if function is not None and _is_needed(function, file):
             return
         if _explained(node, file):
             return
@@ -179,3 +180,8 @@ def _explained(node: ast.AST, file: SourceFile) -> bool:
     parent = file.index.parent(statement)
     lines = [statement.lineno, *([parent.lineno] if isinstance(parent, (ast.If, ast.With)) else [])]
     return any(line > 1 and file.line(line - 1).lstrip().startswith("#") for line in lines)
+
+
+@remembered
+def _is_needed(root: ast.AST, file: SourceFile) -> bool:
+    return bool(_NEEDED.search(file.source(root)))
