@@ -8,6 +8,7 @@ no other call loses its result when that child is killed.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -34,7 +35,9 @@ TOO_LONG = "skipped: took too long"
 TOO_MUCH_MEMORY = "skipped: took too much memory"
 CRASHED = "skipped: the analysis crashed"
 REASONS = {TOO_LONG: "time", TOO_MUCH_MEMORY: "memory", CRASHED: "crash"}
-_TRIES = 8  # a child may be killed from outside: by an operator, or by the kernel for another's memory
+# A child may be killed from outside, by an operator, or by the kernel for another's memory. After so many tries, and as
+# many seconds as a call may take, that is given up.
+_TRIES = 8
 _CRASHES = 2  # what breaks the interpreter does so again
 _PAUSE = 0.1  # seconds before the second try, then longer each time
 _GRACE = 60.0  # seconds for a child to start, on a busy machine: the pool counts from when a call begins
@@ -63,7 +66,8 @@ class Isolation:
         self._lock = threading.Lock()
 
     def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        for attempt in range(1, _TRIES + 1):
+        end = time.monotonic() + self._seconds
+        for attempt in itertools.count(1):
             pool = self._take()
             alive = False
             try:
@@ -96,7 +100,9 @@ class Isolation:
                 return result
             finally:
                 self._give_back(pool, alive)
-            time.sleep(_PAUSE * attempt)
+            if attempt >= _TRIES and time.monotonic() > end:
+                break
+            time.sleep(_PAUSE * min(attempt, _TRIES))
         raise self._ended(CRASHED)
 
     def start(self) -> None:
