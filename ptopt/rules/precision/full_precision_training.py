@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.shared.places import step_evidence
 from ptopt.source.context import Step
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, Loop
 
 _DECIDED = re.compile(
     r"autocast|\bamp\b|GradScaler|half\(|bfloat16|bf16|fp16|float16|precision|accelerat|deepspeed|float64|double\(|apex"
@@ -131,16 +133,7 @@ class FullPrecisionTraining(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.For) or _is_range(node.iter):
             return
-        mark = next(
-            (
-                c
-                for c in file.context.marks_in(file.index.function_of(node))
-                if isinstance(c.func, ast.Attribute)
-                and c.func.attr == "backward"
-                and next(file.index.loops_of(c), None) is node
-            ),
-            None,
-        )
+        mark = _backward_by_loop(file.index.function_of(node), file).get(node)
         if mark is None or file.search(_DECIDED) or file.search(_SMALL):
             return
         yield Problem(
@@ -157,3 +150,13 @@ def _is_range(iterable: ast.expr) -> bool:
     return (
         isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range"
     )
+
+
+@remembered
+def _backward_by_loop(function: FunctionNode | None, file: SourceFile) -> dict[Loop | None, ast.Call]:
+    """Innermost loop -> the first backward call that it repeats."""
+    first: dict[Loop | None, ast.Call] = {}
+    for call in file.context.marks_in(function):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
+            first.setdefault(next(file.index.loops_of(call), None), call)
+    return first
