@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Engine, func, select
 
 from service.database import reading
-from service.models import Job, JobState, ReviewRow
+from service.models import EndedAnalyses, Job, JobState, ReviewRow
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RECENT = timedelta(hours=1)
@@ -76,6 +76,11 @@ class _FromDatabase(Collector):
             "Seconds from a delivery to its review, posted or silent, of the reviews of the last hour.",
             labels=("quantile",),
         )
+        ended = CounterMetricFamily(
+            "ptopt_ended_analyses",
+            "Analyses of files that were ended before their time, by what they took too much of.",
+            labels=("reason",),
+        )
         due = (Job.state == JobState.QUEUED.value, Job.due_at <= now)
         recent = select(
             ReviewRow.received_at,
@@ -92,6 +97,8 @@ class _FromDatabase(Collector):
                 select(Job.kind, func.min(Job.due_at)).where(*due).group_by(Job.kind)
             ):
                 overdue.add_metric((kind,), (now - since).total_seconds())
+            for reason, number in session.execute(select(EndedAnalyses.reason, EndedAnalyses.number)):
+                ended.add_metric((reason,), number)
             reviews = session.execute(recent.limit(_MAX_REVIEWS)).all()
         reviews = [review for review in reviews if review.posted_at > now - _RECENT]
         times = sorted((review.posted_at - review.received_at).total_seconds() for review in reviews)
@@ -105,7 +112,7 @@ class _FromDatabase(Collector):
         )
         for labels, number in _by_model((r.model, r.adapter, r.model_note) for r in reviews).items():
             models.add_metric(labels, number)
-        yield from (jobs, overdue, latency, models)
+        yield from (jobs, overdue, latency, ended, models)
 
 
 def _by_model(reviews: Iterable[tuple[str, str, str]]) -> Counted[tuple[str, str]]:

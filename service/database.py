@@ -40,7 +40,8 @@ def engine(url: str) -> Engine:
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername == "postgresql+psycopg":
-        return create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
+        # A worker has several jobs at once, each with a thread that renews its lease.
+        return create_engine(parsed, pool_pre_ping=True, hide_parameters=True, pool_size=10, max_overflow=20)
     if parsed.drivername != "sqlite" or not parsed.database or parsed.database == ":memory:":
         raise DatabaseError(f"{_EXPECTED}, not {parsed.render_as_string(hide_password=True)}")
     made = create_engine(parsed, hide_parameters=True)

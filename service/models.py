@@ -234,3 +234,12 @@ class PolledPull(Base):
     pull: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     closed_at: Mapped[datetime | None]
     next_poll_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class EndedAnalyses(Base):
+    """How many analyses were ended before their time, of all workers: a counter for `/metrics`."""
+
+    __tablename__ = "ended_analyses"
+
+    reason: Mapped[str] = mapped_column(String(16), primary_key=True)  # a name of worker.isolation.REASONS
+    number: Mapped[int]

@@ -113,13 +113,15 @@ class Settings(BaseSettings):
         description="Seconds to wait after a push for the next one before a review starts.",
     )
     reviews_at_once: int = Field(
-        default=8, ge=1, description="Pull requests that the embedded service reviews at the same time."
+        default=8,
+        ge=1,
+        description="Pull requests that the embedded service reviews at the same time, and jobs that a worker does.",
     )
     jobs_per_installation: int = Field(
         default=7,
         ge=1,
         description="Jobs of one kind that one installation may have at work or on their way to a worker. "
-        "Less than there are workers, so that it never holds all of them.",
+        "Less than all workers do at the same time, so that it never holds all of them.",
     )
     lease: float = Field(
         default=60.0,

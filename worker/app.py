@@ -54,6 +54,9 @@ def make_app(settings: Settings, *, resources: Resources | None = None, broker: 
             "socket_connect_timeout": 10,
         },
     )
+    if settings.model_server is not None or not (settings.model or settings.model_registry):
+        # A review waits for GitHub most of its time, and is analysed in a child. A model in the worker is shared badly.
+        app.conf.update(worker_pool="threads", worker_concurrency=settings.reviews_at_once)
     shared = resources or Resources(settings)
 
     def run(job_id: int) -> None:

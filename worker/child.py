@@ -22,6 +22,8 @@ from ptopt.rules import rules
 
 T = TypeVar("T")
 
+_NICENESS = 10  # below what answers GitHub and people
+
 # All that the functions below import when they run, and the modules of what is handed to them.
 _NEEDED = """
 bot.commands.explain bot.commands.safe_fixes configparser json packaging.requirements packaging.specifiers
@@ -39,7 +41,11 @@ for _rule in rules():
 
 
 def confine(memory: int) -> None:
-    """Limit this process for good: `memory` bytes of address space, no core dump, no file or socket beyond those open."""
+    """Limit this process for good: `memory` bytes of address space, no core dump, no file or socket beyond those open.
+
+    It also takes the processor only when the rest of the service does not want it.
+    """
+    os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))

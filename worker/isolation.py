@@ -2,11 +2,13 @@
 
 A child is forked from a server process that has the reviewer imported and an empty environment. So starting one takes
 milliseconds, and nothing of the worker (settings, tokens, connections) is in its memory. What takes too long or too much
-memory ends with its child; the next call gets a new one.
+memory ends with its child; the next call gets a new one. Each call has a child to itself: it waits for no other call, and
+no other call loses its result when that child is killed.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -32,11 +34,13 @@ T = TypeVar("T")
 TOO_LONG = "skipped: took too long"
 TOO_MUCH_MEMORY = "skipped: took too much memory"
 CRASHED = "skipped: the analysis crashed"
-_TRIES = 8  # a child may be killed from outside: by an operator, or by the kernel for another's memory
+REASONS = {TOO_LONG: "time", TOO_MUCH_MEMORY: "memory", CRASHED: "crash"}
+# A child may be killed from outside, by an operator, or by the kernel for another's memory. After so many tries, and as
+# many seconds as a call may take, that is given up.
+_TRIES = 8
 _CRASHES = 2  # what breaks the interpreter does so again
 _PAUSE = 0.1  # seconds before the second try, then longer each time
-# Seconds to wait for a free child: who stands behind others has not taken long. The pool counts from when a call begins.
-_GRACE = 600.0
+_GRACE = 60.0  # seconds for a child to start, on a busy machine: the pool counts from when a call begins
 _TASKS = 200  # after which a child is replaced, so that no leak grows for ever
 _HARMLESS = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONHASHSEED")
 _log = structlog.get_logger(__name__)
@@ -44,73 +48,113 @@ _starting = threading.Lock()
 
 
 class Isolation:
-    """A runner (`ptopt.runner.Runner`) over child processes. Safe to share between threads."""
+    """A runner (`ptopt.runner.Runner`) over child processes, one for each call at a time. Safe to share between threads."""
 
-    def __init__(self, *, seconds: float, memory: int, children: int = 1) -> None:
-        """`seconds` of time, and of processor time, for a call; `memory` bytes of address space for a child."""
+    def __init__(
+        self, *, seconds: float, memory: int, on_ended: Callable[[str], None] = lambda reason: None
+    ) -> None:
+        """`seconds` of time, and of processor time, for a call; `memory` bytes of address space for a child.
+
+        `on_ended` is called with the name of the reason for each call that is ended.
+        """
         self._seconds = seconds
+        self._on_ended = on_ended
         self._memory = memory
-        self._children = children
-        self._pool: ProcessPool | None = None
+        self._free: list[ProcessPool] = []  # of one child each; the last one used is the next
+        self._busy: set[ProcessPool] = set()
+        self._closed = False
         self._lock = threading.Lock()
 
     def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        for attempt in range(1, _TRIES + 1):
-            pool = self._running()
+        end = time.monotonic() + self._seconds
+        for attempt in itertools.count(1):
+            pool = self._take()
+            alive = False
             try:
                 task = pool.schedule(
                     child.call, args=(self._seconds, function, args, kwargs), timeout=self._seconds
                 )
                 result: T = task.result(self._seconds + _GRACE)
+                alive = True
             except TimedOutError:
-                raise _ended(TOO_LONG) from None
+                raise self._ended(TOO_LONG) from None
             except MemoryError:
-                raise _ended(TOO_MUCH_MEMORY) from None
+                raise self._ended(TOO_MUCH_MEMORY) from None
             except RecursionError:
-                raise _ended(CRASHED) from None
+                raise self._ended(CRASHED) from None
             except ProcessExpired as error:
                 if error.exitcode == -signal.SIGXCPU:
-                    raise _ended(TOO_LONG) from None
+                    raise self._ended(TOO_LONG) from None
                 _log.warning("child process ended", exit_code=error.exitcode, attempt=attempt)
                 if error.exitcode != -signal.SIGKILL and attempt >= _CRASHES:
                     break
             except (BrokenExecutor, CancelledError, RuntimeError) as error:
                 if pool.active:  # raised by the function
+                    alive = True
                     raise
-                _log.warning("child processes start again", error=str(error), attempt=attempt)
+                _log.warning("child process starts again", error=str(error), attempt=attempt)
+            except BaseException:
+                alive = pool.active
+                raise
             else:
                 return result
-            time.sleep(_PAUSE * attempt)
-        raise _ended(CRASHED)
+            finally:
+                self._give_back(pool, alive)
+            if attempt >= _TRIES and time.monotonic() > end:
+                break
+            time.sleep(_PAUSE * min(attempt, _TRIES))
+        raise self._ended(CRASHED)
 
     def start(self) -> None:
-        """Start the children now rather than at the first call."""
-        self._running()
+        """Start the first child now rather than at the first call."""
+        pool = self._take()
+        self._give_back(pool, pool.active)
 
     def close(self) -> None:
-        """End the children. A call that runs raises AnalysisError."""
+        """End the children, for good. A call that runs, and any later one, raises AnalysisError."""
         with self._lock:
-            if self._pool is not None:
-                self._pool.stop()  # type: ignore[no-untyped-call]
-                self._pool.join(5)
-                self._pool = None
+            self._closed = True
+            pools = [*self._free, *self._busy]
+            self._free.clear()
+        for pool in pools:
+            _end(pool)
 
-    def _running(self) -> ProcessPool:
+    def _take(self) -> ProcessPool:
         with self._lock:
-            if self._pool is None or not self._pool.active:
-                self._pool = ProcessPool(
-                    max_workers=self._children,
-                    max_tasks=_TASKS,
-                    initializer=child.confine,
-                    initargs=(self._memory,),
-                    context=_fork_server(),
-                )
-            return self._pool
+            if self._closed:
+                raise AnalysisError(CRASHED)
+            pool = self._free.pop() if self._free else self._new()
+            self._busy.add(pool)
+            return pool
+
+    def _give_back(self, pool: ProcessPool, alive: bool) -> None:
+        """A child that was killed may have left half an answer in the pipe of its pool: that is not used again."""
+        with self._lock:
+            self._busy.discard(pool)
+            if alive and not self._closed:
+                self._free.append(pool)
+                return
+        _end(pool)
+
+    def _ended(self, reason: str) -> AnalysisError:
+        _log.warning("analysis ended", reason=reason)
+        self._on_ended(REASONS[reason])
+        return AnalysisError(reason)
+
+    def _new(self) -> ProcessPool:
+        return ProcessPool(
+            max_workers=1,
+            max_tasks=_TASKS,
+            initializer=child.confine,
+            initargs=(self._memory,),
+            context=_fork_server(),
+        )
 
 
-def _ended(reason: str) -> AnalysisError:
-    _log.warning("analysis ended", reason=reason)
-    return AnalysisError(reason)
+def _end(pool: ProcessPool) -> None:
+    """Kill the child. Nobody waits for the pool's threads: one may read the rest of an answer that never comes."""
+    pool.stop()  # type: ignore[no-untyped-call]
+    threading.Thread(target=pool.join, name="ending-pool", daemon=True).start()
 
 
 def _fork_server() -> ForkServerContext:

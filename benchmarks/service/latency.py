@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.service import client
 from benchmarks.service.accept import quantile
+from benchmarks.service.processes import processor_seconds
 from fake_github import FakeGitHub, Pull, Repo, Request, Response
 from tests.faults.fleet import Fleet
 
@@ -72,6 +73,7 @@ def measure(
             if delay:
                 github.delay = delays(delay)
             requests = len(github.requests)
+            service = sum(processor_seconds(process.session) for process in fleet.processes)
             own, start = sum(os.times()[:4]), time.perf_counter()
             sent = {}
             for at, pull in enumerate(pulls):
@@ -80,6 +82,7 @@ def measure(
                 deliver(fleet.port, github, repo, pull)
             posted.wait(1 + len(pulls))
             requests = len(github.requests) - requests
+            service = sum(processor_seconds(process.session) for process in fleet.processes) - service
             share = (sum(os.times()[:4]) - own) / (time.perf_counter() - start)
     times = sorted(posted.at[number] - sent[number] for number in sent if number in posted.at)
     if not times:
@@ -92,6 +95,9 @@ def measure(
     print(
         f"requests to GitHub: {requests / len(times):.1f} for each review, "
         + (f"each after a median of {delay * 1e3:.0f} ms" if delay else "answered at once")
+    )
+    print(
+        f"processor time of the service: {service / len(times) * 1e3:.0f} ms for each review; without databases"
     )
     print(f"the fake GitHub and the sender, on the same cores, took {share:.2f} cores")
 

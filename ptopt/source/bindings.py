@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ class Bindings:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._tables: dict[FunctionNode | None, dict[str, list[Binding]]] | None = None
+        self._assigned: dict[tuple[FunctionNode | None, str], Binding | None] = {}
         self._attributes: dict[ast.ClassDef, dict[str, ast.expr]] | None = None
 
     def of(self, function: FunctionNode | None, name: str) -> list[Binding]:
@@ -35,6 +37,21 @@ class Bindings:
             self._tables = self._bind_all()
         return self._tables.get(function, {}).get(name, [])
 
+    def inside(self, function: FunctionNode | None, name: str, container: ast.AST) -> list[Binding]:
+        """The bindings of `name` in the function that stand in `container`, a part of it."""
+        found = self.of(function, name)
+        first, last = container.lineno, container.end_lineno or 0  # type: ignore[attr-defined]
+        start = bisect_left(found, first, key=lambda b: b.line)
+        stop = bisect_right(found, last, key=lambda b: b.line)
+        return [b for b in found[start:stop] if self._index.within(b.node, container)]
+
+    def first_assigned(self, function: FunctionNode | None, name: str) -> Binding | None:
+        """The first plain assignment to `name` in the function itself."""
+        if (function, name) not in self._assigned:
+            assigned = (b for b in self.of(function, name) if b.kind == "assign" and b.value is not None)
+            self._assigned[function, name] = next(assigned, None)
+        return self._assigned[function, name]
+
     def last_before(self, name: ast.Name) -> Binding | None:
         """The last binding before the use, in the innermost function that binds the name."""
         function = self._index.function_of(name)
@@ -42,10 +59,9 @@ class Bindings:
         while True:
             found = self.of(function, name.id)
             if found:
-                before = [
-                    b for b in found if (b.line, b.column) < at and not self._index.within(name, b.node)
-                ]
-                return before[-1] if before else found[0]
+                last = bisect_left(found, at, key=lambda b: (b.line, b.column))
+                before = (b for b in reversed(found[:last]) if not self._index.within(name, b.node))
+                return next(before, found[0])
             if function is None:
                 return None
             function = self._index.function_of(function)

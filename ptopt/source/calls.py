@@ -15,12 +15,16 @@ class CallGraph:
         self._index = index
         self._plain: dict[str, FunctionNode] = {}
         self._methods: defaultdict[str, list[FunctionNode]] = defaultdict(list)
+        self._own: dict[tuple[ast.ClassDef, str], FunctionNode] = {}
+        self._tables: dict[ast.ClassDef, dict[str, FunctionNode]] = {}
         self._calls: defaultdict[FunctionNode | None, list[ast.Call]] = defaultdict(list)
         self._callers: defaultdict[FunctionNode, list[ast.Call]] = defaultdict(list)
         self.functions: tuple[FunctionNode, ...] = tuple(index.of_type(ast.FunctionDef, ast.AsyncFunctionDef))
         for function in self.functions:
-            if isinstance(index.parent(function), ast.ClassDef):
+            cls = index.parent(function)
+            if isinstance(cls, ast.ClassDef):
                 self._methods[function.name].append(function)
+                self._own.setdefault((cls, function.name), function)
             else:
                 self._plain.setdefault(function.name, function)
         for call in index.of_type(ast.Call):
@@ -46,8 +50,7 @@ class CallGraph:
             return None
         if isinstance(func.value, ast.Name) and func.value.id in ("self", "cls"):
             owner = self._index.class_of(call)
-            own = [m for m in methods if self._index.parent(m) is owner]
-            return own[0] if own else None
+            return self._own.get((owner, func.attr)) if owner is not None else None
         if len(methods) != 1 or func.attr.startswith("__"):
             return None
         holder = self._index.parent(methods[0])
@@ -65,7 +68,10 @@ class CallGraph:
         return self._callers.get(function, [])
 
     def method(self, cls: ast.ClassDef, name: str) -> FunctionNode | None:
-        for stmt in cls.body:
-            if isinstance(stmt, FUNCTIONS) and stmt.name == name:
-                return stmt
-        return None
+        table = self._tables.get(cls)
+        if table is None:
+            table = self._tables[cls] = {}
+            for stmt in cls.body:
+                if isinstance(stmt, FUNCTIONS):
+                    table.setdefault(stmt.name, stmt)
+        return table.get(name)

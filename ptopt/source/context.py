@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -85,8 +85,12 @@ class Context:
         self._trains: dict[FunctionNode, str] = {}
         self._grad_off: dict[FunctionNode, bool] = {}
         self._stepped: dict[FunctionNode, Step | None] = {}
+        self._looped: dict[FunctionNode | None, dict[Loop, list[ast.Call]]] = {}
+        self._step_marks: dict[Loop, ast.Call | None] = {}
+        self._eval_data: dict[Loop, bool] = {}
         self._rare: dict[tuple[ast.expr, bool], bool] = {}
         self._continued: dict[ast.AST, frozenset[ast.stmt]] = {}
+        self._switches: dict[FunctionNode | None, int | None] = {}
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -127,16 +131,29 @@ class Context:
 
     def step_mark(self, loop: Loop) -> ast.Call | None:
         """The call that makes `loop` a training step loop: it backpropagates or steps once an iteration."""
-        function = self._index.function_of(loop)
-        for call in self._calls.calls_in(function):
-            if next(self._index.loops_of(call), None) is not loop:
-                continue
+        if loop not in self._step_marks:
+            self._step_marks[loop] = self._find_step_mark(loop)
+        return self._step_marks[loop]
+
+    def _find_step_mark(self, loop: Loop) -> ast.Call | None:
+        for call in self._calls_by_loop(self._index.function_of(loop)).get(loop, ()):
             if self.is_training_mark(call):
                 return call
             target = self._calls.resolve(call)
             if target is not None and self.trains(target) == "step":
                 return call
         return None
+
+    def _calls_by_loop(self, function: FunctionNode | None) -> dict[Loop, list[ast.Call]]:
+        """The calls of a function, by the innermost loop that repeats them."""
+        known = self._looped.get(function)
+        if known is None:
+            known = self._looped[function] = {}
+            for call in self._calls.calls_in(function):
+                loop = next(self._index.loops_of(call), None)
+                if loop is not None:
+                    known.setdefault(loop, []).append(call)
+        return known
 
     @cached_property
     def _trains_somewhere(self) -> bool:
@@ -183,9 +200,10 @@ class Context:
 
     def is_eval_loop(self, loop: Loop) -> bool:
         """A loop over validation or test data that never trains."""
-        if not isinstance(loop, (ast.For, ast.AsyncFor)) or not _EVAL_DATA.search(_text(loop.iter)):
-            return False
-        return self.step_mark(loop) is None
+        if loop not in self._eval_data:
+            over = isinstance(loop, (ast.For, ast.AsyncFor)) and _EVAL_DATA.search(_text(loop.iter))
+            self._eval_data[loop] = bool(over)
+        return self._eval_data[loop] and self.step_mark(loop) is None
 
     def is_eval_function(self, function: FunctionNode) -> bool:
         """Named like an evaluation, or a framework's evaluation hook; does not train."""
@@ -353,23 +371,25 @@ class Context:
 
     def _switched_off(self, function: FunctionNode | None, before: ast.AST | None) -> bool:
         """A bare `torch.set_grad_enabled(False)` statement in the function, or at module level."""
+        if function not in self._switches:
+            self._switches[function] = min(self._switch_lines(function), default=None)
+        first = self._switches[function]
+        return first is not None and (before is None or first < getattr(before, "lineno", 0))
+
+    def _switch_lines(self, function: FunctionNode | None) -> Iterator[int]:
         for call in self._calls.calls_in(function):
             if _name(call.func) in ("set_grad_enabled", "_set_grad_enabled") and isinstance(
                 self._index.parent(call), ast.Expr
             ):
-                off = call.args and not (
-                    isinstance(call.args[0], ast.Constant) and call.args[0].value is True
-                )
-                if off and (before is None or call.lineno < getattr(before, "lineno", 0)):
-                    return True
+                literal = call.args[0] if call.args else None
+                if literal is not None and not (isinstance(literal, ast.Constant) and literal.value is True):
+                    yield call.lineno
             elif (
                 isinstance(call.func, ast.Attribute)
                 and call.func.attr in ("__enter__", "enter_context")
                 and any(self._turns_grad_off(part) for part in (call.func.value, *call.args))
-                and (before is None or call.lineno < getattr(before, "lineno", 0))
             ):
-                return True  # entered by hand, and on from there
-        return False
+                yield call.lineno  # entered by hand, and on from there
 
 
 def is_rare_test(test: ast.expr, in_body: bool) -> bool:

@@ -6,8 +6,8 @@ import ast
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from ptopt.findings import Span
 from ptopt.project.facts import NO_FACTS, ProjectFacts
@@ -23,7 +23,29 @@ from ptopt.source.uses import Uses
 from ptopt.source.values import Values
 from ptopt.source.waits import Waits
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def remembered(compute: Callable[P, T]) -> Callable[P, T]:
+    """For a function of nodes, and names, and perhaps a file: each answer is computed once.
+
+    Without it, what looks through a whole function or loop for each problem in it is quadratic.
+    """
+
+    @wraps(compute)
+    def known(*args: P.args, **kwargs: P.kwargs) -> T:
+        holder = next((a for a in args if isinstance(a, SourceFile)), None) or next(
+            a for a in args if isinstance(a, ast.AST)
+        )
+        answers: dict[tuple[object, ...], T] = vars(holder).setdefault("_remembered", {})
+        # Without the holder, which would never be freed: no collector looks for cycles during a review.
+        key = (compute, *(a for a in args if a is not holder))
+        if key not in answers:
+            answers[key] = compute(*args, **kwargs)
+        return answers[key]
+
+    return known
 
 
 class SourceFile:
@@ -122,6 +144,18 @@ class SourceFile:
     def calls_named(self, name: str) -> list[ast.Call]:
         """Calls of anything whose dotted name ends in `name`, as the library spells it, in source order."""
         return self._calls_by_name.get(name, [])
+
+    @cached_property
+    def _reads(self) -> dict[tuple[FunctionNode | None, str], list[ast.Name]]:
+        table: dict[tuple[FunctionNode | None, str], list[ast.Name]] = {}
+        for name in self.index.of_type(ast.Name):
+            if isinstance(name.ctx, ast.Load):
+                table.setdefault((self.index.function_of(name), name.id), []).append(name)
+        return table
+
+    def reads_of(self, function: FunctionNode | None, name: str) -> list[ast.Name]:
+        """Where the function itself (None: the module) reads the name, in source order."""
+        return self._reads.get((function, name), [])
 
     # -- text ------------------------------------------------------------------------------------------
 

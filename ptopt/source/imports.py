@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index, walk
 
@@ -82,13 +83,18 @@ class Imports:
         for ancestor, _ in self._index.ancestors(name):
             if isinstance(ancestor, FUNCTIONS) and name.id in self._bound_in(ancestor):
                 return True
-        return any(
-            isinstance(stmt, (*FUNCTIONS, ast.ClassDef))
-            and stmt.name == name.id
-            or isinstance(stmt, ast.Assign)
-            and any(isinstance(t, ast.Name) and t.id == name.id for t in stmt.targets)
-            for stmt in self._index.tree.body
-        )
+        return name.id in self._defined
+
+    @cached_property
+    def _defined(self) -> frozenset[str]:
+        """Names that the module itself defines."""
+        found: set[str] = set()
+        for stmt in self._index.tree.body:
+            if isinstance(stmt, (*FUNCTIONS, ast.ClassDef)):
+                found.add(stmt.name)
+            elif isinstance(stmt, ast.Assign):
+                found.update(t.id for t in stmt.targets if isinstance(t, ast.Name))
+        return frozenset(found)
 
     def _bound_in(self, function: FunctionNode) -> frozenset[str]:
         known = self._locals.get(function)

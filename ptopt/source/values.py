@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -75,6 +76,7 @@ class Values:
         self._known: dict[ast.expr, Value] = {}
         self._depth = 0
         self._returns: dict[FunctionNode, Value] = {}
+        self._roots: dict[FunctionNode | None, frozenset[str]] = {}  # names that are backpropagated
 
     # -- expressions -----------------------------------------------------------------------------------
 
@@ -192,11 +194,9 @@ class Values:
 
     def _before(self, expr: ast.Name, binding: Binding) -> Value:
         """The value a name had before an augmented assignment."""
-        function = self._index.function_of(expr)
-        for other in self._bindings.of(function, expr.id):
-            if other.kind == "assign" and other.value is not None and other.line < binding.line:
-                return self.of(other.value)
-        return UNKNOWN
+        first = self._bindings.first_assigned(self._index.function_of(expr), expr.id)
+        earlier = first is not None and first.line < binding.line
+        return self.of(first.value) if earlier and first is not None and first.value is not None else UNKNOWN
 
     def _by_use(self, expr: ast.Name) -> Value:
         """A name of unknown value, of which its function asks what only a tensor can answer."""
@@ -271,14 +271,17 @@ class Values:
     def _backpropagated(self, expr: ast.Name) -> bool:
         """Is `.backward()` called on this name somewhere in its function?"""
         function = self._index.function_of(expr)
+        if function not in self._roots:
+            self._roots[function] = frozenset(self._backpropagated_in(function))
+        return expr.id in self._roots[function]
+
+    def _backpropagated_in(self, function: FunctionNode | None) -> Iterator[str]:
         for call in self._calls.calls_in(function):
             func = call.func
             if isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward", "scale"):
                 # `loss.backward()`, but `accelerator.backward(loss)` and `scaler.scale(loss)`
                 targets = call.args if call.args or func.attr == "scale" else [func.value]
-                if any(isinstance(t, ast.Name) and t.id == expr.id for t in targets):
-                    return True
-        return False
+                yield from (t.id for t in targets if isinstance(t, ast.Name))
 
     def _item(self, iterable: ast.expr, path: tuple[int, ...]) -> Value:
         """Value of a loop target, or of the part of it at `path`, over `iterable`."""

@@ -15,20 +15,26 @@ from benchmarks.service import client
 from benchmarks.service.bare import make_app
 
 ROOT = Path(__file__).resolve().parents[2]
+_ACCEPT = ("ptopt / bare ", "ptopt / bare, JSON parsed", "p99 ms")
+_LATENCY = ("delivery to posted review", "; 4 reviews posted", "cores")
+_HOSTILE = ("p99 under attack / quiet", "/healthz", "memory of the service", "lost: 0 reviews")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("on", ["sqlite", "postgresql"])
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "on", "said"),
     [
-        ("accept", ("ptopt / bare ", "ptopt / bare, JSON parsed", "p99 ms")),
-        ("latency", ("delivery to posted review", "; 4 reviews posted", "cores")),
+        ("accept", "sqlite", _ACCEPT),
+        ("accept", "postgresql", _ACCEPT),
+        ("latency", "sqlite", _LATENCY),
+        ("latency", "redis", _LATENCY),
+        ("hostile", "sqlite", _HOSTILE),
+        ("hostile", "redis", _HOSTILE),
     ],
 )
-def test_a_second_of_each_part(on: str, part: str, said: tuple[str, ...]) -> None:
+def test_a_second_of_each_part(part: str, on: str, said: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.service", "--seconds", "1", "--only", part, "--on", on],
+        [sys.executable, "-m", "benchmarks.service", "--seconds", "1", "--pulls", "2", "--only", part, "--on", on],
         capture_output=True, text=True, cwd=ROOT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, text, update
 from bot import problems
 from bot.app import create_app
 from service.dispatch import Dispatcher
-from service.models import Installation, Job, Repository, ReviewRow
+from service.models import EndedAnalyses, Installation, Job, Repository, ReviewRow
 from service.settings import Settings
 from tests.bot.conftest import Serve, Served, pull_request
 
@@ -108,6 +108,7 @@ def test_metrics(served: Served) -> None:
             row = {"repository_id": 1, "pull": 1, "head_sha": str(number), "ptopt_version": "0", "files_reviewed": 1,
                    "findings": 0, "received_at": posted - timedelta(seconds=seconds), "posted_at": posted}  # fmt: skip
             connection.execute(insert(ReviewRow), row)
+        connection.execute(insert(EndedAnalyses), {"reason": "time", "number": 3})
     assert served.metric('ptopt_deliveries_total{event="pull_request",outcome="accepted"}') == 1
     assert served.metric('ptopt_deliveries_total{event="other",outcome="ignored"}') == 1
     assert served.metric('ptopt_deliveries_rejected_total{reason="signature_missing"}') == 1
@@ -117,6 +118,7 @@ def test_metrics(served: Served) -> None:
     assert served.metric('ptopt_review_latency_seconds{quantile="0.99"}') == pytest.approx(3.0)
     assert served.metric("ptopt_accept_seconds_count") == 3
     assert served.metric('ptopt_recent_reviews{adapter="",model="none"}') == 3
+    assert served.metric('ptopt_ended_analyses_total{reason="time"}') == 3
 
 
 def test_metrics_name_the_models_and_not_too_many(served: Served) -> None:

@@ -52,6 +52,11 @@ class Process:
         self.kill()
         self.start()
 
+    @property
+    def session(self) -> int:
+        """The id of the session that the process and its children are in."""
+        return 0 if self._running is None else self._running.pid
+
     def has_ended(self) -> bool:
         return self._running is not None and self._running.poll() is not None
 
@@ -88,7 +93,7 @@ class Fleet:
         if broker_url is None:
             self.processes = [process("embedded", "embedded", "--port", str(self.port))]
         else:
-            worker = ("celery", "-A", "worker.celery", "worker", "-Q", QUEUES, "-c", "1", "--without-mingle")
+            worker = ("celery", "-A", "worker.celery", "worker", "-Q", QUEUES, "--without-mingle")
             self.processes = [
                 process("bot", "bot", "--port", str(self.port)),
                 process("worker1", *worker, "-n", "one@%h"),

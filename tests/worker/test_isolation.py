@@ -14,14 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from ptopt.change import Change, whole_file
 from ptopt.config import Config
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.review import review_change
 from ptopt.runner import AnalysisError
+from service.database import reading
+from service.models import EndedAnalyses
 from tests.worker.pulls import SLOW
 from worker.isolation import CRASHED, TOO_LONG, TOO_MUCH_MEMORY, Isolation
+from worker.job_context import Resources
 
 pytestmark = pytest.mark.slow
 MEMORY = 1 << 30
@@ -65,6 +69,51 @@ def test_what_takes_too_long_ends_with_its_child(impatient: Isolation) -> None:
     with pytest.raises(AnalysisError, match=TOO_LONG):
         impatient(eval, "[None for _ in iter(int, 1)]")
     assert impatient(divmod, 7, 2) == (3, 1)
+
+
+def test_nobody_waits_for_the_analysis_of_another(impatient: Isolation) -> None:
+    """Not even while many are slow: each of those is cut off after a second, and none has been yet."""
+    ends: list[str] = []
+
+    def slow() -> None:
+        with pytest.raises(AnalysisError, match=TOO_LONG):
+            impatient(time.sleep, 600)
+        ends.append("slow")
+
+    impatient.start()
+    threads = [threading.Thread(target=slow) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):  # until all of them have their children
+        if len(multiprocessing.active_children()) < 8:
+            time.sleep(0.01)
+    assert impatient(divmod, 7, 2) == (3, 1)
+    ends.append("quick")
+    for thread in threads:
+        thread.join()
+    assert ends[0] == "quick"
+
+
+def test_a_closed_runner_starts_no_child(isolated: Isolation) -> None:
+    runner = Isolation(seconds=20, memory=MEMORY)
+    assert runner(divmod, 7, 2) == (3, 1)
+    runner.close()
+    with pytest.raises(AnalysisError, match=CRASHED):
+        runner(divmod, 7, 2)
+
+
+def test_ended_analyses_are_counted_by_reason(resources: Resources) -> None:
+    settings = resources.settings.model_copy(update={"review_seconds": 1.0})
+    limited = Resources(settings)
+    for _ in range(2):
+        with pytest.raises(AnalysisError):
+            limited.isolation(time.sleep, 600)
+    with pytest.raises(AnalysisError):
+        limited.isolation(bytes, settings.review_memory << 22)
+    with reading(limited.engine) as session:
+        counted = session.execute(select(EndedAnalyses.reason, EndedAnalyses.number)).all()
+    limited.close()
+    assert sorted(map(tuple, counted)) == [("memory", 1), ("time", 2)]
 
 
 def test_what_takes_too_much_memory_ends(isolated: Isolation) -> None:
