@@ -300,8 +300,7 @@ def _next_layer(call: ast.Call, file: SourceFile) -> tuple[ast.expr | None, str]
         siblings = parent.elts if _becomes_sequential(parent, file) else []
     if call not in siblings:
         return None, ""
-    at = siblings.index(call) + 1
-    after = siblings[at : at + 1]
+    after = siblings[siblings.index(call) + 1 :]
     return (after[0], "") if after and _is_norm(after[0], file) else (None, "")
 
 
@@ -324,12 +323,12 @@ def _becomes_sequential(layers: ast.List | ast.Tuple, file: SourceFile) -> bool:
         target = parent.func.value
     if target is None:
         return False
-    return file.source(target) in file.once(_unpacked_into_sequential)
-
-
-def _unpacked_into_sequential(file: SourceFile) -> frozenset[str]:
-    arguments = (argument for call in file.calls_named("Sequential") for argument in call.args)
-    return frozenset(file.source(a.value) for a in arguments if isinstance(a, ast.Starred))
+    name = file.source(target)
+    return any(
+        isinstance(argument, ast.Starred) and file.source(argument.value) == name
+        for call in file.calls_named("Sequential")
+        for argument in call.args
+    )
 
 
 def _next_append(append: ast.Call, file: SourceFile) -> tuple[ast.expr | None, str]:
@@ -342,8 +341,7 @@ def _next_append(append: ast.Call, file: SourceFile) -> tuple[ast.expr | None, s
     )
     if body is None or not isinstance(append.func, ast.Attribute):
         return None, ""
-    at = body.index(statement) + 1
-    following = body[at : at + 1]
+    following = body[body.index(statement) + 1 :][:1]
     condition = ""
     if following and isinstance(following[0], ast.If) and isinstance(following[0].test, ast.Name):
         if not _NORM_NAME.match(following[0].test.id) or following[0].orelse:
