@@ -1,6 +1,6 @@
 """What readers said of comments, and how far two of them agree.
 
-    python -m benchmarks.quality verdicts [FILE]
+    python -m benchmarks.quality verdicts [FILE ...]
 
 Each line of FILE is one comment that rules made on a random commit, read in its repository: R right and useful, T true but
 trivial, W wrong, U undecidable. Where a second reader read it too, without knowing the first one's verdict, `second` holds theirs.
