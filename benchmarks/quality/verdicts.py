@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.quality.common import read_rows
 
-FILE = Path(__file__).parent / "data" / "verdicts.jsonl"
+FILES = tuple(sorted((Path(__file__).parent / "data" / "verdicts").glob("*.jsonl")))
 VERDICTS = "RTWU"
 
 
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str]) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, nargs="?", default=FILE)
-    print_verdicts(list(read_rows([parser.parse_args(arguments).file])))
+    parser.add_argument("files", type=Path, nargs="*", default=FILES)
+    print_verdicts(list(read_rows(parser.parse_args(arguments).files)))
 
 
 def print_verdicts(rows: Sequence[Mapping[str, Any]]) -> None:
