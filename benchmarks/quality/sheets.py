@@ -6,7 +6,7 @@
 `sheet` deals the rows that `comments` wrote to N files sheet-01.jsonl, sheet-02.jsonl, ...; a reader sees what stands in the
 code and what was said, not how sure ptopt is or why. K of the rows are in two of the files. A reader answers with JSON
 lines: `id`, `verdict` (R, T, W or U), `reason`, and `facts` if they like. `collect` joins the answers with the rows, in the
-form of data/verdicts.jsonl: of a comment with two answers, the one of the earlier file comes first, the other is `second`.
+form of data/verdicts/*.jsonl: of a comment with two answers, the one of the earlier file comes first, the other is `second`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def collect(arguments: Sequence[str]) -> int:
 
 
 def judged_row(row: dict[str, Any], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A line of verdicts.jsonl."""
+    """A line of data/verdicts/*.jsonl."""
     first, *others = [
         {name: answer[name] for name in ("verdict", "reason", "facts") if answer.get(name)}
         for answer in answers

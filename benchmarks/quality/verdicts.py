@@ -1,6 +1,6 @@
 """What readers said of comments, and how far two of them agree.
 
-    python -m benchmarks.quality verdicts [FILE]
+    python -m benchmarks.quality verdicts [FILE ...]
 
 Each line of FILE is one comment that rules made on a random commit, read in its repository: R right and useful, T true but
 trivial, W wrong, U undecidable. Where a second reader read it too, without knowing the first one's verdict, `second` holds theirs.
@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.quality.common import read_rows
 
-FILE = Path(__file__).parent / "data" / "verdicts.jsonl"
+FILES = tuple(sorted((Path(__file__).parent / "data" / "verdicts").glob("*.jsonl")))
 VERDICTS = "RTWU"
 
 
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str]) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, nargs="?", default=FILE)
-    print_verdicts(list(read_rows([parser.parse_args(arguments).file])))
+    parser.add_argument("files", type=Path, nargs="*", default=FILES)
+    print_verdicts(list(read_rows(parser.parse_args(arguments).files)))
 
 
 def print_verdicts(rows: Sequence[Mapping[str, Any]]) -> None:
