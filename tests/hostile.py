@@ -34,7 +34,7 @@ _READS = "".join("    " * 19 + f"v{i} = model(x{i}).sum().item()\n" for i in ran
 
 
 def _notebook(lines: list[str]) -> str:
-    cell: dict[str, object] = {"cell_type": "code", "source": lines, "metadata": {}, "outputs": [], "execution_count": None}
+    cell = {"cell_type": "code", "source": lines, "metadata": {}, "outputs": [], "execution_count": None}
     return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 

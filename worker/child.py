@@ -22,6 +22,7 @@ from ptopt.rules import rules
 
 T = TypeVar("T")
 
+_LARGE = 150_000  # kilobytes; a fresh child has 50,000, which it shares with the others
 _NICENESS = 10  # below what answers GitHub and people
 
 # All that the functions below import when they run, and the modules of what is handed to them.
@@ -58,9 +59,15 @@ def confine(memory: int) -> None:
             raise
 
 
-def call(seconds: float, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
-    """Call the function with `seconds` of processor time, after which the kernel ends the process."""
+def call(
+    seconds: float, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[T, bool]:
+    """Call the function with `seconds` of processor time, after which the kernel ends the process.
+
+    What it returns, and whether the process has become so large that another should take its place: it gives nothing back.
+    """
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = math.ceil(used.ru_utime + used.ru_stime + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-    return function(*args, **kwargs)
+    result = function(*args, **kwargs)
+    return result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _LARGE

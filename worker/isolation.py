@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, CancelledError
+from concurrent.futures import BrokenExecutor, CancelledError, Future, wait
 from concurrent.futures import TimeoutError as TimedOutError
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
@@ -41,6 +41,7 @@ _TRIES = 8
 _CRASHES = 2  # what breaks the interpreter does so again
 _PAUSE = 0.1  # seconds before the second try, then longer each time
 _GRACE = 60.0  # seconds for a child to start, on a busy machine: the pool counts from when a call begins
+_LOOK = 1.0  # seconds between two looks at whether the pool lives
 _TASKS = 200  # after which a child is replaced, so that no leak grows for ever
 _HARMLESS = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONHASHSEED")
 _log = structlog.get_logger(__name__)
@@ -74,8 +75,9 @@ class Isolation:
                 task = pool.schedule(
                     child.call, args=(self._seconds, function, args, kwargs), timeout=self._seconds
                 )
-                result: T = task.result(self._seconds + _GRACE)
-                alive = True
+                answer: tuple[T, bool] = _result(pool, task, self._seconds + _GRACE)
+                result, large = answer
+                alive = not large
             except TimedOutError:
                 raise self._ended(TOO_LONG) from None
             except MemoryError:
@@ -149,6 +151,17 @@ class Isolation:
             initargs=(self._memory,),
             context=_fork_server(),
         )
+
+
+def _result(pool: ProcessPool, task: Future[T], seconds: float) -> T:
+    """What the child gives back. A pool that breaks just when it is given a task forgets the task: it is looked at."""
+    end = time.monotonic() + seconds
+    while not wait([task], _LOOK).done:
+        if not pool.active and not wait([task], _LOOK).done:
+            raise BrokenExecutor("the child ended before it began")
+        if time.monotonic() > end:
+            raise TimedOutError
+    return task.result()
 
 
 def _end(pool: ProcessPool) -> None:

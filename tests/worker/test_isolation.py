@@ -94,7 +94,14 @@ def test_nobody_waits_for_the_analysis_of_another(impatient: Isolation) -> None:
     assert ends[0] == "quick"
 
 
-def test_a_closed_runner_starts_no_child(isolated: Isolation) -> None:
+def test_a_child_that_has_become_large_is_replaced(isolated: Isolation) -> None:
+    small = isolated(eval, "__import__('os').getpid()")
+    assert isolated(eval, "__import__('os').getpid()") == small
+    assert isolated(eval, "len(b'x' * 200_000_000)") == 200_000_000
+    assert isolated(eval, "__import__('os').getpid()") != small
+
+
+def test_a_closed_runner_starts_no_child() -> None:
     runner = Isolation(seconds=20, memory=MEMORY)
     assert runner(divmod, 7, 2) == (3, 1)
     runner.close()
