@@ -26,6 +26,10 @@ _COSTS = {
     "isnan isinf nonzero minimum maximum sign round floor cross pad",
 }
 COSTS = {name: cost for cost, names in _COSTS.items() for name in names.split()}
+_HOST = frozenset(
+    "argsort sort unique intersect1d setdiff1d union1d isin in1d dot matmul einsum histogram percentile quantile median cov "
+    "corrcoef interp meshgrid convolve concatenate svd inv eig eigh qr solve fft ifft rfft bincount searchsorted tile repeat".split()
+)  # of NumPy
 TABLES = frozenset(
     "arange linspace logspace meshgrid eye tril_indices triu_indices hann_window hamming_window blackman_window kaiser_window "
     "bartlett_window combinations cartesian_prod fftfreq rfftfreq".split()
@@ -49,6 +53,9 @@ _PLAIN = frozenset(
     "new_tensor new_zeros new_ones new_full mul add sub div neg eq ne lt gt le ge bfloat16 byte short str abs tuple list "
     "isinstance hasattr getattr zip enumerate rearrange reduce type_as is_floating_point element_size masked_select".split()
 )
+_UNARY = frozenset(
+    "cos sin exp expm1 log log1p log2 rsqrt sqrt lgamma digamma erf".split()
+)  # no array has these methods
 _MUTATORS = frozenset(
     "append extend insert pop remove clear update add discard setdefault reverse popleft appendleft step load_state_dict "
     "zero_grad reset backward put push shuffle sort set fill resize".split()
@@ -71,6 +78,8 @@ def cost(node: ast.AST, file: SourceFile) -> int:
     target = file.calls.resolve(node)
     if target is not None:
         return _function_cost(target, file)
+    if name in _HOST and (qualified := file.imports.qualified(node.func)).startswith("numpy."):
+        return 2
     if name not in COSTS or any(k.arg in ("out", "generator") for k in node.keywords):
         return 0
     qualified = file.imports.qualified(node.func)
@@ -78,7 +87,7 @@ def cost(node: ast.AST, file: SourceFile) -> int:
         return COSTS[name] if qualified.rpartition(".")[0] in _MODULES else 0
     if not isinstance(node.func, ast.Attribute):
         return 0
-    if name in _TELLING:
+    if name in _TELLING or name in _UNARY and not node.args and not node.keywords:
         return COSTS[name]
     return COSTS[name] if file.values.of(node.func.value).kind == "tensor" else 0
 

@@ -195,13 +195,29 @@ def _fixed(node: ast.expr, place: Loop | Comprehension, kind: str, file: SourceF
         return False
     if not keys or not steady(keys - {"self"}, node, file) and kind != "encode":
         return False
-    function = file.index.function_of(node)
-    if changes(function, file).in_node(keys, place):
+    if not _unchanged(keys, place, file, 3):
         return False
     if isinstance(place, LOOPS):
         if result_changes(node, file) or leaves_loop(node, place, file) or _trains(place, file):
             return False
         if isinstance(file.index.parent(node), ast.Call) and _kept(file.index.parent(node)):
+            return False
+    return True
+
+
+def _unchanged(keys: frozenset[str], place: ast.AST, file: SourceFile, depth: int) -> bool:
+    """Does the loop leave the names alone, or only give them what does not change in it either?"""
+    function = file.index.function_of(place)
+    found = changes(function, file)
+    for key in keys:
+        if not found.in_node(frozenset({key}), place):
+            continue
+        bound = file.bindings.of(function, key)
+        value = bound[0].value if len(bound) == 1 and bound[0].kind == "assign" else None
+        if value is None or not depth or key in found.in_place or not is_pure(value, file):
+            return False
+        inner = reads(value, file)
+        if not inner or not steady(inner, value, file) or not _unchanged(inner, place, file, depth - 1):
             return False
     return True
 

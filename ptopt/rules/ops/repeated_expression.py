@@ -132,8 +132,7 @@ class RepeatedExpression(Rule):
                 second,
                 f"{quote(file, second)} was computed at line {first.lineno} already, and nothing it reads has changed "  # type: ignore[attr-defined]
                 f"since{again}. Give the first result a name and use it here: each copy "
-                f"{'runs the whole submodule' if module else 'launches its kernels and, in training, keeps its result'}"
-                " again.",
+                f"{'runs the whole submodule' if module else 'computes it, and in training keeps it,'} again.",
                 0.45 if module or cost(second, file) > 1 else 0.35,
                 (Evidence(first.lineno, "computed here first"),),  # type: ignore[attr-defined]
                 subject=second if isinstance(second, ast.expr) else None,
