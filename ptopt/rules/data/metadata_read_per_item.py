@@ -142,7 +142,7 @@ class MetadataReadPerItem(ItemRule):
         method = file.index.function_of(node)
         if method is None or method.name.startswith("_") or not _reads_on(node, method, file):
             return
-        if file.frequencies.of(node).often is Often.UNKNOWN:
+        if file.frequencies.of(node).often not in (Often.RARELY, Often.ONCE, Often.EPOCH):
             yield Problem(
                 node,
                 f"{quote(file, node)} reads the file's header on each call of `{method.name}`, beside the samples. Where the same "

@@ -17,6 +17,7 @@ from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 
 _LONGEST = 400  # characters of a line that are looked at
 _NEAR = 10  # lines from where it stood in which the rest of the code is looked for
+_CLOSE = 3  # the same for a comment on module code
 _NEIGHBOURS = 4  # removed lines before and after it that count
 _AROUND = 12  # lines of a module that count as the place, where no function stands around it
 _HEADER = re.compile(r"^(\s*)(?:async\s+)?(?:def|class)\s+(\w+)")
@@ -49,18 +50,23 @@ class Loss:
 
     @cached_property
     def added(self) -> tuple[int, ...]:
-        """The lines of the place that the change wrote, without blank ones and comments: those that follow, then the nearest."""
+        """The lines of code that the change wrote there: near ones that follow first, then by distance."""
         lines = [
             number
             for number in self.change.added
             if self.first <= number <= self.last and _code(self.file.line(number)).strip()
         ]
-        return tuple(sorted(lines, key=lambda number: (number < self.line, abs(number - self.line))))
+
+        def far(number: int) -> tuple[bool, bool, int]:
+            distance = abs(number - self.line)
+            return (distance > _NEAR, distance <= _NEAR and number < self.line, distance)
+
+        return tuple(sorted(lines, key=far))
 
     @cached_property
     def anchor(self) -> int:
         """Where a comment stands: an added line of the place, else the line that follows in the hunk."""
-        if self.added and (self.function is not None or abs(self.added[0] - self.line) <= _NEAR):
+        if self.added and (self.function is not None or abs(self.added[0] - self.line) <= _CLOSE):
             return self.added[0]
         for hunk in self.change.hunks:
             if hunk.start <= self.line <= hunk.start + hunk.count:
@@ -140,6 +146,8 @@ class Regression(Rule):
         for loss in _losses(self.measure, file, change):
             if loss.function in seen or still.search(loss.place) or not self.work.search(loss.place):
                 continue
+            if loss.function is None and len(loss.neighbours) > _NEIGHBOURS:
+                continue  # the module was written anew
             if not (self.work_says_all or loss.survives(self.measure)) or not self.is_loss(loss):
                 continue
             seen.add(loss.function)

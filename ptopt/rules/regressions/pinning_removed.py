@@ -19,7 +19,7 @@ class PinningRemoved(Regression):
         r"pin_memory(_device)?\s*=\s*(?!False|None)\w|\.pin_memory\(|[\"']pin_memory[\"']\s*:\s*(?!False)\w+"
     )
     work = re.compile(r"Loader\w*\(|\.to\(|\.cuda\(|loader|Tensor|torch\.\w+\(")
-    prior = 0.6
+    prior = 0.5
     message = (
         "Batches then reach the device from pageable memory: each copy goes through a staging buffer and cannot run "
         "beside the computation, whatever `non_blocking` says. Keep `pin_memory=True`."
