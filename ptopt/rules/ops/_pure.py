@@ -128,6 +128,23 @@ def _generators(file: SourceFile) -> frozenset[FunctionNode | None]:
     )
 
 
+def costly(file: SourceFile) -> dict[ast.expr, int]:
+    """Every pure operation and run of a submodule in the file, in source order by type, and what it costs."""
+    return file.once(_costly)
+
+
+def _costly(file: SourceFile) -> dict[ast.expr, int]:
+    table: dict[ast.expr, int] = {}
+    for call in file.index.of_type(ast.Call):
+        worth = cost(call, file) or (3 if is_module_call(call, file) else 0)
+        if worth:
+            table[call] = worth
+    for operation in file.index.of_type(ast.BinOp):
+        if isinstance(operation.op, ast.MatMult):
+            table[operation] = 3
+    return table
+
+
 def is_pure(expr: ast.AST, file: SourceFile) -> bool:
     """Do all calls in the expression compute the same from the same operands, as far as their names tell?"""
     return all(_is_pure_call(node, file) for node in walk(expr) if isinstance(node, ast.Call)) and not any(
@@ -150,6 +167,8 @@ def is_module_call(call: ast.Call, file: SourceFile) -> bool:
     if not isinstance(func, (ast.Attribute, ast.Name)):
         return False
     name = func.attr if isinstance(func, ast.Attribute) else func.id
+    if name not in file.once(_built):
+        return False
     made = _assigned(func, file)
     made_by = leaf(made) if isinstance(made, ast.Call) else ""
     if _RANDOM.search(name) or _RANDOM.search(made_by):
@@ -158,6 +177,26 @@ def is_module_call(call: ast.Call, file: SourceFile) -> bool:
         return True
     cls = file.index.class_of(call)
     return made_by[:1].isupper() and is_self(func) and cls is not None and file.context.is_module(cls)
+
+
+def _built(file: SourceFile) -> frozenset[str]:
+    """Names and attributes that the file gives the result of a call of something that is named like a class."""
+    names = set()
+    for assign in file.index.of_type(ast.Assign):
+        made = assign.value
+        while (
+            isinstance(made, ast.Call)
+            and isinstance(made.func, ast.Attribute)
+            and isinstance(made.func.value, ast.Call)
+        ):
+            made = made.func.value  # `nn.Linear(8, 8).to(device)`
+        if isinstance(made, ast.Call) and leaf(made)[:1].isupper():
+            names |= {
+                t.attr if isinstance(t, ast.Attribute) else t.id
+                for t in assign.targets
+                if isinstance(t, (ast.Attribute, ast.Name))
+            }
+    return frozenset(names)
 
 
 def _assigned(func: ast.expr, file: SourceFile) -> ast.expr | None:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, has_unpacking, quote
-from ptopt.rules.ops._pure import changes, cost, is_module_call, is_pure, reads, steady
+from ptopt.rules.ops._pure import changes, cost, costly, is_pure, reads, steady
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
@@ -116,9 +116,9 @@ class ArgumentReworkedByEachCall(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, FUNCTIONS):
             return
-        work = file.once(_work_of).get(node)
-        callers = file.calls.callers(node) if work else []
-        if not work or len(callers) < 2 or file.frequencies.of_function(node).often in _SELDOM:
+        callers = file.calls.callers(node)
+        work = file.once(_work_of).get(node) if len(callers) > 1 else None
+        if not work or file.frequencies.of_function(node).often in _SELDOM:
             return
         for first, second in _pairs(callers, file):
             shared = _shared(first, second, node, file)
@@ -149,8 +149,8 @@ _SELDOM = (Often.RARELY, Often.ONCE, Often.EPOCH)
 def _work_of(file: SourceFile) -> dict[FunctionNode | None, list[ast.expr]]:
     """Function -> its costly operations, in source order."""
     table: dict[FunctionNode | None, list[ast.expr]] = {}
-    for node in file.index.of_type(ast.Call, ast.BinOp):
-        if cost(node, file) > 1 or isinstance(node, ast.Call) and is_module_call(node, file):
+    for node, worth in costly(file).items():
+        if worth > 1:
             table.setdefault(file.index.function_of(node), []).append(node)
     for found in table.values():
         found.sort(key=lambda n: (n.lineno, n.col_offset))
