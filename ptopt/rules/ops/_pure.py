@@ -26,6 +26,10 @@ _COSTS = {
     "isnan isinf nonzero minimum maximum sign round floor cross pad",
 }
 COSTS = {name: cost for cost, names in _COSTS.items() for name in names.split()}
+_HOST = frozenset(
+    "argsort sort unique intersect1d setdiff1d union1d isin in1d dot matmul einsum histogram percentile quantile median cov "
+    "corrcoef interp meshgrid convolve concatenate svd inv eig eigh qr solve fft ifft rfft bincount searchsorted tile repeat".split()
+)  # of NumPy
 TABLES = frozenset(
     "arange linspace logspace meshgrid eye tril_indices triu_indices hann_window hamming_window blackman_window kaiser_window "
     "bartlett_window combinations cartesian_prod fftfreq rfftfreq".split()
@@ -49,6 +53,9 @@ _PLAIN = frozenset(
     "new_tensor new_zeros new_ones new_full mul add sub div neg eq ne lt gt le ge bfloat16 byte short str abs tuple list "
     "isinstance hasattr getattr zip enumerate rearrange reduce type_as is_floating_point element_size masked_select".split()
 )
+_UNARY = frozenset(
+    "cos sin exp expm1 log log1p log2 rsqrt sqrt lgamma digamma erf".split()
+)  # no array has these methods
 _MUTATORS = frozenset(
     "append extend insert pop remove clear update add discard setdefault reverse popleft appendleft step load_state_dict "
     "zero_grad reset backward put push shuffle sort set fill resize".split()
@@ -71,6 +78,8 @@ def cost(node: ast.AST, file: SourceFile) -> int:
     target = file.calls.resolve(node)
     if target is not None:
         return _function_cost(target, file)
+    if name in _HOST and (qualified := file.imports.qualified(node.func)).startswith("numpy."):
+        return 2
     if name not in COSTS or any(k.arg in ("out", "generator") for k in node.keywords):
         return 0
     qualified = file.imports.qualified(node.func)
@@ -78,7 +87,7 @@ def cost(node: ast.AST, file: SourceFile) -> int:
         return COSTS[name] if qualified.rpartition(".")[0] in _MODULES else 0
     if not isinstance(node.func, ast.Attribute):
         return 0
-    if name in _TELLING:
+    if name in _TELLING or name in _UNARY and not node.args and not node.keywords:
         return COSTS[name]
     return COSTS[name] if file.values.of(node.func.value).kind == "tensor" else 0
 
@@ -119,6 +128,23 @@ def _generators(file: SourceFile) -> frozenset[FunctionNode | None]:
     )
 
 
+def costly(file: SourceFile) -> dict[ast.expr, int]:
+    """Every pure operation and run of a submodule in the file, in source order by type, and what it costs."""
+    return file.once(_costly)
+
+
+def _costly(file: SourceFile) -> dict[ast.expr, int]:
+    table: dict[ast.expr, int] = {}
+    for call in file.index.of_type(ast.Call):
+        worth = cost(call, file) or (3 if is_module_call(call, file) else 0)
+        if worth:
+            table[call] = worth
+    for operation in file.index.of_type(ast.BinOp):
+        if isinstance(operation.op, ast.MatMult):
+            table[operation] = 3
+    return table
+
+
 def is_pure(expr: ast.AST, file: SourceFile) -> bool:
     """Do all calls in the expression compute the same from the same operands, as far as their names tell?"""
     return all(_is_pure_call(node, file) for node in walk(expr) if isinstance(node, ast.Call)) and not any(
@@ -141,6 +167,8 @@ def is_module_call(call: ast.Call, file: SourceFile) -> bool:
     if not isinstance(func, (ast.Attribute, ast.Name)):
         return False
     name = func.attr if isinstance(func, ast.Attribute) else func.id
+    if name not in file.once(_built):
+        return False
     made = _assigned(func, file)
     made_by = leaf(made) if isinstance(made, ast.Call) else ""
     if _RANDOM.search(name) or _RANDOM.search(made_by):
@@ -149,6 +177,26 @@ def is_module_call(call: ast.Call, file: SourceFile) -> bool:
         return True
     cls = file.index.class_of(call)
     return made_by[:1].isupper() and is_self(func) and cls is not None and file.context.is_module(cls)
+
+
+def _built(file: SourceFile) -> frozenset[str]:
+    """Names and attributes that the file gives the result of a call of something that is named like a class."""
+    names = set()
+    for assign in file.index.of_type(ast.Assign):
+        made = assign.value
+        while (
+            isinstance(made, ast.Call)
+            and isinstance(made.func, ast.Attribute)
+            and isinstance(made.func.value, ast.Call)
+        ):
+            made = made.func.value  # `nn.Linear(8, 8).to(device)`
+        if isinstance(made, ast.Call) and leaf(made)[:1].isupper():
+            names |= {
+                t.attr if isinstance(t, ast.Attribute) else t.id
+                for t in assign.targets
+                if isinstance(t, (ast.Attribute, ast.Name))
+            }
+    return frozenset(names)
 
 
 def _assigned(func: ast.expr, file: SourceFile) -> ast.expr | None:

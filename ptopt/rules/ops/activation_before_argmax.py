@@ -59,8 +59,8 @@ class ActivationBeforeArgmax(Rule):
     id = "PTO472"
     name = "activation-before-argmax"
     family = "ops"
-    triggers = ("oftmax", "igmoid", "tanh", "exp")
     nodes = (ast.Call,)
+    calls = frozenset({*_ORDERED, *(name.rpartition(".")[2] for name in _CLASSES)})
     when_wrong = "the probabilities are needed for something else as well"
 
     VALID = (
@@ -107,6 +107,9 @@ class ActivationBeforeArgmax(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        parent = file.index.parent(node)
+        if isinstance(parent, ast.Call) and parent.func is node:
+            node = parent  # nn.Softmax(dim=1)(x)
         found = _activation(node, file)
         if found is None or not isinstance(node, ast.Call):
             return

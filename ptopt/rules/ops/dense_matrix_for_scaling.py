@@ -47,6 +47,7 @@ class DenseMatrixForScaling(Rule):
     family = "ops"
     triggers = ("diag", "ones", "eye")
     nodes = (ast.BinOp, ast.Call)
+    calls = frozenset({"matmul", "mm", "bmm"})
     when_wrong = "the matrices are tiny"
 
     VALID = (

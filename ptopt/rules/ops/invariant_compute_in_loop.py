@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from bisect import bisect_right
 from collections.abc import Iterator
 
@@ -11,8 +10,8 @@ from ptopt.rules.ops._pure import (
     TABLES,
     changes,
     cost,
+    costly,
     is_conditional,
-    is_module_call,
     is_pure,
     leaf,
     leaves_loop,
@@ -24,7 +23,9 @@ from ptopt.source.frequency import Often
 from ptopt.source.index import COMPREHENSIONS, LOOPS, FunctionNode, Loop, walk
 from ptopt.source.uses import IGNORED
 
-_ENCODES = re.compile(r"^(tokenizer|text_encoder|encode_(prompt|text|image)|tokeni[sz]e|get_text_features)$")
+_ENCODES = frozenset(
+    "tokenizer text_encoder encode_prompt encode_text encode_image tokenize tokenise get_text_features".split()
+)
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
@@ -66,7 +67,7 @@ class InvariantComputeInLoop(Rule):
     name = "invariant-compute-in-loop"
     family = "ops"
     requires = ("for ", "while ")
-    nodes = (ast.Call, ast.BinOp)
+    nodes = (ast.Module,)
     when_wrong = "the call draws random numbers, or something that the loop calls changes an operand"
 
     VALID = (
@@ -127,13 +128,20 @@ class InvariantComputeInLoop(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, (ast.Call, ast.BinOp)):
+        named = (call for name in sorted(TABLES | _ENCODES) for call in file.calls_named(name))
+        for candidate in [*costly(file), *named]:
+            if isinstance(candidate, (ast.Call, ast.BinOp)):
+                yield from self._check(candidate, file)
+
+    def _check(self, node: ast.Call | ast.BinOp, file: SourceFile) -> Iterator[Problem]:
+        """Problems of one operation."""
+        place = _place(node, file)
+        if place is None:
             return
         kind = _kind(node, file)
         if not kind or (isinstance(node, ast.Call) and has_unpacking(node)):
             return
-        place = _place(node, file)
-        if place is None or not _fixed(node, place, kind, file) or _larger_is_fixed(node, place, file):
+        if not _fixed(node, place, kind, file) or _larger_is_fixed(node, place, file):
             return
         often = file.frequencies.of(node).often
         if isinstance(place, LOOPS) and (often <= Often.EPOCH and often is not Often.UNKNOWN):
@@ -163,15 +171,14 @@ class InvariantComputeInLoop(Rule):
 
 
 def _kind(node: ast.Call | ast.BinOp, file: SourceFile) -> str:
-    if cost(node, file):
-        return "op"
+    if node in costly(file):
+        return "op" if isinstance(node, ast.BinOp) or cost(node, file) else "module"
     if not isinstance(node, ast.Call):
         return ""
-    if leaf(node) in TABLES and file.imports.qualified(node.func).startswith("torch"):
+    name = leaf(node)
+    if name in TABLES and file.imports.qualified(node.func).startswith("torch"):
         return "op"
-    if is_module_call(node, file):
-        return "module"
-    return "encode" if _ENCODES.match(leaf(node)) and node.args else ""
+    return "encode" if name in _ENCODES and node.args else ""
 
 
 def _place(node: ast.AST, file: SourceFile) -> Loop | Comprehension | None:
@@ -195,13 +202,29 @@ def _fixed(node: ast.expr, place: Loop | Comprehension, kind: str, file: SourceF
         return False
     if not keys or not steady(keys - {"self"}, node, file) and kind != "encode":
         return False
-    function = file.index.function_of(node)
-    if changes(function, file).in_node(keys, place):
+    if not _unchanged(keys, place, file, 3):
         return False
     if isinstance(place, LOOPS):
         if result_changes(node, file) or leaves_loop(node, place, file) or _trains(place, file):
             return False
         if isinstance(file.index.parent(node), ast.Call) and _kept(file.index.parent(node)):
+            return False
+    return True
+
+
+def _unchanged(keys: frozenset[str], place: ast.AST, file: SourceFile, depth: int) -> bool:
+    """Does the loop leave the names alone, or only give them what does not change in it either?"""
+    function = file.index.function_of(place)
+    found = changes(function, file)
+    for key in keys:
+        if not found.in_node(frozenset({key}), place):
+            continue
+        bound = file.bindings.of(function, key)
+        value = bound[0].value if len(bound) == 1 and bound[0].kind == "assign" else None
+        if value is None or not depth or key in found.in_place or not is_pure(value, file):
+            return False
+        inner = reads(value, file)
+        if not inner or not steady(inner, value, file) or not _unchanged(inner, place, file, depth - 1):
             return False
     return True
 

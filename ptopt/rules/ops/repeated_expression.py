@@ -7,6 +7,7 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._pure import (
     changes,
     cost,
+    costly,
     is_conditional,
     is_deferred,
     is_module_call,
@@ -132,8 +133,7 @@ class RepeatedExpression(Rule):
                 second,
                 f"{quote(file, second)} was computed at line {first.lineno} already, and nothing it reads has changed "  # type: ignore[attr-defined]
                 f"since{again}. Give the first result a name and use it here: each copy "
-                f"{'runs the whole submodule' if module else 'launches its kernels and, in training, keeps its result'}"
-                " again.",
+                f"{'runs the whole submodule' if module else 'computes it, and in training keeps it,'} again.",
                 0.45 if module or cost(second, file) > 1 else 0.35,
                 (Evidence(first.lineno, "computed here first"),),  # type: ignore[attr-defined]
                 subject=second if isinstance(second, ast.expr) else None,
@@ -153,9 +153,8 @@ _Pair = tuple[ast.AST, ast.AST, list[int]]
 def _pairs(file: SourceFile) -> dict[FunctionNode, list[_Pair]]:
     """Function -> equal expressions, the largest first, with the lines of further copies."""
     groups: dict[tuple[FunctionNode, str], list[ast.expr]] = {}
-    for node in file.index.of_type(ast.Call, ast.BinOp):
-        worth = cost(node, file) or (isinstance(node, ast.Call) and is_module_call(node, file))
-        function = file.index.function_of(node) if worth else None
+    for node in costly(file):
+        function = file.index.function_of(node)
         if function is not None:
             groups.setdefault((function, ast.dump(node)), []).append(node)
     found: dict[FunctionNode, list[_Pair]] = {}

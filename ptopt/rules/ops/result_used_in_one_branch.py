@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._pure import changes, cost, is_module_call, is_pure, nested_functions, reads
+from ptopt.rules.ops._pure import changes, costly, is_module_call, is_pure, nested_functions, reads
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
 
@@ -49,7 +49,7 @@ class ResultUsedInOneBranch(Rule):
     id = "PTO477"
     name = "result-used-in-one-branch"
     family = "ops"
-    nodes = (ast.Assign,)
+    nodes = (ast.Module,)
     when_wrong = "the call is made for an effect besides its result"
 
     VALID = (
@@ -110,15 +110,19 @@ class ResultUsedInOneBranch(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if (
-            not isinstance(node, ast.Assign)
-            or len(node.targets) != 1
-            or not isinstance(node.targets[0], ast.Name)
-        ):
-            return
-        name, value = node.targets[0].id, node.value
-        weight = _weight(value, file)
-        function = file.index.function_of(node) if weight else None
+        weights: dict[ast.Assign, int] = {}
+        for work, worth in costly(file).items():
+            statement = file.index.statement_of(work)
+            if isinstance(statement, ast.Assign):
+                weights[statement] = max(worth, weights.get(statement, 0))
+        for assign, weight in weights.items():
+            target = assign.targets[0]
+            if len(assign.targets) == 1 and isinstance(target, ast.Name):
+                yield from self._check(assign, target.id, weight, file)
+
+    def _check(self, node: ast.Assign, name: str, weight: int, file: SourceFile) -> Iterator[Problem]:
+        """Problems of one assignment of costly work to a name."""
+        value, function = node.value, file.index.function_of(node)
         if function is None or len(file.bindings.of(function, name)) != 1 or not is_pure(value, file):
             return
         if Often.UNKNOWN < file.frequencies.of(node).often <= Often.EPOCH or _escapes(name, function, file):
@@ -143,18 +147,6 @@ class ResultUsedInOneBranch(Rule):
             subject=value,
             facts={"cost": weight, "module": module, "unused": branch is None, "uses": len(loads)},
         )
-
-
-def _weight(value: ast.expr, file: SourceFile) -> int:
-    """What the expression costs: 0 where it holds no operation to speak of."""
-    return max(
-        (
-            3 if isinstance(n, ast.Call) and is_module_call(n, file) else cost(n, file)
-            for n in walk(value)
-            if isinstance(n, (ast.Call, ast.BinOp))
-        ),
-        default=0,
-    )
 
 
 def _escapes(name: str, function: FunctionNode, file: SourceFile) -> bool:
