@@ -36,6 +36,11 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 _FIELDS[ast.Constant] = ()
 _FIELDS[ast.ExceptHandler] = ("type", "body")  # `name` is text here
 _FIELDS[ast.MatchSingleton] = ()
+# `walk` also visits annotations.
+_WALKED = {
+    cls: fields + tuple(f for f in cls._fields if f in ("annotation", "returns", "type_params"))
+    for cls, fields in _FIELDS.items()
+}
 
 
 class Index:
@@ -44,6 +49,7 @@ class Index:
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self._parent: dict[ast.AST, ast.AST] = {}
+        self._class_of: dict[FunctionNode, ast.ClassDef | None] = {}
         self._nodes: defaultdict[type, list[ast.AST]] = defaultdict(list)
         parent, nodes, fields = self._parent, self._nodes, _FIELDS
         names, constants = nodes[ast.Name], nodes[ast.Constant]
@@ -139,8 +145,26 @@ class Index:
         return max((stmt.end_lineno or 0 for stmt in self.tree.body), default=0)
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
-        """The class that `node` stands in, if only functions stand between."""
-        return self.enclosing(node, (ast.ClassDef,))
+        """The innermost class that `node` stands in."""
+        parents, known = self._parent, self._class_of
+        current = parents.get(node)
+        passed: list[FunctionNode] = []
+        found: ast.ClassDef | None = None
+        steps = 1
+        while current is not None:
+            if isinstance(current, ast.ClassDef):
+                found = current
+                break
+            if isinstance(current, FUNCTIONS):
+                if current in known:
+                    found = known[current]
+                    break
+                passed.append(current)
+            current = parents.get(current)
+            steps += 1
+        work.current().charge(steps)
+        known.update(dict.fromkeys(passed, found))
+        return found
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds `node` (itself when it is one)."""
@@ -205,11 +229,21 @@ def children_of(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(root: ast.AST) -> Iterator[ast.AST]:
-    """`ast.walk`, charged."""
-    account = work.current()
-    for node in ast.walk(root):
-        account.charge(1)
-        yield node
+    """`ast.walk` without operators and contexts, charged."""
+    account, fields = work.current(), _WALKED
+    level = [root]
+    while level:
+        account.charge(len(level))
+        below: list[ast.AST] = []
+        for node in level:
+            yield node
+            for field in fields[node.__class__]:
+                child = getattr(node, field, None)
+                if child.__class__ is list:
+                    below += [element for element in child if element is not None]
+                elif child is not None:
+                    below.append(child)
+        level = below
 
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:

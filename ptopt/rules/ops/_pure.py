@@ -63,8 +63,8 @@ def leaf(call: ast.Call) -> str:
 
 def cost(node: ast.AST, file: SourceFile) -> int:
     """What a pure operation on tensors costs (1 to 3); 0 when it is none, or not known to be one."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        return 3
+    if isinstance(node, ast.BinOp):
+        return 3 if isinstance(node.op, ast.MatMult) else 0
     if not isinstance(node, ast.Call):
         return 0
     name = leaf(node)
@@ -135,6 +135,18 @@ def _is_pure_call(call: ast.Call, file: SourceFile) -> bool:
 
 def is_module_call(call: ast.Call, file: SourceFile) -> bool:
     """Does it run a submodule, as what is assigned to the name shows, that draws no random numbers as far as names tell?"""
+    known = file.once(_module_calls)
+    answer = known.get(call)
+    if answer is None:
+        answer = known[call] = _runs_module(call, file)
+    return answer
+
+
+def _module_calls(file: SourceFile) -> dict[ast.Call, bool]:
+    return {}
+
+
+def _runs_module(call: ast.Call, file: SourceFile) -> bool:
     func = call.func
     while isinstance(func, ast.Subscript):
         func = func.value

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
@@ -153,10 +154,8 @@ _Pair = tuple[ast.AST, ast.AST, list[int]]
 def _pairs(file: SourceFile) -> dict[FunctionNode, list[_Pair]]:
     """Function -> equal expressions, the largest first, with the lines of further copies."""
     groups: dict[tuple[FunctionNode, str], list[ast.expr]] = {}
-    for node in file.index.of_type(ast.Call, ast.BinOp):
-        worth = cost(node, file) or (isinstance(node, ast.Call) and is_module_call(node, file))
-        function = file.index.function_of(node) if worth else None
-        if function is not None:
+    for function, node in _alike(file):
+        if cost(node, file) or (isinstance(node, ast.Call) and is_module_call(node, file)):
             groups.setdefault((function, ast.dump(node)), []).append(node)
     found: dict[FunctionNode, list[_Pair]] = {}
     for (function, _), nodes in sorted(groups.items(), key=lambda item: -len(item[0][1])):
@@ -168,6 +167,48 @@ def _pairs(file: SourceFile) -> dict[FunctionNode, list[_Pair]]:
                 found.setdefault(function, []).append((first, second, rest))
                 break
     return found
+
+
+def _alike(file: SourceFile) -> Iterator[tuple[FunctionNode, ast.expr]]:
+    """Expressions that may have an equal one in their function, as far as the outlines of both tell."""
+    placed: list[tuple[FunctionNode, str, ast.Call | ast.BinOp]] = []
+    counts: Counter[tuple[FunctionNode, str]] = Counter()
+    for node in file.index.of_type(ast.Call, ast.BinOp):
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+            continue
+        function = file.index.function_of(node)
+        if function is not None:
+            name = leaf(node) if isinstance(node, ast.Call) else "@"
+            placed.append((function, name, node))
+            counts[function, name] += 1
+    outlined = [
+        (function, name, _outline(node), node)
+        for function, name, node in placed
+        if counts[function, name] > 1
+    ]
+    outlines = Counter((function, name, outline) for function, name, outline, _ in outlined)
+    for function, name, outline, node in outlined:
+        if outlines[function, name, outline] > 1:
+            yield function, node
+
+
+def _outline(node: ast.Call | ast.BinOp) -> tuple[object, ...]:
+    """What is cheap to compare and equal in equal expressions."""
+    if isinstance(node, ast.BinOp):
+        return _mark(node.left), _mark(node.right)
+    return _mark(node.func), *map(_mark, node.args), *(_mark(k.value) for k in node.keywords)
+
+
+def _mark(node: ast.expr) -> tuple[object, ...]:
+    marks: list[object] = []
+    while isinstance(node, ast.Attribute):
+        marks.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        return *marks, node.id
+    if isinstance(node, ast.Constant):
+        return *marks, node.value
+    return *marks, node.__class__
 
 
 def _same_value(first: ast.expr, second: ast.expr, function: FunctionNode, file: SourceFile) -> bool:

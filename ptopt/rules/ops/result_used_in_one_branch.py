@@ -117,15 +117,23 @@ class ResultUsedInOneBranch(Rule):
         ):
             return
         name, value = node.targets[0].id, node.value
-        weight = _weight(value, file)
-        function = file.index.function_of(node) if weight else None
-        if function is None or len(file.bindings.of(function, name)) != 1 or not is_pure(value, file):
-            return
-        if Often.UNKNOWN < file.frequencies.of(node).often <= Often.EPOCH or _escapes(name, function, file):
+        function = file.index.function_of(node)
+        if (
+            function is None
+            or isinstance(value, (ast.Name, ast.Constant, ast.Attribute))
+            or len(file.bindings.of(function, name)) != 1
+        ):
             return
         loads = file.uses.loads(function, name)
         branch = _branch(node, loads, file) if loads else None
-        if loads and (branch is None or _changed(value, node, branch[0], function, file)):
+        if (loads and branch is None) or _escapes(name, function, file):
+            return
+        weight = _weight(value, file)
+        if not weight or not is_pure(value, file):
+            return
+        if branch is not None and _changed(value, node, branch[0], function, file):
+            return
+        if Often.UNKNOWN < file.frequencies.of(node).often <= Often.EPOCH:
             return
         module = any(isinstance(n, ast.Call) and is_module_call(n, file) for n in walk(value))
         if branch is None:
