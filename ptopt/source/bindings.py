@@ -42,10 +42,10 @@ class Bindings:
         while True:
             found = self.of(function, name.id)
             if found:
-                before = [
-                    b for b in found if (b.line, b.column) < at and not self._index.within(name, b.node)
-                ]
-                return before[-1] if before else found[0]
+                for binding in reversed(found):
+                    if (binding.line, binding.column) < at and not self._index.within(name, binding.node):
+                        return binding
+                return found[0]
             if function is None:
                 return None
             function = self._index.function_of(function)

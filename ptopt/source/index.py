@@ -9,6 +9,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from typing import TypeVar, overload
 
 from ptopt.source import work
@@ -41,6 +42,8 @@ _WALKED = {
     cls: fields + tuple(f for f in cls._fields if f in ("annotation", "returns", "type_params"))
     for cls, fields in _FIELDS.items()
 }
+_PLACELESS = (ast.comprehension, ast.arguments, ast.withitem, ast.match_case)  # without a line
+_NONE: list[ast.AST] = []
 
 
 class Index:
@@ -91,10 +94,9 @@ class Index:
     def of_type(self, *types: type[ast.AST]) -> Iterator[ast.AST]: ...
     def of_type(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
         """Nodes of exactly these classes, in source order within each class."""
-        for cls in types:
-            nodes = self._nodes.get(cls, ())
-            work.current().charge(len(nodes))
-            yield from nodes
+        lists = [self._nodes.get(cls, _NONE) for cls in types]
+        work.current().charge(sum(map(len, lists)))
+        return iter(lists[0]) if len(lists) == 1 else chain.from_iterable(lists)
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parent.get(node)
@@ -186,6 +188,8 @@ class Index:
 
     def loops_of(self, node: ast.AST) -> Iterator[Loop]:
         """Loops of the same function that run `node` once per iteration, innermost first."""
+        if getattr(node, "lineno", None) not in self._loop_lines and not isinstance(node, _PLACELESS):
+            return
         for ancestor, child in self.ancestors(node):
             if isinstance(ancestor, _SCOPES):
                 return
@@ -198,6 +202,15 @@ class Index:
                     yield ancestor
             elif isinstance(ancestor, ast.While) and child not in ancestor.orelse:
                 yield ancestor
+
+    @cached_property
+    def _loop_lines(self) -> frozenset[int]:
+        """The lines of all loops."""
+        return frozenset(
+            line
+            for loop in self.of_type(*LOOPS)
+            for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)  # type: ignore[attr-defined]
+        )
 
     def symbol_of(self, node: ast.AST) -> str:
         """Dotted name of the functions and classes around `node`, itself included; "" at module level."""
@@ -248,9 +261,13 @@ def walk(root: ast.AST) -> Iterator[ast.AST]:
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
     """The nodes under `root` in source order, without those of functions and classes nested in it."""
+    account = work.current()
     stack = children_of(root)[::-1]
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, _SCOPES):
+        cls = node.__class__
+        if cls is ast.Name or cls is ast.Constant:
+            account.charge(1)
+        elif cls not in _SCOPES:
             stack += children_of(node)[::-1]

@@ -150,17 +150,18 @@ def _runs_module(call: ast.Call, file: SourceFile) -> bool:
     func = call.func
     while isinstance(func, ast.Subscript):
         func = func.value
-    if not isinstance(func, (ast.Attribute, ast.Name)):
+    if not (isinstance(func, ast.Name) or is_self(func)):
         return False
-    name = func.attr if isinstance(func, ast.Attribute) else func.id
     made = _assigned(func, file)
-    made_by = leaf(made) if isinstance(made, ast.Call) else ""
-    if _RANDOM.search(name) or _RANDOM.search(made_by):
+    if made is None:
         return False
-    if file.values.of(func).kind == "module":
-        return True
-    cls = file.index.class_of(call)
-    return made_by[:1].isupper() and is_self(func) and cls is not None and file.context.is_module(cls)
+    name = func.attr if isinstance(func, ast.Attribute) else func.id  # type: ignore[attr-defined]
+    made_by = leaf(made) if isinstance(made, ast.Call) else ""
+    if file.values.of(func).kind != "module":
+        cls = file.index.class_of(call) if made_by[:1].isupper() and is_self(func) else None
+        if cls is None or not file.context.is_module(cls):
+            return False
+    return not (_RANDOM.search(name) or _RANDOM.search(made_by))
 
 
 def _assigned(func: ast.expr, file: SourceFile) -> ast.expr | None:

@@ -61,6 +61,7 @@ class ActivationBeforeArgmax(Rule):
     family = "ops"
     triggers = ("oftmax", "igmoid", "tanh", "exp")
     nodes = (ast.Call,)
+    calls = frozenset(_ORDERED) | {name.rpartition(".")[2] for name in _CLASSES}
     when_wrong = "the probabilities are needed for something else as well"
 
     VALID = (
@@ -107,6 +108,9 @@ class ActivationBeforeArgmax(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        outer = file.index.parent(node)
+        if isinstance(outer, ast.Call) and outer.func is node:
+            node = outer  # `nn.Softmax(dim=1)(x)`: the call of the module that the call makes
         found = _activation(node, file)
         if found is None or not isinstance(node, ast.Call):
             return
@@ -174,7 +178,7 @@ def _users(node: ast.expr, file: SourceFile) -> list[ast.expr] | None:
         return None
     loads: list[ast.expr] = list(file.uses.loads(function, target.id))
     everywhere = sum(
-        n.id == target.id for n in file.index.of_type(ast.Name) if file.index.within(n, function)
+        n.id == target.id and file.index.within(n, function) for n in file.index.of_type(ast.Name)
     )
     return loads if everywhere == len(loads) + 1 else None  # a nested function reads it, too
 

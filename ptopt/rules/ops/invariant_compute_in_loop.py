@@ -127,12 +127,14 @@ class InvariantComputeInLoop(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, (ast.Call, ast.BinOp)):
+        if not isinstance(node, (ast.Call, ast.BinOp)) or node.lineno not in file.once(_repeated_lines):
             return
-        kind = _kind(node, file)
-        if not kind or (isinstance(node, ast.Call) and has_unpacking(node)):
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
             return
         place = _place(node, file)
+        kind = _kind(node, file) if place is not None else ""
+        if not kind or (isinstance(node, ast.Call) and has_unpacking(node)):
+            return
         if place is None or not _fixed(node, place, kind, file) or _larger_is_fixed(node, place, file):
             return
         often = file.frequencies.of(node).often
@@ -160,6 +162,16 @@ class InvariantComputeInLoop(Rule):
                 "trip_count": _trips(place),
             },
         )
+
+
+def _repeated_lines(file: SourceFile) -> frozenset[int]:
+    """The lines of all loops and comprehensions."""
+    repeats = file.index.of_type(*LOOPS, *COMPREHENSIONS)
+    return frozenset(
+        line
+        for node in repeats
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)  # type: ignore[attr-defined]
+    )
 
 
 def _kind(node: ast.Call | ast.BinOp, file: SourceFile) -> str:
