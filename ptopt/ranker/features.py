@@ -41,15 +41,23 @@ _FRAMEWORKS = (
 )
 _OLD = re.compile(
     r"\bVariable\(|\.data\[0\]|volatile=|async=True|torch\._six|xrange\(|super\(\w+, self\)\.__init__"
+)  # much advice of today did not hold then
+_OLD_MARKS = ("Variable(", ".data[0]", "volatile=", "async=True", "torch._six", "xrange(", ", self).__init__")
+_NEW_WORDS = (
+    "torch.compile",
+    "bfloat16",
+    "inference_mode",
+    "scaled_dot_product",
+    "torch.amp",
+    "set_to_none",
+    "accelerate",
+    "from __future__ import annotations",
+    "torch.func",
 )
-_NEW = re.compile(
-    r"torch\.compile|bfloat16|inference_mode|scaled_dot_product|torch\.amp|set_to_none|accelerate|from __future__ import annotations|"
-    r"\w \| None|torch\.func|: (?:torch\.)?Tensor\b"
-)
-_ACCELERATOR = re.compile(r"\.cuda\(|\.to\(\s*(?:self\.)?device|device=(?![\"']?cpu)")
-_PROGRESS = re.compile(
-    r"set_postfix|set_description|tqdm\(|\bprint\(f?[\"'].*(?:loss|acc|iter|step|epoch)", re.I
-)
+_NEW = re.compile(r"\w \| None|: (?:torch\.)?Tensor\b")
+_NEW_MARKS = (" | None", ": torch.Tensor", ": Tensor")
+_ACCELERATOR = re.compile(r"\.to\(\s*(?:self\.)?device|device=(?![\"']?cpu)")
+_PROGRESS = re.compile(r"\bprint\(f?[\"'].*(?:loss|acc|iter|step|epoch)", re.I)
 _MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
 
 
@@ -131,10 +139,17 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     found["file:accelerator"] = float(file.uses_accelerator)
     found["file:trains"] = float(_trains(file))
     found["file:notebook"] = float(file.is_notebook)
-    found["file:old torch"] = float(file.search(_OLD))  # much advice of today did not hold then
-    found["file:new torch"] = float(file.search(_NEW))
-    found["file:moves to an accelerator"] = float(file.search(_ACCELERATOR))
-    found["file:prints each step"] = float(file.search(_PROGRESS))
+    text, lowered = file.text, file.text.lower()
+    # Plain words first: a pattern without a common start takes as long as ten of them.
+    found["file:old torch"] = float(any(w in text for w in _OLD_MARKS) and file.search(_OLD))
+    found["file:new torch"] = float(
+        any(w in text for w in _NEW_WORDS) or any(w in text for w in _NEW_MARKS) and file.search(_NEW)
+    )
+    found["file:moves to an accelerator"] = float(".cuda(" in text or file.search(_ACCELERATOR))
+    found["file:prints each step"] = float(
+        any(w in lowered for w in ("set_postfix", "set_description", "tqdm("))
+        or ("print(" in lowered and file.search(_PROGRESS))
+    )
     found["file:iterable dataset"] = float("IterableDataset" in file.text)
     found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)
     found["lines of the file"] = math.log1p(file.text.count("\n")) / 2

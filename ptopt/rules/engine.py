@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,12 +49,6 @@ class Prefilter:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = [(rule, _groups(rule)) for rule in rules]
-        self._identifiers = {
-            word: frozenset(part.encode() for part in _IDENTIFIER.findall(word))
-            for _, groups in self._rules
-            for words in groups
-            for word in words
-        }
         self._libraries = frozenset(library for rule in rules for library in rule.libraries)
 
     def __call__(self, data: bytes) -> list[Rule]:
@@ -62,42 +57,58 @@ class Prefilter:
             (rule, groups) for rule, groups in self._rules if not present.isdisjoint(rule.libraries)
         ]
         if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
-            return [
-                rule for rule, groups in candidates if all(self._in_text(words, data) for words in groups)
-            ]
+            return [rule for rule, groups in candidates if all(words.in_text(data) for words in groups)]
         identifiers = frozenset(data.translate(_TO_WORDS).split())
         vocabulary = b" ".join(identifiers)  # a fraction of the text
-        seen: dict[tuple[str, ...], bool] = {}
+        seen: dict[_Words, bool] = {}
         wanted = []
         for rule, groups in candidates:
             for words in groups:
                 known = seen.get(words)
                 if known is None:
-                    known = seen[words] = any(
-                        self._holds(word, data, identifiers, vocabulary) for word in words
-                    )
+                    known = seen[words] = words.among(identifiers, vocabulary, data)
                 if not known:
                     break
             else:
                 wanted.append(rule)
         return wanted
 
-    def _in_text(self, words: tuple[str, ...], data: bytes) -> bool:
-        return any(all(part in data for part in self._identifiers[word]) for word in words)
 
-    def _holds(self, word: str, data: bytes, identifiers: frozenset[bytes], vocabulary: bytes) -> bool:
-        parts = self._identifiers[word]
-        if not parts:
-            return word.encode() in data
-        if word.isidentifier():
-            return word.encode() in vocabulary
-        return parts <= identifiers
+class _Words:
+    """Words of which a file must hold one, sorted by how they are looked up."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        parts = [frozenset(part.encode() for part in _IDENTIFIER.findall(word)) for word in words]
+        self._parts = parts
+        self._whole = frozenset().union(*(p for p in parts if len(p) == 1))
+        self._joined = [p for p in parts if len(p) > 1]
+        self._inside = [word.encode() for word in words if word.isidentifier()]
+        self._plain = [word.encode() for word, p in zip(words, parts, strict=True) if not p]
+
+    def in_text(self, data: bytes) -> bool:
+        return any(all(part in data for part in parts) for parts in self._parts)
+
+    def among(self, identifiers: frozenset[bytes], vocabulary: bytes, data: bytes) -> bool:
+        if not self._whole.isdisjoint(identifiers):
+            return True
+        for parts in self._joined:
+            if parts <= identifiers:
+                return True
+        for word in self._inside:
+            if word in vocabulary:
+                return True
+        return any(word in data for word in self._plain)
 
 
-def _groups(rule: Rule) -> list[tuple[str, ...]]:
+@functools.cache
+def _words(words: tuple[str, ...]) -> _Words:
+    return _Words(words)
+
+
+def _groups(rule: Rule) -> list[_Words]:
     """Groups of words; the file must hold one of each. Those that many rules share come first."""
     called = tuple(f"{name}(" for name in sorted(rule.calls)) if rule.nodes == (ast.Call,) else ()
-    return [words for words in (rule.requires, called, rule.triggers) if words]
+    return [_words(words) for words in (rule.requires, called, rule.triggers) if words]
 
 
 def applies(rule: Rule, facts: ProjectFacts) -> bool:
@@ -142,7 +153,8 @@ def run(
             continue
         try:
             for node in _nodes(rule, file):
-                hits += [Hit.of(rule, problem, file) for problem in rule.check(node, file)]
+                for problem in rule.check(node, file):
+                    hits.append(Hit.of(rule, problem, file))
             if change is not None:
                 hits += [Hit.of(rule, problem, file) for problem in rule.check_change(file, change)]
         except Exception as error:

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakMethod
 
 from ptopt.findings import Span
 from ptopt.project.facts import NO_FACTS, ProjectFacts
@@ -92,7 +93,7 @@ class SourceFile:
 
     @cached_property
     def context(self) -> Context:
-        return Context(self.index, self.imports, self.calls, self._grad_off_elsewhere)
+        return Context(self.index, self.imports, self.calls, _not_kept(self._grad_off_elsewhere))
 
     @cached_property
     def bindings(self) -> Bindings:
@@ -104,7 +105,8 @@ class SourceFile:
 
     @cached_property
     def frequencies(self) -> Frequencies:
-        return Frequencies(self.index, self.calls, self.values, self.context, self._frequency_elsewhere)
+        elsewhere = _not_kept(self._frequency_elsewhere)
+        return Frequencies(self.index, self.calls, self.values, self.context, elsewhere)
 
     def _grad_off_elsewhere(self, function: FunctionNode) -> list[bool]:
         """Of each call of the function in another file: whether autograd is off there."""
@@ -247,3 +249,15 @@ class SourceFile:
             "deepspeed",
         )
         return any(mark in lowered for mark in marks)
+
+
+def _not_kept(method: Callable[[FunctionNode], T]) -> Callable[[FunctionNode], T]:
+    """The method without a reference to its file, so that the tree goes away with the last name of the file."""
+    reference = WeakMethod(method)
+
+    def call(function: FunctionNode) -> T:
+        bound = reference()
+        assert bound is not None, "the file outlives what is computed of it"
+        return bound(function)
+
+    return call

@@ -9,6 +9,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from typing import TypeVar, overload
 
 from ptopt.source import work
@@ -36,6 +37,13 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 _FIELDS[ast.Constant] = ()
 _FIELDS[ast.ExceptHandler] = ("type", "body")  # `name` is text here
 _FIELDS[ast.MatchSingleton] = ()
+# `walk` also visits annotations.
+_WALKED = {
+    cls: fields + tuple(f for f in cls._fields if f in ("annotation", "returns", "type_params"))
+    for cls, fields in _FIELDS.items()
+}
+_PLACELESS = (ast.comprehension, ast.arguments, ast.withitem, ast.match_case)  # without a line
+_NONE: list[ast.AST] = []
 
 
 class Index:
@@ -44,6 +52,7 @@ class Index:
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self._parent: dict[ast.AST, ast.AST] = {}
+        self._class_of: dict[FunctionNode, ast.ClassDef | None] = {}
         self._nodes: defaultdict[type, list[ast.AST]] = defaultdict(list)
         parent, nodes, fields = self._parent, self._nodes, _FIELDS
         names, constants = nodes[ast.Name], nodes[ast.Constant]
@@ -85,10 +94,9 @@ class Index:
     def of_type(self, *types: type[ast.AST]) -> Iterator[ast.AST]: ...
     def of_type(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
         """Nodes of exactly these classes, in source order within each class."""
-        for cls in types:
-            nodes = self._nodes.get(cls, ())
-            work.current().charge(len(nodes))
-            yield from nodes
+        lists = [self._nodes.get(cls, _NONE) for cls in types]
+        work.current().charge(sum(map(len, lists)))
+        return iter(lists[0]) if len(lists) == 1 else chain.from_iterable(lists)
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parent.get(node)
@@ -139,8 +147,26 @@ class Index:
         return max((stmt.end_lineno or 0 for stmt in self.tree.body), default=0)
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
-        """The class that `node` stands in, if only functions stand between."""
-        return self.enclosing(node, (ast.ClassDef,))
+        """The innermost class that `node` stands in."""
+        parents, known = self._parent, self._class_of
+        current = parents.get(node)
+        passed: list[FunctionNode] = []
+        found: ast.ClassDef | None = None
+        steps = 1
+        while current is not None:
+            if isinstance(current, ast.ClassDef):
+                found = current
+                break
+            if isinstance(current, FUNCTIONS):
+                if current in known:
+                    found = known[current]
+                    break
+                passed.append(current)
+            current = parents.get(current)
+            steps += 1
+        work.current().charge(steps)
+        known.update(dict.fromkeys(passed, found))
+        return found
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds `node` (itself when it is one)."""
@@ -162,6 +188,8 @@ class Index:
 
     def loops_of(self, node: ast.AST) -> Iterator[Loop]:
         """Loops of the same function that run `node` once per iteration, innermost first."""
+        if getattr(node, "lineno", None) not in self._loop_lines and not isinstance(node, _PLACELESS):
+            return
         for ancestor, child in self.ancestors(node):
             if isinstance(ancestor, _SCOPES):
                 return
@@ -174,6 +202,15 @@ class Index:
                     yield ancestor
             elif isinstance(ancestor, ast.While) and child not in ancestor.orelse:
                 yield ancestor
+
+    @cached_property
+    def _loop_lines(self) -> frozenset[int]:
+        """The lines of all loops."""
+        return frozenset(
+            line
+            for loop in self.of_type(*LOOPS)
+            for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)  # type: ignore[attr-defined]
+        )
 
     def symbol_of(self, node: ast.AST) -> str:
         """Dotted name of the functions and classes around `node`, itself included; "" at module level."""
@@ -205,18 +242,32 @@ def children_of(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(root: ast.AST) -> Iterator[ast.AST]:
-    """`ast.walk`, charged."""
-    account = work.current()
-    for node in ast.walk(root):
-        account.charge(1)
-        yield node
+    """`ast.walk` without operators and contexts, charged."""
+    account, fields = work.current(), _WALKED
+    level = [root]
+    while level:
+        account.charge(len(level))
+        below: list[ast.AST] = []
+        for node in level:
+            yield node
+            for field in fields[node.__class__]:
+                child = getattr(node, field, None)
+                if child.__class__ is list:
+                    below += [element for element in child if element is not None]
+                elif child is not None:
+                    below.append(child)
+        level = below
 
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
     """The nodes under `root` in source order, without those of functions and classes nested in it."""
+    account = work.current()
     stack = children_of(root)[::-1]
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, _SCOPES):
+        cls = node.__class__
+        if cls is ast.Name or cls is ast.Constant:
+            account.charge(1)
+        elif cls not in _SCOPES:
             stack += children_of(node)[::-1]

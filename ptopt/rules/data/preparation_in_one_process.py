@@ -52,6 +52,7 @@ class PreparationInOneProcess(Rule):
     libraries = ("torch", "datasets", "multiprocessing", "concurrent", "joblib")
     requires = ("num_proc", "processes", "max_workers", "n_jobs", "Pool", "num_processes", "nj")
     nodes = (ast.Call, ast.Assign)
+    calls = _POOLS | {"map", "filter", "from_generator", "load_dataset"}
     when_wrong = "the work uses the GPU or many threads itself, or needs an order that a pool does not keep"
 
     VALID = (
@@ -99,18 +100,19 @@ class PreparationInOneProcess(Rule):
         evidence: tuple[Evidence, ...] = ()
         if isinstance(node, ast.Assign):
             target = node.targets[0]
+            if not (isinstance(target, ast.Name) and target.id in _NAMES and _is_one(node.value)):
+                return
             calls = file.calls.calls_in(file.index.function_of(node))
             start = next((call for call in calls if _STARTS.search(file.source(call.func))), None)
-            if isinstance(target, ast.Name) and target.id in _NAMES and _is_one(node.value) and start:
+            if start:
                 found, evidence = node, (Evidence(start.lineno, "the work is shared out here"),)
         elif isinstance(node, ast.Call):
-            name = file.source(node.func).rpartition(".")[2]
+            func = node.func
+            name = func.attr if isinstance(func, ast.Attribute) else file.source(func)
             number = next((k.value for k in node.keywords if k.arg in _KEYWORDS), None)
             if number is None and name == "Pool" and node.args:
                 number = node.args[0]
-            if _is_one(number) and (
-                name in _POOLS or name in ("map", "filter", "from_generator", "load_dataset")
-            ):
+            if _is_one(number):
                 found = node
         if found is None:
             return

@@ -66,11 +66,13 @@ class Op:
 
 def torch_op(node: ast.AST | None, file: SourceFile, *names: str) -> Op | None:
     """`node` as a call of one of the torch functions `names`, as a function or as a method, or None."""
-    if not isinstance(node, ast.Call) or has_unpacking(node):
+    if not isinstance(node, ast.Call):
         return None
     func = node.func
     leaf = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-    qualified = file.imports.qualified(func) if leaf in names or isinstance(func, ast.Name) else ""
+    if not (leaf in names or isinstance(func, ast.Name)) or has_unpacking(node):
+        return None
+    qualified = file.imports.qualified(func)
     if qualified:
         module, _, name = qualified.rpartition(".")
         if name not in names or module not in _MODULES:
