@@ -31,7 +31,7 @@ EXPLAIN_ANSWER = 96  # two sentences
 # Trigger words of rules that are in most code.
 COMMON_WORDS = frozenset(
     "+= eval val test append( .data compile( predict infer generate sampl collect rollout str encode Loss optim".split()
-) | {"for ", "if ", "while ", "assert "}
+) | {"for ", "if ", "while ", "assert ", "def ", "["}
 
 _JUDGE = "Does this PyTorch code have the performance problem? Answer yes or no."
 _ADVISE = (

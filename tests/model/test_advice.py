@@ -26,7 +26,7 @@ CODE = textwrap.dedent(
             # keep the mask small
             mask = torch.zeros(x.shape[0], 128)
             mask = mask.to(x.device)
-            out = (x @ scale).masked_fill(mask.bool(), 0.0)
+            out = (x @ scale).masked_fill(mask > 0, 0.0)
             name = "rm -rf is only a word here"
             return out, name
 

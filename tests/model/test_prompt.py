@@ -63,7 +63,7 @@ Code of Trainer.fit:
 6         print(loss.item())
 Facts: lines 3-6: training step; may run on a GPU.
 Does this PyTorch code have the performance problem? Answer yes or no.
-item-every-step: A tensor is read back to Python on every training step. Answer"""
+item-every-step: A tensor is read back to Python in code that runs often. Answer"""
     second = "\ntensor-logged-every-step: A tensor is printed or logged on every training step. Answer"
     assert question == JudgePrompt((first, second))
 

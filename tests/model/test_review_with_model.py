@@ -31,12 +31,14 @@ from tests.model.scripted import MODEL_ALONE, Scripted, change_of, review
 TRAIN = """\
 import torch
 
+torch.set_float32_matmul_precision("high")
 
-def train(model, loader, optimizer, criterion, device):
+
+def train(model, loader, optimizer, criterion):
     total = 0.0
     for x, y in loader:
         optimizer.zero_grad()
-        loss = criterion(model(x.to(device)), y.to(device))
+        loss = criterion(model(x), y)
         loss.backward()
         optimizer.step()
         total += loss.item()
@@ -147,7 +149,7 @@ def test_a_model_that_goes_away_leaves_the_review_of_the_rules(calls: int) -> No
 
 
 def test_a_model_that_goes_away_leaves_no_word_on_files_that_the_rules_do_not_read() -> None:
-    heads = HEADS | {"broken.py": "import torch\n\n\ndef f(:\n"}
+    heads = HEADS | {"broken.py": "import math\n\n\ndef f(:\n"}
     rules = review(heads, None)
     assert rules.not_reviewed == ()
     _same_but_for_the_record(review(heads, Scripted(calls=0)), rules)

@@ -45,6 +45,7 @@ class IndexByPythonList(Rule):
     name = "index-by-python-list"
     family = "ops"
     nodes = (ast.Subscript,)
+    triggers = ("]]", "],")  # a list ends inside the brackets
     when_wrong = "the tensor lies on the CPU, or a copy is wanted"
 
     VALID = (

@@ -47,6 +47,7 @@ class MaskedUpdateByIndex(Rule):
     name = "masked-update-by-index"
     family = "ops"
     nodes = (ast.Subscript,)
+    triggers = ("[",)
     when_wrong = "the mask is sparse and the work under it expensive"
 
     VALID = (

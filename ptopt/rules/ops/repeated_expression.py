@@ -57,6 +57,7 @@ class RepeatedExpression(Rule):
     name = "repeated-expression"
     family = "ops"
     nodes = FUNCTIONS
+    triggers = ("def ",)
     when_wrong = "the two calls are meant to draw different random numbers, or the function is compiled"
 
     VALID = (

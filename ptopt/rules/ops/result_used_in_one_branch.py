@@ -50,6 +50,7 @@ class ResultUsedInOneBranch(Rule):
     name = "result-used-in-one-branch"
     family = "ops"
     nodes = (ast.Module,)
+    triggers = ("def ",)
     when_wrong = "the call is made for an effect besides its result"
 
     VALID = (

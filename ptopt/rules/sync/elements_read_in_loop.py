@@ -45,6 +45,7 @@ class ElementsReadInLoop(Rule):
     name = "elements-read-in-loop"
     family = "sync"
     nodes = (ast.For, ast.comprehension)
+    triggers = ("for ",)
     when_wrong = "the tensor lies on the CPU and is short"
 
     VALID = (
