@@ -153,8 +153,7 @@ def run(
             continue
         try:
             for node in _nodes(rule, file):
-                for problem in rule.check(node, file):
-                    hits.append(Hit.of(rule, problem, file))
+                hits.extend(Hit.of(rule, problem, file) for problem in rule.check(node, file))
             if change is not None:
                 hits += [Hit.of(rule, problem, file) for problem in rule.check_change(file, change)]
         except Exception as error:

@@ -257,7 +257,8 @@ def _not_kept(method: Callable[[FunctionNode], T]) -> Callable[[FunctionNode], T
 
     def call(function: FunctionNode) -> T:
         bound = reference()
-        assert bound is not None, "the file outlives what is computed of it"
+        if bound is None:
+            raise ReferenceError("the file is gone that this was computed of")
         return bound(function)
 
     return call

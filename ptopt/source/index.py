@@ -39,7 +39,8 @@ _FIELDS[ast.ExceptHandler] = ("type", "body")  # `name` is text here
 _FIELDS[ast.MatchSingleton] = ()
 # `walk` also visits annotations.
 _WALKED = {
-    cls: fields + tuple(f for f in cls._fields if f in ("annotation", "returns", "type_params"))
+    cls: fields
+    + tuple(f for f in getattr(cls, "_fields", ()) if f in ("annotation", "returns", "type_params"))
     for cls, fields in _FIELDS.items()
 }
 _PLACELESS = (ast.comprehension, ast.arguments, ast.withitem, ast.match_case)  # without a line
@@ -209,7 +210,7 @@ class Index:
         return frozenset(
             line
             for loop in self.of_type(*LOOPS)
-            for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)  # type: ignore[attr-defined]
+            for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
         )
 
     def symbol_of(self, node: ast.AST) -> str:
