@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.quality.verdicts import FILE, VERDICTS, cohens_kappa, main
+from benchmarks.quality.verdicts import FILES, VERDICTS, cohens_kappa, main
 
 
 def test_kappa_is_zero_by_chance_and_one_for_the_same() -> None:
@@ -19,8 +19,8 @@ def test_kappa_is_zero_by_chance_and_one_for_the_same() -> None:
 
 
 def test_the_data_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
-    keys = {(r["repo"], r["sha"], r["path"], r["start"], r["rule"]) for r in rows}
+    rows = [json.loads(line) for file in FILES for line in file.read_text(encoding="utf-8").splitlines()]
+    keys = {(r["repo"], r["sha"], r["path"], r["start"], r["end"], r["rule"], r["reason"]) for r in rows}
     assert len(keys) == len(rows)
     assert all(row["verdict"] in VERDICTS and row["reason"] for row in rows)
     main([])

@@ -19,6 +19,7 @@ from ptopt.model.interface import ChatPrompt, JudgePrompt
 from ptopt.model.region import JUDGE_TOKENS
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
+from ptopt.rules import rules
 from service import database
 from service.models import CommentRow, Installation, Repository, ReviewRow
 from training.feedback.rows import FeedbackRows, build_rows
@@ -68,8 +69,9 @@ def judged_review(
     """The finding of a review with a judge, and the prompts that the judge received."""
     backend = RecordingBackend()
     calibration = Calibration(JudgeFit(0.0, 0.0, 1.0))
+    others = tuple(rule.name for rule in rules() if rule.name != "item-every-step")
     review = review_files(
-        [whole_file(path, text.encode())], config=Config(), facts=NO_FACTS, limit_to_change=True,
+        [whole_file(path, text.encode())], config=Config(ignore=others), facts=NO_FACTS, limit_to_change=True,
         advisor=Advisor(backend, calibration, judge_tokens=judge_tokens),
     )  # fmt: skip
     (finding,) = review.findings

@@ -51,6 +51,7 @@ class ArgumentReworkedByEachCall(Rule):
     name = "argument-reworked-by-each-call"
     family = "ops"
     nodes = FUNCTIONS
+    triggers = ("def ",)
     when_wrong = "the code is compiled"
 
     VALID = (
