@@ -35,7 +35,13 @@ pytestmark = [
 
 # The model is heard, and a little: what it says is seen in the confidence, and no finding is lost.
 _CALIBRATION = {
-    "judge": {"intercept": 2.0, "of_confidence": 0.0, "of_log_odds": 0.1, "rules": None, "floor": 0.0}
+    "judge": {
+        "intercept": 2.0,
+        "of_confidence": 0.0,
+        "of_log_odds": 0.6,
+        "rules": ["item-every-step"],
+        "floor": 0.0,
+    }
 }
 
 
