@@ -75,3 +75,15 @@ class CallGraph:
                 if isinstance(stmt, FUNCTIONS):
                     table.setdefault(stmt.name, stmt)
         return table.get(name)
+
+
+def last_name(expr: ast.AST | None) -> str:
+    """The last part of a dotted name: `softmax` of `F.softmax`; "" of anything else than a name or an attribute."""
+    if isinstance(expr, ast.Attribute):
+        return expr.attr
+    return expr.id if isinstance(expr, ast.Name) else ""
+
+
+def called_name(call: ast.Call) -> str:
+    """The last part of the name that is called: `item` of `loss.detach().item()`."""
+    return last_name(call.func)

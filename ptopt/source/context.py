@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ptopt.source.calls import CallGraph
+from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.imports import Imports
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index, Loop, walk
 
@@ -453,9 +453,7 @@ def _name(node: ast.expr) -> str:
     """Last part of a dotted name; looks through calls and subscripts."""
     while isinstance(node, (ast.Call, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    return last_name(node)
 
 
 def _text(node: ast.AST) -> str:

@@ -126,8 +126,7 @@ class Frequencies:
         loop = next(self._index.loops_of(node), None)
         base = self._of_loop(loop) if loop is not None else self._of_owner(node)
         if base.often > Often.ONCE:
-            stop: ast.AST | None = loop
-            guard = self._context.rare_guard(node, stop)
+            guard = self._context.rare_guard(node, loop)
             if guard is not None and not self._holds_the_step(guard, node):
                 return Frequency(Often.RARELY, getattr(guard, "lineno", 0), "behind a condition")
         return base
@@ -162,10 +161,7 @@ class Frequencies:
         """What the function is, by its name and its class."""
         name, line = function.name, function.lineno
         cls = self._index.parent(function)
-        if self._context.is_item_code(function.body[0]) is not None or name in (
-            "__getitem__",
-            "__getitems__",
-        ):
+        if self._context.is_item_code(function.body[0]) is not None:
             return Frequency(Often.ELEMENT, line, f"for each sample (`{name}`)", in_worker=True)
         if isinstance(cls, ast.ClassDef):
             found = self._by_class(function, cls)
@@ -179,7 +175,7 @@ class Frequencies:
             return Frequency(
                 Often.STEP, line, f"on each call of `{name}`, which is a training step", trains=True
             )
-        if name in _PER_EVALUATION or name in ("validation_step", "test_step"):
+        if name in _PER_EVALUATION:
             return Frequency(Often.EVALUATION, line, f"for each batch (`{name}`)")
         if _ONCE_NAME.search(name):
             return Frequency(Often.ONCE, line, f"once (`{name}`)")

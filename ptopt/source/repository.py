@@ -30,17 +30,16 @@ class Repository:
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files
         self._parsed: dict[str, SourceFile | None] = {}
-        self._calls: dict[tuple[str, str], tuple[tuple[SourceFile, ast.Call], ...]] = {}
+        self._calls: dict[tuple[str, str, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
 
     def callers(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
         """Calls of a function of `file` in other files that import it, a few of them; () when none is sure."""
         name = function.name
         if name in _COMMON or name.startswith("__") or len(name) < 4 or not self._files:
             return ()
-        owner = file.index.parent(function)
-        key = (file.path, name)
+        key = (file.path, name, isinstance(file.index.parent(function), ast.ClassDef))
         if key not in self._calls:
-            self._calls[key] = self._find(file.path, name, isinstance(owner, ast.ClassDef))
+            self._calls[key] = self._find(*key)
         return self._calls[key]
 
     def _find(self, path: str, name: str, is_method: bool) -> tuple[tuple[SourceFile, ast.Call], ...]:

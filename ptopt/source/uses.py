@@ -6,6 +6,7 @@ import ast
 import re
 from bisect import bisect_left
 
+from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, Index
 
 REPORTED = "reported"  # logged, printed, kept for a report
@@ -102,7 +103,7 @@ class Uses:
 
     def _passed(self, call: ast.Call, names: int) -> set[str]:
         func = call.func
-        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        name = last_name(func)
         if _REPORTING.search(name):
             return {REPORTED}
         if name in _KEEPING:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import cast
 
 from ptopt.source.bindings import Binding, Bindings, is_self
-from ptopt.source.calls import CallGraph
+from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.imports import Imports
 from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes
 from ptopt.source.torch_names import (
@@ -385,7 +385,7 @@ class Values:
         target = self._calls.resolve(call)
         if target is not None:
             return self._returned(target)
-        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        name = last_name(func)
         if _CRITERION.search(name) and not name[:1].isupper():
             return Value("tensor", "", True)
         return UNKNOWN

@@ -7,7 +7,7 @@ import re
 from functools import cached_property
 
 from ptopt.source.bindings import Bindings
-from ptopt.source.calls import CallGraph
+from ptopt.source.calls import CallGraph, called_name
 from ptopt.source.context import Context
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, Loop
@@ -84,7 +84,7 @@ class Waits:
             known = name.removeprefix("torch.") in _TELLING
         else:
             of = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-            known = bool(of) and _name(call) in _TELLING and self._on_device(of[0])
+            known = bool(of) and called_name(call) in _TELLING and self._on_device(of[0])
         return known and all(self._values.of(arg).device != "cpu" for arg in of)
 
     def is_mask(self, expr: ast.expr, depth: int = 0) -> bool:
@@ -168,7 +168,7 @@ class Waits:
         table: dict[FunctionNode | None, list[ast.AST]] = {}
         names = _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to", "get_scale"}
         for call in self._index.of_type(ast.Call):
-            if _name(call) in names or self._calls.resolve(call) is not None:
+            if called_name(call) in names or self._calls.resolve(call) is not None:
                 table.setdefault(self._index.function_of(call), []).append(call)
         for node in self._index.of_type(ast.If, ast.While, ast.Assert):
             table.setdefault(self._index.function_of(node), []).append(node)
@@ -201,7 +201,7 @@ class Waits:
         return {}
 
     def _call_waits(self, call: ast.Call) -> bool:
-        name, func = _name(call), call.func
+        name, func = called_name(call), call.func
         if name == "synchronize":
             return "torch" in (self._imports.qualified(func) or "torch")
         if isinstance(func, ast.Name) and not self._imports.qualified(func):
@@ -245,8 +245,3 @@ def _chain_start(expr: ast.expr) -> ast.expr:
     ):
         expr = expr.func.value
     return expr
-
-
-def _name(call: ast.Call) -> str:
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""

@@ -6,6 +6,7 @@ import ast
 
 from ptopt.rules.attention._scores import Scores
 from ptopt.rules.base import SourceFile
+from ptopt.source.calls import last_name
 
 _KEEPS_RANK = frozenset(
     "transpose swapaxes contiguous float half to type type_as clone mul div chunk split tensor_split".split()
@@ -70,7 +71,7 @@ def _viewed(expr: ast.expr, file: SourceFile) -> int | None:
     """
     while isinstance(expr, ast.Call):
         func, args = expr.func, expr.args
-        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        name = last_name(func)
         if name == "rearrange" and len(args) == 2 and isinstance(args[1], ast.Constant):
             return _pattern_rank(str(args[1].value))
         if not isinstance(func, ast.Attribute):

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from ptopt.rules.base import SourceFile, keyword_of
+from ptopt.source.calls import last_name
 
 _LAST_TWO = ({-2, -1}, {2, 3}, {1, 2}, {-1, 2}, {-1, 3}, {-2, 3})
 KEEPS = frozenset("float to type_as half type contiguous double bfloat16 clone".split())
@@ -45,7 +46,7 @@ def called_softmaxes(call: ast.Call, file: SourceFile) -> list[ast.Call]:
 def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
     """The scores of a softmax over the last dimension: `F.softmax(s, -1)`, `s.softmax(dim=-1)`, `self.softmax(s)`."""
     func = call.func
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(func)
     if name == "softmax":
         qualified = file.imports.qualified(func)
         if qualified.startswith("torch.") or isinstance(func, ast.Name) and qualified:
@@ -89,7 +90,7 @@ def operands(expr: ast.expr, file: SourceFile) -> tuple[ast.expr, ast.expr, str]
     if not isinstance(expr, ast.Call):
         return None
     func, args = expr.func, expr.args
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(func)
     if name in ("matmul", "bmm"):
         if file.imports.qualified(func).startswith("torch.") and len(args) == 2:
             return args[0], args[1], ""

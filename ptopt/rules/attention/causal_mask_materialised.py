@@ -20,6 +20,7 @@ from ptopt.rules.base import (
     is_literal,
     keyword_of,
 )
+from ptopt.source.calls import last_name
 
 _SIZE = r"(?P<n>[\w.()\[\]-]+),(?P=n)"
 _EXTRA = r"(,[a-z]+=[\w.()\[\]\"']+)*"
@@ -154,7 +155,7 @@ class CausalMaskMaterialised(Rule):
         if not isinstance(node, ast.Call) or not node.keywords or has_unpacking(node):
             return
         func = node.func
-        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        name = last_name(func)
         keyword = next((k for k in node.keywords if k.arg == "attn_mask"), None)
         if name != "scaled_dot_product_attention" or keyword is None:
             return

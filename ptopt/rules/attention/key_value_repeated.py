@@ -15,6 +15,7 @@ from ptopt.rules.base import (
     is_literal,
     keyword_of,
 )
+from ptopt.source.calls import last_name
 
 _HEADS = ("1", "-3")
 
@@ -114,7 +115,7 @@ class KeyValueRepeated(Rule):
         if not isinstance(node, ast.Call) or len(node.args) != 3 or has_unpacking(node):
             return
         func = node.func
-        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        name = last_name(func)
         if name != "scaled_dot_product_attention":
             return
         mask = keyword_of(node, "attn_mask")
@@ -141,7 +142,7 @@ def _repeated(arg: ast.expr, file: SourceFile) -> ast.Call | None:
     if not isinstance(made, ast.Call):
         return None
     func = made.func
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(func)
     if name == "repeat_kv":
         return made if len(made.args) == 2 else None
     if name != "repeat_interleave":

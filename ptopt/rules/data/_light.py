@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from ptopt.source.calls import last_name
+
 _LIGHT = frozenset(
     "append extend add update get pop items keys values setdefault str int float bool len list tuple dict set split strip lstrip "
     "rstrip lower upper title capitalize replace format join startswith endswith index find count isna isnull notna isinstance zip "
@@ -14,5 +16,5 @@ _LIGHT = frozenset(
 
 def is_light(call: ast.Call) -> bool:
     func = call.func
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(func)
     return name in _LIGHT

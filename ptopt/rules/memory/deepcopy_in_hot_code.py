@@ -134,5 +134,5 @@ class DeepcopyInHotCode(CallRule):
             call.evidence,
             cause=call.cause,
             subject=node.args[0],
-            facts={"sample": call.frequency.in_worker, "tensor": call.value.kind == "tensor"},
+            facts={"sample": call.frequency.in_worker, "tensor": file.values.is_tensor(node.args[0])},
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.flow import runs_network
+from ptopt.source.calls import last_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import walk
 
@@ -153,13 +154,7 @@ def _origin(value: ast.expr, file: SourceFile) -> ast.expr | None:
     while isinstance(chain, (ast.Call, ast.Attribute, ast.Subscript)):
         if isinstance(chain, ast.Call):
             func = chain.func
-            name = (
-                func.attr
-                if isinstance(func, ast.Attribute)
-                else func.id
-                if isinstance(func, ast.Name)
-                else ""
-            )
+            name = last_name(func)
             if name in _SMALL or any(k.arg == "device" for k in chain.keywords) or "loss" in name:
                 return None
             if name == "to" and "cpu" in file.source(chain):

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile, has_unpacking, keyword_of
+from ptopt.source.calls import last_name
 from ptopt.source.index import walk
 
 # What a loop runs over a handful of times.
@@ -69,7 +70,7 @@ def torch_op(node: ast.AST | None, file: SourceFile, *names: str) -> Op | None:
     if not isinstance(node, ast.Call):
         return None
     func = node.func
-    leaf = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    leaf = last_name(func)
     if not (leaf in names or isinstance(func, ast.Name)) or has_unpacking(node):
         return None
     qualified = file.imports.qualified(func)

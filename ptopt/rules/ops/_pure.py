@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.bindings import is_self
+from ptopt.source.calls import called_name
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, FunctionNode, Loop, children_of, walk
 from ptopt.source.torch_names import TENSOR_ONLY_METHODS
 
@@ -62,19 +63,13 @@ _MUTATORS = frozenset(
 )
 
 
-def leaf(call: ast.Call) -> str:
-    """The last part of the called name."""
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-
-
 def cost(node: ast.AST, file: SourceFile) -> int:
     """What a pure operation on tensors costs (1 to 3); 0 when it is none, or not known to be one."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return 3
     if not isinstance(node, ast.Call):
         return 0
-    name = leaf(node)
+    name = called_name(node)
     target = file.calls.resolve(node)
     if target is not None:
         return _function_cost(target, file)
@@ -114,7 +109,7 @@ def _measured(function: FunctionNode, file: SourceFile) -> int:
         return 0
     calls = file.calls.calls_in(function)
     if function in file.once(_generators) or any(
-        not _is_pure_call(c, file) and not leaf(c).endswith("Error") for c in calls
+        not _is_pure_call(c, file) and not called_name(c).endswith("Error") for c in calls
     ):
         return 0
     return max((3 if is_module_call(c, file) else cost(c, file) for c in calls), default=0)
@@ -153,7 +148,7 @@ def is_pure(expr: ast.AST, file: SourceFile) -> bool:
 
 
 def _is_pure_call(call: ast.Call, file: SourceFile) -> bool:
-    name = leaf(call)
+    name = called_name(call)
     if cost(call, file) or name in _PLAIN or is_module_call(call, file):
         return True
     return name in TABLES or name in _FILLED if file.imports.qualified(call.func) else False
@@ -170,7 +165,7 @@ def is_module_call(call: ast.Call, file: SourceFile) -> bool:
     if name not in file.once(_built):
         return False
     made = _assigned(func, file)
-    made_by = leaf(made) if isinstance(made, ast.Call) else ""
+    made_by = called_name(made) if isinstance(made, ast.Call) else ""
     if _RANDOM.search(name) or _RANDOM.search(made_by):
         return False
     if file.values.of(func).kind == "module":
@@ -190,7 +185,7 @@ def _built(file: SourceFile) -> frozenset[str]:
             and isinstance(made.func.value, ast.Call)
         ):
             made = made.func.value  # `nn.Linear(8, 8).to(device)`
-        if isinstance(made, ast.Call) and leaf(made)[:1].isupper():
+        if isinstance(made, ast.Call) and called_name(made)[:1].isupper():
             names |= {
                 t.attr if isinstance(t, ast.Attribute) else t.id
                 for t in assign.targets

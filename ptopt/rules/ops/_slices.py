@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ptopt.rules.base import SourceFile
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.source.bindings import is_self
+from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode, children_of, own_nodes
 from ptopt.source.torch_names import KEEPS_TENSOR, TENSOR_FACTORIES, TENSOR_ONLY_METHODS
 
@@ -100,7 +101,7 @@ def stacked(found: Slices) -> bool:
         while isinstance(parent, (ast.List, ast.Tuple, ast.ListComp)):
             parent = file.index.parent(parent)
         if isinstance(parent, ast.Call):
-            return _leaf(parent) in _STACKING
+            return called_name(parent) in _STACKING
         if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
             return False
         names = {parent.targets[0].id}
@@ -109,7 +110,7 @@ def stacked(found: Slices) -> bool:
     function = file.index.function_of(place)
     return any(
         call.lineno >= place.lineno
-        and _leaf(call) in _STACKING
+        and called_name(call) in _STACKING
         and call.args
         and isinstance(call.args[0], ast.Name)
         and call.args[0].id in names
@@ -120,9 +121,9 @@ def stacked(found: Slices) -> bool:
 def _bind(target: ast.expr, iterable: ast.expr, found: Slices) -> bool:
     """Notes the names that the target binds; False when the loop runs over something else than indices and tensors."""
     file = found.file
-    while isinstance(iterable, ast.Call) and _leaf(iterable) in _WRAPPERS and iterable.args:
+    while isinstance(iterable, ast.Call) and called_name(iterable) in _WRAPPERS and iterable.args:
         iterable = iterable.args[0]
-    name = _leaf(iterable) if isinstance(iterable, ast.Call) else ""
+    name = called_name(iterable) if isinstance(iterable, ast.Call) else ""
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name):
         if name == "range" and isinstance(target, ast.Name) and iterable.args:
             limits = [int_literal(arg) for arg in iterable.args]
@@ -233,7 +234,7 @@ def _writes_back(nodes: list[ast.AST], found: Slices) -> bool:
             loads[node.id] = loads.get(node.id, 0) + 1
         if not isinstance(node, ast.Call):
             continue
-        name = _leaf(node)
+        name = called_name(node)
         if (
             name in ("append", "extend")
             and isinstance(node.func, ast.Attribute)
@@ -268,7 +269,7 @@ def _sort(nodes: list[ast.AST], found: Slices) -> None:
             if not isinstance(file.index.parent(node), ast.BinOp):
                 found.ops.append(node)
         elif isinstance(node, ast.Call):
-            name = _leaf(node)
+            name = called_name(node)
             touched = [a for a in [*node.args, *(k.value for k in node.keywords)] if found.touches(a)]
             if (name in RAGGED and (touched or found.touches(node.func))) or (name in _SIZED and touched):
                 found.ragged = True
@@ -302,7 +303,7 @@ def _is_network(func: ast.expr, file: SourceFile) -> bool:
     made = (
         file.bindings.attribute(cls, func.attr) if cls is not None and file.context.is_module(cls) else None
     )
-    return isinstance(made, ast.Call) and _leaf(made)[:1].isupper()
+    return isinstance(made, ast.Call) and called_name(made)[:1].isupper()
 
 
 def _subscript(node: ast.Subscript, found: Slices) -> None:
@@ -346,7 +347,7 @@ def _data_bound(part: ast.Slice, found: Slices) -> bool:
     return any(
         found.touches(b)
         or names_in(b) & found.others
-        or any(isinstance(n, ast.Call) and _leaf(n) == "item" for n in [b, *own_nodes(b)])
+        or any(isinstance(n, ast.Call) and called_name(n) == "item" for n in [b, *own_nodes(b)])
         for b in bounds
     )
 
@@ -392,7 +393,7 @@ def _only_measured(node: ast.Subscript, file: SourceFile) -> bool:
     parent = file.index.parent(node)
     if isinstance(parent, ast.Attribute):
         return parent.attr in ("shape", "size", "dtype", "device")
-    return isinstance(parent, ast.Call) and _leaf(parent) == "len"
+    return isinstance(parent, ast.Call) and called_name(parent) == "len"
 
 
 def _holders(node: ast.Subscript) -> list[ast.Subscript]:
@@ -409,8 +410,3 @@ def _base(node: ast.expr) -> ast.expr:
     while isinstance(node, ast.Subscript):
         node = node.value
     return node
-
-
-def _leaf(call: ast.Call) -> str:
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""

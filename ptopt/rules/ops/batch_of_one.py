@@ -8,6 +8,7 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceF
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
 from ptopt.rules.ops.slice_loop import reported
 from ptopt.source.bindings import is_self
+from ptopt.source.calls import last_name
 from ptopt.source.index import own_nodes, walk
 
 _NETWORK = re.compile(
@@ -182,7 +183,7 @@ def _is_network(call: ast.Call, file: SourceFile) -> bool:
         func = func.value
     if file.values.of(func).kind == "module":
         return True
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(func)
     return bool(_NETWORK.search(name))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
 from ptopt.rules.ops._calls import FEW, int_literal, names_in, same_code
+from ptopt.source.calls import last_name
 from ptopt.source.index import Loop, own_nodes, walk
 
 _GROW = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack", "append"})
@@ -222,7 +223,7 @@ def joined_parts(value: ast.expr, file: SourceFile) -> tuple[ast.Call | None, li
     """The concatenation that `value` is, and what it joins."""
     call = _joining(value)
     func = call.func if call is not None else None
-    leaf = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    leaf = last_name(func)
     if call is None or func is None or leaf not in _GROW:
         return None, []
     module = file.imports.qualified(func).rpartition(".")[0]
@@ -323,9 +324,7 @@ def _confidence(
 def _frees(loop: Loop) -> bool:
     """Does the loop free memory on purpose? Then it must not hold all parts at once."""
     calls = (n.func for n in own_nodes(loop) if isinstance(n, ast.Call))
-    names = (
-        f.attr if isinstance(f, ast.Attribute) else f.id if isinstance(f, ast.Name) else "" for f in calls
-    )
+    names = (last_name(f) for f in calls)
     return any("empty" in name and "cache" in name or name == "collect" for name in names)
 
 

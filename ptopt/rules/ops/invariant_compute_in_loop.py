@@ -13,12 +13,12 @@ from ptopt.rules.ops._pure import (
     costly,
     is_conditional,
     is_pure,
-    leaf,
     leaves_loop,
     reads,
     result_changes,
     steady,
 )
+from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import COMPREHENSIONS, LOOPS, FunctionNode, Loop, walk
 from ptopt.source.uses import IGNORED
@@ -175,7 +175,7 @@ def _kind(node: ast.Call | ast.BinOp, file: SourceFile) -> str:
         return "op" if isinstance(node, ast.BinOp) or cost(node, file) else "module"
     if not isinstance(node, ast.Call):
         return ""
-    name = leaf(node)
+    name = called_name(node)
     if name in TABLES and file.imports.qualified(node.func).startswith("torch"):
         return "op"
     return "encode" if name in _ENCODES and node.args else ""
@@ -252,7 +252,7 @@ def _unsteady(file: SourceFile) -> dict[FunctionNode | None, list[int]]:
 
 
 def _kept(parent: ast.AST | None) -> bool:
-    return isinstance(parent, ast.Call) and leaf(parent) in ("append", "extend", "add", "insert")
+    return isinstance(parent, ast.Call) and called_name(parent) in ("append", "extend", "add", "insert")
 
 
 def _larger_is_fixed(node: ast.expr, place: Loop | Comprehension, file: SourceFile) -> bool:

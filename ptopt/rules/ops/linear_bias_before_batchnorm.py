@@ -20,6 +20,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.source.bindings import is_self
+from ptopt.source.calls import called_name
 
 _BIASED = {  # position of `bias` among the arguments
     "Linear": 2,
@@ -186,7 +187,7 @@ class LinearBiasBeforeBatchnorm(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call):
             return
-        leaf = _leaf(node)
+        leaf = called_name(node)
         if leaf not in _BIASED or has_unpacking(node) or len(node.args) > _BIASED[leaf]:
             return
         if keyword_of(node, "bias") is not None:
@@ -275,15 +276,10 @@ def _called_with(call: ast.Call, file: SourceFile) -> str:
     return parent.func.attr if is_self(parent.func) else ""
 
 
-def _leaf(call: ast.Call) -> str:
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-
-
 def _is_norm(node: ast.AST | None, file: SourceFile) -> bool:
     return (
         isinstance(node, ast.Call)
-        and _leaf(node) in _NORMS
+        and called_name(node) in _NORMS
         and file.imports.qualified(node.func).startswith("torch.nn.")
     )
 
@@ -291,7 +287,7 @@ def _is_norm(node: ast.AST | None, file: SourceFile) -> bool:
 def _next_layer(call: ast.Call, file: SourceFile) -> tuple[ast.expr | None, str]:
     """The batch norm that gets the output of `call`, and the condition under which it stands there ("" if always)."""
     parent = file.index.parent(call)
-    if isinstance(parent, ast.Call) and call in parent.args and _leaf(parent) == "append":
+    if isinstance(parent, ast.Call) and call in parent.args and called_name(parent) == "append":
         return _next_append(parent, file)
     siblings: list[ast.expr] = []
     if isinstance(parent, ast.Call) and file.imports.qualified(parent.func) == "torch.nn.Sequential":

@@ -12,11 +12,11 @@ from ptopt.rules.ops._pure import (
     is_deferred,
     is_module_call,
     is_pure,
-    leaf,
     reads,
     result_changes,
     steady,
 )
+from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode, walk
 
@@ -201,7 +201,7 @@ def _trained_between(first: ast.expr, second: ast.expr, function: FunctionNode, 
         for load in file.uses.loads(function, call.func.id)
     ]
     return any(handed) or any(
-        leaf(call) in ("step", "backward", "train", "eval", "load_state_dict", "manual_seed", "update")
+        called_name(call) in ("step", "backward", "train", "eval", "load_state_dict", "manual_seed", "update")
         for call in file.calls.calls_in(function)
         if call.lineno in inside
     )

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._pure import TABLES, changes, fixed_attributes, is_deferred, leaf
+from ptopt.rules.ops._pure import TABLES, changes, fixed_attributes, is_deferred
+from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import COMPREHENSIONS, FunctionNode, children_of, walk
 
@@ -127,12 +128,12 @@ class TableRebuiltEveryCall(Rule):
             return
         rich = any(
             isinstance(n, ast.Call)
-            and leaf(n) in _RICH
+            and called_name(n) in _RICH
             or isinstance(n, ast.BinOp)
             and isinstance(n.op, ast.Pow)
             for n in walk(root)
         )
-        if table.operations < (1 if rich else 2 if table.by_shape or leaf(node) not in TABLES else 1):
+        if table.operations < (1 if rich else 2 if table.by_shape or called_name(node) not in TABLES else 1):
             return
         yield Problem(
             node,
@@ -184,14 +185,14 @@ class _Table:
             if isinstance(n, ast.BinOp) and not self._is_number(n) or isinstance(n, ast.Compare):
                 self.operations += 1
             elif isinstance(n, ast.Call) and n is not self.first:
-                name = leaf(n)
+                name = called_name(n)
                 self.moves += name in ("to", "cuda")
                 self.operations += name not in _ASKS and name not in _VIEWS or name in ("to", "cuda")
         return root
 
     def _is_number(self, node: ast.BinOp) -> bool:
         """Arithmetic on sizes, which launches nothing."""
-        return not any(isinstance(n, ast.Call) and leaf(n) in _FACTORIES for n in walk(node))
+        return not any(isinstance(n, ast.Call) and called_name(n) in _FACTORIES for n in walk(node))
 
     def constant(self, expr: ast.AST) -> bool:
         """Does its value follow from numbers, fixed attributes, shapes, devices and types alone?"""
@@ -229,7 +230,7 @@ class _Table:
         if value is None or any(isinstance(n, COMPREHENSIONS) for n in walk(value)):
             return False
         return self.file.values.of(value).kind in ("scalar", "") and not any(
-            isinstance(n, ast.Call) and leaf(n)[:1].isupper() for n in walk(value)
+            isinstance(n, ast.Call) and called_name(n)[:1].isupper() for n in walk(value)
         )
 
     def _name(self, name: ast.Name) -> bool:
@@ -260,13 +261,13 @@ class _Table:
         sized = (
             isinstance(expr, ast.Attribute)
             and expr.attr == "shape"
-            or (isinstance(expr, ast.Call) and leaf(expr) == "size")
+            or (isinstance(expr, ast.Call) and called_name(expr) == "size")
         )
         self.by_shape |= sized
         return sized
 
     def _call(self, call: ast.Call) -> bool:
-        name, func = leaf(call), call.func
+        name, func = called_name(call), call.func
         if name in ("size", "numel", "dim") and isinstance(func, ast.Attribute) or name == "len":
             self.by_shape = True
             return True
@@ -297,7 +298,7 @@ class _Table:
 
 
 def _is_torch(call: ast.Call, file: SourceFile) -> bool:
-    return leaf(call) in _FACTORIES and file.imports.qualified(call.func).startswith("torch.")
+    return called_name(call) in _FACTORIES and file.imports.qualified(call.func).startswith("torch.")
 
 
 def _kept(node: ast.AST, function: FunctionNode, file: SourceFile) -> bool:
@@ -310,6 +311,6 @@ def _kept(node: ast.AST, function: FunctionNode, file: SourceFile) -> bool:
         return True
     stored = changes(function, file).at
     return any(key.startswith("self.") for key in stored) or any(
-        isinstance(n, ast.Call) and leaf(n) in ("register_buffer", "Parameter", "setattr")
+        isinstance(n, ast.Call) and called_name(n) in ("register_buffer", "Parameter", "setattr")
         for n in file.calls.calls_in(function)
     )

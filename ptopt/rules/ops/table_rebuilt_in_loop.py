@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
 from ptopt.rules.ops._calls import names_in
+from ptopt.source.calls import last_name
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes
 
 _TABLES = frozenset(
@@ -174,13 +175,7 @@ def _replaces(place: ast.AST, owner: str) -> bool:
     for node in own_nodes(place):
         if isinstance(node, ast.Call):
             func = node.func
-            name = (
-                func.attr
-                if isinstance(func, ast.Attribute)
-                else func.id
-                if isinstance(func, ast.Name)
-                else ""
-            )
+            name = last_name(func)
             if name in ("setattr", "delattr", "register_parameter", "register_buffer", "add_module"):
                 return True
         if (

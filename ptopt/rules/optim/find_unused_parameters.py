@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, is_literal, keyword_of
+from ptopt.source.calls import last_name
 
 _WRAPPERS = ("DistributedDataParallel", "DistributedDataParallelKwargs", "DDPStrategy")
 
@@ -67,7 +68,7 @@ class FindUnusedParameters(Rule):
         if not isinstance(node, ast.Call):
             return
         func = node.func
-        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        name = last_name(func)
         origin = file.imports.qualified(func).rpartition(".")[2] or name
         strategy = keyword_of(node, "strategy") if origin == "Trainer" else None
         named = isinstance(strategy, ast.Constant) and "find_unused_parameters_true" in str(strategy.value)

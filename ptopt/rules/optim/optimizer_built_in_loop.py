@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, method_call
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
+from ptopt.source.calls import last_name
 from ptopt.source.context import Step
 from ptopt.source.index import FUNCTIONS, own_nodes
 
@@ -166,13 +167,7 @@ def _fresh_parameters(node: ast.Call, step: Step, file: SourceFile) -> bool:
     for inner in own_nodes(step.node):
         if isinstance(inner, ast.Call):
             func = inner.func
-            called = (
-                func.attr
-                if isinstance(func, ast.Attribute)
-                else func.id
-                if isinstance(func, ast.Name)
-                else ""
-            )
+            called = last_name(func)
             if called in _COPIES or called == "requires_grad_":
                 return True
     # A plain function gets another model with every call, for all the file tells.

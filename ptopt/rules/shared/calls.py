@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Problem, Rule, SourceFile
 from ptopt.source.frequency import Frequency, Often
-from ptopt.source.values import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +20,6 @@ class ResolvedCall:
     name: str  # qualified ("torch.nn.functional.softmax"), or "tensor.softmax" for a method
     frequency: Frequency
     subject: ast.expr | None  # the receiver of a method, the first argument of a function
-
-    @property
-    def is_method(self) -> bool:
-        return self.name.startswith("tensor.")
-
-    @property
-    def leaf(self) -> str:
-        """The last part of the name: `softmax`."""
-        return self.name.rpartition(".")[2]
-
-    @property
-    def value(self) -> Value:
-        """What is known of the subject."""
-        return self.file.values.of(self.subject) if self.subject is not None else Value()
 
     @property
     def cause(self) -> ast.AST | None:
@@ -49,28 +34,17 @@ class ResolvedCall:
             return ()
         return (Evidence(line, f"runs {self.frequency.reason}"),)
 
-    def argument(self, position: int, keyword: str) -> ast.expr | None:
-        """An argument by its place (a method's receiver does not count) or its name."""
-        for given in self.node.keywords:
-            if given.arg == keyword:
-                return given.value
-        args = self.node.args
-        place = position if self.is_method else position + 1
-        return args[place] if place < len(args) and not isinstance(args[place], ast.Starred) else None
-
 
 class CallRule(Rule):
     """Base of rules about one call.
 
     `functions` are qualified names, `methods` names of tensor methods. `check_call` sees each such call that runs at least
-    `at_least` often; with `at_least = Often.UNKNOWN`, every one. A method counts when its receiver is a tensor, or when
-    `any_receiver` is set and the receiver's kind is unknown.
+    `at_least` often; with `at_least = Often.UNKNOWN`, every one. A method counts when its receiver is a tensor.
     """
 
     functions: ClassVar[frozenset[str]] = frozenset()
     methods: ClassVar[frozenset[str]] = frozenset()
     at_least: ClassVar[Often] = Often.EVALUATION
-    any_receiver: ClassVar[bool] = False
     nodes = (ast.Call,)
 
     def __init_subclass__(cls) -> None:
@@ -103,6 +77,4 @@ class CallRule(Rule):
             return qualified if qualified in self.functions else ""
         if not isinstance(node.func, ast.Attribute) or node.func.attr not in self.methods:
             return ""
-        kind = file.values.of(node.func.value).kind
-        known = kind == "tensor" or (self.any_receiver and not kind)
-        return f"tensor.{node.func.attr}" if known else ""
+        return f"tensor.{node.func.attr}" if file.values.is_tensor(node.func.value) else ""

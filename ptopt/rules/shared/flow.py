@@ -6,6 +6,7 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile
+from ptopt.source.calls import last_name
 
 DOUBLE = frozenset({"torch.float64", "torch.double"})
 _DTYPES = frozenset(
@@ -25,7 +26,7 @@ def runs_network(call: ast.expr, file: SourceFile) -> bool:
     if not isinstance(call, ast.Call):
         return False
     func = call.func
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(func)
     return file.values.of(func).kind == "module" or bool(_NETWORK.search(name))
 
 

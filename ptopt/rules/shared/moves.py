@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ptopt.rules.base import has_unpacking
+from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
 
 _DEVICE_NAME = re.compile(
@@ -90,13 +91,7 @@ def is_accelerator(target: ast.expr, file: SourceFile) -> bool:
         return name in ("get_device", "current_device")
     if isinstance(target, ast.Subscript):
         target = target.value  # `devices[i]`
-    name = (
-        target.attr
-        if isinstance(target, ast.Attribute)
-        else target.id
-        if isinstance(target, ast.Name)
-        else ""
-    )
+    name = last_name(target)
     return bool(_DEVICE_NAME.match(name)) and not _DTYPE_NAME.search(name) and "cpu" not in name.lower()
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile, method_call
+from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, LOOPS, walk
 from ptopt.source.waits import goes_to_cpu
 
@@ -143,13 +144,7 @@ def is_reported(node: ast.AST, file: SourceFile, depth: int = 2) -> bool:
             return True
         if isinstance(ancestor, ast.Call):
             func = ancestor.func
-            name = (
-                func.attr
-                if isinstance(func, ast.Attribute)
-                else func.id
-                if isinstance(func, ast.Name)
-                else ""
-            )
+            name = last_name(func)
             if child in ancestor.args or isinstance(child, ast.keyword):
                 return bool(_REPORTING.search(name)) or (
                     name in ("round", "float", "int", "abs") and is_reported(ancestor, file, depth)

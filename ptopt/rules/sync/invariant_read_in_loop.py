@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.source.calls import last_name
 from ptopt.source.index import Loop, own_nodes, walk
 from ptopt.source.torch_names import TENSOR_ONLY_METHODS
 
@@ -261,7 +262,7 @@ def _calls_module(expr: ast.expr, file: SourceFile) -> bool:
 def _is_module_call(call: ast.Call, file: SourceFile) -> bool:
     """`self.unet(...)`, `model(...)`: a call of something that is a module, or is named like one."""
     func = call.func
-    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    name = last_name(func)
     if name.rstrip("0123456789").rstrip("_") in (
         "model",
         "unet",

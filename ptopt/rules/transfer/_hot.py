@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ptopt.rules.base import Evidence
 from ptopt.rules.shared.places import every_step, often_place, step_evidence, step_words
+from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, Loop, walk
 
@@ -109,9 +110,10 @@ def attributes_set_in(method: ast.AST) -> frozenset[str]:
 
 
 def _last_name(node: ast.AST) -> str:
+    """`x` of `*x` and of `x[0]`, too."""
     while isinstance(node, (ast.Subscript, ast.Starred)):
         node = node.value
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return last_name(node)
 
 
 def _iterated(loop: Loop, file: SourceFile) -> str:

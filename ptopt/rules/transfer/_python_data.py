@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ptopt.rules.base import has_unpacking, keyword_of
 from ptopt.rules.shared.moves import Move, is_accelerator, move_of
 from ptopt.rules.transfer._hot import Hot, attributes_set_in, bound_in
+from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, walk
 
@@ -80,7 +81,7 @@ def factory_behind(tensor: ast.expr) -> ast.Call | None:
 
 
 def _is_factory(call: ast.Call, file: SourceFile) -> bool:
-    leaf = _leaf(call)
+    leaf = called_name(call)
     return (
         leaf in ("tensor", "as_tensor", *LEGACY_DTYPES)
         and file.imports.qualified(call.func) == f"torch.{leaf}"
@@ -91,7 +92,7 @@ def _made(node: ast.Call, factory: ast.Call, device: str, move: Move | None, fil
     if not factory.args or has_unpacking(factory) or keyword_of(factory, "requires_grad") is not None:
         return None
     data = factory.args[0]
-    legacy = LEGACY_DTYPES.get(_leaf(factory), "")
+    legacy = LEGACY_DTYPES.get(called_name(factory), "")
     if legacy and not isinstance(data, (ast.List, ast.ListComp, ast.Tuple)):
         return None  # `torch.Tensor(5)` is a size, `torch.Tensor(t)` an alias
     if isinstance(data, ast.List) and not data.elts:
@@ -100,10 +101,6 @@ def _made(node: ast.Call, factory: ast.Call, device: str, move: Move | None, fil
         return None
     reshaped = move is not None and move.tensor is not factory
     return Made(node, factory, data, device, move, legacy, reshaped)
-
-
-def _leaf(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def number(node: ast.expr) -> bool:
@@ -165,13 +162,7 @@ def _mutated_in(root: ast.AST) -> frozenset[str]:
             and node.func.attr in _CHANGES_LIST
         ):
             base = node.func.value
-            names.add(
-                base.attr
-                if isinstance(base, ast.Attribute)
-                else base.id
-                if isinstance(base, ast.Name)
-                else ""
-            )
+            names.add(last_name(base))
     return frozenset(names)
 
 

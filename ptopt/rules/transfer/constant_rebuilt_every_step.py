@@ -18,6 +18,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of, number
+from ptopt.source.calls import last_name
 from ptopt.source.index import LOOPS, walk
 
 _TELLS = re.compile(r"^(print|warn|warnings\.|log)")
@@ -249,7 +250,7 @@ def _looks_at_data(test: ast.expr) -> bool:
     """`if valid.sum() > 0`, `if len(norms) > 0`, `if not isinstance(loss, Tensor)`: how often it holds is unknown."""
     for call in walk(test):
         func = call.func if isinstance(call, ast.Call) else None
-        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        name = last_name(func)
         if name in ("isinstance", "len", "any", "all", "sum", "numel", "max", "min", "nonzero"):
             return True
     return False
