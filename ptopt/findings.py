@@ -117,9 +117,7 @@ class Finding:
     also: tuple[Span, ...] = ()  # other places with the same cause, listed in this comment
     explanation: str = ""  # what a model wrote about it: shown as a quotation, and never believed
     features: tuple[tuple[str, float], ...] = ()  # what the ranker weighed, by name
-    right: float = (
-        1.0  # how likely the statement is true; `confidence` is how likely it is worth acting on, too
-    )
+    right: float | None = None  # how likely the statement is true, where the ranker's weights tell
     reasons: tuple[
         tuple[str, float], ...
     ] = ()  # the features that moved the confidence most: (name, log-odds)

@@ -62,7 +62,8 @@ def propose(
         except WorkLimitError:  # the review names what was cut
             return
         weighed = weigher.weigh(known)
-        if weighed.useful < min_confidence or (min_confidence and weighed.right < weigher.least_right):
+        wrong = weighed.right is not None and weighed.right < weigher.least_right
+        if weighed.useful < min_confidence or (wrong and min_confidence):
             continue
         fix = postable(verified(source, rule, problem, hits_of_rule[rule.id]), source, change)
         finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix, known, weighed)
@@ -109,7 +110,7 @@ def _finding(
         impact=impact.of_rule(rule.name),
         assumes=assumptions(rule, source.facts),
         features=tuple(sorted(known.items())),
-        right=round(weighed.right, 2),
+        right=None if weighed.right is None else round(weighed.right, 2),
         reasons=weighed.reasons,
     )
 

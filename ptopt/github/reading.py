@@ -217,9 +217,16 @@ def read_around(
     if not changed:
         return change
     chosen = files_around(blobs, changed, _MOST_AROUND)
+
+    def blob(path: str) -> bytes | None:
+        try:
+            return github.blob(pull.repo, blobs[path], MOST_BYTES)
+        except (NotFoundError, RejectedError, TooLargeError):
+            return None  # the review can do without it
+
     with threads() as pool:
-        reads = {path: pool.submit(github.blob, pull.repo, blobs[path], MOST_BYTES) for path in chosen}
-    return replace(change, around={path: read.result() for path, read in reads.items()})
+        read = dict(zip(chosen, pool.map(blob, chosen), strict=True))
+    return replace(change, around={path: data for path, data in read.items() if data is not None})
 
 
 # --- library versions

@@ -1,7 +1,8 @@
 """The learned model: a data file, and plain Python to run it.
 
 Two logistic regressions over the same features: P(right), that the statement is true of the code, and P(useful), that a
-maintainer would act on it. `python -m training ranker` writes the file.
+maintainer would act on it. `python -m training ranker` writes the file. The one that ptopt carries was not learned: it
+passes through what the rules state, and knows no P(right). docs/ranking.md says why.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Weighed:
     """What the ranker makes of a hit. `reasons` are the features that moved P(useful) most, strongest first: (name,
     log-odds)."""
 
-    right: float
+    right: float | None  # None: the data file does not tell
     useful: float
     reasons: tuple[tuple[str, float], ...]
 
@@ -46,7 +47,7 @@ class Head:
 class Ranker:
     """Both heads and the means of the features, which reasons are measured against."""
 
-    right: Head
+    right: Head | None
     useful: Head
     means: Mapping[str, float]
     least_right: float = 0.0  # below this P(right) nothing is said, however useful it would be
@@ -60,7 +61,7 @@ class Ranker:
         }
         strongest = sorted(parts.items(), key=lambda part: (-abs(part[1]), part[0]))[:reasons]
         return Weighed(
-            self.right.probability(features),
+            None if self.right is None else self.right.probability(features),
             useful.probability(features),
             tuple((name, round(weight, 2)) for name, weight in strongest if abs(weight) >= 0.05),
         )
@@ -76,7 +77,8 @@ def read(text: str) -> Ranker:
         part = data[name]
         return Head(part["bias"], part["weights"], part["slope"], part["offset"])
 
-    return Ranker(head("right"), head("useful"), data["means"], data["least_right"])
+    right = None if data["right"] is None else head("right")
+    return Ranker(right, head("useful"), data["means"], data["least_right"])
 
 
 @cache

@@ -234,7 +234,8 @@ def excerpt(review: Review, path: str, span: Span, context: int = 0) -> list[tup
 
 
 def weighed(finding: Finding) -> str:
-    """What the ranker made of a finding: both probabilities, and the features that moved the second one most."""
-    parts = [f"true {finding.right:.2f}, worth acting on {finding.confidence:.2f}"]
+    """What the ranker made of a finding: its probabilities, and the features that moved the confidence most."""
+    parts = [] if finding.right is None else [f"true {finding.right:.2f}"]
+    parts.append(f"worth acting on {finding.confidence:.2f}")
     parts += [f"{name.replace(':', ': ')} {weight:+.2f}" for name, weight in finding.reasons]
     return "; ".join(parts)

@@ -56,7 +56,7 @@ def _third_party(entry: EntryPoint) -> list[type[Rule]]:
         module = entry.load()
     except Exception as error:
         raise RulePackageError(
-            f"the rules of {entry.value} cannot be loaded ({type(error).__name__}: {error}); mend or uninstall the package"
+            f"the rules of {entry.value} cannot be loaded ({type(error).__name__}: {error}); repair or uninstall the package"
         ) from error
     found = list(_rules_in(module)) if isinstance(module, ModuleType) else []
     if not found:

@@ -5,6 +5,19 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+SLOW = """import torch
+
+
+def train(model, loader, optimizer, device):
+    total = 0.0
+    for x in loader:
+        loss = model(x.to(device)).loss
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+"""
+
 
 class Repository:
     """A repository whose commits each write one file."""

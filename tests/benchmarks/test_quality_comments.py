@@ -13,22 +13,10 @@ import pytest
 
 from benchmarks.quality import comments, sheets
 from benchmarks.quality.comments import sample
-from tests.benchmarks.clones import Repository
+from tests.benchmarks.clones import SLOW, Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 EMPTY = "import torch\n\n\ndef train(model, loader, optimizer, device):\n    return 0.0\n"
-SLOW = """import torch
-
-
-def train(model, loader, optimizer, device):
-    total = 0.0
-    for x in loader:
-        loss = model(x.to(device)).loss
-        loss.backward()
-        optimizer.step()
-        total += loss.item()
-    return total
-"""
 SILENT = EMPTY.replace("return 0.0", "a = 1\n    b = 2\n    c = 3\n    return a + b + c")
 
 

@@ -1,4 +1,4 @@
-"""Labelled commits of tiny clones: shown as the problem came in, scored, kept for the next run, and told by part only."""
+"""Labelled commits of tiny clones: shown as the problem came in, scored, kept for the next run, and reported by part only."""
 
 from __future__ import annotations
 
@@ -14,21 +14,9 @@ import pytest
 from benchmarks.quality import changes, fixes
 from benchmarks.quality.changes import NotAvailableError, case_material, open_clone
 from benchmarks.quality.parts import TUNED, part_of, read_names
-from tests.benchmarks.clones import Repository
+from tests.benchmarks.clones import SLOW, Repository
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOW = """import torch
-
-
-def train(model, loader, optimizer, device):
-    total = 0.0
-    for x in loader:
-        loss = model(x.to(device)).loss
-        loss.backward()
-        optimizer.step()
-        total += loss.item()
-    return total
-"""
 FAST = SLOW.replace("loss.item()", "loss.detach()")
 LINE = 10
 WORK, JUDGE = "acme/net", "acme/llm"  # by their hashes

@@ -124,7 +124,9 @@ def train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
 def as_text(ranker: Ranker, origin: str) -> str:
     """The data file."""
 
-    def head(part: Head) -> dict[str, object]:
+    def head(part: Head | None) -> dict[str, object] | None:
+        if part is None:
+            return None
         weights = dict(sorted(part.weights.items()))
         return {"bias": part.bias, "slope": part.slope, "offset": part.offset, "weights": weights}
 

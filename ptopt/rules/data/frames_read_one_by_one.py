@@ -137,7 +137,7 @@ def _looped(node: ast.AST, file: SourceFile) -> ast.AST | None:
 
 
 def _is_reader(expr: ast.expr, file: SourceFile) -> bool:
-    """Was it opened as a video reader, or is it named like one in code that speaks of them?"""
+    """Was it opened as a video reader, or is it named like one in code that mentions them?"""
     if isinstance(expr, ast.Name):
         binding = file.bindings.last_before(expr)
         made = binding.value if binding is not None and binding.kind == "assign" else None

@@ -1,4 +1,4 @@
-"""What moves a tensor to an accelerator: `.to(device)`, `.cuda()` and `.to(other)`, told apart from dtype casts."""
+"""What moves a tensor to an accelerator: `.to(device)`, `.cuda()` and `.to(other)`, and not dtype casts."""
 
 from __future__ import annotations
 
