@@ -349,5 +349,8 @@ def test_a_file_around_that_is_gone_is_done_without(repo: Repo) -> None:
     pull = api.pull(repo.full_name, opened.number)
     change = read_change(api, pull, Config())
     (here,) = [entry for entry in api.tree(pull.repo, pull.head_sha) if entry.path == "train.py"]
-    entries = [dataclasses.replace(here, path="lib.py"), dataclasses.replace(here, path="gone.py", sha="0" * 40)]
+    entries = [
+        dataclasses.replace(here, path="lib.py"),
+        dataclasses.replace(here, path="gone.py", sha="0" * 40),
+    ]
     assert read_around(api, pull, change, entries).around == {"lib.py": NEW}
