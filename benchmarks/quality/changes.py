@@ -257,14 +257,17 @@ def commit_material(
 
 
 def random_commits(
-    clone: Clone, repo: str, known: Collection[str], seed: int, least: int, most: int
+    clone: Clone, repo: str, known: Collection[str], seed: int, least: int, most: int, since: str = ""
 ) -> Iterator[Material]:
-    """Commits of a clone in random order, merges and roots left out, that add `least` to `most` lines of Python."""
+    """Commits of a clone in random order, merges and roots left out, that add `least` to `most` lines of Python.
+
+    With `since` (YYYY-MM-DD) only those committed on that day or later.
+    """
     shas = [sha for sha in clone.commits() if sha not in known]
     shas.sort(key=lambda sha: sha256(f"{seed} {sha}".encode()).digest())
     for start in range(0, min(len(shas), MOST_LOOKED_AT), _COMMITS_AT_ONCE):
         for commit in clone.read(shas[start : start + _COMMITS_AT_ONCE]):
-            if commit.parent:
+            if commit.parent and commit.date >= since:
                 try:
                     yield commit_material(clone, repo, commit.sha, commit.parent, least=least, most=most)
                 except NotAvailableError:

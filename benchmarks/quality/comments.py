@@ -64,6 +64,7 @@ class Draw:
     known: frozenset[str]
     seed: int
     most: int
+    since: str  # YYYY-MM-DD, or ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def main(arguments: Sequence[str]) -> int:
         "--per-repo", type=int, default=20, help="at most so many of a repository (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--since", default="", metavar="YYYY-MM-DD", help="draw only commits since that day")
     parser.add_argument("--repositories", type=Path, nargs="+", help="draw only from those that FILE names")
     parser.add_argument(
         "--exclude", type=Path, nargs="+", default=[], help="JSON lines whose commits are not drawn"
@@ -115,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
         allowed = read_names(options.repositories) if options.repositories else folders.keys()
         known = known_commits(options.exclude)
         draws = [
-            Draw(repo, folder, options.cache, known, options.seed, options.per_repo)
+            Draw(repo, folder, options.cache, known, options.seed, options.per_repo, options.since)
             for repo, folder in sorted(folders.items())
             if wanted(repo) and repo in allowed
         ]
@@ -171,7 +173,9 @@ def draw(wanted: Draw) -> list[tuple[str, str]]:
     drawn = []
     try:
         with open_clone(wanted.folder) as clone:
-            found = random_commits(clone, wanted.repo, wanted.known, wanted.seed, LEAST_LINES, MOST_LINES)
+            found = random_commits(
+                clone, wanted.repo, wanted.known, wanted.seed, LEAST_LINES, MOST_LINES, wanted.since
+            )
             for material in islice(found, wanted.most):
                 cache.put_material(_key(wanted.repo, material.commit), material)
                 drawn.append((wanted.repo, material.commit))
