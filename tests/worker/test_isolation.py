@@ -101,6 +101,13 @@ def test_a_child_that_has_become_large_is_replaced(isolated: Isolation) -> None:
     assert isolated(eval, "__import__('os').getpid()") != small
 
 
+def test_what_is_slow_waits_for_what_is_quick(isolated: Isolation) -> None:
+    quick = isolated(os.nice, 0)
+    busy = "[None for _ in range(60_000_000)] and __import__('os').nice(0)"
+    assert quick < isolated(eval, busy) == 19
+    assert isolated(os.nice, 0) == quick
+
+
 def test_a_closed_runner_starts_no_child() -> None:
     runner = Isolation(seconds=20, memory=MEMORY)
     assert runner(divmod, 7, 2) == (3, 1)
