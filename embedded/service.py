@@ -94,8 +94,8 @@ class Embedded:
     """The workers and the scheduler of a process that has no others. `start` brings the database up to date first."""
 
     def __init__(self, settings: Settings) -> None:
-        # One lane is always left to the others.
-        share = max(1, min(settings.jobs_per_installation, settings.reviews_at_once - 1))
+        # As many lanes are left to the others: one of them would be full with a pull request a second.
+        share = max(1, min(settings.jobs_per_installation, settings.reviews_at_once // 2))
         self.settings = settings = settings.model_copy(update={"jobs_per_installation": share})
         self.resources = Resources(settings)
         self._lanes = [

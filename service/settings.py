@@ -113,7 +113,7 @@ class Settings(BaseSettings):
         description="Seconds to wait after a push for the next one before a review starts.",
     )
     reviews_at_once: int = Field(
-        default=8,
+        default=16,
         ge=1,
         description="Pull requests that the embedded service reviews at the same time, and jobs that a worker does.",
     )

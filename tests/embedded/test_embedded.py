@@ -31,7 +31,7 @@ from worker.job_context import Resources
 
 @pytest.fixture
 def settings(github: FakeGitHub, sqlite_url: str) -> Settings:
-    return settings_for(github, sqlite_url, log_format="console", reviews_at_once=5)
+    return settings_for(github, sqlite_url, log_format="console", reviews_at_once=8)
 
 
 @pytest.fixture
