@@ -134,7 +134,8 @@ class ExpensiveObjectRebuilt(Rule):
             Often.EVALUATION if kind == "table" else Often.STEP
         ):
             return
-        if "through `" in frequency.reason or BENCHMARK_PATH.search(file.path):
+        far = "through `" in frequency.reason and not (kind == "ask" and frequency.trains)
+        if far or BENCHMARK_PATH.search(file.path):
             return  # how often the callers run is too far away to be sure
         function = file.index.function_of(node)
         if (

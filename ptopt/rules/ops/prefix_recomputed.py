@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
@@ -28,6 +29,9 @@ _CACHES = (
 _PICKS = frozenset(
     "multinomial argmax topk max sample gumbel_sample Categorical top_k sort sample_token sampler".split()
 )
+
+
+_LIGHT = re.compile(r"emb|lstm|rnn|gru|mask|pos", re.I)  # cheap, or with a state of its own
 
 
 class PrefixRecomputed(Rule):
@@ -132,7 +136,7 @@ class PrefixRecomputed(Rule):
         grown = node.targets[0].id
         if call is None or len(parts) < 2 or not isinstance(parts[0], ast.Name) or parts[0].id != grown:
             return
-        if not file.imports.qualified(call.func).startswith("torch."):
+        if not file.imports.qualified(call.func).startswith("torch.") or "mask" in grown:
             return
         axis = (
             keyword_of(call, "dim")

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.ops._calls import Op, same_code, torch_op
+from ptopt.rules.shared.flow import value_of
+from ptopt.source.frequency import Often
+
+
+class ActivationByHand(Rule):
+    """An activation or a loss is put together from several kernels, where torch has one.
+
+    ## What it does
+    Finds `x * torch.sigmoid(x)` (SiLU), `x * torch.tanh(F.softplus(x))` (Mish), `torch.log(1 + torch.exp(x))` (softplus), the tanh and the
+    erf formula of GELU, `F.binary_cross_entropy(torch.sigmoid(x), y)`, and `-(target * F.log_softmax(x)).sum()` (cross entropy).
+
+    ## Why it is slow
+    Each operation reads and writes the whole tensor, and autograd keeps the intermediate results. The fused function makes one pass
+    and keeps its input only; most of these are also safer against overflow.
+
+    ## When this is wrong
+    When the function is compiled, or exported to a runtime that lacks the fused operation.
+
+    ## Example
+    ```python
+    return x * torch.sigmoid(x)
+    ```
+
+    ## Use instead
+    ```python
+    return F.silu(x)
+    ```
+
+    ## Fix safety
+    No fix is offered: rounding differs in the last bits.
+
+    ## Sources
+    - [torch.nn.functional](https://docs.pytorch.org/docs/stable/nn.functional.html)
+    """
+
+    id = "PTO466"
+    name = "activation-by-hand"
+    family = "ops"
+    nodes = (ast.BinOp, ast.Call)
+    requires = ("sigmoid", "softplus", "exp(", "tanh(", "erf(", "log_softmax")
+    when_wrong = "the function is compiled or exported"
+
+    VALID = (
+        """
+        def gate(x, y):
+            return y * torch.sigmoid(x)
+        """,
+        """
+        def swish(x):
+            return F.silu(x)
+        """,
+        """
+        def loss(x, y):
+            return F.binary_cross_entropy_with_logits(x, y)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            class Swish(nn.Module):
+                def forward(self, x):
+                    return x * torch.sigmoid(x)  # !
+            """
+        ),
+        Invalid(
+            """
+            def loss(x: torch.Tensor, y):
+                probs = torch.sigmoid(x)
+                return F.binary_cross_entropy(probs, y)  # !
+            """
+        ),
+        Invalid(
+            """
+            class Soft(nn.Module):
+                def forward(self, logits, target):
+                    return -(target * F.log_softmax(logits, dim=1)).sum(1).mean()  # !
+            """
+        ),
+        Invalid(
+            """
+            def gelu(x):
+                return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))  # !
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        found = _product(node, file) if isinstance(node, ast.BinOp) else _call(node, file)
+        if found is None or not isinstance(node, ast.expr):
+            return
+        name, instead, kernels = found
+        if file.frequencies.of(node).often in (Often.ONCE, Often.RARELY):
+            return
+        function = file.index.function_of(node)
+        first = function.args.args[0].arg if function is not None and function.args.args else ""
+        if first == "ctx" or (function is not None and function.name == "backward"):
+            return  # an autograd function has a formula of its own for the gradient
+        if name == "GELU" and any(
+            isinstance(a, ast.BinOp) and _product(a, file) is not None for a, _ in file.index.ancestors(node)
+        ):
+            return
+        yield Problem(
+            node,
+            f"{quote(file, node, 60)} is {name}, written as {kernels} kernels that each read and write the whole tensor and keep "
+            f"results for the backward pass. `{instead}` does it in one.",
+            0.4,
+            subject=node,
+            facts={"kernels": kernels, "loss": "cross" in instead},
+        )
+
+
+def _product(node: ast.BinOp, file: SourceFile) -> tuple[str, str, int] | None:
+    if not isinstance(node.op, ast.Mult) or file.values.of(node).kind == "array":
+        return None
+    for gate, x in ((node.right, node.left), (node.left, node.right)):
+        value = value_of(gate, file)
+        sigmoid = torch_op(value, file, "sigmoid")
+        if sigmoid is not None and same_code(sigmoid.operand, x):
+            return "SiLU", f"F.silu({file.source(x)})", 2
+        tanh = torch_op(value, file, "tanh")
+        soft = torch_op(tanh.operand, file, "softplus") if tanh is not None else None
+        if soft is not None and same_code(soft.operand, x):
+            return "Mish", f"F.mish({file.source(x)})", 3
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+            inner = next(
+                (o for s in (value.left, value.right) if (o := torch_op(s, file, "tanh", "erf"))), None
+            )
+            text = ast.unparse(x) + ast.unparse(value)
+            if inner is not None and ("0.5" in text or "/ 2" in text) and _has_number_one(value):
+                if inner.name == "tanh" and "0.0447" in text:
+                    return "GELU", "F.gelu(x, approximate='tanh')", 8
+                if inner.name == "erf":
+                    return "GELU", "F.gelu(x)", 5
+    return None
+
+
+def _has_number_one(value: ast.BinOp) -> bool:
+    return any(isinstance(s, ast.Constant) and s.value == 1 for s in (value.left, value.right))
+
+
+def _call(node: ast.AST, file: SourceFile) -> tuple[str, str, int] | None:
+    op = torch_op(node, file, "log", "binary_cross_entropy", "sum")
+    if op is None:
+        return None
+    if op.name == "log":
+        return _softplus(op, file)
+    if op.name == "binary_cross_entropy":
+        sigmoid = torch_op(value_of(op.operand, file), file, "sigmoid")
+        if sigmoid is None or op.is_method:
+            return None
+        return (
+            "sigmoid and binary cross entropy",
+            f"F.binary_cross_entropy_with_logits({file.source(sigmoid.operand)}, …)",
+            2,
+        )
+    product: ast.expr = value_of(op.operand, file)
+    if isinstance(product, ast.UnaryOp):
+        product = product.operand
+    if not isinstance(product, ast.BinOp) or not isinstance(product.op, ast.Mult):
+        return None
+    sides = [product.left, product.right]
+    sides = [s.operand if isinstance(s, ast.UnaryOp) and isinstance(s.op, ast.USub) else s for s in sides]
+    logs = [torch_op(value_of(s, file), file, "log_softmax") for s in sides]
+    if sum(found is not None for found in logs) != 1:
+        return None
+    found = logs[0] or logs[1]
+    other = sides[1] if logs[0] else sides[0]
+    if (
+        found is None
+        or not _negated(node, product, file)
+        or any(torch_op(value_of(other, file), file, "softmax", "exp") is not None for _ in (0,))
+    ):
+        return None  # an entropy
+    return (
+        "the cross entropy with soft targets",
+        f"F.cross_entropy({file.source(found.operand)}, {file.source(other)})",
+        3,
+    )
+
+
+def _negated(node: ast.AST, product: ast.BinOp, file: SourceFile) -> bool:
+    parts = [product.left, product.right]
+    if any(isinstance(p, ast.UnaryOp) and isinstance(p.op, ast.USub) for p in parts):
+        return True
+    inner = file.index.parent(product)
+    if isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.USub):
+        return True
+    for ancestor, _ in file.index.ancestors(node):
+        if isinstance(ancestor, ast.UnaryOp) and isinstance(ancestor.op, ast.USub):
+            return True
+        if isinstance(ancestor, ast.stmt):
+            return False
+    return False
+
+
+def _softplus(op: Op, file: SourceFile) -> tuple[str, str, int] | None:
+    total = op.operand
+    if not isinstance(total, ast.BinOp) or not isinstance(total.op, ast.Add) or not _has_number_one(total):
+        return None
+    other = total.right if isinstance(total.left, ast.Constant) else total.left
+    inner = torch_op(other, file, "exp")
+    if inner is None or not file.imports.qualified(op.call.func).startswith("torch") and not op.is_method:
+        return None
+    return "softplus", f"F.softplus({file.source(inner.operand)})", 3
