@@ -30,9 +30,9 @@ FITTING: dict[str, frozenset[str]] = {
         "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop "
         "element-test-loop item-per-element cat-in-loop copy-per-row batch-of-one "
         "table-rebuilt-in-loop array-from-comprehension selection-per-value per-sample-loop counted-one-by-one "
-        "text-tokenized-one-by-one mask-filled-per-sample recurrent-cell-stepped pairs-listed-in-loop",
+        "text-tokenized-one-by-one mask-filled-per-sample",
         "quadratic-python": "selection-per-value list-searched-in-loop scan-repeated-in-loop model-walked-in-loop cat-in-loop "
-        "pairs-listed-in-loop pairwise-loop",
+        "pairwise-loop",
         "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
         "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code expensive-object-rebuilt model-walked-in-loop "

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
 from ptopt.rules.ops._calls import int_literal, names_in
 from ptopt.rules.ops._slices import has_shape
 from ptopt.rules.ops.row_loop import RowLoop
+from ptopt.source.calls import last_name
 from ptopt.source.index import own_nodes
 
 _NARROWER = (RowLoop(),)
+_TENSORS = re.compile(r"mask$|logits?$|probs?$", re.I)  # what hardly anybody calls a list
 
 
 class ElementTestLoop(Rule):
@@ -191,7 +194,8 @@ def _tests(loop: ast.For | ast.While, file: SourceFile) -> list[tuple[ast.expr, 
                 used = used or bool(names_in(element.slice) & indices)
                 element = element.value
             kind = "" if isinstance(element, ast.Subscript) or not used else file.values.of(element).kind
-            if kind in ("tensor", "array") or (used and not kind and has_shape(element, file)):
+            likely = has_shape(element, file) or bool(_TENSORS.search(last_name(element)))
+            if kind in ("tensor", "array") or (used and not kind and likely):
                 found.append((part, element))
     return found
 
