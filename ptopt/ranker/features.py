@@ -88,10 +88,13 @@ def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: in
     found |= file.once(_of_file)
     found |= _sizes(problem.node, file)
     if change is not None and change.head is not None:
-        lines = max(change.head.count(b"\n"), 1)
-        found["share of the file that is new"] = min(len(change.added) / lines, 1.0)
+        found["share of the file that is new"] = min(len(change.added) / file.once(_line_count), 1.0)
         found["size of the change"] = math.log1p(len(change.added))
     return {name: value for name, value in found.items() if value}
+
+
+def _line_count(file: SourceFile) -> int:
+    return file.text.count("\n") + 1
 
 
 def _place(at: ast.AST, file: SourceFile) -> dict[str, float]:
@@ -152,7 +155,7 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     )
     found["file:iterable dataset"] = float("IterableDataset" in file.text)
     found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)
-    found["lines of the file"] = math.log1p(file.text.count("\n")) / 2
+    found["lines of the file"] = math.log1p(file.once(_line_count)) / 2
     return found
 
 
