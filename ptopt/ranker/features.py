@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ptopt.change import ChangedFile
 from ptopt.pathkind import path_kind
+from ptopt.ranker.surroundings import surroundings
 from ptopt.rules.engine import Hit
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
@@ -82,6 +83,7 @@ def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: in
     }
     found |= {f"{rule.name}:{name}": _damped(value) for name, value in problem.facts.items()}
     found |= _place(at, file)
+    found |= surroundings(at, file)
     if subject is not None:
         found |= _value(subject, file)
     found |= _purpose(hit, file)
@@ -94,7 +96,7 @@ def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: in
 
 
 def _line_count(file: SourceFile) -> int:
-    return file.text.count("\n") + 1
+    return max(file.text.count("\n"), 1)
 
 
 def _place(at: ast.AST, file: SourceFile) -> dict[str, float]:
