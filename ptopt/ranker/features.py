@@ -27,6 +27,7 @@ _PURPOSES: Mapping[str, re.Pattern[str]] = {
         "setup": "init|setup|build|create|convert|export|download|save|config|parse|prepare|load_state|from_pretrained",
         "show": "plot|vis|draw|show|print|log|debug|display|report",
         "tool": "tool|script|util|helper|misc|common",
+        "aside": "legacy|old|deprecat|backup|convert|onnx|demo|tutorial|example|test|research|contrib|third_party|recipes",
         "loss": "loss|criterion|objective",
     }.items()
 }

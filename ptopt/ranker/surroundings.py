@@ -47,6 +47,28 @@ _DONE_WITH = frozenset("generate decode batch_decode beam_search sample predict"
 _TENSOR_OPS = frozenset(
     "matmul bmm einsum softmax linear conv2d conv1d cross_entropy backward forward attention embedding layer_norm".split()
 )
+# Words in the code of the hit that tell how much data it works on.
+_SIZES = {
+    "large": re.compile(
+        r"logits|vocab|attn|attention|scores?\b|hidden|embed|feat|image|pixel|latent|noise|weight|param|grad|state_dict|cache|"
+        r"\bq\b|\bk\b|\bv\b|query|key_|value_|output|pred|target|probs?\b|sample"
+    ),
+    "small": re.compile(
+        r"idx|index|indices|len(gth)?s?\b|count|num_|n_|size|shape|step|lr\b|scale|shift|offset|id\b|ids\b|loss|acc\b|norm\b|"
+        r"alpha|beta|temperature|eps|bbox|box|label|class"
+    ),
+    "mask": re.compile(r"mask|valid|pad"),
+}
+_PROJECTS = {  # words of the file
+    "reinforcement learning": ("gym", "replay_buffer", "replay_memory", "env.step", "rollout"),
+    "toy": ("mnist", "cifar", "tutorial", "toy_"),
+    "export": ("onnx", "torchscript", "torch.jit", "tensorrt", "quantiz"),
+    "serving": ("kv_cache", "vllm", "paged", "past_key_value", "server"),
+    "large models": ("deepspeed", "fsdp", "megatron", "tensor_parallel", "pipeline_parallel"),
+    "graphs": ("edge_index", "torch_geometric", "dgl"),
+    "unfinished": ("todo", "fixme", "not implemented", "pdb.set_trace"),
+}
+_MOST_TEXT = 400  # characters of the code of a hit
 _MOST_GUARDS = 4
 _MOST_CALLS = 200  # calls of a function that are looked at
 
@@ -60,10 +82,19 @@ def surroundings(at: ast.AST, file: SourceFile) -> dict[str, float]:
     if function is not None:
         found |= _function(function, file)
         found |= _work(function, file)
+    text = ast.unparse(at)[:_MOST_TEXT].lower()
+    found |= {f"works on:{name}": 1.0 for name, pattern in _SIZES.items() if pattern.search(text)}
+    found |= file.once(_project)
     pure = PurePosixPath(file.path)
     found["path:depth"] = math.log1p(len(pure.parts))
     found["path:top"] = float(len(pure.parts) == 1)
     return found
+
+
+def _project(file: SourceFile) -> dict[str, float]:
+    """What kind of work the file is about."""
+    text = file.text.lower()
+    return {f"file about:{name}": 1.0 for name, words in _PROJECTS.items() if any(w in text for w in words)}
 
 
 def _guards(at: ast.AST, file: SourceFile) -> Iterator[tuple[str, float]]:
