@@ -170,7 +170,10 @@ def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
 
 def has_unpacking(call: ast.Call) -> bool:
     """Does the call pass `*args` or `**kwargs`, so that its arguments cannot be told?"""
-    return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            return True
+    return ast.Starred in map(type, call.args)
 
 
 def method_call(node: ast.AST, *names: str) -> ast.expr | None:

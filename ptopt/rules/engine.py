@@ -153,7 +153,8 @@ def run(
             continue
         try:
             for node in _nodes(rule, file):
-                hits += [Hit.of(rule, problem, file) for problem in rule.check(node, file)]
+                if problems := list(rule.check(node, file)):
+                    hits += [Hit.of(rule, problem, file) for problem in problems]
             if change is not None:
                 hits += [Hit.of(rule, problem, file) for problem in rule.check_change(file, change)]
         except Exception as error:

@@ -118,14 +118,11 @@ class Context:
         self._trains[function] = ""  # recursion ends here
         answer = ""
         for call in self._calls.calls_in(function):
-            looped = next(self._index.loops_of(call), None) is not None
-            if self.is_training_mark(call):
+            target = None if self.is_training_mark(call) else self._calls.resolve(call)
+            inner = self.trains(target) if target is not None else ""
+            if inner or self.is_training_mark(call):
+                looped = inner == "loop" or next(self._index.loops_of(call), None) is not None
                 answer = "loop" if looped else answer or "step"
-            else:
-                target = self._calls.resolve(call)
-                inner = self.trains(target) if target is not None else ""
-                if inner:
-                    answer = "loop" if looped or inner == "loop" else answer or "step"
         self._trains[function] = answer
         return answer
 

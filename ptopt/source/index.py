@@ -29,7 +29,7 @@ _LEAF_FIELDS = frozenset(
     "ctx op ops id attr name arg asname module names level kind type_comment is_async simple conversion "
     "type_ignores kwd_attrs rest type_params tag str annotation returns".split()
 )
-_FIELDS: dict[type, tuple[str, ...]] = {
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
     cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS)
     for cls in vars(ast).values()
     if isinstance(cls, type) and issubclass(cls, ast.AST)

@@ -10,13 +10,13 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast
 
 from ptopt.source.bindings import Binding, Bindings, is_self
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.imports import Imports
-from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index
 from ptopt.source.torch_names import (
     ARRAY_MODULES,
     GRADLESS_FUNCTIONS,
@@ -220,7 +220,10 @@ class Values:
         """Name -> the conditions that find it to be a tensor."""
         table: dict[str, set[ast.expr]] = {}
         for call in self._index.of_type(ast.Call):
+            func = call.func
             if not call.args or not isinstance(call.args[0], ast.Name):
+                continue
+            if isinstance(func, ast.Attribute) and func.attr != "is_tensor":
                 continue
             by_type = (
                 isinstance(call.func, ast.Name)
@@ -507,15 +510,20 @@ class Values:
             )
         )
 
+    @cached_property
+    def _return_statements(self) -> dict[FunctionNode | None, list[ast.Return]]:
+        table: dict[FunctionNode | None, list[ast.Return]] = {}
+        for statement in self._index.of_type(ast.Return):
+            table.setdefault(self._index.function_of(statement), []).append(statement)
+        return table
+
     def _returned(self, function: FunctionNode) -> Value:
         """What a function of this file returns, when all its returns agree."""
         known = self._returns.get(function)
         if known is not None:
             return known
         self._returns[function] = UNKNOWN
-        values = [
-            self.of(n.value) for n in own_nodes(function) if isinstance(n, ast.Return) and n.value is not None
-        ]
+        values = [self.of(n.value) for n in self._return_statements.get(function, ()) if n.value is not None]
         answer = UNKNOWN
         if values and all(v.kind == values[0].kind for v in values):
             answer = Value(values[0].kind, values[0].device, values[0].graph)
@@ -578,21 +586,29 @@ def _is_text(node: ast.expr, text: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == text
 
 
-def _is_tensor_annotation(annotation: ast.expr) -> bool:
-    text = (
-        annotation.value
-        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
-        else ast.unparse(annotation)
-    )
-    parts = [part.strip() for part in re.sub(r"^(?:typing\.)?Optional\[(.*)\]$", r"\1", str(text)).split("|")]
+@lru_cache(maxsize=4096)
+def _names_tensor(text: str) -> bool:
+    """Does the text of an annotation name a tensor, or a tensor or None?"""
+    parts = [part.strip() for part in re.sub(r"^(?:typing\.)?Optional\[(.*)\]$", r"\1", text).split("|")]
     concrete = [part for part in parts if part != "None"]
     return bool(concrete) and all(_TENSOR_ANNOTATION.search(part) for part in concrete)
 
 
 def _annotated(annotation: ast.expr) -> Value:
-    if _is_tensor_annotation(annotation):
+    if isinstance(annotation, ast.Name):
+        return _by_annotation(annotation.id)
+    if isinstance(annotation, ast.Attribute) and isinstance(annotation.value, ast.Name):
+        return _by_annotation(f"{annotation.value.id}.{annotation.attr}")
+    text = ast.unparse(annotation)
+    literal = isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
+    return _by_annotation(str(annotation.value) if literal else text, text)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=4096)
+def _by_annotation(named: str, written: str = "") -> Value:
+    if _names_tensor(named):
         return Value("tensor")
-    text = ast.unparse(annotation).strip("'\"")
+    text = (written or named).strip("'\"")
     if _TENSORS_ANNOTATION.match(text):
         return Value("tensors")
     if text in ("int", "float", "bool"):

@@ -87,10 +87,12 @@ def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile
         else [n for stmt in place.body for n in [stmt, *own_nodes(stmt)]]
     )
     _follow(nodes, found)
-    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes, file)):
+    if _writes_back(nodes, found):
         return None
     _sort(nodes, found)
-    return found if found.sources else None
+    if not found.sources or (isinstance(place, ast.For) and _carries(place, nodes, file)):
+        return None
+    return found
 
 
 def stacked(found: Slices) -> bool:
