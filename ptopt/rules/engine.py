@@ -116,6 +116,8 @@ def applies(rule: Rule, facts: ProjectFacts) -> bool:
 
     Unknown versions count as current ones: since-gates pass, until-gates do not.
     """
+    if not rule.since and not rule.until:
+        return True
     if any(facts.at_least(package, version) is False for package, version in rule.since.items()):
         return False
     return all(facts.at_least(package, version) is False for package, version in rule.until.items())

@@ -64,16 +64,18 @@ class Imports:
 
     def qualified(self, node: ast.expr) -> str:
         """`F.softmax` -> "torch.nn.functional.softmax"; "" when the root is not an import in this scope."""
-        parts: list[str] = []
         current: ast.expr = node
         while isinstance(current, ast.Attribute):
-            parts.append(current.attr)
             current = current.value
-        if not isinstance(current, ast.Name):
+        origin = self._names.get(current.id) if isinstance(current, ast.Name) else None
+        if not isinstance(current, ast.Name) or origin is None:
             return ""
-        origin = self._names.get(current.id)
-        if origin is None or (current.id in self._rebound and self._shadowed(current)):
+        if current.id in self._rebound and self._shadowed(current):
             return ""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
         parts.append(origin)
         full = ".".join(reversed(parts))
         return _CANONICAL.get(full, full)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
+from functools import cached_property
 
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, Index
@@ -41,7 +42,7 @@ class Uses:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._loads: dict[tuple[FunctionNode | None, str], list[ast.Name]] | None = None
+        self._loads: dict[str, dict[FunctionNode | None, list[ast.Name]]] = {}
 
     def of(self, expr: ast.AST) -> frozenset[str]:
         """All the ways in which the value of `expr` is used in its function, through local names and plain casts."""
@@ -49,12 +50,20 @@ class Uses:
 
     def loads(self, function: FunctionNode | None, name: str) -> list[ast.Name]:
         """Every read of a name in the function itself, in source order."""
-        if self._loads is None:
-            self._loads = {}
-            for node in self._index.of_type(ast.Name):
+        known = self._loads.get(name)
+        if known is None:
+            known = self._loads[name] = {}
+            for node in self._names.get(name, ()):
                 if isinstance(node.ctx, ast.Load):
-                    self._loads.setdefault((self._index.function_of(node), node.id), []).append(node)
-        return self._loads.get((function, name), [])
+                    known.setdefault(self._index.function_of(node), []).append(node)
+        return known.get(function, [])
+
+    @cached_property
+    def _names(self) -> dict[str, list[ast.Name]]:
+        table: dict[str, list[ast.Name]] = {}
+        for node in self._index.of_type(ast.Name):
+            table.setdefault(node.id, []).append(node)
+        return table
 
     def _ways(self, expr: ast.AST, names: int) -> set[str]:
         for parent, child in self._index.ancestors(expr):

@@ -150,23 +150,20 @@ def network_of(call: ast.Call, file: SourceFile) -> str:
     if isinstance(func, ast.Attribute) and func.attr == "forward":
         func = func.value
     path = path_of(func)
-    if (
-        not path
-        or file.imports.qualified(func)
-        or (func is call.func and file.calls.resolve(call) is not None)
+    name = path.rpartition(".")[2]
+    if not path or not (
+        path == "self"
+        or path.endswith(".module")
+        or path in networks(file).known
+        or (_MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name))
     ):
+        return ""
+    if file.imports.qualified(func) or (func is call.func and file.calls.resolve(call) is not None):
         return ""
     if path == "self":
         cls = file.index.class_of(call)
         plain = cls is not None and file.calls.method(cls, "__call__") is None
         return path if cls is not None and plain and file.context.is_module(cls) else ""
-    name = path.rpartition(".")[2]
-    if path.endswith(".module"):
-        name = path.split(".")[-2]
-    elif path not in networks(file).known and not (
-        _MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)
-    ):
-        return ""
     return "" if _self_contained(func, path, file) else path
 
 
@@ -176,21 +173,17 @@ def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFi
     Of the networks in `evaluated`, any method may; of others, one that is named like a pass.
     """
     func = call.func
-    if (
-        not isinstance(func, ast.Attribute)
-        or not (call.args or call.keywords)
-        or file.imports.qualified(func)
-    ):
+    if not isinstance(func, ast.Attribute) or not (call.args or call.keywords):
         return ""
     path = path_of(func.value)
-    if not path or path == "self" or _UTILITY.search(func.attr) or file.calls.resolve(call) is not None:
-        return ""
     name = path.rpartition(".")[2]
-    if _ACTS.search(name):
-        return ""
     if path not in evaluated and not (
         _FORWARDS.search(func.attr) and _MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)
     ):
+        return ""
+    if not path or path == "self" or _UTILITY.search(func.attr) or _ACTS.search(name):
+        return ""
+    if file.imports.qualified(func) or file.calls.resolve(call) is not None:
         return ""
     return "" if _self_contained(func.value, path, file) else path
 
