@@ -19,7 +19,8 @@ _FILE_COMMENT_LAST_LINE = 20
 # An opening bracket that is never closed leaves group 3 unset: such a comment silences nothing.
 _OWN = re.compile(r"#\s*ptopt:\s*ignore(-file)?(?![\w-])(\[(?:([^\]]*)\])?)?", re.IGNORECASE)
 _NOQA = re.compile(  # within one line
-    r"#[^\S\n]*noqa(?![\w-])(?:[^\S\n]*:[^\S\n]*([A-Z]+[0-9]+(?:(?:,|[^\S\n])+[A-Z]+[0-9]+)*))?", re.IGNORECASE
+    r"#[^\S\n]*noqa(?![\w-])(?:[^\S\n]*:[^\S\n]*([A-Z]+[0-9]+(?:(?:,|[^\S\n])+[A-Z]+[0-9]+)*))?",
+    re.IGNORECASE,
 )
 _CODE = re.compile(r"[\w-]+", re.ASCII)
 _OUR_CODE = re.compile(r"PTO\d{3}", re.IGNORECASE)

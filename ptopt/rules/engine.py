@@ -154,7 +154,7 @@ def run(
         if not applies(rule, file.facts):
             continue
         try:
-            for node in _nodes(rule, file):
+            for node in rule.candidates(file):
                 if problems := list(rule.check(node, file)):
                     hits += [Hit.of(rule, problem, file) for problem in problems]
             if change is not None:
@@ -167,11 +167,3 @@ def run(
                 break  # nothing is left for the others either
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits
-
-
-def _nodes(rule: Rule, file: SourceFile) -> list[ast.AST]:
-    """The nodes that the rule wants to see."""
-    if not rule.calls:
-        return list(file.index.of_type(*rule.nodes))
-    calls: list[ast.AST] = [call for name in rule.calls for call in file.calls_named(name)]
-    return calls + list(file.index.of_type(*(cls for cls in rule.nodes if cls is not ast.Call)))

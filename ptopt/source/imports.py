@@ -50,7 +50,7 @@ class Imports:
     def _names_bound_again(self) -> frozenset[str]:
         index, names = self._index, self._names
         bound = {node.arg for node in index.of_type(ast.arg)}
-        bound.update(n.id for n in index.of_type(ast.Name) if n.id in names and isinstance(n.ctx, ast.Store))
+        bound.update(n.id for n in index.stored_names if n.id in names and isinstance(n.ctx, ast.Store))
         bound.update(n.name for n in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         return frozenset(bound & names.keys())
 

@@ -99,6 +99,22 @@ class Index:
         work.current().charge(sum(map(len, lists)))
         return iter(lists[0]) if len(lists) == 1 else chain.from_iterable(lists)
 
+    @cached_property
+    def stored_names(self) -> list[ast.Name]:
+        """The names that are given a value or deleted, in source order."""
+        return [name for name in self.of_type(ast.Name) if name.ctx.__class__ is not ast.Load]
+
+    @cached_property
+    def _attributes(self) -> dict[str, list[ast.Attribute]]:
+        table: dict[str, list[ast.Attribute]] = {}
+        for node in self.of_type(ast.Attribute):
+            table.setdefault(node.attr, []).append(node)
+        return table
+
+    def attributes_named(self, *names: str) -> list[ast.Attribute]:
+        """The attributes of one of these names, in source order of each."""
+        return [node for name in names for node in self._attributes.get(name, ())]
+
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parent.get(node)
 

@@ -62,6 +62,7 @@ _PROVES_TENSOR = frozenset(
     "scatter_add scatter_add_ masked_select topk bmm baddbmm addmm requires_grad_ new_zeros new_ones new_full new_tensor "
     "new_empty type_as is_contiguous log_softmax detach index_add_ numel backward size view dim contiguous".split()
 )
+_TELLING_ATTRIBUTES = (*sorted(_PROVES_TENSOR), "is_cuda", "requires_grad", "grad_fn", "device", "shape")
 _TENSOR_ANNOTATION = re.compile(r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$")
 
 
@@ -253,7 +254,7 @@ class Values:
         """Function -> the names on which it uses methods and attributes that only tensors have."""
         table: dict[FunctionNode | None, set[str]] = {}
         seen: dict[tuple[FunctionNode | None, str], str] = {}
-        for node in self._index.of_type(ast.Attribute):
+        for node in self._index.attributes_named(*_TELLING_ATTRIBUTES):
             if not isinstance(node.value, ast.Name) or node.value.id in ("self", "cls", "torch", "F"):
                 continue
             function, name = self._index.function_of(node), node.value.id
@@ -490,9 +491,9 @@ class Values:
         """(class, name) of what `self.register_buffer("name", ...)` registers: it moves with the module."""
         return {
             (owner, str(call.args[0].value))
-            for call in self._index.of_type(ast.Call)
-            if isinstance(call.func, ast.Attribute)
-            and call.func.attr == "register_buffer"
+            for method in self._index.attributes_named("register_buffer")
+            if isinstance(call := self._index.parent(method), ast.Call)
+            and call.func is method
             and call.args
             and isinstance(call.args[0], ast.Constant)
             and (owner := self._index.class_of(call)) is not None

@@ -373,9 +373,8 @@ def has_shape(base: ast.expr, file: SourceFile) -> bool:
 
 def _shaped(file: SourceFile) -> dict[FunctionNode | None, set[str]]:
     table: dict[FunctionNode | None, set[str]] = {}
-    for node in file.index.of_type(ast.Attribute):
-        if node.attr in ("shape", "ndim"):
-            table.setdefault(file.index.function_of(node), set()).add(ast.unparse(node.value))
+    for node in file.index.attributes_named("shape", "ndim"):
+        table.setdefault(file.index.function_of(node), set()).add(ast.unparse(node.value))
     return table
 
 
