@@ -28,6 +28,7 @@ from ptopt.rules.shared.loaders import (
     root_name,
 )
 from ptopt.rules.shared.moves import Move, move_of
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
 
@@ -222,6 +223,7 @@ def _message(move: Move | None, file: SourceFile) -> str:
     )
 
 
+@remembered
 def _move_in(loop: ast.For, file: SourceFile) -> Move | None:
     """The first move of a tensor of the batch."""
     names = batch_names(loop)
