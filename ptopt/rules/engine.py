@@ -166,6 +166,7 @@ def run(
             failed.append((rule, error))
             if isinstance(error, WorkLimitError):
                 break  # nothing is left for the others either
+    hits = [hit for hit in hits if hit.of_change or not file.context.is_unreachable(hit.problem.node)]
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits
 

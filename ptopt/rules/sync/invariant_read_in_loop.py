@@ -197,6 +197,8 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
                 return None
             from_target = True
             continue
+        if file.bindings.is_filled_in(name.id, loop):
+            return None
         inside = [b for b in file.bindings.of(function, name.id) if file.index.within(b.node, loop)]
         for binding in inside:
             if binding.kind != "assign" or binding.value is None or _calls_module(binding.value, file):

@@ -117,7 +117,7 @@ class BatchCopyWaits(Rule):
         if move is None or move.non_blocking or "accelerator" in move.device:
             return  # what accelerate prepares lies on the device already
         origin = _batch_of(move, file)
-        if origin == "loader" and batches_move_by_framework(file):
+        if origin and batches_move_by_framework(file):
             return  # the batch lies on the device already
         if not origin or file.values.of(move.tensor).device == "moved":
             return
