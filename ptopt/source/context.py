@@ -279,26 +279,16 @@ class Context:
 
     def is_unreachable(self, node: ast.AST) -> bool:
         """Is it dead code: under `if False:`, or after a `return`, `continue`, `break` or `raise` of its block?"""
-        for ancestor, child in self._index.ancestors(node):
-            if isinstance(ancestor, ast.If) and child in ancestor.body:
-                if isinstance(ancestor.test, ast.Constant) and not ancestor.test.value:
-                    return True
-            if isinstance(child, ast.stmt):
-                for field in ("body", "orelse", "finalbody"):
-                    block = getattr(ancestor, field, None)
-                    if isinstance(block, list) and child in block:
-                        if any(isinstance(stmt, _LEAVING) for stmt in block[: block.index(child)]):
-                            return True
-        return False
+        return any(_never_runs(ancestor, child) for ancestor, child in self._index.ancestors(node))
 
     def is_device_fallback(self, node: ast.AST) -> bool:
         """Does the branch around it, in its function, ask a tensor which kind of device it is on: `if x.is_cuda:`?"""
         for ancestor, child in self._index.ancestors(node):
             if isinstance(ancestor, FUNCTIONS):
-                return False
-            if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
-                if any(_asks_device_kind(part) for part in walk(ancestor.test)):
-                    return True
+                break
+            test = ancestor.test if isinstance(ancestor, (ast.If, ast.IfExp)) else child
+            if test is not child and any(map(_asks_device_kind, walk(test))):
+                return True
         return False
 
     def rare_guard(self, node: ast.AST, stop: ast.AST | None = None) -> ast.AST | None:
@@ -427,6 +417,19 @@ class Context:
                 and any(self._turns_grad_off(part) for part in (call.func.value, *call.args))
             ):
                 yield call.lineno  # entered by hand, and on from there
+
+
+def _never_runs(block: ast.AST, child: ast.AST) -> bool:
+    """Does control never reach `child`, a part of `block`?"""
+    constant = block.test if isinstance(block, ast.If) and isinstance(block.test, ast.Constant) else None
+    if isinstance(block, ast.If) and constant is not None and not constant.value and child in block.body:
+        return True
+    if not isinstance(child, ast.stmt):
+        return False
+    for statements in (getattr(block, name, None) for name in ("body", "orelse", "finalbody")):
+        if isinstance(statements, list) and child in statements:
+            return any(isinstance(stmt, _LEAVING) for stmt in statements[: statements.index(child)])
+    return False
 
 
 def _asks_device_kind(node: ast.AST) -> bool:

@@ -16,8 +16,8 @@ from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.decode import Parsed, parse_python
-from ptopt.source.host import HostNames
 from ptopt.source.frequency import Frequencies, Frequency
+from ptopt.source.host import HostNames
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index
 from ptopt.source.repository import NOTHING_AROUND, Repository

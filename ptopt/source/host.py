@@ -15,7 +15,9 @@ from ptopt.source.index import FunctionNode, Index
 _HOST_LIBRARIES = frozenset({"numpy", "cv2", "PIL", "scipy", "sklearn", "skimage", "librosa", "soundfile"})
 _HOST_METHODS = frozenset({"imshow", "imsave", "fromarray"})
 # Torch functions that make a tensor of what Python or NumPy hold.
-_FROM_PYTHON = frozenset("FloatTensor LongTensor IntTensor DoubleTensor ByteTensor BoolTensor HalfTensor".split())
+_FROM_PYTHON = frozenset(
+    "FloatTensor LongTensor IntTensor DoubleTensor ByteTensor BoolTensor HalfTensor".split()
+)
 _MOVES = frozenset({"to", "cuda"})
 
 
@@ -77,9 +79,9 @@ class HostNames:
 
     def _demands(self, call: ast.Call) -> Iterator[ast.Name]:
         func = call.func
-        if isinstance(func, ast.Attribute) and func.attr == "numpy" and not (call.args or call.keywords):
-            if isinstance(func.value, ast.Name):
-                yield func.value
+        held = func.value if isinstance(func, ast.Attribute) and func.attr == "numpy" else None
+        if isinstance(held, ast.Name) and not (call.args or call.keywords):
+            yield held
         library = self._imports.qualified(func).partition(".")[0]
         if library in _HOST_LIBRARIES or (isinstance(func, ast.Attribute) and func.attr in _HOST_METHODS):
             yield from (arg for arg in call.args if isinstance(arg, ast.Name))

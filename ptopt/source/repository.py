@@ -54,7 +54,13 @@ class Repository:
         module = _module_word(path).encode()
         found: list[tuple[SourceFile, ast.Call]] = []
         for other, data in self._files.items():
-            if other == path or self._has_its_own(other, path) or name.encode() not in data or module not in data or not called.search(data):
+            if (
+                other == path
+                or self._has_its_own(other, path)
+                or name.encode() not in data
+                or module not in data
+                or not called.search(data)
+            ):
                 continue
             parsed = self._parse(other, data)
             if parsed is None or any(f.name == name for f in parsed.calls.functions):

@@ -128,13 +128,9 @@ class Values:
             if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in expr.ops):
                 return SCALAR
             joined = self._join(expr.left, *expr.comparators)
-            return (
-                replace(joined, graph=False)
-                if joined.kind in ("tensor", "array")
-                else SCALAR
-                if joined.kind
-                else UNKNOWN
-            )
+            if joined.kind in ("tensor", "array"):
+                return replace(joined, graph=False)
+            return SCALAR if joined.kind else joined
         if isinstance(expr, ast.Subscript):
             if isinstance(expr.value, ast.Attribute) and expr.value.attr == "shape":
                 return Value("list") if isinstance(expr.slice, ast.Slice) else SCALAR
@@ -204,10 +200,12 @@ class Values:
         for ancestor, child in self._index.ancestors(expr):
             if isinstance(ancestor, FUNCTIONS):
                 break
-            test = ancestor.test if isinstance(ancestor, ast.If) and child in ancestor.body else None
-            if isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2:
-                if isinstance(test.args[0], ast.Name) and test.args[0].id == expr.id:
-                    return bool(_SEQUENCES & {n.id for n in ast.walk(test.args[1]) if isinstance(n, ast.Name)})
+            if (
+                isinstance(ancestor, ast.If)
+                and child in ancestor.body
+                and _finds_sequence(ancestor.test, expr.id)
+            ):
+                return True
         return False
 
     def _name(self, expr: ast.Name) -> Value:
@@ -237,7 +235,7 @@ class Values:
             return known if known.kind else self._checked(expr)
         if binding.kind == "item" and binding.value is not None:
             item = self._item(binding.value, binding.path)
-            return item if item.kind else self._checked(expr)
+            return item if item.kind or item == ON_HOST else self._checked(expr)
         if binding.kind == "unpack" and isinstance(binding.value, ast.Call):
             value = self._unpacked(binding.value)
             if not value.kind and self._backpropagated(expr):
@@ -626,6 +624,15 @@ class Values:
 def is_loss_name(name: str) -> bool:
     """Is the name one that people give to a loss?"""
     return bool(_LOSS_NAME.search(name))
+
+
+def _finds_sequence(test: ast.expr, name: str) -> bool:
+    """`isinstance(name, (list, tuple))`"""
+    if not (isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2):
+        return False
+    asked, types = test.args
+    named = {n.id for n in ast.walk(types) if isinstance(n, ast.Name)}
+    return isinstance(asked, ast.Name) and asked.id == name and not _SEQUENCES.isdisjoint(named)
 
 
 def _is_zero(node: ast.expr) -> bool:

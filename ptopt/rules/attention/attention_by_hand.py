@@ -20,7 +20,7 @@ from ptopt.rules.base import (
     SourceFile,
     Span,
 )
-from ptopt.source.index import own_nodes, walk
+from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _FUSED = (
     "scaled_dot_product_attention", "flash", "xformers", "memory_efficient_attention", "flex_attention", "sdpa",
@@ -242,6 +242,7 @@ class AttentionByHand(Rule):
             scores is None
             or mixed is None
             or has_fused_path(node, function, file)
+            or _written_between(scores, mixed, function, file)
             or file.search(_SECOND_ORDER)
         ):
             return
@@ -309,6 +310,22 @@ def _rebound(scores: Scores, mixed: Mixed, file: SourceFile) -> bool:
         for name in walk(part)
         if isinstance(name, ast.Name)
         for binding in file.bindings.of(file.index.function_of(name), name.id)
+    )
+
+
+def _written_between(scores: Scores, mixed: Mixed, function: FunctionNode, file: SourceFile) -> bool:
+    """Are scores set by index on the way (`scores[:, i, i] = …`)? The fused call would leave that out."""
+    target = statement_around(scores.product, file)
+    names = {
+        t.id for t in (target.targets if isinstance(target, ast.Assign) else ()) if isinstance(t, ast.Name)
+    }
+    return any(
+        isinstance(n, ast.Subscript)
+        and isinstance(n.ctx, ast.Store)
+        and isinstance(n.value, ast.Name)
+        and n.value.id in names
+        and scores.product.lineno < n.lineno <= mixed.product.lineno
+        for n in own_nodes(function)
     )
 
 

@@ -35,7 +35,9 @@ _WANTS_GRAPH = re.compile(
     r"backward|autograd\.(grad|functional|Function)|requires_grad(?!_?\(False|_? ?= ?False)|enable_grad|retain_grad|\.grad\b|jacobian|hessian"
     r"|captum|attack|saliency|grad_?cam|\btrace\(|\.export\(|torch\.export|flops|functional_call|\bgrad\(|vjp|jvp|TTT"
 )
-_FRAMEWORK = re.compile(r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$|Streamer$|LogitsProcessor$|StoppingCriteria$")
+_FRAMEWORK = re.compile(
+    r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$|Streamer$|LogitsProcessor$|StoppingCriteria$"
+)
 _PLAIN_RESULT = re.compile(
     r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I
 )

@@ -329,7 +329,7 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         if kind == "tensor" and isinstance(statement, ast.Assign) and found.touches(statement.value):
             found.ops.append(node)
         return
-    if kind != "tensor" and (_counts_entries(found) or found.file.values.is_sequence(base)):
+    if _counts_entries(found) or found.file.values.is_sequence(base) or _is_nested(node, found):
         found.looked_up += 1
         return
     shaped = isinstance(node.slice, ast.Tuple) or has_shape(base, found.file)
@@ -358,7 +358,11 @@ def _data_bound(part: ast.Slice, found: Slices) -> bool:
 
 def _is_block(part: ast.Slice, found: Slices) -> bool:
     """Is it a block of rows, which is as large as the memory lets it be?"""
-    return part.lower is not None and part.upper is not None and all(map(found.indexed, (part.lower, part.upper)))
+    return (
+        part.lower is not None
+        and part.upper is not None
+        and all(map(found.indexed, (part.lower, part.upper)))
+    )
 
 
 def _goes_into_torch(node: ast.expr, file: SourceFile) -> bool:
@@ -394,6 +398,17 @@ def _measures(found: Slices, base: ast.expr) -> bool:
         and isinstance(limit.func, ast.Attribute)
         and limit.func.attr == "size"
         and ast.dump(limit.func.value) == ast.dump(base)
+    )
+
+
+def _is_nested(node: ast.Subscript, found: Slices) -> bool:
+    """`x[i]` of `x[i][j]`: a list of lists, which as a tensor would be `x[i, j]`."""
+    outer = found.file.index.parent(node)
+    return (
+        isinstance(outer, ast.Subscript)
+        and outer.value is node
+        and isinstance(outer.slice, ast.Name)
+        and not has_shape(node.value, found.file)
     )
 
 

@@ -45,7 +45,9 @@ def often_place(node: ast.AST, file: SourceFile) -> Place | None:
     None at set-up, behind rare guards, in loader workers, in benchmarks, where nothing shows how often it runs, and in a
     way around what the device cannot do.
     """
-    if file.context.is_device_fallback(node):
+    if file.context.is_device_fallback(node) or (
+        file.index.function_of(node) is None and not file.uses_accelerator
+    ):
         return None
     step = every_step(node, file)
     if step is not None:
