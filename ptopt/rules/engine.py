@@ -157,7 +157,11 @@ def run(
             continue
         try:
             for node in _nodes(rule, file):
-                hits += [Hit.of(rule, problem, file) for problem in rule.check(node, file)]
+                hits += [
+                    Hit.of(rule, problem, file)
+                    for problem in rule.check(node, file)
+                    if not file.context.is_unreachable(problem.node)
+                ]
             if change is not None:
                 hits += [Hit.of(rule, problem, file, True) for problem in rule.check_change(file, change)]
         except Exception as error:
@@ -166,7 +170,6 @@ def run(
             failed.append((rule, error))
             if isinstance(error, WorkLimitError):
                 break  # nothing is left for the others either
-    hits = [hit for hit in hits if hit.of_change or not file.context.is_unreachable(hit.problem.node)]
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits
 

@@ -279,17 +279,44 @@ class Context:
 
     def is_unreachable(self, node: ast.AST) -> bool:
         """Is it dead code: under `if False:`, or after a `return`, `continue`, `break` or `raise` of its block?"""
-        return any(_never_runs(ancestor, child) for ancestor, child in self._index.ancestors(node))
+        dead = self._dead
+        return bool(dead) and any(child in dead for _, child in self._index.ancestors(node))
+
+    @cached_property
+    def _dead(self) -> frozenset[ast.stmt]:
+        """Statements that control never reaches, and with them all that they hold."""
+        dead: set[ast.stmt] = set()
+        for leaving in self._index.of_type(*_LEAVING):
+            block = self._index.parent(leaving)
+            for statements in (getattr(block, name, None) for name in ("body", "orelse", "finalbody")):
+                if isinstance(statements, list) and leaving in statements:
+                    dead.update(statements[statements.index(leaving) + 1 :])
+        for test in self._index.of_type(ast.If):
+            if isinstance(test.test, ast.Constant) and not test.test.value:
+                dead.update(test.body)
+        return frozenset(dead)
 
     def is_device_fallback(self, node: ast.AST) -> bool:
         """Does the branch around it, in its function, ask a tensor which kind of device it is on: `if x.is_cuda:`?"""
+        if not self._device_tests:
+            return False
         for ancestor, child in self._index.ancestors(node):
             if isinstance(ancestor, FUNCTIONS):
                 break
-            test = ancestor.test if isinstance(ancestor, (ast.If, ast.IfExp)) else child
-            if test is not child and any(map(_asks_device_kind, walk(test))):
-                return True
+            if isinstance(ancestor, (ast.If, ast.IfExp)) and ancestor.test in self._device_tests:
+                return child is not ancestor.test
         return False
+
+    @cached_property
+    def _device_tests(self) -> frozenset[ast.AST]:
+        """The conditions that ask for the kind of a device."""
+        return frozenset(
+            child
+            for asked in self._index.of_type(ast.Attribute)
+            if _asks_device_kind(asked)
+            for ancestor, child in self._index.ancestors(asked)
+            if isinstance(ancestor, (ast.If, ast.IfExp)) and child is ancestor.test
+        )
 
     def rare_guard(self, node: ast.AST, stop: ast.AST | None = None) -> ast.AST | None:
         """What makes `node` run only now and then inside `stop` (default: its function), or None.
@@ -417,19 +444,6 @@ class Context:
                 and any(self._turns_grad_off(part) for part in (call.func.value, *call.args))
             ):
                 yield call.lineno  # entered by hand, and on from there
-
-
-def _never_runs(block: ast.AST, child: ast.AST) -> bool:
-    """Does control never reach `child`, a part of `block`?"""
-    constant = block.test if isinstance(block, ast.If) and isinstance(block.test, ast.Constant) else None
-    if isinstance(block, ast.If) and constant is not None and not constant.value and child in block.body:
-        return True
-    if not isinstance(child, ast.stmt):
-        return False
-    for statements in (getattr(block, name, None) for name in ("body", "orelse", "finalbody")):
-        if isinstance(statements, list) and child in statements:
-            return any(isinstance(stmt, _LEAVING) for stmt in statements[: statements.index(child)])
-    return False
 
 
 def _asks_device_kind(node: ast.AST) -> bool:

@@ -17,7 +17,7 @@ from ptopt.source.bindings import Binding, Bindings, is_self
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.host import HostNames
 from ptopt.source.imports import Imports
-from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes, walk
 from ptopt.source.torch_names import (
     ARRAY_MODULES,
     GRADLESS_FUNCTIONS,
@@ -195,18 +195,27 @@ class Values:
 
     def is_sequence(self, expr: ast.expr) -> bool:
         """Does it stand where `isinstance` found it to be a list or a tuple?"""
-        if not isinstance(expr, ast.Name):
+        tests = self._sequence_tests.get(expr.id) if isinstance(expr, ast.Name) else None
+        if not tests:
             return False
         for ancestor, child in self._index.ancestors(expr):
             if isinstance(ancestor, FUNCTIONS):
                 break
-            if (
-                isinstance(ancestor, ast.If)
-                and child in ancestor.body
-                and _finds_sequence(ancestor.test, expr.id)
-            ):
+            if isinstance(ancestor, ast.If) and ancestor.test in tests and child in ancestor.body:
                 return True
         return False
+
+    @cached_property
+    def _sequence_tests(self) -> dict[str, set[ast.expr]]:
+        """Name -> the calls of `isinstance` that ask whether it is a list or a tuple."""
+        table: dict[str, set[ast.expr]] = {}
+        for call in self._index.of_type(ast.Call):
+            if last_name(call.func) == "isinstance" and len(call.args) == 2:
+                asked, types = call.args
+                named = {n.id for n in walk(types) if isinstance(n, ast.Name)}
+                if isinstance(asked, ast.Name) and not _SEQUENCES.isdisjoint(named):
+                    table.setdefault(asked.id, set()).add(call)
+        return table
 
     def _name(self, expr: ast.Name) -> Value:
         if self.is_sequence(expr):
@@ -624,15 +633,6 @@ class Values:
 def is_loss_name(name: str) -> bool:
     """Is the name one that people give to a loss?"""
     return bool(_LOSS_NAME.search(name))
-
-
-def _finds_sequence(test: ast.expr, name: str) -> bool:
-    """`isinstance(name, (list, tuple))`"""
-    if not (isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2):
-        return False
-    asked, types = test.args
-    named = {n.id for n in ast.walk(types) if isinstance(n, ast.Name)}
-    return isinstance(asked, ast.Name) and asked.id == name and not _SEQUENCES.isdisjoint(named)
 
 
 def _is_zero(node: ast.expr) -> bool:

@@ -29,6 +29,7 @@ from ptopt.rules.shared.loaders import (
     root_name,
 )
 from ptopt.rules.shared.moves import Move, move_of
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
 
@@ -212,9 +213,14 @@ class LoaderWithoutPinning(Rule):
 
 def _handed_on(loops: list[ast.For], file: SourceFile) -> bool:
     """May a function that a loop gives its batches to send them to the device?"""
-    return batches_move_by_framework(file) or any(
-        isinstance(node, ast.Call) and any(root_name(arg) in batch_names(loop) for arg in node.args)
-        for loop in loops
+    return batches_move_by_framework(file) or any(_hands_on(loop, file) for loop in loops)
+
+
+@remembered
+def _hands_on(loop: ast.For, file: SourceFile) -> bool:
+    names = batch_names(loop)
+    return any(
+        isinstance(node, ast.Call) and any(root_name(arg) in names for arg in node.args)
         for node in own_nodes(loop)
     )
 
