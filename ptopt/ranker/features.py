@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ptopt.change import ChangedFile
 from ptopt.pathkind import path_kind
+from ptopt.ranker.surroundings import surroundings
 from ptopt.rules.engine import Hit
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
@@ -26,6 +27,7 @@ _PURPOSES: Mapping[str, re.Pattern[str]] = {
         "setup": "init|setup|build|create|convert|export|download|save|config|parse|prepare|load_state|from_pretrained",
         "show": "plot|vis|draw|show|print|log|debug|display|report",
         "tool": "tool|script|util|helper|misc|common",
+        "aside": "legacy|old|deprecat|backup|convert|onnx|demo|tutorial|example|test|research|contrib|third_party|recipes",
         "loss": "loss|criterion|objective",
     }.items()
 }
@@ -82,16 +84,20 @@ def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: in
     }
     found |= {f"{rule.name}:{name}": _damped(value) for name, value in problem.facts.items()}
     found |= _place(at, file)
+    found |= surroundings(at, file)
     if subject is not None:
         found |= _value(subject, file)
     found |= _purpose(hit, file)
     found |= file.once(_of_file)
     found |= _sizes(problem.node, file)
     if change is not None and change.head is not None:
-        lines = max(change.head.count(b"\n"), 1)
-        found["share of the file that is new"] = min(len(change.added) / lines, 1.0)
+        found["share of the file that is new"] = min(len(change.added) / file.once(_line_count), 1.0)
         found["size of the change"] = math.log1p(len(change.added))
     return {name: value for name, value in found.items() if value}
+
+
+def _line_count(file: SourceFile) -> int:
+    return max(file.text.count("\n"), 1)
 
 
 def _place(at: ast.AST, file: SourceFile) -> dict[str, float]:
@@ -152,7 +158,7 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     )
     found["file:iterable dataset"] = float("IterableDataset" in file.text)
     found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)
-    found["lines of the file"] = math.log1p(file.text.count("\n")) / 2
+    found["lines of the file"] = math.log1p(file.once(_line_count)) / 2
     return found
 
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
+
+ENVIRONMENT = "PTOPT_RANKER_WEIGHTS"  # a data file to use instead of the one that ptopt carries
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,28 @@ def read(text: str) -> Ranker:
     return Ranker(right, head("useful"), data["means"], data["least_right"])
 
 
+class WeightsError(ValueError):
+    """The file that PTOPT_RANKER_WEIGHTS names cannot be used."""
+
+
 @cache
 def ranker() -> Ranker:
-    """The ranker that this version carries."""
-    return read((files("ptopt.ranker") / "weights.json").read_text(encoding="utf-8"))
+    """The ranker of this process: of the file that PTOPT_RANKER_WEIGHTS names, else the one that ptopt carries.
+
+    Raises WeightsError.
+    """
+    chosen = os.environ.get(ENVIRONMENT)
+    return (
+        from_file(Path(chosen))
+        if chosen
+        else read((files("ptopt.ranker") / "weights.json").read_text("utf-8"))
+    )
+
+
+def from_file(path: Path) -> Ranker:
+    """A ranker from its data file. Raises WeightsError."""
+    try:
+        return read(path.read_text("utf-8"))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise WeightsError(f"{ENVIRONMENT}: {path} is no file of ranker weights: {reason}") from None
