@@ -146,6 +146,10 @@ def inspect_files(
 
     `calibration` is that of the model that is asked afterwards, None without one.
     """
+    if limit_to_change:  # the files of a change answer questions about one another
+        files = list(files)
+        heads = {f.path: f.head for f in files if isinstance(f, ChangedFile) and f.head is not None}
+        around = {**heads, **around}
     inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around))
     with _no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]

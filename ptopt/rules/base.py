@@ -35,7 +35,8 @@ class Problem:
 
     `subject` is the expression that the comment is about (default: the node); the ranker asks where its value lives and
     goes. `facts` are what the rule itself measured, by name; the ranker weighs them. `at` is the place whose frequency
-    counts (default: the node).
+    counts (default: the node). `elsewhere` states the same problem at its other places: a comment stands on a line that
+    the change added, so one of these is made where the lines of the node are old.
     """
 
     node: ast.AST
@@ -48,6 +49,7 @@ class Problem:
     subject: ast.expr | None = None
     at: ast.AST | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
+    elsewhere: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,19 +25,23 @@ _BASELINE = {"torch": "2.4"}
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A problem, the rule that saw it, and where: lines of `SourceFile.text`, the symbol around them, their code."""
+    """A problem, the rule that saw it, and where: lines of `SourceFile.text`, the symbol around them, their code.
+
+    `of_change`: it was seen in what the change took out, and stands beside that.
+    """
 
     rule: Rule
     problem: Problem
     span: Span
     symbol: str
     code: str
+    of_change: bool = False
 
     @classmethod
-    def of(cls, rule: Rule, problem: Problem, file: SourceFile) -> Hit:
+    def of(cls, rule: Rule, problem: Problem, file: SourceFile, of_change: bool = False) -> Hit:
         span = problem.span or file.span(problem.node)
         code = "\n".join(file.line(number) for number in span.lines())
-        return cls(rule, problem, span, file.index.symbol_of(problem.node), code)
+        return cls(rule, problem, span, file.index.symbol_of(problem.node), code, of_change)
 
 
 class Prefilter:
@@ -156,9 +160,13 @@ def run(
         try:
             for node in rule.candidates(file):
                 if problems := list(rule.check(node, file)):
-                    hits += [Hit.of(rule, problem, file) for problem in problems]
+                    hits += [
+                        Hit.of(rule, problem, file)
+                        for problem in problems
+                        if not file.context.is_unreachable(problem.node)
+                    ]
             if change is not None:
-                hits += [Hit.of(rule, problem, file) for problem in rule.check_change(file, change)]
+                hits += [Hit.of(rule, problem, file, True) for problem in rule.check_change(file, change)]
         except Exception as error:
             if failed is None:
                 raise

@@ -17,6 +17,7 @@ COMPARED = "compared"  # decides which way Python goes, or indexes a Python obje
 RETURNED = "returned"
 REDUCED = "reduced"  # only its sum, mean, maximum, ... is used
 STORED = "stored"  # in an attribute, a container, a file
+HOST = "host"  # to a function that takes host memory alone
 PASSED = "passed"  # to a function that is not known
 COMPUTED = "computed"  # an operand of further work
 IGNORED = "ignored"  # nobody reads it
@@ -30,6 +31,7 @@ _REDUCING = frozenset(
     "sum mean max min argmax argmin any all norm amax amin std var count_nonzero prod median numel".split()
 )
 _PLAIN = frozenset("float int round abs str detach cpu item numpy tolist clone squeeze to".split())
+_ON_HOST = frozenset({"pack_padded_sequence", "linear_sum_assignment", "imshow", "imwrite", "imsave"})
 _METRIC = re.compile(
     r"loss|acc(?!um_?step)|metric|correct|score|reward|grad_?norm|perplexity|ppl|error|iou|psnr|avg|mean|total|running|stat|"
     r"log|history|meter|summary|epoch_|result",
@@ -149,7 +151,7 @@ class Uses:
             return {REDUCED}
         if name in _PLAIN and isinstance(func, ast.Name):
             return self._ways(call, names)
-        return {PASSED}
+        return {HOST} if name in _ON_HOST else {PASSED}
 
     def _assigned(self, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, names: int) -> set[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]

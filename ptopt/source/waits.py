@@ -223,6 +223,8 @@ class Waits:
             return False
         if name == "get_scale":
             return "scaler" in ast.unparse(func.value).lower()
+        if name == "numpy":  # of a tensor on a device it raises: what waits is the copy before it
+            return isinstance(func.value, ast.Call) and self._call_waits(func.value)
         if name in _READS:
             value = self._values.of(_chain_start(func.value))
             return value.device != "cpu" and (

@@ -54,6 +54,7 @@ def test_a_comment_is_a_row_and_silent_commits_are_written_down(
     out = capsys.readouterr().out
     assert "commits reviewed        2\n" in out and "commits with a comment  1/2 50.0%" in out
     assert "item-every-step" in out and "1 in 1 repositories" in out
+    assert all(row["on_added_lines"] for row in rows) and "not on an added line  0 (" in out
 
 
 def test_other_commits_are_not_drawn(repository: Repository, tmp_path: Path) -> None:

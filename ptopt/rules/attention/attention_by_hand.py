@@ -23,7 +23,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.shared.uses import names_in_returned_tuples
 from ptopt.source.file import remembered
-from ptopt.source.index import own_nodes, walk
+from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _FUSED = (
     "scaled_dot_product_attention", "flash", "xformers", "memory_efficient_attention", "flex_attention", "sdpa",
@@ -245,6 +245,7 @@ class AttentionByHand(Rule):
             scores is None
             or mixed is None
             or has_fused_path(node, function, file)
+            or _written_between(scores, mixed, function, file)
             or file.search(_SECOND_ORDER)
         ):
             return
@@ -339,6 +340,22 @@ def _bound_between(name: ast.Name, after: int, end: int, file: SourceFile) -> bo
     bindings = file.bindings.of(file.index.function_of(name), name.id)
     first = bisect_right(bindings, after, key=lambda b: b.line)
     return first < len(bindings) and bindings[first].line <= end
+
+
+def _written_between(scores: Scores, mixed: Mixed, function: FunctionNode, file: SourceFile) -> bool:
+    """Are scores set by index on the way (`scores[:, i, i] = …`)? The fused call would leave that out."""
+    target = statement_around(scores.product, file)
+    names = {
+        t.id for t in (target.targets if isinstance(target, ast.Assign) else ()) if isinstance(t, ast.Name)
+    }
+    return any(
+        isinstance(n, ast.Subscript)
+        and isinstance(n.ctx, ast.Store)
+        and isinstance(n.value, ast.Name)
+        and n.value.id in names
+        and scores.product.lineno < n.lineno <= mixed.product.lineno
+        for n in own_nodes(function)
+    )
 
 
 def _is_conditional(mask: ast.expr, product: ast.expr, file: SourceFile) -> bool:

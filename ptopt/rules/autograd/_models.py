@@ -11,7 +11,7 @@ from functools import lru_cache
 from ptopt.rules.base import SourceFile, is_literal
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, own_nodes
-from ptopt.source.torch_names import GRADLESS_FUNCTIONS
+from ptopt.source.torch_names import GRADLESS_FUNCTIONS, KEEPS_TENSOR
 
 _MODEL_NAME = re.compile(
     r"^(model|net|network|policy|actor|critic|encoder|decoder|backbone|generator|discriminator|teacher|student"
@@ -39,6 +39,7 @@ _SELF_CONTAINED = re.compile(
     r"(^|[^\w])(pipeline|YOLO\w*|SentenceTransformer|CrossEncoder|\w*Pipeline|InferenceSession|Llama|LLM|\w*Predictor"
     r"|DetectMultiBackend|AutoBackend|Detector|Captioner|TRTModule|Compose|hub\.load)(?![a-z])"
 )
+_OF_ARRAYS = frozenset({"astype", "copy", "fill", "dot"})
 _PRETRAINED = re.compile(r"(^|\.)(\w*Model\w*|\w*For[A-Z]\w*)\.from_pretrained$")
 _MODULE_METHODS = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
 _GRADLESS_METHODS = GRADLESS_FUNCTIONS | frozenset(
@@ -191,6 +192,8 @@ def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFi
     if not evaluated and not _names_a_pass(func.attr):
         return ""
     path = path_of(func.value)
+    if func.attr in KEEPS_TENSOR or func.attr in _OF_ARRAYS:
+        return ""  # `eval` of another library gave an array
     name = path.rpartition(".")[2]
     if path not in evaluated and not (_names_a_pass(func.attr) and _names_a_model(name)):
         return ""

@@ -271,7 +271,7 @@ def _all_changes(file: SourceFile) -> dict[FunctionNode | None, Changes]:
         found = table.get(function)
         if found is None:
             found = table[function] = Changes()
-        place = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        place = _takes_effect(node, file)
         found.at.setdefault(key, []).append(place)
         if in_place:
             found.in_place.setdefault(key, []).append(place)
@@ -279,6 +279,14 @@ def _all_changes(file: SourceFile) -> dict[FunctionNode | None, Changes]:
         for places in [*found.at.values(), *found.in_place.values()]:
             places.sort()
     return table
+
+
+def _takes_effect(node: ast.AST, file: SourceFile) -> tuple[int, int]:
+    """Where a name has its new value: behind the assignment, whose right side still reads the old one."""
+    statement = file.index.statement_of(node)
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return (statement.end_lineno or 0, statement.end_col_offset or 0)
+    return (node.lineno, node.col_offset)  # type: ignore[attr-defined]
 
 
 def _changing(file: SourceFile) -> Iterator[tuple[ast.AST, str, bool]]:

@@ -273,7 +273,8 @@ def _sort(nodes: list[ast.AST], found: Slices) -> None:
         elif isinstance(node, ast.Call):
             name = called_name(node)
             touched = [a for a in [*node.args, *(k.value for k in node.keywords)] if found.touches(a)]
-            if (name in RAGGED and (touched or found.touches(node.func))) or (name in _SIZED and touched):
+            varies = touched or any(names_in(a) & found.others for a in node.args)
+            if (name in RAGGED and (touched or found.touches(node.func))) or (name in _SIZED and varies):
                 found.ragged = True
             qualified = file.imports.qualified(node.func)
             if qualified.startswith("torch."):
@@ -320,8 +321,8 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
             isinstance(e, ast.Slice) and found.touches(node.value) and _data_bound(e, found) for e in entries
         )
         return
-    if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
-        found.ragged = True  # `x[i, : lengths[i]]`
+    if any(isinstance(e, ast.Slice) and (_data_bound(e, found) or _is_block(e, found)) for e in entries):
+        found.ragged = True  # `x[i, : lengths[i]]`, `x[i * n : (i + 1) * n]`
     base = node.value
     kind = found.file.values.of(base).kind
     if isinstance(node.ctx, ast.Store):
@@ -329,6 +330,9 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         statement = found.file.index.parent(node)
         if kind == "tensor" and isinstance(statement, ast.Assign) and found.touches(statement.value):
             found.ops.append(node)
+        return
+    if _counts_entries(found) or found.file.values.is_sequence(base) or _is_nested(node, found):
+        found.looked_up += 1
         return
     shaped = isinstance(node.slice, ast.Tuple) or has_shape(base, found.file)
     shaped = shaped or isinstance(found.file.index.parent(node), ast.Attribute)
@@ -351,6 +355,15 @@ def _data_bound(part: ast.Slice, found: Slices) -> bool:
         or names_in(b) & found.others
         or any(isinstance(n, ast.Call) and called_name(n) == "item" for n in [b, *own_nodes(b)])
         for b in bounds
+    )
+
+
+def _is_block(part: ast.Slice, found: Slices) -> bool:
+    """Is it a block of rows, which is as large as the memory lets it be?"""
+    return (
+        part.lower is not None
+        and part.upper is not None
+        and all(map(found.indexed, (part.lower, part.upper)))
     )
 
 
@@ -386,6 +399,31 @@ def _measures(found: Slices, base: ast.expr) -> bool:
         and isinstance(limit.func, ast.Attribute)
         and limit.func.attr == "size"
         and ast.dump(limit.func.value) == ast.dump(base)
+    )
+
+
+def _is_nested(node: ast.Subscript, found: Slices) -> bool:
+    """`x[i]` of `x[i][j]`: a list of lists, which as a tensor would be `x[i, j]`."""
+    outer = found.file.index.parent(node)
+    return (
+        isinstance(outer, ast.Subscript)
+        and outer.value is node
+        and isinstance(outer.slice, ast.Name)
+        and not has_shape(node.value, found.file)
+    )
+
+
+def _counts_entries(found: Slices) -> bool:
+    """Is the loop as long as `len(…)` says of a list? What it indexes is one too, where nothing shows a tensor."""
+    limit: ast.expr | None = found.limit
+    if isinstance(limit, ast.Name):
+        binding = found.file.bindings.last_before(limit)
+        limit = binding.value if binding is not None and binding.kind == "assign" else None
+    return (
+        isinstance(limit, ast.Call)
+        and called_name(limit) == "len"
+        and len(limit.args) == 1
+        and not found.file.values.is_tensor(limit.args[0])
     )
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
 
@@ -21,6 +22,7 @@ _LOADERS = frozenset(
     }
 )
 _HOOK = re.compile(r"dataloader|data_loader|get_loader|(make|build|create|get|prepare)\w*_(loader|data)s?$")
+_DEVICE = re.compile(r"(^|_)(device|gpu|cuda)$", re.I)
 _EVALUATES = re.compile(r"(^|[_.])(val|valid|validation|test|eval|dev|predict|inference|infer)(_|\d|$)", re.I)
 _POSITIONAL = (
     "dataset",
@@ -88,6 +90,18 @@ def hands_out(call: ast.Call, file: SourceFile) -> FunctionNode | None:
     """The function that makes loaders for others, around the call: `train_dataloader`, `build_loaders`."""
     function = file.index.function_of(call)
     return function if function is not None and _HOOK.search(function.name) else None
+
+
+def makes_device_items(loader: Loader, file: SourceFile) -> bool:
+    """Is the data set given a device, so that its items may lie there already?"""
+    dataset = loader.arguments.get("dataset")
+    if isinstance(dataset, ast.Name):
+        binding = file.bindings.last_before(dataset)
+        dataset = binding.value if binding is not None and binding.kind == "assign" else None
+    if not isinstance(dataset, ast.Call):
+        return False
+    given = [*(last_name(arg) for arg in dataset.args), *(keyword.arg or "" for keyword in dataset.keywords)]
+    return any(_DEVICE.search(name) for name in given)
 
 
 def is_for_evaluation(call: ast.Call, file: SourceFile) -> bool:

@@ -62,6 +62,8 @@ def tensor_of_copy(node: ast.AST, file: SourceFile) -> ast.expr | None:
     value = file.values.of(inner)
     if value.device == "cpu" or (value.kind != "tensor" and value.kind):
         return None
+    if not copies and method_call(node, "numpy") is not None:
+        return None  # of a tensor on a device, `.numpy()` raises
     if not value.kind and not (copies and _is_chain(node, file)):
         return None  # `.numpy()` alone, or `.cpu()` of what may be a module
     return inner

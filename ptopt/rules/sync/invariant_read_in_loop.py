@@ -197,6 +197,8 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
                 return None
             from_target = True
             continue
+        if file.bindings.is_filled_in(name.id, loop):
+            return None
         sources = _sources_inside(name.id, loop, file)
         if sources is None:
             return None

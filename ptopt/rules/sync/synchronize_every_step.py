@@ -21,6 +21,8 @@ _NEEDED = re.compile(
     r"perf_counter|time\.time|monotonic|timeit|[Tt]imer|elapsed|Event\(|profil|bench|throughput|Stream\(|stream\("
     r"|\.time\(\)|_time\b|CUDAGraph|async|rpc|ipc|queue|vllm|broadcast|send\(|recv\(|offload",
 )
+_MAIN_PROCESS = re.compile(r"main_process|rank", re.I)
+_MEASURES = re.compile(r"elapsed_time\(|\.record\(|time_ns\(|async_op")
 _DEVICE = re.compile(r"(^|[._])(accelerator|get_accelerator\(\)|device_module|torch_device)$")
 
 
@@ -160,6 +162,8 @@ class SynchronizeEveryStep(Rule):
         place = often_place(node, file)
         if place is None:
             return
+        if _MEASURES.search(file.source(place.node)) or _follows_main_process(node, file):
+            return  # the wait is what the code is for
         function = file.index.function_of(node)
         needed = (
             bool(_NEEDED.search(file.path))
@@ -181,6 +185,14 @@ class SynchronizeEveryStep(Rule):
             cause=place.node,
             facts={"timed_or_shared": float(needed), "explained": float(explained)},
         )
+
+
+def _follows_main_process(node: ast.AST, file: SourceFile) -> bool:
+    """Does the statement before do what one process does for all of them, such as writing a file?"""
+    statement = file.index.statement_of(node)
+    block = getattr(file.index.parent(statement), "body", [])
+    before = block[block.index(statement) - 1] if statement in block[1:] else None
+    return isinstance(before, ast.If) and bool(_MAIN_PROCESS.search(file.source(before.test)))
 
 
 def _explained(node: ast.AST, file: SourceFile) -> bool:

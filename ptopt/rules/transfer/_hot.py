@@ -32,7 +32,7 @@ class Hot:
 
 def hot_place(node: ast.AST, file: SourceFile) -> Hot | None:
     """Why `node` runs on every step, forward pass or batch; None at set-up, in caches and behind rare guards."""
-    if is_cached(node, file):
+    if is_cached(node, file) or file.context.is_device_fallback(node):
         return None
     step = every_step(node, file)
     if step is not None and not _RUNS_ONCE.search(getattr(step.node, "name", "")):
