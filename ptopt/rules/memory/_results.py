@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 
 from ptopt.rules.base import SourceFile
 from ptopt.rules.shared.flow import runs_network
@@ -15,16 +16,21 @@ SMALL = re.compile(
     r"str|prob$|mean|norm|lr$|pred_class|done|action|std|error|psnr|ssim|iou|dist$|dice|ap$|box",
     re.I,
 )
-_OBJECT = re.compile(r"clone$|polic(y|ies)$|models?$|^obs$|net$")
+_OBJECT = re.compile(r"clone$|polic(y|ies)$|models?$|^obs$|net$", re.I)
 _CUT = frozenset(
     "cpu item numpy tolist argmax argmin mean sum max min any all norm topk len float int str loss_fn sample_action append "
-    "save format round parameters batch_decode decode_batch array asarray tensor split nonzero size".split()
+    "starmap_async apply_async map_async submit starmap save format round parameters batch_decode decode_batch array asarray tensor split nonzero size".split()
 )
 _HEAVY = frozenset(
     "matmul mm bmm einsum conv1d conv2d conv3d interpolate sample rsample linear cdist fft kron".split()
 )
 _MAKES = re.compile(
     r"(get|build|load|create|make|find|is|has|_?extract_doc|to|read|save|clone|log)_|modules?$|parameters$"
+)
+_BLOCK = re.compile(r"(^|_)(blocks?|layer|transformer|unet|pipe|pipeline|fn_model)$", re.I)
+_MODEL = re.compile(r"model|net$|network|pipe|module|predictor|encoder|decoder|vae|engine|upscaler", re.I)
+_RUNS = frozenset(
+    "run generate sample apply process transcribe synthesize upscale predict_step infer inference".split()
 )
 _ADDS = frozenset({"append", "extend"})
 
@@ -55,11 +61,11 @@ def outliving(container: ast.expr, node: ast.AST, file: SourceFile) -> Loop | as
     loop = next(file.index.loops_of(node), None)
     function = file.index.function_of(node)
     if isinstance(container, ast.Name):
-        bindings = file.bindings.of(function, container.id)
-        if loop is None or not bindings or not all(_is_empty(b.value) for b in bindings):
+        if loop is None:
             return None
-        inside = any(file.index.within(b.node, loop) for b in bindings)
-        return None if inside else loop
+        before = [b for b in file.bindings.of(function, container.id) if b.line < loop.lineno]
+        inside = file.bindings.inside(function, container.id, loop)
+        return loop if before and not inside and _is_empty(before[-1].value) else None
     if (
         isinstance(container, ast.Attribute)
         and isinstance(container.value, ast.Name)
@@ -81,19 +87,55 @@ def _is_empty(value: ast.expr | None) -> bool:
     )
 
 
-def network_ran(expr: ast.expr, file: SourceFile) -> bool:
-    return any(
-        isinstance(n, ast.Call) and runs_network(n, file) and not _MAKES.match(last_name(n.func))
-        for n in walk(expr)
+def network_ran(expr: ast.expr, loop: ast.AST, file: SourceFile, depth: int = 3) -> bool:
+    """Does a network make it, directly or through local names of the loop?"""
+    return _comes_from(expr, loop, file, depth, _is_network)
+
+
+def _is_network(node: ast.AST, file: SourceFile) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_name(node.func)
+    if _MAKES.match(name):
+        return False
+    owner = last_name(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+    return (
+        runs_network(node, file)
+        or bool(_BLOCK.search(name))
+        or (name in _RUNS and bool(_MODEL.search(owner)))
     )
 
 
+def _is_work(node: ast.AST, file: SourceFile) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    return isinstance(node, ast.Call) and (last_name(node.func) in _HEAVY or _is_network(node, file))
+
+
+def _comes_from(
+    expr: ast.expr, loop: ast.AST, file: SourceFile, depth: int, test: Callable[[ast.AST, SourceFile], bool]
+) -> bool:
+    for node in walk(expr):
+        if test(node, file):
+            return True
+        if isinstance(node, ast.Name) and depth:
+            made = made_by(node, file)
+            inside = made is not node and file.index.within(made, loop)
+            if inside and _comes_from(made, loop, file, depth - 1, test):
+                return True
+    return False
+
+
 def made_by(value: ast.expr, file: SourceFile) -> ast.expr:
-    if isinstance(value, ast.Name):
-        binding = file.bindings.last_before(value)
-        if binding is not None and binding.kind in ("assign", "unpack") and binding.value is not None:
-            return binding.value
-    return value
+    """What a local name was given before it is read; else the expression itself."""
+    if not isinstance(value, ast.Name):
+        return value
+    at = file.index.statement_of(value).lineno
+    function = file.index.function_of(value)
+    earlier = [b for b in file.bindings.of(function, value.id) if b.line < at]
+    last = earlier[-1] if earlier else None
+    found = last is not None and last.kind in ("assign", "unpack") and last.value is not None
+    return last.value if found and last is not None and last.value is not None else value
 
 
 def is_large_result(value: ast.expr, loop: ast.AST, file: SourceFile) -> bool:
@@ -112,20 +154,4 @@ def is_large_result(value: ast.expr, loop: ast.AST, file: SourceFile) -> bool:
         name = last_name(call.func)
         if name in _CUT or SMALL.search(name) or (name == "to" and "cpu" in file.source(call)):
             return False
-    return _computed(made, loop, file, 3)
-
-
-def _computed(expr: ast.expr, loop: ast.AST, file: SourceFile, depth: int) -> bool:
-    """Does a network or a heavy operation make it, through local names of the loop?"""
-    if network_ran(expr, file):
-        return True
-    for node in walk(expr):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            return True
-        if isinstance(node, ast.Call) and last_name(node.func) in _HEAVY:
-            return True
-        if isinstance(node, ast.Name) and depth:
-            made = made_by(node, file)
-            if made is not node and file.index.within(made, loop) and _computed(made, loop, file, depth - 1):
-                return True
-    return False
+    return _comes_from(made, loop, file, 3, _is_work)

@@ -9,17 +9,16 @@ from ptopt.rules.memory._results import (
     SMALL,
     is_large_result,
     kept_value,
-    made_by,
     network_ran,
     outliving,
     parts_of,
 )
 from ptopt.rules.memory.results_kept_on_device import ResultsKeptOnDevice
 from ptopt.rules.ops._calls import FEW
-from ptopt.rules.shared.flow import runs_network
 from ptopt.source.frequency import Often
 from ptopt.source.index import LOOPS
 
+_BATCHED = re.compile(r"range\([^()]*,[^()]*,")
 _DATA = re.compile(
     r"load|batch|tile|chunk|split\(|window|patch|prompt|caption|files?\b|paths?\b|tqdm|progress|track|range\([^()]*,[^()]*,|dataset|images|"
     r"frames|videos|state_dict|sd\b|names|_sd\.|samples|queries|docs|texts|slicers|^(enumerate\()?self\)?$",
@@ -141,7 +140,7 @@ class ResultsPileUp(Rule):
         if SMALL.search(name):
             return
         no_grad = file.context.grad_off(node)
-        if not no_grad and isinstance(node, ast.Call) and not network_ran(made_by(large, file), file):
+        if not no_grad and isinstance(node, ast.Call) and not network_ran(large, loop, file):
             return  # a part of a formula that autograd may need
         graph = "" if no_grad else ", and each holds its autograd graph where autograd is on"
         yield Problem(
@@ -156,7 +155,7 @@ class ResultsPileUp(Rule):
                 "no_grad": no_grad,
                 "on_self": "." in name,
                 "keyed": isinstance(node, ast.Assign),
-                "network": runs_network(made_by(large, file), file),
+                "network": network_ran(large, loop, file),
                 "few": isinstance(loop, ast.For) and bool(FEW.search(file.source(loop.iter))),
             },
         )
@@ -171,8 +170,10 @@ def _is_result_code(node: ast.AST, loop: ast.AST, file: SourceFile) -> bool:
         return False
     if not isinstance(loop, LOOPS):
         return function is not None and file.context.is_eval_function(function)
-    if isinstance(loop, ast.While) or _in_module(node, file) and not file.context.grad_off(node):
+    if isinstance(loop, ast.While):
         return False
+    if _in_module(node, file) and not file.context.grad_off(node):
+        return _BATCHED.search(file.source(loop.iter)) is not None
     return bool(_DATA.search(file.source(loop.iter))) or file.context.is_eval_loop(loop)
 
 
