@@ -23,6 +23,7 @@ HEADINGS = (
     "Fix safety",
     "Sources",
 )
+SURE = 0.6  # a rule that states less only proposes; the ranker decides
 MARK = "# !"  # ends the lines of an INVALID example where a comment is expected
 
 
