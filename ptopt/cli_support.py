@@ -181,11 +181,12 @@ def user_errors() -> Iterator[None]:
     from ptopt.change import ChangeError
     from ptopt.config import ConfigError
     from ptopt.inputs import CheckoutError
+    from ptopt.ranker.model import WeightsError
     from ptopt.report.text import visible
 
     try:
         yield
-    except (CheckoutError, ChangeError, ConfigError) as error:
+    except (CheckoutError, ChangeError, ConfigError, WeightsError) as error:
         raise click.ClickException(visible(str(error), keep="\n")) from None
     except OSError as error:
         if error.errno == errno.EPIPE:

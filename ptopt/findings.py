@@ -72,7 +72,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Evidence:
-    """A line that proves the finding, and what it shows. A change to it puts the finding in the change."""
+    """A line that proves the finding, and what it shows. It may be old: the finding itself stands on a changed line."""
 
     line: int
     note: str

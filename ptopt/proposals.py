@@ -50,12 +50,13 @@ def propose(
     weigher = ranker()
     occurrences: Counter[str] = Counter()
     hits_of_rule = Counter(hit.rule.id for hit in hits)
-    for hit in hits:
-        rule, problem = hit.rule, hit.problem
-        parts = (rule.id, source.path, hit.symbol, hit.code)
+    for seen in hits:
+        hit = seen if change is None else _on_change(source, change, seen)
+        rule, problem = seen.rule, (hit or seen).problem
+        parts = (rule.id, source.path, (hit or seen).symbol, (hit or seen).code)
         base = fingerprint(*parts)
         occurrences[base] += 1
-        if change is not None and not _touches(source, change, hit):
+        if hit is None:
             continue
         try:
             known = features(hit, source, change, hits_of_rule[rule.id])
@@ -115,13 +116,18 @@ def _finding(
     )
 
 
-def _touches(source: SourceFile, change: ChangedFile, hit: Hit) -> bool:
-    """Did the change write a line of the hit, or one that proves it? What it only took out was above the hit's line."""
-    lines = [*hit.span.lines(), *(e.line for e in hit.problem.evidence)]
-    touched = change.added
-    if hit.rule.family == "regressions":
-        touched |= {line for line, _ in change.removed}
-    return any(source.head_line(line) in touched for line in lines)
+def _on_change(source: SourceFile, change: ChangedFile, hit: Hit) -> Hit | None:
+    """The hit where the change added one of its lines: at its own place, else at another one; None where all are old.
+
+    What was seen in lines that the change took out has no added line: it stands at the nearest one that is left.
+    """
+    if hit.of_change:
+        touched = change.added | {line for line, _ in change.removed}
+        return hit if any(source.head_line(line) in touched for line in hit.span.lines()) else None
+    places = (hit, *(Hit.of(hit.rule, problem, source) for problem in hit.problem.elsewhere))
+    return next(
+        (p for p in places if any(source.head_line(line) in change.added for line in p.span.lines())), None
+    )
 
 
 def postable(fix: Fix | None, source: SourceFile, change: ChangedFile | None) -> Fix | None:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ptopt.github.endpoint import Endpoint
+from ptopt.ranker.model import from_file
 
 
 def _api_url(url: str) -> str:
@@ -52,6 +53,13 @@ def _pem(secret: SecretStr | None) -> SecretStr | None:
     if not text.lstrip().startswith("-----BEGIN "):
         raise ValueError("this is no private key: it must begin with -----BEGIN RSA PRIVATE KEY-----")
     return SecretStr(text)
+
+
+def _weights(path: Path | None) -> Path | None:
+    """The ranker reads the variable itself, in children too; a file that it cannot use is an error at the start."""
+    if path is not None:
+        from_file(path)
+    return path
 
 
 Secret = Annotated[SecretStr | None, AfterValidator(_some)]
@@ -216,6 +224,11 @@ class Settings(BaseSettings):
         default=None,
         ge=1,
         description="CPU threads of a model that the worker runs. Left out, torch decides.",
+    )
+    ranker_weights: Annotated[Path | None, AfterValidator(_weights)] = Field(
+        default=None,
+        description="A file of `python -m training ranker` that decides which comments are made, instead of the one that "
+        "ptopt carries. Read from the environment only.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="What is logged."

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 from fake_github import default_checks
 from fake_github.conformance import check
 from fake_github.fixture import fake_github  # noqa: F401
+from ptopt.ranker.model import ENVIRONMENT, ranker
 from tests.services import (  # noqa: F401 (pytest finds fixtures by name)
     database_url,
     empty_database_url,
@@ -30,6 +35,19 @@ settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
+
+# What a test expects of a review does not depend on what the ranker has learned: here, and in programs that tests start, it
+# takes the confidence that the rules state. Not a fixture, since some modules review their samples when they are imported.
+os.environ[ENVIRONMENT] = str(Path(__file__).with_name("stated_confidence.json"))
+
+
+@pytest.fixture
+def learned_ranker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The weights that ptopt carries, in this test."""
+    monkeypatch.delenv(ENVIRONMENT)
+    ranker.cache_clear()
+    yield
+    ranker.cache_clear()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

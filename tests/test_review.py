@@ -59,12 +59,26 @@ def test_what_the_change_did_not_touch_is_not_reported() -> None:
     assert _review(HEAD, after).findings == ()
 
 
-def test_a_change_of_the_evidence_brings_the_finding_in() -> None:
+def test_old_lines_are_not_reported_though_the_change_wrote_what_proves_them() -> None:
     before = HEAD.replace("            loss.backward()\n", "            pass\n").replace(
         "        loss.backward()\n", "        pass\n"
     )
-    findings = _review(before, HEAD).findings
-    assert [f.rule for f in findings] == ["PTO101"]
+    assert _review(before, HEAD).findings == ()
+
+
+def test_a_comment_moves_to_the_place_that_the_change_added() -> None:
+    before = """\
+import torch
+
+def validate(model, loader):
+    model.eval()
+    for x, y in loader:
+        print(model(x).argmax(1) == y)
+"""
+    head = before + "        print(model(x.flip(3)).argmax(1) == y)\n"
+    (finding,) = _review(before, head, config='select = ["evaluation-records-graph"]').findings
+    assert finding.span.start == 7
+    assert "`model(x.flip(3))`" in finding.message
 
 
 def test_the_budget_withholds_and_says_so() -> None:

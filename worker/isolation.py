@@ -25,6 +25,7 @@ from typing import ParamSpec, TypeVar
 import structlog
 from pebble import ProcessExpired, ProcessPool
 
+from ptopt.ranker import model as ranker
 from ptopt.runner import AnalysisError
 from worker import child
 
@@ -43,7 +44,16 @@ _PAUSE = 0.1  # seconds before the second try, then longer each time
 _GRACE = 60.0  # seconds for a child to start, on a busy machine: the pool counts from when a call begins
 _LOOK = 1.0  # seconds between two looks at whether the pool lives
 _TASKS = 200  # after which a child is replaced, so that no leak grows for ever
-_HARMLESS = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONHASHSEED")
+_HARMLESS = (
+    "PATH",
+    "PYTHONPATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "VIRTUAL_ENV",
+    "PYTHONHASHSEED",
+    ranker.ENVIRONMENT,
+)
 _log = structlog.get_logger(__name__)
 _starting = threading.Lock()
 

@@ -7,6 +7,7 @@
     mine      candidates for new cases
     sheet     deal comments to readers
     collect   join their verdicts with the comments
+    refresh   renew the features of judged comments
     verdicts  what readers said of comments, and their agreement
     FOLDER [--all-paths] [--min-confidence X] [-v]    score ptopt on cases that lie in a folder
 
@@ -31,6 +32,7 @@ from ptopt.review import review_change
 
 COMMANDS = {
     "collect": sheets.collect,
+    "refresh": sheets.refresh,
     "sheet": sheets.sheet,
     "comments": comments.main,
     "fixes": fixes.main,

@@ -42,6 +42,7 @@ from benchmarks.quality.fixes import (
 )
 from benchmarks.quality.mine import known_commits
 from benchmarks.quality.parts import part_of, read_names
+from benchmarks.quality.score import REGRESSIONS
 from benchmarks.quality.summary import share
 from ptopt.config import Config
 from ptopt.findings import Finding
@@ -192,9 +193,17 @@ def comments(work: Work) -> tuple[list[dict[str, Any]], list[str]]:
             missing.append("not in the clones")
             continue
         review = material.review(work.config, one_per_cause=work.one_per_cause)
-        heads = {file["path"]: file["head"].encode("latin-1") for file in material.files}
-        rows += [row_of(work.repo, sha, finding, heads[finding.path]) for finding in review.findings]
+        files = {file["path"]: file for file in material.files}
+        for finding in review.findings:
+            file = files[finding.path]
+            row = row_of(work.repo, sha, finding, file["head"].encode("latin-1"))
+            rows.append(row | {"on_added_lines": _on_added_lines(finding, frozenset(file["added"]))})
     return rows, missing
+
+
+def _on_added_lines(finding: Finding, added: frozenset[int]) -> bool:
+    """Did the change add a line of each place that the comment lists?"""
+    return all(not added.isdisjoint(span.lines()) for span in (finding.span, *finding.also))
 
 
 def row_of(repo: str, sha: str, finding: Finding, head: bytes) -> dict[str, Any]:
@@ -261,6 +270,8 @@ def _print(rows: Sequence[dict[str, Any]], reviewed: int, written: int) -> None:
     print(f"commits reviewed        {reviewed}")
     print(f"commits with a comment  {share(commented, reviewed)}")
     print(f"comments                {len(rows)}, written {written}")
+    old = sum(not row["on_added_lines"] and row["family"] != REGRESSIONS for row in rows)
+    print(f"  not on an added line  {old} (without those on lines that were taken out)")
     for rule, number in Counter(row["rule"] for row in rows).most_common():
         repositories = len({row["repo"] for row in rows if row["rule"] == rule})
         print(f"  {rule:40} {number:4} in {repositories} repositories")

@@ -2,11 +2,15 @@
 
     python -m benchmarks.quality sheet --rows FILE --out-dir DIR --readers N [--twice K]
     python -m benchmarks.quality collect --rows FILE --labels FILE ... [--out FILE]
+    python -m benchmarks.quality refresh --rows FILE --verdicts FILE ...
 
 `sheet` deals the rows that `comments` wrote to N files sheet-01.jsonl, sheet-02.jsonl, ...; a reader sees what stands in the
 code and what was said, not how sure ptopt is or why. K of the rows are in two of the files. A reader answers with JSON
 lines: `id`, `verdict` (R, T, W or U), `reason`, and `facts` if they like. `collect` joins the answers with the rows, in the
 form of data/verdicts/*.jsonl: of a comment with two answers, the one of the earlier file comes first, the other is `second`.
+
+`refresh` gives judged comments the features that this version computes: FILE is what `comments --each-place` wrote of the same
+commits. A comment that is no longer made keeps its verdict, and has no features.
 """
 
 from __future__ import annotations
@@ -93,6 +97,28 @@ def collect(arguments: Sequence[str]) -> int:
     if missing := len(rows) - len(judged):
         print(f"{missing} comments have no verdict yet", file=sys.stderr)
     return 0
+
+
+def refresh(arguments: Sequence[str]) -> int:
+    """Renew the features of judged comments."""
+    parser = _parser("refresh")
+    parser.add_argument("--verdicts", type=Path, nargs="+", required=True, help="rewritten in place")
+    options = parser.parse_args(arguments)
+    made = {_place(row): row for row in read_rows([options.rows])}
+    for file in options.verdicts:
+        judged = list(read_rows([file]))
+        for row in judged:
+            now = made.get(_place(row))
+            row["features"] = now["features"] if now else {}
+            row["confidence"] = now["confidence"] if now else row["confidence"]
+        with file.open("w", encoding="utf-8") as out:
+            out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in judged)
+        print(f"{file.name}: {sum(bool(row['features']) for row in judged)} of {len(judged)} are still made")
+    return 0
+
+
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("repo", "sha", "path", "rule", "start", "end"))
 
 
 def judged_row(row: dict[str, Any], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

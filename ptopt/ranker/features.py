@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ptopt.change import ChangedFile
 from ptopt.pathkind import path_kind
+from ptopt.ranker.surroundings import surroundings
 from ptopt.rules.engine import Hit
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
@@ -26,6 +27,7 @@ _PURPOSES: Mapping[str, re.Pattern[str]] = {
         "setup": "init|setup|build|create|convert|export|download|save|config|parse|prepare|load_state|from_pretrained",
         "show": "plot|vis|draw|show|print|log|debug|display|report",
         "tool": "tool|script|util|helper|misc|common",
+        "aside": "legacy|old|deprecat|backup|convert|onnx|demo|tutorial|example|test|research|contrib|third_party|recipes",
         "loss": "loss|criterion|objective",
     }.items()
 }
@@ -54,10 +56,9 @@ _NEW_WORDS = (
     "from __future__ import annotations",
     "torch.func",
 )
-_NEW = re.compile(r"\w \| None|: (?:torch\.)?Tensor\b")
-_NEW_MARKS = (" | None", ": torch.Tensor", ": Tensor")
+_NEW = (re.compile(r" \| None(?<=\w \| None)"), re.compile(r": (?:torch\.)?Tensor\b"))
 _ACCELERATOR = re.compile(r"\.to\(\s*(?:self\.)?device|device=(?![\"']?cpu)")
-_PROGRESS = re.compile(r"\bprint\(f?[\"'].*(?:loss|acc|iter|step|epoch)", re.I)
+_PROGRESS = re.compile(r"print\((?<!\wprint\()f?[\"'].*(?:loss|acc|iter|step|epoch)")  # in lower case
 _MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
 
 
@@ -82,16 +83,20 @@ def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: in
     }
     found |= {f"{rule.name}:{name}": _damped(value) for name, value in problem.facts.items()}
     found |= _place(at, file)
+    found |= surroundings(at, file)
     if subject is not None:
         found |= _value(subject, file)
     found |= _purpose(hit, file)
     found |= file.once(_of_file)
     found |= _sizes(problem.node, file)
     if change is not None and change.head is not None:
-        lines = max(change.head.count(b"\n"), 1)
-        found["share of the file that is new"] = min(len(change.added) / lines, 1.0)
+        found["share of the file that is new"] = min(len(change.added) / file.once(_line_count), 1.0)
         found["size of the change"] = math.log1p(len(change.added))
     return {name: value for name, value in found.items() if value}
+
+
+def _line_count(file: SourceFile) -> int:
+    return max(file.text.count("\n"), 1)
 
 
 def _place(at: ast.AST, file: SourceFile) -> dict[str, float]:
@@ -142,17 +147,15 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     text, lowered = file.text, file.text.lower()
     # Plain words first: a pattern without a common start takes as long as ten of them.
     found["file:old torch"] = float(any(w in text for w in _OLD_MARKS) and file.search(_OLD))
-    found["file:new torch"] = float(
-        any(w in text for w in _NEW_WORDS) or any(w in text for w in _NEW_MARKS) and file.search(_NEW)
-    )
+    found["file:new torch"] = float(any(w in text for w in _NEW_WORDS) or any(map(file.search, _NEW)))
     found["file:moves to an accelerator"] = float(".cuda(" in text or file.search(_ACCELERATOR))
     found["file:prints each step"] = float(
         any(w in lowered for w in ("set_postfix", "set_description", "tqdm("))
-        or ("print(" in lowered and file.search(_PROGRESS))
+        or ("print(" in lowered and _PROGRESS.search(lowered) is not None)
     )
     found["file:iterable dataset"] = float("IterableDataset" in file.text)
     found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)
-    found["lines of the file"] = math.log1p(file.text.count("\n")) / 2
+    found["lines of the file"] = math.log1p(file.once(_line_count)) / 2
     return found
 
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
+
+ENVIRONMENT = "PTOPT_RANKER_WEIGHTS"  # a data file to use instead of the one that ptopt carries
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Ranker:
     useful: Head
     means: Mapping[str, float]
     least_right: float = 0.0  # below this P(right) nothing is said, however useful it would be
+    threshold: float = 0.6  # P(useful) from which on a comment is made, unless the user sets another
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful
@@ -78,10 +83,36 @@ def read(text: str) -> Ranker:
         return Head(part["bias"], part["weights"], part["slope"], part["offset"])
 
     right = None if data["right"] is None else head("right")
-    return Ranker(right, head("useful"), data["means"], data["least_right"])
+    return Ranker(right, head("useful"), data["means"], data["least_right"], data["threshold"])
+
+
+class WeightsError(ValueError):
+    """The file that PTOPT_RANKER_WEIGHTS names cannot be used."""
 
 
 @cache
 def ranker() -> Ranker:
-    """The ranker that this version carries."""
-    return read((files("ptopt.ranker") / "weights.json").read_text(encoding="utf-8"))
+    """The ranker of this process: of the file that PTOPT_RANKER_WEIGHTS names, else the one that ptopt carries.
+
+    Raises WeightsError.
+    """
+    chosen = os.environ.get(ENVIRONMENT)
+    return (
+        from_file(Path(chosen))
+        if chosen
+        else read((files("ptopt.ranker") / "weights.json").read_text("utf-8"))
+    )
+
+
+def threshold(chosen: float | None) -> float:
+    """The confidence from which on a proposal becomes a comment; `chosen` is what the settings say, if they do."""
+    return ranker().threshold if chosen is None else chosen
+
+
+def from_file(path: Path) -> Ranker:
+    """A ranker from its data file. Raises WeightsError."""
+    try:
+        return read(path.read_text("utf-8"))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise WeightsError(f"{ENVIRONMENT}: {path} is no file of ranker weights: {reason}") from None

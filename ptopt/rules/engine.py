@@ -25,19 +25,23 @@ _BASELINE = {"torch": "2.4"}
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A problem, the rule that saw it, and where: lines of `SourceFile.text`, the symbol around them, their code."""
+    """A problem, the rule that saw it, and where: lines of `SourceFile.text`, the symbol around them, their code.
+
+    `of_change`: it was seen in what the change took out, and stands beside that.
+    """
 
     rule: Rule
     problem: Problem
     span: Span
     symbol: str
     code: str
+    of_change: bool = False
 
     @classmethod
-    def of(cls, rule: Rule, problem: Problem, file: SourceFile) -> Hit:
+    def of(cls, rule: Rule, problem: Problem, file: SourceFile, of_change: bool = False) -> Hit:
         span = problem.span or file.span(problem.node)
         code = "\n".join(file.line(number) for number in span.lines())
-        return cls(rule, problem, span, file.index.symbol_of(problem.node), code)
+        return cls(rule, problem, span, file.index.symbol_of(problem.node), code, of_change)
 
 
 class Prefilter:
@@ -116,6 +120,8 @@ def applies(rule: Rule, facts: ProjectFacts) -> bool:
 
     Unknown versions count as current ones: since-gates pass, until-gates do not.
     """
+    if not rule.since and not rule.until:
+        return True
     if any(facts.at_least(package, version) is False for package, version in rule.since.items()):
         return False
     return all(facts.at_least(package, version) is False for package, version in rule.until.items())
@@ -152,10 +158,15 @@ def run(
         if not applies(rule, file.facts):
             continue
         try:
-            for node in _nodes(rule, file):
-                hits += [Hit.of(rule, problem, file) for problem in rule.check(node, file)]
+            for node in rule.candidates(file):
+                if problems := list(rule.check(node, file)):
+                    hits += [
+                        Hit.of(rule, problem, file)
+                        for problem in problems
+                        if not file.context.is_unreachable(problem.node)
+                    ]
             if change is not None:
-                hits += [Hit.of(rule, problem, file) for problem in rule.check_change(file, change)]
+                hits += [Hit.of(rule, problem, file, True) for problem in rule.check_change(file, change)]
         except Exception as error:
             if failed is None:
                 raise
@@ -164,11 +175,3 @@ def run(
                 break  # nothing is left for the others either
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits
-
-
-def _nodes(rule: Rule, file: SourceFile) -> list[ast.AST]:
-    """The nodes that the rule wants to see."""
-    if not rule.calls:
-        return list(file.index.of_type(*rule.nodes))
-    calls: list[ast.AST] = [call for name in rule.calls for call in file.calls_named(name)]
-    return calls + list(file.index.of_type(*(cls for cls in rule.nodes if cls is not ast.Call)))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from ptopt.source.index import FunctionNode, Index
 
+_FILLING = frozenset("append extend insert update add pop clear setdefault remove".split())
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+
+class Binding(NamedTuple):
     """One place that gives a name its value."""
 
     line: int
@@ -44,6 +46,30 @@ class Bindings:
         start = bisect_left(found, first, key=lambda b: b.line)
         stop = bisect_right(found, last, key=lambda b: b.line)
         return [b for b in found[start:stop] if self._index.within(b.node, container)]
+
+    def is_filled_in(self, name: str, container: ast.AST) -> bool:
+        """Does code in `container` change the object that the name holds: `x[i] = ...`, `x.append(...)`, `x.add_(...)`?"""
+        return any(
+            held.id == name and self._index.within(held, container) for held in self._filled.get(name, ())
+        )
+
+    @cached_property
+    def _filled(self) -> dict[str, list[ast.Name]]:
+        table: dict[str, list[ast.Name]] = {}
+        for part in self._index.of_type(ast.Subscript):
+            if not isinstance(part.ctx, ast.Load):
+                held: ast.expr = part
+                while isinstance(held, (ast.Subscript, ast.Attribute)):
+                    held = held.value
+                if isinstance(held, ast.Name):
+                    table.setdefault(held.id, []).append(held)
+        for call in self._index.of_type(ast.Call):
+            func = call.func
+            if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+                in_place = func.attr.endswith("_") and not func.attr.endswith("__")
+                if in_place or func.attr in _FILLING:
+                    table.setdefault(func.value.id, []).append(func.value)
+        return table
 
     def first_assigned(self, function: FunctionNode | None, name: str) -> Binding | None:
         """The first plain assignment to `name` in the function itself."""

@@ -57,7 +57,7 @@ class CallGraph:
         if func.attr in ("train", "eval") and isinstance(holder, ast.ClassDef):
             # `model.train()` is a switch of every module; `trainer.train()` is the method of `Trainer`.
             leaf = ast.unparse(func.value).rpartition(".")[2].lower()
-            return methods[0] if leaf in holder.name.lower() else None
+            return methods[0] if leaf and holder.name.lower().endswith(leaf.replace("_", "")) else None
         return methods[0]
 
     def calls_in(self, function: FunctionNode | None) -> list[ast.Call]:

@@ -33,6 +33,7 @@ _EVAL_NAME = re.compile(
     r"(_|$|\d)",
     re.I,
 )
+_TRAINING_NAME = re.compile(r"(^|_)(train|training|fit|pretrain|finetune|fine_tune)(_|$)", re.I)
 _EVAL_DATA = re.compile(
     r"(^|_)(val|valid|validation|eval|evaluation|test|dev|predict)(_|$)|(val|test|eval)_?(loader|dl|iter|set)",
     re.I,
@@ -51,6 +52,8 @@ _RARE_NAME = re.compile(
 _ACCUMULATION = re.compile(r"accum|micro|update_freq|iters_to", re.I)
 _NO_GRAD = re.compile(r"no_?grad|inference_mode|eval_mode", re.I)
 _LAST = re.compile(r"(^|_)(last|final)(_|$)", re.I)
+
+_LEAVING = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,9 @@ class Context:
         imports: Imports,
         calls: CallGraph,
         grad_off_elsewhere: Callable[[FunctionNode], Sequence[bool]] = lambda _: (),
+        uses_volatile: bool = False,
     ) -> None:
+        self._uses_volatile = uses_volatile
         self._grad_off_elsewhere = grad_off_elsewhere  # of each call of a function in other files
         self._index = index
         self._imports = imports
@@ -118,16 +123,17 @@ class Context:
         self._trains[function] = ""  # recursion ends here
         answer = ""
         for call in self._calls.calls_in(function):
-            looped = next(self._index.loops_of(call), None) is not None
-            if self.is_training_mark(call):
+            target = None if self.is_training_mark(call) else self._calls.resolve(call)
+            inner = self.trains(target) if target is not None else ""
+            if inner or self.is_training_mark(call):
+                looped = inner == "loop" or next(self._index.loops_of(call), None) is not None
                 answer = "loop" if looped else answer or "step"
-            else:
-                target = self._calls.resolve(call)
-                inner = self.trains(target) if target is not None else ""
-                if inner:
-                    answer = "loop" if looped or inner == "loop" else answer or "step"
         self._trains[function] = answer
         return answer
+
+    def says_training(self, function: FunctionNode) -> bool:
+        """Is it named like a training, of which another object may do the backward pass?"""
+        return bool(_TRAINING_NAME.search(function.name)) and not _EVAL_NAME.search(function.name)
 
     def step_mark(self, loop: Loop) -> ast.Call | None:
         """The call that makes `loop` a training step loop: it backpropagates or steps once an iteration."""
@@ -159,7 +165,10 @@ class Context:
     def _trains_somewhere(self) -> bool:
         """Is there anything in the file that makes a training step? Most files have none."""
         return any(function.name in _STEP_NAMES for function in self._calls.functions) or any(
-            self.is_training_mark(call) for call in self._index.of_type(ast.Call)
+            isinstance(call := self._index.parent(marked), ast.Call)
+            and call.func is marked
+            and self.is_training_mark(call)
+            for marked in self._index.attributes_named("step", *_BACKWARD)
         )
 
     def training_step(self, node: ast.AST) -> Step | None:
@@ -260,13 +269,53 @@ class Context:
     @cached_property
     def _collate_names(self) -> frozenset[str]:
         return frozenset(
-            _name(kw.value)
-            for call in self._index.of_type(ast.Call)
-            for kw in call.keywords
-            if kw.arg == "collate_fn"
+            _name(keyword.value)
+            for keyword in self._index.of_type(ast.keyword)
+            if keyword.arg == "collate_fn"
         )
 
     # -- guards ----------------------------------------------------------------------------------------
+
+    def is_unreachable(self, node: ast.AST) -> bool:
+        """Is it dead code: under `if False:`, or after a `return`, `continue`, `break` or `raise` of its block?"""
+        dead = self._dead
+        return bool(dead) and any(child in dead for _, child in self._index.ancestors(node))
+
+    @cached_property
+    def _dead(self) -> frozenset[ast.stmt]:
+        """Statements that control never reaches, and with them all that they hold."""
+        dead: set[ast.stmt] = set()
+        for leaving in self._index.of_type(*_LEAVING):
+            block = self._index.parent(leaving)
+            for statements in (getattr(block, name, None) for name in ("body", "orelse", "finalbody")):
+                if isinstance(statements, list) and leaving in statements:
+                    dead.update(statements[statements.index(leaving) + 1 :])
+        for test in self._index.of_type(ast.If):
+            if isinstance(test.test, ast.Constant) and not test.test.value:
+                dead.update(test.body)
+        return frozenset(dead)
+
+    def is_device_fallback(self, node: ast.AST) -> bool:
+        """Does the branch around it, in its function, ask a tensor which kind of device it is on: `if x.is_cuda:`?"""
+        if not self._device_tests:
+            return False
+        for ancestor, child in self._index.ancestors(node):
+            if isinstance(ancestor, FUNCTIONS):
+                break
+            if isinstance(ancestor, (ast.If, ast.IfExp)) and ancestor.test in self._device_tests:
+                return child is not ancestor.test
+        return False
+
+    @cached_property
+    def _device_tests(self) -> frozenset[ast.AST]:
+        """The conditions that ask for the kind of a device."""
+        return frozenset(
+            child
+            for asked in self._index.of_type(ast.Attribute)
+            if _asks_device_kind(asked)
+            for ancestor, child in self._index.ancestors(asked)
+            if isinstance(ancestor, (ast.If, ast.IfExp)) and child is ancestor.test
+        )
 
     def rare_guard(self, node: ast.AST, stop: ast.AST | None = None) -> ast.AST | None:
         """What makes `node` run only now and then inside `stop` (default: its function), or None.
@@ -321,7 +370,7 @@ class Context:
     # -- autograd --------------------------------------------------------------------------------------
 
     def grad_off(self, node: ast.AST) -> bool:
-        """Is autograd off where `node` runs: by a `with`, a decorator, a switch, or every caller in the file?"""
+        """Is autograd off where `node` runs: by a `with`, a decorator, a switch, every caller, or volatile inputs?"""
         for ancestor, child in self._index.ancestors(node):
             if isinstance(ancestor, (ast.With, ast.AsyncWith)) and child in ancestor.body:
                 if any(self._turns_grad_off(item.context_expr) for item in ancestor.items):
@@ -333,7 +382,10 @@ class Context:
                 self._turns_grad_off(d) for d in ancestor.decorator_list
             ):
                 return True
-        return self._switched_off(None, node)
+        at_module_level = self._index.function_of(node) is None
+        return self._switched_off(None, node) or (
+            at_module_level and self._uses_volatile and self.training_step(node) is None
+        )
 
     def _function_grad_off(self, function: FunctionNode) -> bool:
         known = self._grad_off.get(function)
@@ -343,6 +395,7 @@ class Context:
         callers = self._calls.callers(function)
         answer = (
             any(self._turns_grad_off(d) for d in function.decorator_list)
+            or (self._uses_volatile and not self.trains(function))
             or (function.name in _EVAL_HOOKS and isinstance(self._index.parent(function), ast.ClassDef))
             or self._switched_off(function, None)
             or self._all_callers_off(function, callers)
@@ -390,6 +443,14 @@ class Context:
                 and any(self._turns_grad_off(part) for part in (call.func.value, *call.args))
             ):
                 yield call.lineno  # entered by hand, and on from there
+
+
+def _asks_device_kind(node: ast.AST) -> bool:
+    """`x.is_cuda`, `x.device.type`"""
+    if not isinstance(node, ast.Attribute):
+        return False
+    of_device = isinstance(node.value, ast.Attribute) and node.value.attr == "device"
+    return node.attr in ("is_cuda", "is_mps", "is_xpu") or (node.attr == "type" and of_device)
 
 
 def is_rare_test(test: ast.expr, in_body: bool) -> bool:

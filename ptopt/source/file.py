@@ -7,6 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import cached_property, wraps
+from itertools import accumulate
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakMethod
 
@@ -17,6 +18,7 @@ from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.decode import Parsed, parse_python
 from ptopt.source.frequency import Frequencies, Frequency
+from ptopt.source.host import HostNames
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index
 from ptopt.source.repository import NOTHING_AROUND, Repository
@@ -93,7 +95,19 @@ class SourceFile:
 
     @cached_property
     def context(self) -> Context:
-        return Context(self.index, self.imports, self.calls, _not_kept(self._grad_off_elsewhere))
+        elsewhere = _not_kept(self._grad_off_elsewhere)
+        return Context(self.index, self.imports, self.calls, elsewhere, self._uses_volatile)
+
+    @cached_property
+    def _uses_volatile(self) -> bool:
+        """Is autograd turned off by `volatile=True`, as before torch 0.4, which brought `no_grad` and `item`?"""
+        if self.facts.at_least("torch", "0.4") is True:
+            return False
+
+        def mentioned(words: bytes) -> bool:
+            return words in self.data or self.repository.mentions(words)
+
+        return mentioned(b"volatile=True") and not (mentioned(b"no_grad") or mentioned(b".item()"))
 
     @cached_property
     def bindings(self) -> Bindings:
@@ -101,7 +115,12 @@ class SourceFile:
 
     @cached_property
     def values(self) -> Values:
-        return Values(self.index, self.imports, self.calls, self.bindings)
+        return Values(self.index, self.imports, self.calls, self.bindings, self.host)
+
+    @cached_property
+    def host(self) -> HostNames:
+        elsewhere = _not_kept(self._sent_elsewhere)
+        return HostNames(self.index, self.imports, self.calls, self.bindings, elsewhere)
 
     @cached_property
     def frequencies(self) -> Frequencies:
@@ -111,6 +130,10 @@ class SourceFile:
     def _grad_off_elsewhere(self, function: FunctionNode) -> list[bool]:
         """Of each call of the function in another file: whether autograd is off there."""
         return [other.context.grad_off(call) for other, call in self.repository.callers(self, function)]
+
+    def _sent_elsewhere(self, function: FunctionNode) -> list[bool]:
+        """Of each call of the function in another file: whether its result is sent to the device afterwards."""
+        return [other.host.sends_result(call) for other, call in self.repository.callers(self, function)]
 
     def _frequency_elsewhere(self, function: FunctionNode) -> Frequency | None:
         """How often other files call the function: the most frequent of the calls found."""
@@ -137,10 +160,16 @@ class SourceFile:
         aliases = {local: full.rpartition(".")[2] for local, full in self.imports.local_names().items()}
         for call in self.index.of_type(ast.Call):
             func = call.func
-            if isinstance(func, ast.Attribute):
-                table.setdefault(func.attr, []).append(call)
-            elif isinstance(func, ast.Name):
-                table.setdefault(aliases.get(func.id, func.id), []).append(call)
+            if func.__class__ is ast.Attribute:
+                name = func.attr
+            elif func.__class__ is ast.Name:
+                name = aliases.get(func.id, func.id)
+            else:
+                continue
+            if name in table:
+                table[name].append(call)
+            else:
+                table[name] = [call]
         return table
 
     def calls_named(self, name: str) -> list[ast.Call]:
@@ -168,12 +197,9 @@ class SourceFile:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        starts = [0]
-        position = self.data.find(b"\n")
-        while position != -1:
-            starts.append(position + 1)
-            position = self.data.find(b"\n", position + 1)
-        return starts
+        lines = self.data.split(b"\n")
+        lines.pop()
+        return [0, *accumulate(map((1).__add__, map(len, lines)))]
 
     def offset(self, line: int, column: int) -> int:
         """Byte offset of a 1-based line and an `ast` column."""

@@ -10,7 +10,7 @@ import ast
 import enum
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ptopt.source.calls import CallGraph
@@ -41,6 +41,9 @@ class Frequency:
     reason: str = ""
     in_worker: bool = False  # runs in a data loader's worker: the host computes, no device waits
     trains: bool = False  # is part of a training step, rather than of an evaluation
+    basis: str = (
+        ""  # what shows it of a function: "name", "class", "body", "callers", ..., or "" where nothing does
+    )
 
 
 UNKNOWN = Frequency(Often.UNKNOWN)
@@ -162,23 +165,25 @@ class Frequencies:
         name, line = function.name, function.lineno
         cls = self._index.parent(function)
         if self._context.is_item_code(function.body[0]) is not None:
-            return Frequency(Often.ELEMENT, line, f"for each sample (`{name}`)", in_worker=True)
+            return Frequency(
+                Often.ELEMENT, line, f"for each sample (`{name}`)", in_worker=True, basis="class"
+            )
         if isinstance(cls, ast.ClassDef):
             found = self._by_class(function, cls)
             if found is not None:
                 return found
         if name in _PER_EPOCH:
-            return Frequency(Often.EPOCH, line, f"once an epoch (`{name}`)")
+            return Frequency(Often.EPOCH, line, f"once an epoch (`{name}`)", basis="name")
         if name in _PER_STEP:
-            return Frequency(Often.STEP, line, f"on each training step (`{name}`)", trains=True)
+            return Frequency(Often.STEP, line, f"on each training step (`{name}`)", trains=True, basis="name")
         if self._context.trains(function) == "step":
             return Frequency(
                 Often.STEP, line, f"on each call of `{name}`, which is a training step", trains=True
             )
         if name in _PER_EVALUATION:
-            return Frequency(Often.EVALUATION, line, f"for each batch (`{name}`)")
+            return Frequency(Often.EVALUATION, line, f"for each batch (`{name}`)", basis="name")
         if _ONCE_NAME.search(name):
-            return Frequency(Often.ONCE, line, f"once (`{name}`)")
+            return Frequency(Often.ONCE, line, f"once (`{name}`)", basis="name")
         return None
 
     def _by_class(self, function: FunctionNode, cls: ast.ClassDef) -> Frequency | None:
@@ -188,19 +193,21 @@ class Frequencies:
             any(base.endswith(("Optimizer", "_LRScheduler", "LRScheduler")) for base in bases)
             and name == "step"
         ):
-            return Frequency(Often.STEP, line, "on each optimizer step", trains=True)
+            return Frequency(Often.STEP, line, "on each optimizer step", trains=True, basis="class")
         if any(base.endswith("Function") for base in bases) and name in ("forward", "backward"):
-            return Frequency(Often.STEP, line, f"on each call of `{cls.name}`", trains=True)
+            return Frequency(Often.STEP, line, f"on each call of `{cls.name}`", trains=True, basis="class")
         if _TRANSFORM.search(cls.name) and name in ("__call__", "forward", "transform"):
-            return Frequency(Often.ELEMENT, line, f"for each sample (`{cls.name}`)", in_worker=True)
+            return Frequency(
+                Often.ELEMENT, line, f"for each sample (`{cls.name}`)", in_worker=True, basis="class"
+            )
         if _LOSS_OR_METRIC.search(cls.name) and name in _METRIC_METHODS:
-            return Frequency(Often.STEP, line, f"on each call of `{cls.name}`")
+            return Frequency(Often.STEP, line, f"on each call of `{cls.name}`", basis="class")
         if name in _MODULE_METHODS and self._context.is_module(cls):
             layer = bool(_PER_LAYER_CLASS.search(cls.name)) or any(
                 b.endswith(("Layer", "Block", "MessagePassing")) for b in bases
             )
             often = Often.LAYER if layer else Often.STEP
-            return Frequency(often, line, f"on each forward of `{cls.name}`", trains=True)
+            return Frequency(often, line, f"on each forward of `{cls.name}`", trains=True, basis="class")
         return None
 
     def _by_callers(self, function: FunctionNode, by_kind: Frequency | None) -> Frequency:
@@ -213,10 +220,10 @@ class Frequencies:
         if best.often > Often.UNKNOWN:
             complete = best.often <= Often.ONCE or ", through `" in best.reason
             reason = best.reason if complete else f"{best.reason}, through `{function.name}`"
-            return Frequency(best.often, best.line, reason, best.in_worker, best.trains)
+            return Frequency(best.often, best.line, reason, best.in_worker, best.trains, "callers")
         elsewhere = self._elsewhere(function)
         if elsewhere is not None and elsewhere.often > Often.UNKNOWN:
-            return elsewhere
+            return replace(elsewhere, basis="callers in other files")
         line, name = function.lineno, function.name
         at_setup = bool(_AT_SETUP.search(name))
         if at_setup and "init" in name and self._values.takes_tensors(function):
@@ -245,9 +252,8 @@ class Frequencies:
     def _device_reads(self) -> dict[FunctionNode | None, list[ast.Attribute]]:
         """Function -> its `x.device` expressions."""
         table: dict[FunctionNode | None, list[ast.Attribute]] = {}
-        for node in self._index.of_type(ast.Attribute):
-            if node.attr == "device":
-                table.setdefault(self._index.function_of(node), []).append(node)
+        for node in self._index.attributes_named("device"):
+            table.setdefault(self._index.function_of(node), []).append(node)
         return table
 
     # -- loops -----------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ class Repository:
         self._files = files
         self._parsed: dict[str, SourceFile | None] = {}
         self._calls: dict[tuple[str, str, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
+        self._mentioned: dict[bytes, bool] = {}
 
     def callers(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
         """Calls of a function of `file` in other files that import it, a few of them; () when none is sure."""
@@ -42,12 +43,24 @@ class Repository:
             self._calls[key] = self._find(*key)
         return self._calls[key]
 
+    def mentions(self, words: bytes) -> bool:
+        """Do the words occur in one of the files?"""
+        if words not in self._mentioned:
+            self._mentioned[words] = any(words in data for data in self._files.values())
+        return self._mentioned[words]
+
     def _find(self, path: str, name: str, is_method: bool) -> tuple[tuple[SourceFile, ast.Call], ...]:
         called = re.compile(rf"\b{re.escape(name)}\s*\(".encode())
         module = _module_word(path).encode()
         found: list[tuple[SourceFile, ast.Call]] = []
         for other, data in self._files.items():
-            if other == path or name.encode() not in data or module not in data or not called.search(data):
+            if (
+                other == path
+                or self._has_its_own(other, path)
+                or name.encode() not in data
+                or module not in data
+                or not called.search(data)
+            ):
                 continue
             parsed = self._parse(other, data)
             if parsed is None or any(f.name == name for f in parsed.calls.functions):
@@ -60,6 +73,11 @@ class Repository:
             if len(found) >= _MOST_CALLS:
                 break
         return tuple(found[:_MOST_CALLS])
+
+    def _has_its_own(self, other: str, path: str) -> bool:
+        """Does a module of the same name lie beside `other`, in another folder, so that it imports that one?"""
+        here, there = PurePosixPath(path), PurePosixPath(other)
+        return here.parent != there.parent and str(there.parent / here.name) in self._files
 
     def _parse(self, path: str, data: bytes) -> SourceFile | None:
         from ptopt.source.file import SourceFile  # it holds a repository

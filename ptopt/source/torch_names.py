@@ -5,7 +5,7 @@ from __future__ import annotations
 ARRAY_MODULES = frozenset({"numpy", "cupy", "scipy", "pandas", "cv2", "librosa"})
 
 TENSOR_FACTORIES = frozenset(
-    "arange as_tensor empty empty_like eye from_numpy full full_like linspace logspace normal ones ones_like rand "
+    "arange as_tensor empty empty_like eye from_file from_numpy frombuffer full full_like linspace logspace normal ones ones_like rand "
     "rand_like randint randint_like randn randn_like randperm scalar_tensor tensor tril_indices triu_indices zeros "
     "zeros_like Tensor hann_window hamming_window".split()
 )

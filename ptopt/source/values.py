@@ -10,13 +10,14 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast
 
 from ptopt.source.bindings import Binding, Bindings, is_self
 from ptopt.source.calls import CallGraph, last_name
+from ptopt.source.host import HostNames
 from ptopt.source.imports import Imports
-from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, walk
 from ptopt.source.torch_names import (
     ARRAY_MODULES,
     GRADLESS_FUNCTIONS,
@@ -35,7 +36,8 @@ class Value:
 
     kind: "tensor" | "tensors" (a sequence of tensors) | "array" | "scalar" | "text" | "list" | "module" |
     "optimizer" | "loader" | "class" | "" (unknown).
-    device: "cpu" | "moved" (sent to a device that is not literally the CPU) | "" (unknown).
+    device: "cpu" (known of some values of unknown kind, too) | "moved" (sent to a device that is not literally the CPU) |
+    "" (unknown).
     graph: True when autograd history may hang on it, False when it surely does not, None when unknown.
     """
 
@@ -48,6 +50,7 @@ _MAX_DEPTH = 80  # of expressions and names that follow from each other; real co
 
 UNKNOWN = Value()
 SCALAR = Value("scalar", "cpu", False)
+ON_HOST = Value("", "cpu")
 _LOSS_NAME = re.compile(r"(^|_)(loss|losses)(_|$|\d)|^loss|loss$", re.I)
 _CRITERION = re.compile(
     r"criterion|loss_?(fn|func|function|f)$|(^|_)(ce|mse|bce|l1|kl|gan|adv\w*)_?loss$", re.I
@@ -62,14 +65,26 @@ _PROVES_TENSOR = frozenset(
     "scatter_add scatter_add_ masked_select topk bmm baddbmm addmm requires_grad_ new_zeros new_ones new_full new_tensor "
     "new_empty type_as is_contiguous log_softmax detach index_add_ numel backward size view dim contiguous".split()
 )
+_TELLING_ATTRIBUTES = (*sorted(_PROVES_TENSOR), "is_cuda", "requires_grad", "grad_fn", "device", "shape")
+_SEQUENCES = frozenset({"list", "tuple"})
+_ASKS = ("is_", "has_")  # functions and methods by these names give Python's own bool
+_ANYTHING = re.compile(r"tensor|\bAny\b|\bobject\b|\bNone\b|Variable|Array|^[A-Z]\w?$", re.I)
 _TENSOR_ANNOTATION = re.compile(r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$")
 
 
 class Values:
     """Facts about expressions of one file, computed on demand and remembered."""
 
-    def __init__(self, index: Index, imports: Imports, calls: CallGraph, bindings: Bindings) -> None:
+    def __init__(
+        self,
+        index: Index,
+        imports: Imports,
+        calls: CallGraph,
+        bindings: Bindings,
+        host: HostNames | None = None,
+    ) -> None:
         self._index = index
+        self._host = host or HostNames(index, imports, calls, bindings)
         self._bindings = bindings
         self._imports = imports
         self._calls = calls
@@ -101,7 +116,7 @@ class Values:
         if isinstance(expr, ast.Constant):
             return Value("text") if isinstance(expr.value, (str, bytes)) else SCALAR
         if isinstance(expr, ast.Name):
-            return self._name(expr)
+            return self._placed(expr, self._name(expr))
         if isinstance(expr, ast.Attribute):
             return self._attribute_value(expr)
         if isinstance(expr, ast.Call):
@@ -114,18 +129,16 @@ class Values:
             if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in expr.ops):
                 return SCALAR
             joined = self._join(expr.left, *expr.comparators)
-            return (
-                replace(joined, graph=False)
-                if joined.kind in ("tensor", "array")
-                else SCALAR
-                if joined.kind
-                else UNKNOWN
-            )
+            if joined.kind in ("tensor", "array"):
+                return replace(joined, graph=False)
+            return SCALAR if joined.kind else joined
         if isinstance(expr, ast.Subscript):
             if isinstance(expr.value, ast.Attribute) and expr.value.attr == "shape":
-                return SCALAR
+                return Value("list") if isinstance(expr.slice, ast.Slice) else SCALAR
+            if isinstance(expr.value, ast.Attribute) and expr.value.attr == "data" and _is_zero(expr.slice):
+                return SCALAR  # `loss.data[0]`, as `loss.item()` was written before torch 0.4
             base = self.of(expr.value)
-            if base.kind in ("tensor", "array"):
+            if base.kind in ("tensor", "array") or base == ON_HOST:
                 return base
             return replace(base, kind="tensor") if base.kind == "tensors" else UNKNOWN
         if isinstance(expr, (ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp)):
@@ -153,7 +166,7 @@ class Values:
         for kind in ("tensor", "array"):
             of_kind = [v for v in values if v.kind == kind]
             if of_kind:
-                device = next((v.device for v in of_kind if v.device), "")
+                device = next((v.device for v in of_kind if v.device), "cpu" if ON_HOST in values else "")
                 graphs = {v.graph for v in of_kind}
                 graph = True if True in graphs else None if None in graphs else False
                 if any(v is UNKNOWN for v in values) and graph is False:
@@ -161,9 +174,53 @@ class Values:
                 return Value(kind, device, graph)
         if all(v.kind == "scalar" for v in values):
             return SCALAR
-        return UNKNOWN
+        return ON_HOST if ON_HOST in values else UNKNOWN
+
+    def _placed(self, name: ast.Name, value: Value) -> Value:
+        """The value of a name, and that it lies on the host where the code around it shows so."""
+        if value.kind not in ("", "tensor", "tensors") or value.device:
+            return value
+        if self._host.is_python_data(name):
+            return Value("array", "cpu", False)
+        if self._host.is_on_host(name) or self._in_host_code(name):
+            return replace(value, device="cpu")
+        return value
+
+    def _in_host_code(self, name: ast.Name) -> bool:
+        """Does the name stand in a data set, or in a function whose results its callers send to the device?"""
+        cls = self._index.class_of(name)
+        if cls is not None and any(last_name(base).endswith("Dataset") for base in cls.bases):
+            return True
+        function = self._index.function_of(name)
+        return function is not None and self._host.works_on_host(function)
+
+    def is_sequence(self, expr: ast.expr) -> bool:
+        """Does it stand where `isinstance` found it to be a list or a tuple?"""
+        tests = self._sequence_tests.get(expr.id) if isinstance(expr, ast.Name) else None
+        if not tests:
+            return False
+        for ancestor, child in self._index.ancestors(expr):
+            if isinstance(ancestor, FUNCTIONS):
+                break
+            if isinstance(ancestor, ast.If) and ancestor.test in tests and child in ancestor.body:
+                return True
+        return False
+
+    @cached_property
+    def _sequence_tests(self) -> dict[str, set[ast.expr]]:
+        """Name -> the calls of `isinstance` that ask whether it is a list or a tuple."""
+        table: dict[str, set[ast.expr]] = {}
+        for call in self._index.of_type(ast.Call):
+            if last_name(call.func) == "isinstance" and len(call.args) == 2:
+                asked, types = call.args
+                named = {n.id for n in walk(types) if isinstance(n, ast.Name)}
+                if isinstance(asked, ast.Name) and not _SEQUENCES.isdisjoint(named):
+                    table.setdefault(asked.id, set()).add(call)
+        return table
 
     def _name(self, expr: ast.Name) -> Value:
+        if self.is_sequence(expr):
+            return Value("list")
         binding = self._bindings.last_before(expr)
         if binding is None:
             return UNKNOWN
@@ -171,6 +228,8 @@ class Values:
             value = self.of(binding.value)
             if not value.kind and self._backpropagated(expr):
                 return Value("tensor", "", True)
+            if value == ON_HOST:
+                return replace(self._by_use(expr), device="cpu")
             return value if value.kind else self._by_use(expr)
         if binding.kind == "augment" and binding.value is not None:
             added = self.of(binding.value)
@@ -180,11 +239,13 @@ class Values:
             return added if added.kind == earlier.kind else UNKNOWN
         if binding.kind == "parameter":
             known = _annotated(binding.value) if binding.value is not None else UNKNOWN
+            if not known.kind and _excludes_tensors(binding.value):
+                return UNKNOWN
             known = known if known.kind else self._by_use(expr)
             return known if known.kind else self._checked(expr)
         if binding.kind == "item" and binding.value is not None:
             item = self._item(binding.value, binding.path)
-            return item if item.kind else self._checked(expr)
+            return item if item.kind or item == ON_HOST else self._checked(expr)
         if binding.kind == "unpack" and isinstance(binding.value, ast.Call):
             value = self._unpacked(binding.value)
             if not value.kind and self._backpropagated(expr):
@@ -220,7 +281,10 @@ class Values:
         """Name -> the conditions that find it to be a tensor."""
         table: dict[str, set[ast.expr]] = {}
         for call in self._index.of_type(ast.Call):
+            func = call.func
             if not call.args or not isinstance(call.args[0], ast.Name):
+                continue
+            if isinstance(func, ast.Attribute) and func.attr != "is_tensor":
                 continue
             by_type = (
                 isinstance(call.func, ast.Name)
@@ -250,7 +314,7 @@ class Values:
         """Function -> the names on which it uses methods and attributes that only tensors have."""
         table: dict[FunctionNode | None, set[str]] = {}
         seen: dict[tuple[FunctionNode | None, str], str] = {}
-        for node in self._index.of_type(ast.Attribute):
+        for node in self._index.attributes_named(*_TELLING_ATTRIBUTES):
             if not isinstance(node.value, ast.Name) or node.value.id in ("self", "cls", "torch", "F"):
                 continue
             function, name = self._index.function_of(node), node.value.id
@@ -311,7 +375,7 @@ class Values:
         value = self.of(iterable)
         if value.kind in ("tensor", "tensors"):
             return replace(value, kind="tensor")
-        return value if value.kind == "array" else UNKNOWN
+        return value if value.kind == "array" or value == ON_HOST else UNKNOWN
 
     def _unpacked(self, call: ast.Call) -> Value:
         value = self.of(call)
@@ -376,7 +440,7 @@ class Values:
                 return Value("list")
         if isinstance(func, ast.Attribute):
             value = self._method(call, func)
-            if value.kind:
+            if value.kind or value == ON_HOST:
                 return value
         if self.of(func).kind == "module":
             return Value("tensor", "", True)
@@ -410,12 +474,12 @@ class Values:
                 return Value("tensor", self._device_of_args(call), self._graph_of_args(call))
             if rest in ("chunk", "split", "unbind", "tensor_split", "meshgrid", "broadcast_tensors"):
                 return Value("tensors", self._device_of_args(call), self._graph_of_args(call))
+            if leaf.startswith(_ASKS):
+                return SCALAR
+            if leaf.startswith("get_"):
+                return UNKNOWN
             if "." in rest or leaf in NOT_TENSOR_FUNCTIONS or leaf[:1].isupper() and leaf != "Tensor":
-                return (
-                    UNKNOWN
-                    if leaf not in ("is_tensor", "is_grad_enabled", "device_count", "is_available")
-                    else SCALAR
-                )
+                return UNKNOWN if leaf != "device_count" else SCALAR
             if leaf in TENSOR_FACTORIES:
                 grad = any(k.arg == "requires_grad" for k in call.keywords)
                 return Value("tensor", self._factory_device(call, leaf), grad or False)
@@ -442,7 +506,7 @@ class Values:
         name = func.attr
         if name in ("item", "tolist"):
             return SCALAR if name == "item" else Value("list")
-        if name in SCALAR_METHODS:
+        if name in SCALAR_METHODS or name.startswith(_ASKS):
             return SCALAR
         base = self.of(func.value)
         if base.kind == "array":
@@ -453,11 +517,12 @@ class Values:
             return UNKNOWN
         if base.kind in ("tensor", "") and name == "numpy":
             return Value("array", "cpu", False)
-        if name == "cpu" and not base.kind and self._continues_as_tensor(call):
-            return Value("tensor", "cpu", None)
+        if name == "cpu" and not base.kind:
+            return Value("tensor", "cpu", None) if self._continues_as_tensor(call) else ON_HOST
         tensor = base.kind == "tensor" or (not base.kind and name in TENSOR_ONLY_METHODS)
         if not tensor:
-            return replace(base, kind="tensors") if base.kind == "tensors" else UNKNOWN
+            stays = base == ON_HOST and name in KEEPS_TENSOR and name not in ("to", "cuda")
+            return base if base.kind == "tensors" or stays else UNKNOWN
         if name == "split" and call.args and self.of(call.args[0]).kind == "text":
             return Value("list")
         if name in ("chunk", "split", "unbind", "tensor_split"):
@@ -487,9 +552,9 @@ class Values:
         """(class, name) of what `self.register_buffer("name", ...)` registers: it moves with the module."""
         return {
             (owner, str(call.args[0].value))
-            for call in self._index.of_type(ast.Call)
-            if isinstance(call.func, ast.Attribute)
-            and call.func.attr == "register_buffer"
+            for method in self._index.attributes_named("register_buffer")
+            if isinstance(call := self._index.parent(method), ast.Call)
+            and call.func is method
             and call.args
             and isinstance(call.args[0], ast.Constant)
             and (owner := self._index.class_of(call)) is not None
@@ -507,15 +572,20 @@ class Values:
             )
         )
 
+    @cached_property
+    def _return_statements(self) -> dict[FunctionNode | None, list[ast.Return]]:
+        table: dict[FunctionNode | None, list[ast.Return]] = {}
+        for statement in self._index.of_type(ast.Return):
+            table.setdefault(self._index.function_of(statement), []).append(statement)
+        return table
+
     def _returned(self, function: FunctionNode) -> Value:
         """What a function of this file returns, when all its returns agree."""
         known = self._returns.get(function)
         if known is not None:
             return known
         self._returns[function] = UNKNOWN
-        values = [
-            self.of(n.value) for n in own_nodes(function) if isinstance(n, ast.Return) and n.value is not None
-        ]
+        values = [self.of(n.value) for n in self._return_statements.get(function, ()) if n.value is not None]
         answer = UNKNOWN
         if values and all(v.kind == values[0].kind for v in values):
             answer = Value(values[0].kind, values[0].device, values[0].graph)
@@ -574,25 +644,42 @@ def is_loss_name(name: str) -> bool:
     return bool(_LOSS_NAME.search(name))
 
 
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
+
+
 def _is_text(node: ast.expr, text: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == text
 
 
-def _is_tensor_annotation(annotation: ast.expr) -> bool:
-    text = (
-        annotation.value
-        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
-        else ast.unparse(annotation)
-    )
-    parts = [part.strip() for part in re.sub(r"^(?:typing\.)?Optional\[(.*)\]$", r"\1", str(text)).split("|")]
+@lru_cache(maxsize=4096)
+def _names_tensor(text: str) -> bool:
+    """Does the text of an annotation name a tensor, or a tensor or None?"""
+    parts = [part.strip() for part in re.sub(r"^(?:typing\.)?Optional\[(.*)\]$", r"\1", text).split("|")]
     concrete = [part for part in parts if part != "None"]
     return bool(concrete) and all(_TENSOR_ANNOTATION.search(part) for part in concrete)
 
 
+def _excludes_tensors(annotation: ast.expr | None) -> bool:
+    """Does the annotation name something else than a tensor, such as `torch.Size`?"""
+    return annotation is not None and not _ANYTHING.search(ast.unparse(annotation))
+
+
 def _annotated(annotation: ast.expr) -> Value:
-    if _is_tensor_annotation(annotation):
+    if isinstance(annotation, ast.Name):
+        return _by_annotation(annotation.id)
+    if isinstance(annotation, ast.Attribute) and isinstance(annotation.value, ast.Name):
+        return _by_annotation(f"{annotation.value.id}.{annotation.attr}")
+    text = ast.unparse(annotation)
+    literal = isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
+    return _by_annotation(str(annotation.value) if literal else text, text)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=4096)
+def _by_annotation(named: str, written: str = "") -> Value:
+    if _names_tensor(named):
         return Value("tensor")
-    text = ast.unparse(annotation).strip("'\"")
+    text = (written or named).strip("'\"")
     if _TENSORS_ANNOTATION.match(text):
         return Value("tensors")
     if text in ("int", "float", "bool"):

@@ -54,6 +54,7 @@ def test_a_comment_is_a_row_and_silent_commits_are_written_down(
     out = capsys.readouterr().out
     assert "commits reviewed        2\n" in out and "commits with a comment  1/2 50.0%" in out
     assert "item-every-step" in out and "1 in 1 repositories" in out
+    assert all(row["on_added_lines"] for row in rows) and "not on an added line  0 (" in out
 
 
 def test_other_commits_are_not_drawn(repository: Repository, tmp_path: Path) -> None:
@@ -101,6 +102,12 @@ def test_only_the_part_and_the_repositories_that_are_wanted(repository: Reposito
     assert run(tmp_path, "--part", "work")[1] == [sha]
     (tmp_path / "names").write_text("acme/other\n")
     assert run(tmp_path, "--repositories", tmp_path / "names")[1] == []
+
+
+def test_only_commits_since_a_day(repository: Repository, tmp_path: Path) -> None:
+    sha = repository.commit("slow", SLOW)
+    assert run(tmp_path, "--since", "2001-01-01")[1] == [sha]
+    assert run(tmp_path, "--since", "2999-01-01")[1] == []
 
 
 def test_each_place_can_be_a_row(repository: Repository, tmp_path: Path) -> None:
@@ -181,6 +188,18 @@ def collected(tmp_path: Path, *answers: list[dict[str, Any]]) -> list[dict[str, 
         == 0
     )
     return read(out)
+
+
+def test_features_are_renewed_and_verdicts_stay(tmp_path: Path) -> None:
+    judged = collected(tmp_path, [{"id": f"00{n}", "verdict": "R", "reason": "so"} for n in range(3)])
+    now = [{**row, "features": {"g": 2.0}, "confidence": 0.25} for row in rows_of(2)]
+    (tmp_path / "now.jsonl").write_text("".join(json.dumps(row) + "\n" for row in now))
+    verdicts = tmp_path / "verdicts.jsonl"
+    assert sheets.refresh(["--rows", str(tmp_path / "now.jsonl"), "--verdicts", str(verdicts)]) == 0
+    new = read(verdicts)
+    assert [row["features"] for row in new] == [{"g": 2.0}, {"g": 2.0}, {}]
+    assert [row["confidence"] for row in new] == [0.25, 0.25, 0.5]
+    assert [row["verdict"] for row in new] == [row["verdict"] for row in judged]
 
 
 def test_verdicts_are_joined_with_what_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fake_github import FakeGitHub, Pull, Request, Response
+from ptopt.ranker.model import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
 BEFORE = b"""\
@@ -60,6 +61,7 @@ class Runner:
             (self.folder / name).write_text("")
         environment = {
             "PATH": os.environ["PATH"],
+            ENVIRONMENT: os.environ[ENVIRONMENT],
             "GITHUB_WORKSPACE": str(self.folder),
             "GITHUB_REPOSITORY": "octo/models",
             "GITHUB_EVENT_NAME": event,

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from fake_github import FakeGitHub
+from ptopt.ranker.model import ENVIRONMENT
 from tests.worker.processes import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +85,7 @@ class Fleet:
             "PTOPT_DATABASE_URL": database_url,
             "PTOPT_BROKER_URL": broker_url or "",
             "PTOPT_SECONDS_BETWEEN_WRITES": "0",
+            ENVIRONMENT: os.environ.get(ENVIRONMENT, ""),
             **{f"PTOPT_{name.upper()}": value for name, value in settings.items()},
         }
 

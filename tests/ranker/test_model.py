@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.ranker.model import Head, Ranker, ranker, read
+from ptopt.ranker.model import ENVIRONMENT, Head, Ranker, WeightsError, from_file, ranker, read
 
 HEAD = Head(bias=-1.0, weights={"a": 2.0, "b": -0.5}, slope=0.5, offset=0.1)
 
@@ -30,8 +31,29 @@ def test_probabilities_stay_probabilities(features: dict[str, float]) -> None:
     assert 0 <= weighed.useful <= 1 and 0 <= weighed.right <= 1
 
 
+@pytest.mark.usefixtures("learned_ranker")
 def test_the_data_file_of_this_version_can_be_read() -> None:
     assert 0 <= ranker().weigh({"stated log-odds": 1.0}).useful <= 1
+
+
+def test_the_environment_names_another_data_file(
+    learned_ranker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"format": 1, "right": None, "least_right": 0.0, "threshold": 0.5, "means": {}}
+    head = {"bias": 3.0, "slope": 1.0, "offset": 0.0, "weights": {}}
+    weights = tmp_path / "weights.json"
+    weights.write_text(json.dumps(given | {"useful": head}))
+    monkeypatch.setenv(ENVIRONMENT, str(weights))
+    assert ranker().weigh({}).useful == pytest.approx(1 / (1 + math.exp(-3)))
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"format": 1, "useful": 3}'])
+def test_a_data_file_that_is_none_is_named(tmp_path: Path, text: str | None) -> None:
+    weights = tmp_path / "weights.json"
+    if text is not None:
+        weights.write_text(text)
+    with pytest.raises(WeightsError, match=r"PTOPT_RANKER_WEIGHTS: .*weights\.json"):
+        from_file(weights)
 
 
 def test_a_data_file_of_another_format_is_refused() -> None:

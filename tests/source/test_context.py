@@ -331,3 +331,67 @@ def test_forward_and_what_it_calls() -> None:
 def test_item_code(code: str) -> None:
     file, node = _marked(code)
     assert file.context.is_item_code(node) is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "dead"),
+    [
+        ("if False:\n    look(x)  #?", True),
+        ("for x in xs:\n    continue\n    look(x)  #?", True),
+        ("def f():\n    return 1\n    if a:\n        look(x)  #?", True),
+        ("def f():\n    if a:\n        return 1\n    look(x)  #?", False),
+        ("if False:\n    pass\nelse:\n    look(x)  #?", False),
+        ("if DEBUG:\n    look(x)  #?", False),
+    ],
+)
+def test_dead_code(code: str, dead: bool) -> None:
+    file, node = _marked(code)
+    assert file.context.is_unreachable(node) is dead
+
+
+@pytest.mark.parametrize(
+    ("code", "fallback"),
+    [
+        ("def f(x):\n    if x.is_cuda:\n        return look(x)  #?", True),
+        ("def f(x):\n    return look(x) if x.device.type == 'mps' else x  #?", True),
+        ("def f(x):\n    if use_cuda:\n        return look(x)  #?", False),
+        ("def f(x):\n    if look(x).is_cuda:  #?\n        pass", False),
+    ],
+)
+def test_ways_around_what_a_device_cannot_do(code: str, fallback: bool) -> None:
+    file, node = _marked(code)
+    assert file.context.is_device_fallback(node) is fallback
+
+
+VOLATILE = "def evaluate(x):\n    look(Variable(x, volatile=True))  #?\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "off"),
+    [
+        (VOLATILE, True),
+        ("look(Variable(x, volatile=True))  #?", True),
+        (VOLATILE + "\nwith torch.no_grad():\n    pass\n", False),  # torch 0.4 ignores `volatile`
+        (VOLATILE + "\nprint(loss.item())\n", False),
+        ("def step(x):\n    look(x).backward()  #?\n\nVariable(x, volatile=True)\n", False),
+    ],
+)
+def test_volatile_inputs(code: str, off: bool) -> None:
+    file, node = _marked(code)
+    assert file.context.grad_off(node) is off
+
+
+def test_a_switch_of_a_network_is_not_the_method_of_its_trainer() -> None:
+    code = """
+        class TransformerTrainer:
+            def train(self):
+                look(x)  #?
+
+            def train_step(self, loss):
+                self.transformer.train()
+                trainer.train()
+        """
+    file, node = _marked(code)
+    function = file.index.function_of(node)
+    assert function is not None
+    assert [ast.unparse(call) for call in file.calls.callers(function)] == ["trainer.train()"]

@@ -99,3 +99,11 @@ def test_few_files_are_parsed() -> None:
     file = parsed(many)
     file.context.grad_off(body(file))
     assert len(file.repository._parsed) == 12
+
+
+def test_a_file_that_imports_its_own_module_of_that_name_calls_another_function() -> None:
+    report = {"other/report.py": UNDER_NO_GRAD}
+    file = parsed(report)
+    assert file.context.grad_off(body(file))
+    file = parsed({**report, "other/helpers.py": "def summarise_batch(): ..."})
+    assert not file.context.grad_off(body(file))

@@ -89,6 +89,14 @@ def test_tensors(code: str) -> None:
         ("loader = accelerator.prepare(loader)\naccelerator.backward(loss)\nask(accelerator)", ""),
         ("q = f'{torch.zeros(3)}'\nask(q)", "text"),
         ("q = q + 1\nask(q)", ""),
+        ("q = torch.is_autocast_enabled()\nask(q)", "scalar"),
+        ("q = torch.get_autocast_gpu_dtype()\nask(q)", ""),
+        ("def f(src: Tensor):\n    ask(src.has_value())", "scalar"),
+        ("def f(q: torch.Size):\n    q.numel()\n    ask(q)", ""),
+        ("def f(q: 'Batch'):\n    q.view(3)\n    ask(q)", ""),
+        ("def f(q):\n    q.view(3)\n    if isinstance(q, (list, tuple)):\n        ask(q)", "list"),
+        ("ask(torch.zeros(3).shape[1:])", "list"),
+        ("ask(criterion(a, b).data[0])", "scalar"),
     ],
 )
 def test_other_kinds(code: str, kind: str) -> None:

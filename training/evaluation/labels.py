@@ -25,7 +25,8 @@ FITTING: dict[str, frozenset[str]] = {
         "invariant-compute-in-loop table-rebuilt-every-call repeated-expression scan-repeated-in-loop "
         "model-walked-in-loop expensive-object-rebuilt argument-reworked-by-each-call",
         "no-grad-missing": "autograd no-grad-removed",
-        "graph-retained": "metric-keeps-graph graph-retained detach-removed",
+        "graph-retained": "metric-keeps-graph graph-retained detach-removed tensor-kept-on-context "
+        "result-stored-with-graph results-pile-up",
         "attention-not-fused": "attention fused-attention-removed",
         "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop "
         "element-test-loop item-per-element cat-in-loop copy-per-row batch-of-one "
@@ -78,7 +79,7 @@ FITTING: dict[str, frozenset[str]] = {
         "moved-before-halving results-kept-on-device held-until-reduced "
         "pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
         "product-then-sum weighted-sum-in-full memory pairwise-loop attention "
-        "checkpointing-removed no-grad-removed detach-removed",
+        "checkpointing-removed no-grad-removed detach-removed tensor-kept-on-context result-stored-with-graph",
     }.items()
 }
 

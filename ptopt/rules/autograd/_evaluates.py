@@ -35,7 +35,9 @@ _WANTS_GRAPH = re.compile(
     r"backward|autograd\.(grad|functional|Function)|requires_grad(?!_?\(False|_? ?= ?False)|enable_grad|retain_grad|\.grad\b|jacobian|hessian"
     r"|captum|attack|saliency|grad_?cam|\btrace\(|\.export\(|torch\.export|flops|functional_call|\bgrad\(|vjp|jvp|TTT"
 )
-_FRAMEWORK = re.compile(r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$")
+_FRAMEWORK = re.compile(
+    r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$|Streamer$|LogitsProcessor$|StoppingCriteria$"
+)
 _PLAIN_RESULT = re.compile(
     r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I
 )
@@ -172,7 +174,7 @@ def case_of(
                 return Case(f"runs `{calls[0][1]}` in eval mode", 0.5)
             return None  # a module that tries itself out
         return _evaluation_loop(calls, evals, file)
-    if file.context.trains(function):
+    if file.context.trains(function) or file.context.says_training(function):
         return _evaluation_loop(calls, evals, file)
     if _WANTS_GRAPH.search(file.source(function)):
         return None
@@ -182,7 +184,7 @@ def case_of(
     if _EVALUATES.search(name):
         sure = 0.85 if looped and (switched or over_data) else 0.75 if looped or switched else 0.62
         if kept and not looped and not switched:
-            if in_module and not _WHOLE.match(function.name):
+            if _passes_on(function, calls) or (in_module and not _WHOLE.match(function.name)):
                 return None  # a part of a module, as its callers run it
             sure = 0.45
         return Case("only evaluates", sure - (0.15 if in_module and not switched else 0.0))
@@ -217,6 +219,24 @@ def case_of(
     return None
 
 
+def _passes_on(function: FunctionNode, calls: list[tuple[ast.Call, str]]) -> bool:
+    """Does it return what one pass gives as it is? What for, its callers know."""
+    last = function.body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    names = {
+        target.id
+        for stmt in function.body
+        if isinstance(stmt, ast.Assign) and any(stmt.value is call for call, _ in calls)
+        for target in stmt.targets
+        if isinstance(target, ast.Name)
+    }
+    return any(
+        any(part is call for call, _ in calls) or (isinstance(part, ast.Name) and part.id in names)
+        for part in parts
+    )
+
+
 def _stands_alone(function: FunctionNode, file: SourceFile) -> bool:
     """Not a method of a module whose `forward` is elsewhere, and may be made of it."""
     cls = file.index.parent(function)
@@ -231,7 +251,11 @@ def trains_anywhere(file: SourceFile) -> bool:
 
 
 def _trains_anywhere(file: SourceFile) -> bool:
-    return any(file.context.is_training_mark(call) for call in file.index.of_type(ast.Call))
+    return any(
+        file.context.is_training_mark(call)
+        for name in ("backward", "manual_backward", "step")
+        for call in file.calls_named(name)
+    )
 
 
 def _result_is_read(function: FunctionNode, file: SourceFile) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
 from ptopt.rules.autograd._evaluates import evaluation_of
@@ -272,12 +273,17 @@ class EvaluationRecordsGraph(Rule):
             remedy = "Put it under `torch.no_grad()` as well"
         else:
             fix = decorate(function, file)
-        yield Problem(
-            call,
-            f"{within} {case.why}, but autograd records {quote(file, call, 40)}: each pass keeps its activations "
-            f"for a `backward()` that never comes. {remedy}.",
-            case.confidence,
-            found.evidence,
-            fix,
-            facts=found.facts,
-        )
+
+        def at(call: ast.Call) -> Problem:
+            return Problem(
+                call,
+                f"{within} {case.why}, but autograd records {quote(file, call, 40)}: each pass keeps its activations "
+                f"for a `backward()` that never comes. {remedy}.",
+                case.confidence,
+                found.evidence,
+                fix,
+                facts=found.facts,
+            )
+
+        others = tuple(at(other) for other, _ in found.calls if other is not call)
+        yield dataclasses.replace(at(call), elsewhere=others)

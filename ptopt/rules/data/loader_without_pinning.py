@@ -24,10 +24,12 @@ from ptopt.rules.shared.loaders import (
     has_workers,
     is_for_evaluation,
     loader_of,
+    makes_device_items,
     readings,
     root_name,
 )
 from ptopt.rules.shared.moves import Move, move_of
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
 
@@ -179,6 +181,8 @@ class LoaderWithoutPinning(Rule):
         moves = [(move, loop) for loop in loops if (move := _move_in(loop, file)) is not None]
         if not moves and not file.uses_accelerator and hands_out(loader.call, file) is None:
             return
+        if (loops and not moves and not _handed_on(loops, file)) or makes_device_items(loader, file):
+            return  # no batch goes to a device, or all lie there already
         workers = has_workers(loader)
         trained = [(m, loop) for m, loop in moves if file.context.training_step(loop.body[0]) is not None]
         facts = {
@@ -207,6 +211,20 @@ class LoaderWithoutPinning(Rule):
         )
 
 
+def _handed_on(loops: list[ast.For], file: SourceFile) -> bool:
+    """May a function that a loop gives its batches to send them to the device?"""
+    return batches_move_by_framework(file) or any(_hands_on(loop, file) for loop in loops)
+
+
+@remembered
+def _hands_on(loop: ast.For, file: SourceFile) -> bool:
+    names = batch_names(loop)
+    return any(
+        isinstance(node, ast.Call) and any(root_name(arg) in names for arg in node.args)
+        for node in own_nodes(loop)
+    )
+
+
 def _message(move: Move | None, file: SourceFile) -> str:
     if move is None:
         return (
@@ -222,6 +240,7 @@ def _message(move: Move | None, file: SourceFile) -> str:
     )
 
 
+@remembered
 def _move_in(loop: ast.For, file: SourceFile) -> Move | None:
     """The first move of a tensor of the batch."""
     names = batch_names(loop)

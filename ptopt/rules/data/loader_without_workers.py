@@ -17,7 +17,13 @@ from ptopt.rules.base import (
     replace_node,
 )
 from ptopt.rules.data._item_work import ItemWork, in_memory, item_work
-from ptopt.rules.shared.loaders import Loader, is_for_evaluation, loader_of, readings
+from ptopt.rules.shared.loaders import (
+    Loader,
+    is_for_evaluation,
+    loader_of,
+    makes_device_items,
+    readings,
+)
 
 
 class LoaderWithoutWorkers(Rule):
@@ -220,6 +226,8 @@ class LoaderWithoutWorkers(Rule):
         dataset = loader.arguments.get("dataset")
         if dataset is None or not (workers is None or _is_zero(workers)) or is_literal(dataset, None):
             return
+        if makes_device_items(loader, file):
+            return  # a worker process must not touch the device of its parent
         work = item_work(dataset, file)
         if work is None and in_memory(dataset, file) and "collate_fn" not in loader.arguments:
             return

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, has_unpacking, keyword_of, quote
 from ptopt.source.bindings import is_self
+from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 
+_READ_ONLY = re.compile(r"memmap\(|mmap_mode=[\"']r[\"']")
 _LEGACY = frozenset({"torch.Tensor", "torch.FloatTensor"})
 _SMALL = frozenset("mean std float32 array_equal sum prod median max min int64 float64".split())
 
@@ -97,6 +100,8 @@ class ArrayCopiedIntoTensor(Rule):
         data = node.args[0]
         if not legacy and name != "torch.tensor" or isinstance(data, (ast.List, ast.ListComp, ast.Constant)):
             return
+        if file.search(_READ_ONLY):
+            return  # a tensor that shares such memory must not be written
         array = file.values.of(data).kind == "array" and not _is_number(data, file)
         stored = legacy and _is_stored(data)
         frequency = file.frequencies.of(node)
@@ -133,6 +138,8 @@ class ArrayCopiedIntoTensor(Rule):
 def _is_number(expr: ast.expr, file: SourceFile) -> bool:
     """Does NumPy give a single number here?"""
     call = expr
+    if isinstance(expr, ast.Subscript) and not _takes_rows(expr.slice, file):
+        return True
     if isinstance(expr, ast.Name):
         binding = file.bindings.last_before(expr)
         call = binding.value if binding is not None and binding.value is not None else expr
@@ -141,6 +148,15 @@ def _is_number(expr: ast.expr, file: SourceFile) -> bool:
     leaf = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     literal = bool(call.args) and isinstance(call.args[0], (ast.Constant, ast.List, ast.Tuple))
     return leaf in _SMALL or leaf.startswith("rand") and not call.args or literal
+
+
+def _takes_rows(index: ast.expr, file: SourceFile) -> bool:
+    """Is it a slice, or a name that is bound to one? One index may pick a single number."""
+    if isinstance(index, ast.Name):
+        binding = file.bindings.last_before(index)
+        index = binding.value if binding is not None and binding.value is not None else index
+    sliced = isinstance(index, ast.Call) and called_name(index) == "slice"
+    return sliced or isinstance(index, (ast.Slice, ast.Tuple, ast.Compare))
 
 
 def _is_stored(expr: ast.expr) -> bool:

@@ -87,10 +87,12 @@ def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile
         else [n for stmt in place.body for n in [stmt, *own_nodes(stmt)]]
     )
     _follow(nodes, found)
-    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes, file)):
+    if _writes_back(nodes, found):
         return None
     _sort(nodes, found)
-    return found if found.sources else None
+    if not found.sources or (isinstance(place, ast.For) and _carries(place, nodes, file)):
+        return None
+    return found
 
 
 def stacked(found: Slices) -> bool:
@@ -271,7 +273,8 @@ def _sort(nodes: list[ast.AST], found: Slices) -> None:
         elif isinstance(node, ast.Call):
             name = called_name(node)
             touched = [a for a in [*node.args, *(k.value for k in node.keywords)] if found.touches(a)]
-            if (name in RAGGED and (touched or found.touches(node.func))) or (name in _SIZED and touched):
+            varies = touched or any(names_in(a) & found.others for a in node.args)
+            if (name in RAGGED and (touched or found.touches(node.func))) or (name in _SIZED and varies):
                 found.ragged = True
             qualified = file.imports.qualified(node.func)
             if qualified.startswith("torch."):
@@ -318,8 +321,8 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
             isinstance(e, ast.Slice) and found.touches(node.value) and _data_bound(e, found) for e in entries
         )
         return
-    if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
-        found.ragged = True  # `x[i, : lengths[i]]`
+    if any(isinstance(e, ast.Slice) and (_data_bound(e, found) or _is_block(e, found)) for e in entries):
+        found.ragged = True  # `x[i, : lengths[i]]`, `x[i * n : (i + 1) * n]`
     base = node.value
     kind = found.file.values.of(base).kind
     if isinstance(node.ctx, ast.Store):
@@ -327,6 +330,9 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         statement = found.file.index.parent(node)
         if kind == "tensor" and isinstance(statement, ast.Assign) and found.touches(statement.value):
             found.ops.append(node)
+        return
+    if _counts_entries(found) or found.file.values.is_sequence(base) or _is_nested(node, found):
+        found.looked_up += 1
         return
     shaped = isinstance(node.slice, ast.Tuple) or has_shape(base, found.file)
     shaped = shaped or isinstance(found.file.index.parent(node), ast.Attribute)
@@ -352,6 +358,15 @@ def _data_bound(part: ast.Slice, found: Slices) -> bool:
     )
 
 
+def _is_block(part: ast.Slice, found: Slices) -> bool:
+    """Is it a block of rows, which is as large as the memory lets it be?"""
+    return (
+        part.lower is not None
+        and part.upper is not None
+        and all(map(found.indexed, (part.lower, part.upper)))
+    )
+
+
 def _goes_into_torch(node: ast.expr, file: SourceFile) -> bool:
     """Is it an argument of a torch function or of a network, or asked for what only a tensor can do?"""
     parent = file.index.parent(node)
@@ -371,9 +386,8 @@ def has_shape(base: ast.expr, file: SourceFile) -> bool:
 
 def _shaped(file: SourceFile) -> dict[FunctionNode | None, set[str]]:
     table: dict[FunctionNode | None, set[str]] = {}
-    for node in file.index.of_type(ast.Attribute):
-        if node.attr in ("shape", "ndim"):
-            table.setdefault(file.index.function_of(node), set()).add(ast.unparse(node.value))
+    for node in file.index.attributes_named("shape", "ndim"):
+        table.setdefault(file.index.function_of(node), set()).add(ast.unparse(node.value))
     return table
 
 
@@ -385,6 +399,31 @@ def _measures(found: Slices, base: ast.expr) -> bool:
         and isinstance(limit.func, ast.Attribute)
         and limit.func.attr == "size"
         and ast.dump(limit.func.value) == ast.dump(base)
+    )
+
+
+def _is_nested(node: ast.Subscript, found: Slices) -> bool:
+    """`x[i]` of `x[i][j]`: a list of lists, which as a tensor would be `x[i, j]`."""
+    outer = found.file.index.parent(node)
+    return (
+        isinstance(outer, ast.Subscript)
+        and outer.value is node
+        and isinstance(outer.slice, ast.Name)
+        and not has_shape(node.value, found.file)
+    )
+
+
+def _counts_entries(found: Slices) -> bool:
+    """Is the loop as long as `len(…)` says of a list? What it indexes is one too, where nothing shows a tensor."""
+    limit: ast.expr | None = found.limit
+    if isinstance(limit, ast.Name):
+        binding = found.file.bindings.last_before(limit)
+        limit = binding.value if binding is not None and binding.kind == "assign" else None
+    return (
+        isinstance(limit, ast.Call)
+        and called_name(limit) == "len"
+        and len(limit.args) == 1
+        and not found.file.values.is_tensor(limit.args[0])
     )
 
 

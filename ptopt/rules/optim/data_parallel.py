@@ -8,6 +8,7 @@ from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, keywo
 
 _OFFERED = re.compile(r"DistributedDataParallel|init_process_group|\bDDP\b|accelerate|FSDP|fully_shard")
 _EVALUATES = re.compile(r"\.eval\(\)")
+_NO_TRAINING = re.compile(r"(^|_)(load|predict|infer|inference|test|eval|evaluate|demo|generate)(_|$)", re.I)
 _NAMES = frozenset(
     (
         "torch.nn.DataParallel",
@@ -110,6 +111,9 @@ class DataParallel(Rule):
             return
         devices = keyword_of(node, "device_ids") or (node.args[1] if len(node.args) > 1 else None)
         if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:
+            return
+        function = file.index.function_of(node)
+        if function is not None and _NO_TRAINING.search(function.name):
             return
         offered = file.search(_OFFERED)
         trains = any(file.context.marks_in(f) for f in (None, *file.calls.functions))

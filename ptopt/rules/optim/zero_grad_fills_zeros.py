@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.project.facts import Pin, ProjectFacts
 from ptopt.rules.base import (
@@ -57,6 +58,7 @@ class ZeroGradFillsZeros(Rule):
     calls = frozenset({"zero_grad"})
     when_wrong = "something reads `p.grad` between the steps, or torch is older than 1.7"
 
+    since: ClassVar[Mapping[str, str]] = {"torch": "1.7"}
     PROJECT = ProjectFacts({"torch": (Pin("torch", "<2.0", False, "setup.py", 9),)})
 
     VALID = (

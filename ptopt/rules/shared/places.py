@@ -42,8 +42,13 @@ class Place:
 def often_place(node: ast.AST, file: SourceFile) -> Place | None:
     """Why `node` runs often on the main process: on each training step, batch, forward or call of a library function.
 
-    None at set-up, behind rare guards, in loader workers, in benchmarks, and where nothing shows how often it runs.
+    None at set-up, behind rare guards, in loader workers, in benchmarks, where nothing shows how often it runs, and in a
+    way around what the device cannot do.
     """
+    if file.context.is_device_fallback(node) or (
+        file.index.function_of(node) is None and not file.uses_accelerator
+    ):
+        return None
     step = every_step(node, file)
     if step is not None:
         return Place(step_words(step), step.node, step_evidence(step, file), step)

@@ -7,7 +7,7 @@ from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, picks_element, tensor_of_copy, wait_facts
 from ptopt.source.context import Step
-from ptopt.source.uses import COMPUTED, PASSED, REDUCED
+from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED
 
 
 class HostCopyEveryStep(Rule):
@@ -144,6 +144,8 @@ class HostCopyEveryStep(Rule):
         place = often_place(node, file) if tensor is not None else None
         if tensor is None or place is None or picks_element(tensor, node, file):
             return
+        if file.uses.of(node) == {HOST}:
+            return  # what takes it takes nothing else
         feeds = _feeds_a_call(node, file) or (
             place.step is not None and _made_for_caller(node, place.step, file)
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, keyword_of, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
+from ptopt.source.index import walk
 from ptopt.source.uses import REDUCED
 
 _SHAPED = {
@@ -119,7 +120,7 @@ class SizeReadFromDevice(Rule):
         elif isinstance(node, ast.Call) and not _counted(node, file):
             advice = _advice(node, file)
         place = often_place(node, file) if advice else None
-        if place is None:
+        if place is None or _shrinks_until_empty(node, file):
             return
         yield Problem(
             node,
@@ -131,6 +132,19 @@ class SizeReadFromDevice(Rule):
             subject=node if isinstance(node, ast.expr) else None,
             facts=wait_facts(node, place.node, file),
         )
+
+
+def _shrinks_until_empty(node: ast.AST, file: SourceFile) -> bool:
+    """Does a `while` loop ask for the size of what is left: `while left.numel(): left = left[mask]`?"""
+    statement = file.index.statement_of(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    return any(
+        isinstance(part, ast.Name) and part.id in names
+        for loop in file.index.loops_of(node)
+        if isinstance(loop, ast.While)
+        for part in walk(loop.test)
+    )
 
 
 def _counted(call: ast.Call, file: SourceFile) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.removal import remove_statement
+from ptopt.source.file import remembered
 
 _WAITS = {
     "torch.cuda.synchronize": "the GPU",
@@ -20,6 +21,8 @@ _NEEDED = re.compile(
     r"perf_counter|time\.time|monotonic|timeit|[Tt]imer|elapsed|Event\(|profil|bench|throughput|Stream\(|stream\("
     r"|\.time\(\)|_time\b|CUDAGraph|async|rpc|ipc|queue|vllm|broadcast|send\(|recv\(|offload",
 )
+_MAIN_PROCESS = re.compile(r"main_process|rank", re.I)
+_MEASURES = re.compile(r"elapsed_time\(|\.record\(|time_ns\(|async_op")
 _DEVICE = re.compile(r"(^|[._])(accelerator|get_accelerator\(\)|device_module|torch_device)$")
 
 
@@ -159,14 +162,13 @@ class SynchronizeEveryStep(Rule):
         place = often_place(node, file)
         if place is None:
             return
+        if _MEASURES.search(file.source(place.node)) or _follows_main_process(node, file):
+            return  # the wait is what the code is for
         function = file.index.function_of(node)
-        needed = any(
-            _NEEDED.search(text)
-            for text in (
-                file.source(place.node),
-                file.path,
-                file.source(function) if function is not None else "",
-            )
+        needed = (
+            bool(_NEEDED.search(file.path))
+            or _is_needed(place.node, file)
+            or (function is not None and _is_needed(function, file))
         )
         explained = _explained(node, file)
         edit = remove_statement(file, node) if place.step is not None and not needed else None
@@ -185,9 +187,22 @@ class SynchronizeEveryStep(Rule):
         )
 
 
+def _follows_main_process(node: ast.AST, file: SourceFile) -> bool:
+    """Does the statement before do what one process does for all of them, such as writing a file?"""
+    statement = file.index.statement_of(node)
+    block = getattr(file.index.parent(statement), "body", [])
+    before = block[block.index(statement) - 1] if statement in block[1:] else None
+    return isinstance(before, ast.If) and bool(_MAIN_PROCESS.search(file.source(before.test)))
+
+
 def _explained(node: ast.AST, file: SourceFile) -> bool:
     """Does a comment stand right above the call, or above the test that guards it? Then the wait is on purpose."""
     statement = file.index.statement_of(node)
     parent = file.index.parent(statement)
     lines = [statement.lineno, *([parent.lineno] if isinstance(parent, (ast.If, ast.With)) else [])]
     return any(line > 1 and file.line(line - 1).lstrip().startswith("#") for line in lines)
+
+
+@remembered
+def _is_needed(root: ast.AST, file: SourceFile) -> bool:
+    return bool(_NEEDED.search(file.source(root)))

@@ -117,7 +117,7 @@ class BatchCopyWaits(Rule):
         if move is None or move.non_blocking or "accelerator" in move.device:
             return  # what accelerate prepares lies on the device already
         origin = _batch_of(move, file)
-        if origin == "loader" and batches_move_by_framework(file):
+        if origin and batches_move_by_framework(file):
             return  # the batch lies on the device already
         if not origin or file.values.of(move.tensor).device == "moved":
             return
@@ -173,16 +173,20 @@ def _batch_of(move: Move, file: SourceFile) -> str:
     first = bindings[0]
     if first.kind == "item" and isinstance(first.node, ast.For):
         reads = file.frequencies.of(first.node.body[0]).often
-        return (
-            "loader"
-            if reads in (Often.EVALUATION, Often.STEP) and _BATCHES.search(file.source(first.node.iter))
-            else ""
-        )
+        if reads > Often.STEP and _BATCH.search(root_name(_iterated(first.node.iter))):
+            return "name"  # the parts of a batch
+        loaded = reads in (Often.EVALUATION, Often.STEP) and _BATCHES.search(file.source(first.node.iter))
+        return "loader" if loaded else ""
     if first.value is not None and first.kind in ("assign", "unpack"):
         makes = function is not None and _MAKES.search(function.name)
         return "name" if makes or _FETCHED.search(file.source(first.value)) else ""
     given = first.kind == "parameter" and function is not None and not _ON_DEVICE.search(function.name)
     return "name" if given and _BATCH.search(root) else ""
+
+
+def _iterated(expr: ast.expr) -> ast.expr:
+    """`batch` of `batch.pop("images")`."""
+    return expr.func.value if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute) else expr
 
 
 _BATCHES = re.compile(r"load|batch|(^|_)dl\b|data|iter|train|valid|test|set\b", re.I)
