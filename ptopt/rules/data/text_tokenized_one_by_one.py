@@ -11,9 +11,7 @@ from ptopt.source.calls import called_name, last_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import COMPREHENSIONS
 
-_TOKENIZER = re.compile(
-    r"(^|_)(tokenizer|tok|processor|feature_extractor|image_processor|bert_tokenizer)(_?\w{0,4})?$", re.I
-)
+_TOKENIZER = re.compile(r"(^|_)(tokenizer|processor|feature_extractor)_?\w{0,3}$", re.I)
 _METHODS = frozenset({"encode", "encode_plus"})
 _PROMPTS = re.compile(
     r"stop|special|prefix|suffix|label_words|added|eos|bos|pad|choice|option|verbali|turn|message|role", re.I
@@ -119,7 +117,7 @@ class TextTokenizedOneByOne(Rule):
             return
         if isinstance(iterable, (ast.List, ast.Tuple, ast.Constant)) or not _kept(node, place, file):
             return
-        if file.frequencies.of(node).often is Often.RARELY:
+        if file.frequencies.of(node).often in (Often.ONCE, Often.RARELY):
             return
         name = last_name(owner)
         yield Problem(

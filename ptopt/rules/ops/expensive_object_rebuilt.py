@@ -22,9 +22,7 @@ _TABLES = frozenset(
     "Resample MelSpectrogram MFCC InverseMelScale GriffinLim MelScale mel melscale_fbanks firwin butter create_dct "
     "create_fb_matrix melscale gammatone".split()
 )
-_ASKS = frozenset(
-    "get_device_properties get_device_capability get_device_name mem_get_info signature getsource".split()
-)
+_ASKS = frozenset("get_device_properties get_device_capability get_device_name signature getsource".split())
 _MODULES = re.compile(r"^(torch|torchvision|torchaudio|librosa|scipy|inspect|cv2)\b")
 
 

@@ -86,11 +86,11 @@ class PerSampleLoop(Rule):
         Invalid(
             """
             class Loss(nn.Module):
-                def forward(self, logits, mask):
+                def forward(self, logits, lengths):
                     total = []
                     for i in range(logits.size(0)):  # !
-                        keep = mask[i].nonzero()
-                        total.append(logits[i][keep].sum())
+                        size = lengths[i]
+                        total.append(logits[i, :size].sum())
                     return torch.stack(total)
             """
         ),
@@ -160,7 +160,7 @@ def _candidates(file: SourceFile) -> dict[ast.AST, Slices]:
         found = slices_of(node, file)
         if found is None or 0 < found.trips < 4 or not (found.ops or found.modules or found.unknown):
             continue
-        if not (found.ops or found.modules) and isinstance(node, ast.For):
+        if not (found.ops or found.modules) and (isinstance(node, ast.For) or not stacked(found)):
             continue
         often = file.frequencies.of(node).often
         if any(True for _ in _BY_VALUE.check(node, file)):
