@@ -63,7 +63,7 @@ class ResultsPileUp(Rule):
     id = "PTO880"
     name = "results-pile-up"
     family = "memory"
-    nodes = (ast.Call, ast.Assign)
+    nodes = (ast.Call, ast.Assign, ast.AugAssign)
     when_wrong = "the results are small or few, or are used on the device at once"
 
     VALID = (
