@@ -42,7 +42,7 @@ FITTING: dict[str, frozenset[str]] = {
         "redundant-compute": "ops autograd attention-for-one-position cache-removed",
         "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast parameter-rebound "
         "weighted-sum-in-full memory",
-        "needless-copy": "repeat-for-broadcast masked-select-expanded deepcopy-in-hot-code "
+        "needless-copy": "repeat-for-broadcast repeat-passed-on masked-select-expanded deepcopy-in-hot-code "
         "shifted-logits-copied array-copied-into-tensor memory",
         "needless-cast": "softmax-of-upcast cast-to-count cast-after-upload factory-then-cast",
         "double-precision": "accidental-float64",

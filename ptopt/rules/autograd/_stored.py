@@ -63,7 +63,9 @@ def parts_of(value: ast.expr) -> list[ast.expr]:
 def stored_name(value: ast.expr) -> ast.Name | None:
     """`x` of `x`, `x.cpu()` and `x.to("cpu")`."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        if value.func.attr != "cpu" and not (value.func.attr == "to" and "cpu" in ast.unparse(value)):
+        if value.func.attr != "cpu" and not (
+            value.func.attr == "to" and any("cpu" in ast.unparse(a) for a in value.args)
+        ):
             return None
         value = value.func.value
     return value if isinstance(value, ast.Name) else None

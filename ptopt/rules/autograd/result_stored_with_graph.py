@@ -16,7 +16,7 @@ from ptopt.rules.autograd._stored import (
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 
 _RECORD = re.compile(
-    r"record|hist|log|trace|saved|stored|collect|visual|debug|monitor|stat|dump|attn_?(map|weight|prob|score)|attention_?(map|weight|prob|score)"
+    r"record|hist|(^|[._])last_|(^|[._])prev|log|trace|saved|stored|collect|visual|debug|monitor|stat|dump|attn_?(map|weight|prob|score)|attention_?(map|weight|prob|score)"
     r"|activation|feature_?map|feats?_|results?$|outputs_list|res$",
     re.I,
 )

@@ -41,6 +41,13 @@ def kept_value(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
         func = node.func
         if isinstance(func, ast.Attribute) and func.attr in _ADDS and len(node.args) == 1:
             return (func.value.value if isinstance(func.value, ast.Subscript) else func.value), node.args[0]
+    elif isinstance(node, ast.AugAssign):
+        if (
+            isinstance(node.op, ast.Add)
+            and isinstance(node.value, (ast.List, ast.Tuple))
+            and len(node.value.elts) == 1
+        ):
+            return node.target, node.value.elts[0]
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         target = node.targets[0]
         if isinstance(target.slice, (ast.Name, ast.JoinedStr, ast.BinOp)):

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.memory.clone_of_copy import CloneOfCopy
 from ptopt.rules.ops._calls import torch_op
 from ptopt.rules.shared.flow import reads
 from ptopt.source.calls import last_name
@@ -19,6 +20,9 @@ _PURE = frozenset(
 )
 _SIZES = frozenset("shape dtype device ndim size dim numel is_cuda layout element_size".split())
 _ELEMENTWISE = (ast.BinOp, ast.Compare, ast.UnaryOp)
+
+
+_OTHER = CloneOfCopy()
 
 
 class CloneOnlyRead(Rule):
@@ -113,6 +117,8 @@ class CloneOnlyRead(Rule):
         if op is None or op.rest or op.call.keywords or file.index.function_of(op.call) is None:
             return
         value = file.values.of(op.operand)
+        if next(_OTHER.check(op.call, file), None) is not None:
+            return
         if value.kind not in ("tensor", ""):
             return
         found = reads(_detached(op.call, file), file)

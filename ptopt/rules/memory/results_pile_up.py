@@ -63,7 +63,7 @@ class ResultsPileUp(Rule):
     id = "PTO880"
     name = "results-pile-up"
     family = "memory"
-    nodes = (ast.Call, ast.Assign)
+    nodes = (ast.Call, ast.Assign, ast.AugAssign, ast.ListComp)
     when_wrong = "the results are small or few, or are used on the device at once"
 
     VALID = (
@@ -122,6 +122,9 @@ class ResultsPileUp(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if isinstance(node, ast.ListComp):
+            yield from _comprehension(node, file)
+            return
         held = kept_value(node)
         if held is None:
             return
@@ -159,6 +162,34 @@ class ResultsPileUp(Rule):
                 "few": isinstance(loop, ast.For) and bool(FEW.search(file.source(loop.iter))),
             },
         )
+
+
+def _comprehension(node: ast.ListComp, file: SourceFile) -> Iterator[Problem]:
+    """`[model(x) for x in loader]` where autograd is off."""
+    over = node.generators[0].iter
+    function = file.index.function_of(node)
+    if (
+        len(node.generators) > 1
+        or re.match(r"range\([^,]*\)$", file.source(over))
+        or not _DATA.search(file.source(over))
+        or not file.context.grad_off(node)
+    ):
+        return
+    if function is None or file.context.forward_of(node) is not None or FEW.search(file.source(over)):
+        return
+    if isinstance(file.index.parent(node), ast.Call) and "sum" in file.source(file.index.parent(node).func):  # type: ignore[union-attr]
+        return
+    if not is_large_result(node.elt, node, file):
+        return
+    yield Problem(
+        node,
+        f"The list holds {quote(file, node.elt, 40)} of every item of {quote(file, over, 30)} in device memory at once. Move each to the host as it comes, "
+        f"{quote(file, node.elt, 40)[:-1]}.cpu()`, or reduce or write it at once.",
+        0.3,
+        cause=node,
+        subject=node.elt,
+        facts={"no_grad": True, "comprehension": True, "network": network_ran(node.elt, node, file)},
+    )
 
 
 def _is_result_code(node: ast.AST, loop: ast.AST, file: SourceFile) -> bool:
