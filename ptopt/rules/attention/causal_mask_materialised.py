@@ -108,7 +108,6 @@ class CausalMaskMaterialised(Rule):
             """,
             """
             def forward(q, k, v, T):
-                mask = torch.tril(torch.ones(T, T, dtype=torch.bool, device=q.device))
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)
             """,
         ),
@@ -122,8 +121,6 @@ class CausalMaskMaterialised(Rule):
             """,
             """
             def forward(q, k, v):
-                n = q.size(-2)
-                mask = torch.triu(torch.full((n, n), float("-inf"), device=q.device), diagonal=1)
                 out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.1)
                 return out
             """,
@@ -136,7 +133,6 @@ class CausalMaskMaterialised(Rule):
             """,
             """
             def forward(q, k, v):
-                T = q.size(2)
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)
             """,
         ),

@@ -71,7 +71,6 @@ class BlockingLaunches(Rule):
             model = build().cuda()
             """,
             """
-            import os
             import torch
 
             model = build().cuda()
@@ -87,7 +86,6 @@ class BlockingLaunches(Rule):
                 train()
             """,
             """
-            import os
             import torch
 
             def main():
@@ -103,7 +101,6 @@ class BlockingLaunches(Rule):
             train()
             """,
             """
-            import os
             import torch
 
             train()
