@@ -89,8 +89,14 @@ def test_edits_replace_bytes_of_the_utf8_form(text: str, data: st.DataObject) ->
     assert apply_edits(text, [Edit(cuts[0], cuts[1], "<new>")]).encode() == expected
 
 
-class NoHelper(NoTwos):
+class NoHelper(Rule):
     """Replaces `helper(...)` by 3."""
+
+    id = "T2"
+    name = "helper"
+    family = "test"
+    triggers = ("helper",)
+    nodes = (ast.Module,)
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         for call in file.calls_named("helper") if isinstance(node, ast.Module) else ():
@@ -99,7 +105,6 @@ class NoHelper(NoTwos):
 
 def _fixed(code: str, path: str = "f.py") -> str | None:
     rule = NoHelper()
-    rule.nodes = (ast.Module,)  # type: ignore[misc]
     file = SourceFile.parse(path, code.encode())
     (problem,) = rule.check(file.tree, file)
     fix = verified(file, rule, problem, 1)
