@@ -102,7 +102,7 @@ def parse_diff(diff: bytes, heads: Callable[[str], bytes | None]) -> Change:
 
 def whole_file(path: str, head: bytes) -> ChangedFile:
     """A file taken as new: every line counts as added. An empty file has no hunks."""
-    count = len(_split(head))
+    count = head.count(b"\n") + (not head.endswith(b"\n")) if head else 0
     hunks = (Hunk(1, count),) if count else ()
     return ChangedFile(path, None, Status.ADDED, hunks, frozenset(range(1, count + 1)), head)
 

@@ -125,8 +125,10 @@ class Config(BaseModel):
     budget: Annotated[int, Field(strict=True, ge=0, le=50)] = Field(
         default=5, description="The largest number of comments in one review."
     )
-    min_confidence: Annotated[float, Field(strict=True, ge=0, le=1)] = Field(
-        default=0.6, description="Findings of which ptopt is less sure than this are not shown."
+    min_confidence: Annotated[float, Field(strict=True, ge=0, le=1)] | None = Field(
+        default=None,
+        description="Findings that are less probably worth acting on than this are not shown. "
+        "Left out, the ranker's own threshold holds.",
     )
 
     pull_requests: PullRequests = Field(

@@ -170,28 +170,35 @@ class _Heads:
 class _Tree(_Heads):
     """Files of a folder. Links that lead out of it are not followed; links themselves are not read."""
 
-    def __init__(self, root: Path, limit: int = MAX_FILE) -> None:
+    def __init__(self, root: str | Path, limit: int = MAX_FILE) -> None:
         super().__init__(limit)
-        self.root = Path(os.path.realpath(root))
+        self.root = os.path.realpath(root)
+        self._inside: dict[str, bool] = {}
 
     def __call__(self, path: str) -> bytes | None:
         try:
-            place = self.root / path
-            if place.is_symlink():
-                return self.refuse(path, "a symbolic link, not a file")
-            real = Path(os.path.realpath(place))
-            if not real.is_relative_to(self.root):
+            place = os.path.join(self.root, path)
+            if not self._holds(os.path.dirname(place)):
                 return self.refuse(path, "a link in its path leads out of the tree")
-            found = real.stat()
+            found = os.lstat(place)
+            if stat.S_ISLNK(found.st_mode):
+                return self.refuse(path, "a symbolic link, not a file")
             if not stat.S_ISREG(found.st_mode):
                 return self.refuse(path, "not a regular file")
             if found.st_size > self.limit:
                 return self.refuse(path, self.too_large(found.st_size))
-            return real.read_bytes()
+            with open(place, "rb") as file:
+                return file.read()
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             return self.refuse(path, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+
+    def _holds(self, folder: str) -> bool:
+        """Does the folder lie in the tree, links followed? Remembered: most files have their folder in common."""
+        if folder not in self._inside:
+            self._inside[folder] = Path(os.path.realpath(folder)).is_relative_to(self.root)
+        return self._inside[folder]
 
 
 class _Blobs(_Heads):
@@ -345,36 +352,36 @@ def _environment() -> Mapping[str, str]:
 def _walk_all(
     paths: Sequence[Path], root: Path, wants: Callable[[str], bool]
 ) -> Iterator[ChangedFile | NotReviewed]:
-    top = Path(os.path.realpath(root))
+    top = os.path.join(os.path.realpath(root), "")
     seen: set[str] = set()
+    trees: dict[str, _Tree] = {}
     for path in paths:
-        start = Path(
-            os.path.realpath(path)
-        )  # a link that the user names is followed: it is what he asked for
-        tree = _Tree(start if start.is_dir() else start.parent)
+        start = os.path.realpath(path)  # a link that the user names is followed: it is what he asked for
+        folder = start if os.path.isdir(start) else os.path.dirname(start)
+        tree = trees[folder] if folder in trees else trees.setdefault(folder, _Tree(folder))
         for place, trouble in _walk(start):
-            name = (place.relative_to(top) if place.is_relative_to(top) else place).as_posix()
+            name = place.removeprefix(top).replace(os.sep, "/")
             if name in seen:
                 continue
             seen.add(name)
             printable = name.encode("utf-8", "backslashreplace").decode("utf-8")
             if trouble:
                 yield NotReviewed(printable, trouble)
-            elif place.suffix not in _SUFFIXES:
+            elif os.path.splitext(place)[1] not in _SUFFIXES:
                 yield NotReviewed(printable, "not a Python file or a notebook")
             elif name != printable:
                 yield NotReviewed(printable, "the file name is not UTF-8")
             elif wants(name):
-                content = tree(str(place))
+                content = tree(place)
                 if content is None:
-                    yield NotReviewed(name, tree.reasons.get(str(place), "the file is gone"))
+                    yield NotReviewed(name, tree.reasons.get(place, "the file is gone"))
                 else:
                     yield whole_file(name, content)
 
 
-def _walk(start: Path) -> Iterator[tuple[Path, str]]:
+def _walk(start: str) -> Iterator[tuple[str, str]]:
     """The files under `start` in order of path, and the folders that cannot be listed with the reason."""
-    if not start.is_dir():
+    if not os.path.isdir(start):
         yield start, ""
         return
     first = os.path.join(start, "")  # a folder ends in a separator here, so that one sort orders all paths
@@ -382,13 +389,13 @@ def _walk(start: Path) -> Iterator[tuple[Path, str]]:
     while waiting:
         place = waiting.pop()
         if not place.endswith(os.sep):
-            yield Path(place), ""
+            yield place, ""
             continue
         try:
             with os.scandir(place) as listing:
                 entries = list(listing)
         except OSError as error:
-            yield Path(place), f"the folder cannot be read: {error.strerror}"
+            yield place.removesuffix(os.sep), f"the folder cannot be read: {error.strerror}"
             continue
         if place != first and any(entry.name in _ENVIRONMENT_MARKS for entry in entries):
             continue

@@ -14,6 +14,7 @@ from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.proposals import Fixes, propose
+from ptopt.ranker.model import threshold
 from ptopt.ranking import by_cause, joined, merged, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
@@ -174,7 +175,8 @@ class _Inspector:
         self._prefilter = Prefilter(rules())
         floor = None if calibration is None else calibration.floor
         self._work_left = CHANGE_WORK
-        self._floor = config.min_confidence if floor is None else min(floor, config.min_confidence)
+        least = threshold(config.min_confidence)
+        self._floor = least if floor is None else min(floor, least)
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
@@ -281,7 +283,7 @@ def _settle(
     suppressed: list[Finding] = []
     dropped: list[Finding] = []
     unused: list[UnusedSuppression] = []
-    least = config.min_confidence
+    least = threshold(config.min_confidence)
     for file in results:
         sure = [p for p in file.proposals if p.confidence >= least]
         dropped += [p.finding for p in file.proposals if p.confidence < least <= p.ranked_confidence]

@@ -18,7 +18,10 @@ _FILE_COMMENT_LAST_LINE = 20
 
 # An opening bracket that is never closed leaves group 3 unset: such a comment silences nothing.
 _OWN = re.compile(r"#\s*ptopt:\s*ignore(-file)?(?![\w-])(\[(?:([^\]]*)\])?)?", re.IGNORECASE)
-_NOQA = re.compile(r"#\s*noqa(?![\w-])(?:\s*:\s*([A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*))?", re.IGNORECASE)
+_NOQA = re.compile(  # within one line
+    r"#[^\S\n]*noqa(?![\w-])(?:[^\S\n]*:[^\S\n]*([A-Z]+[0-9]+(?:(?:,|[^\S\n])+[A-Z]+[0-9]+)*))?",
+    re.IGNORECASE,
+)
 _CODE = re.compile(r"[\w-]+", re.ASCII)
 _OUR_CODE = re.compile(r"PTO\d{3}", re.IGNORECASE)
 
@@ -78,8 +81,7 @@ class Suppressions:
 
 def find_suppressions(text: str) -> Suppressions:
     """Find the suppression comments of a Python file; none where it cannot be split into tokens."""
-    lower = text.lower()
-    if "ptopt:" not in lower and "noqa" not in lower:
+    if not _may_silence(text):
         return Suppressions()
     # The line ends of `ast`, so that lines have the same numbers here and there.
     source = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -87,6 +89,16 @@ def find_suppressions(text: str) -> Suppressions:
         return Suppressions(_comments(source))
     except (tokenize.TokenError, SyntaxError, ValueError):
         return Suppressions()
+
+
+def _may_silence(text: str) -> bool:
+    """Is there anything that looks like a comment for us? Most are of other tools, and splitting into tokens is slow."""
+    lower = text.lower()
+    if "ptopt:" in lower and _OWN.search(text):
+        return True
+    return "noqa" in lower and any(
+        match[1] is None or _OUR_CODE.search(match[1]) for match in _NOQA.finditer(text)
+    )
 
 
 def _comments(source: str) -> list[_Comment]:

@@ -36,7 +36,7 @@ def problems(text: str) -> tuple[str, ...]:
 def test_defaults() -> None:
     config = load_config({}, KNOWN)
     assert config.origin == ""
-    assert (config.budget, config.min_confidence) == (5, 0.6)
+    assert (config.budget, config.min_confidence) == (5, None)
     assert config.skip == ("tests", "examples", "demos", "benchmarks")
 
 

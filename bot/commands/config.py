@@ -10,6 +10,7 @@ from bot.commands.base import Answer, Call, Command, Who, nothing
 from ptopt.config import Config
 from ptopt.github.base_config import settings_of
 from ptopt.github.config_comment import listed
+from ptopt.ranker.model import threshold
 from ptopt.report.text import code_fence, code_span
 
 _MOST = 6_000  # characters of the listing
@@ -27,14 +28,20 @@ def run(call: Call, _: None) -> Answer:
         source = f"From {code_span(config.origin)} of {code_span(call.pull.base_ref)}, the base branch."
     # Where all are defaults, none needs to say so.
     defaults = _defaults() if config.origin else {}
-    listing = "\n".join(_toml(config.model_dump(mode="json", by_alias=True), defaults))
+    listing = "\n".join(_toml(_settings(config), defaults))
     if len(listing) > _MOST:
         listing = f"{listing[:_MOST].rpartition(chr(10))[0]}\n# and more"
     return Answer(f"{source}\n\n{code_fence(listing, 'toml')}")
 
 
 def _defaults() -> dict[str, Any]:
-    return Config().model_dump(mode="json", by_alias=True)
+    return _settings(Config())
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """What is in force: without a threshold of the repository's own, that of the ranker."""
+    found = config.model_dump(mode="json", by_alias=True)
+    return found | {"min-confidence": threshold(config.min_confidence)}
 
 
 def _toml(table: Mapping[str, Any], defaults: Mapping[str, Any], name: str = "") -> Iterator[str]:

@@ -56,10 +56,9 @@ _NEW_WORDS = (
     "from __future__ import annotations",
     "torch.func",
 )
-_NEW = re.compile(r"\w \| None|: (?:torch\.)?Tensor\b")
-_NEW_MARKS = (" | None", ": torch.Tensor", ": Tensor")
+_NEW = (re.compile(r" \| None(?<=\w \| None)"), re.compile(r": (?:torch\.)?Tensor\b"))
 _ACCELERATOR = re.compile(r"\.to\(\s*(?:self\.)?device|device=(?![\"']?cpu)")
-_PROGRESS = re.compile(r"\bprint\(f?[\"'].*(?:loss|acc|iter|step|epoch)", re.I)
+_PROGRESS = re.compile(r"print\((?<!\wprint\()f?[\"'].*(?:loss|acc|iter|step|epoch)")  # in lower case
 _MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
 
 
@@ -148,13 +147,11 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     text, lowered = file.text, file.text.lower()
     # Plain words first: a pattern without a common start takes as long as ten of them.
     found["file:old torch"] = float(any(w in text for w in _OLD_MARKS) and file.search(_OLD))
-    found["file:new torch"] = float(
-        any(w in text for w in _NEW_WORDS) or any(w in text for w in _NEW_MARKS) and file.search(_NEW)
-    )
+    found["file:new torch"] = float(any(w in text for w in _NEW_WORDS) or any(map(file.search, _NEW)))
     found["file:moves to an accelerator"] = float(".cuda(" in text or file.search(_ACCELERATOR))
     found["file:prints each step"] = float(
         any(w in lowered for w in ("set_postfix", "set_description", "tqdm("))
-        or ("print(" in lowered and file.search(_PROGRESS))
+        or ("print(" in lowered and _PROGRESS.search(lowered) is not None)
     )
     found["file:iterable dataset"] = float("IterableDataset" in file.text)
     found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)

@@ -55,6 +55,7 @@ class Ranker:
     useful: Head
     means: Mapping[str, float]
     least_right: float = 0.0  # below this P(right) nothing is said, however useful it would be
+    threshold: float = 0.6  # P(useful) from which on a comment is made, unless the user sets another
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful
@@ -82,7 +83,7 @@ def read(text: str) -> Ranker:
         return Head(part["bias"], part["weights"], part["slope"], part["offset"])
 
     right = None if data["right"] is None else head("right")
-    return Ranker(right, head("useful"), data["means"], data["least_right"])
+    return Ranker(right, head("useful"), data["means"], data["least_right"], data["threshold"])
 
 
 class WeightsError(ValueError):
@@ -101,6 +102,11 @@ def ranker() -> Ranker:
         if chosen
         else read((files("ptopt.ranker") / "weights.json").read_text("utf-8"))
     )
+
+
+def threshold(chosen: float | None) -> float:
+    """The confidence from which on a proposal becomes a comment; `chosen` is what the settings say, if they do."""
+    return ranker().threshold if chosen is None else chosen
 
 
 def from_file(path: Path) -> Ranker:

@@ -23,6 +23,7 @@ HEADINGS = (
     "Fix safety",
     "Sources",
 )
+SURE = 0.6  # a rule that states less only proposes; the ranker decides
 MARK = "# !"  # ends the lines of an INVALID example where a comment is expected
 
 
@@ -89,7 +90,7 @@ class Rule:
     )  # the file must mention one of these
     triggers: ClassVar[tuple[str, ...]] = ()  # ... and one of these words (see `Prefilter`)
     requires: ClassVar[tuple[str, ...]] = ()  # ... and one of these
-    nodes: ClassVar[tuple[type[ast.AST], ...]]  # node types `check` is called with
+    nodes: ClassVar[tuple[type[ast.AST], ...]]  # node types that `candidates` gives
     calls: ClassVar[frozenset[str]] = frozenset()  # of the calls, only those whose name ends in one of these
     since: ClassVar[Mapping[str, str]] = {}  # package -> first version for which the advice holds
     until: ClassVar[Mapping[str, str]] = {}  # package -> first version for which it no longer does
@@ -99,8 +100,15 @@ class Rule:
     PROJECT: ClassVar[ProjectFacts] = NO_FACTS  # what the project of the examples pins
     BENCHMARK: ClassVar[Benchmark | None] = None
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        """The nodes that `check` sees. A rule that wants few of a frequent type may pick them here, in one pass."""
+        if not self.calls:
+            return list(file.index.of_type(*self.nodes))
+        calls: list[ast.AST] = [call for name in self.calls for call in file.calls_named(name)]
+        return calls + list(file.index.of_type(*(cls for cls in self.nodes if cls is not ast.Call)))
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        """Problems at `node`, which is of one of the types in `nodes`."""
+        """Problems at `node`, one of the candidates."""
         raise NotImplementedError(f"{type(self).__name__} has no check")
 
     def concerns(self, change: ChangedFile | None) -> bool:
@@ -172,7 +180,10 @@ def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
 
 def has_unpacking(call: ast.Call) -> bool:
     """Does the call pass `*args` or `**kwargs`, so that its arguments cannot be told?"""
-    return any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            return True
+    return ast.Starred in map(type, call.args)
 
 
 def method_call(node: ast.AST, *names: str) -> ast.expr | None:

@@ -120,6 +120,8 @@ def applies(rule: Rule, facts: ProjectFacts) -> bool:
 
     Unknown versions count as current ones: since-gates pass, until-gates do not.
     """
+    if not rule.since and not rule.until:
+        return True
     if any(facts.at_least(package, version) is False for package, version in rule.since.items()):
         return False
     return all(facts.at_least(package, version) is False for package, version in rule.until.items())
@@ -156,12 +158,13 @@ def run(
         if not applies(rule, file.facts):
             continue
         try:
-            for node in _nodes(rule, file):
-                hits += [
-                    Hit.of(rule, problem, file)
-                    for problem in rule.check(node, file)
-                    if not file.context.is_unreachable(problem.node)
-                ]
+            for node in rule.candidates(file):
+                if problems := list(rule.check(node, file)):
+                    hits += [
+                        Hit.of(rule, problem, file)
+                        for problem in problems
+                        if not file.context.is_unreachable(problem.node)
+                    ]
             if change is not None:
                 hits += [Hit.of(rule, problem, file, True) for problem in rule.check_change(file, change)]
         except Exception as error:
@@ -172,11 +175,3 @@ def run(
                 break  # nothing is left for the others either
     hits.sort(key=lambda hit: (hit.problem.node.lineno, hit.problem.node.col_offset, hit.rule.id))  # type: ignore[attr-defined]
     return hits
-
-
-def _nodes(rule: Rule, file: SourceFile) -> list[ast.AST]:
-    """The nodes that the rule wants to see."""
-    if not rule.calls:
-        return list(file.index.of_type(*rule.nodes))
-    calls: list[ast.AST] = [call for name in rule.calls for call in file.calls_named(name)]
-    return calls + list(file.index.of_type(*(cls for cls in rule.nodes if cls is not ast.Call)))

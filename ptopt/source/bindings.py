@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ptopt.source.index import FunctionNode, Index
 
 _FILLING = frozenset("append extend insert update add pop clear setdefault remove".split())
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """One place that gives a name its value."""
 
     line: int

@@ -123,14 +123,11 @@ class Context:
         self._trains[function] = ""  # recursion ends here
         answer = ""
         for call in self._calls.calls_in(function):
-            looped = next(self._index.loops_of(call), None) is not None
-            if self.is_training_mark(call):
+            target = None if self.is_training_mark(call) else self._calls.resolve(call)
+            inner = self.trains(target) if target is not None else ""
+            if inner or self.is_training_mark(call):
+                looped = inner == "loop" or next(self._index.loops_of(call), None) is not None
                 answer = "loop" if looped else answer or "step"
-            else:
-                target = self._calls.resolve(call)
-                inner = self.trains(target) if target is not None else ""
-                if inner:
-                    answer = "loop" if looped or inner == "loop" else answer or "step"
         self._trains[function] = answer
         return answer
 
@@ -168,7 +165,10 @@ class Context:
     def _trains_somewhere(self) -> bool:
         """Is there anything in the file that makes a training step? Most files have none."""
         return any(function.name in _STEP_NAMES for function in self._calls.functions) or any(
-            self.is_training_mark(call) for call in self._index.of_type(ast.Call)
+            isinstance(call := self._index.parent(marked), ast.Call)
+            and call.func is marked
+            and self.is_training_mark(call)
+            for marked in self._index.attributes_named("step", *_BACKWARD)
         )
 
     def training_step(self, node: ast.AST) -> Step | None:
@@ -269,10 +269,9 @@ class Context:
     @cached_property
     def _collate_names(self) -> frozenset[str]:
         return frozenset(
-            _name(kw.value)
-            for call in self._index.of_type(ast.Call)
-            for kw in call.keywords
-            if kw.arg == "collate_fn"
+            _name(keyword.value)
+            for keyword in self._index.of_type(ast.keyword)
+            if keyword.arg == "collate_fn"
         )
 
     # -- guards ----------------------------------------------------------------------------------------

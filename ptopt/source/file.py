@@ -7,6 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import cached_property, wraps
+from itertools import accumulate
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakMethod
 
@@ -159,10 +160,16 @@ class SourceFile:
         aliases = {local: full.rpartition(".")[2] for local, full in self.imports.local_names().items()}
         for call in self.index.of_type(ast.Call):
             func = call.func
-            if isinstance(func, ast.Attribute):
-                table.setdefault(func.attr, []).append(call)
-            elif isinstance(func, ast.Name):
-                table.setdefault(aliases.get(func.id, func.id), []).append(call)
+            if func.__class__ is ast.Attribute:
+                name = func.attr
+            elif func.__class__ is ast.Name:
+                name = aliases.get(func.id, func.id)
+            else:
+                continue
+            if name in table:
+                table[name].append(call)
+            else:
+                table[name] = [call]
         return table
 
     def calls_named(self, name: str) -> list[ast.Call]:
@@ -190,12 +197,9 @@ class SourceFile:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        starts = [0]
-        position = self.data.find(b"\n")
-        while position != -1:
-            starts.append(position + 1)
-            position = self.data.find(b"\n", position + 1)
-        return starts
+        lines = self.data.split(b"\n")
+        lines.pop()
+        return [0, *accumulate(map((1).__add__, map(len, lines)))]
 
     def offset(self, line: int, column: int) -> int:
         """Byte offset of a 1-based line and an `ast` column."""

@@ -252,9 +252,8 @@ class Frequencies:
     def _device_reads(self) -> dict[FunctionNode | None, list[ast.Attribute]]:
         """Function -> its `x.device` expressions."""
         table: dict[FunctionNode | None, list[ast.Attribute]] = {}
-        for node in self._index.of_type(ast.Attribute):
-            if node.attr == "device":
-                table.setdefault(self._index.function_of(node), []).append(node)
+        for node in self._index.attributes_named("device"):
+            table.setdefault(self._index.function_of(node), []).append(node)
         return table
 
     # -- loops -----------------------------------------------------------------------------------------

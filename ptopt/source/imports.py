@@ -50,7 +50,7 @@ class Imports:
     def _names_bound_again(self) -> frozenset[str]:
         index, names = self._index, self._names
         bound = {node.arg for node in index.of_type(ast.arg)}
-        bound.update(n.id for n in index.of_type(ast.Name) if n.id in names and isinstance(n.ctx, ast.Store))
+        bound.update(n.id for n in index.stored_names if n.id in names and isinstance(n.ctx, ast.Store))
         bound.update(n.name for n in index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         return frozenset(bound & names.keys())
 
@@ -64,16 +64,18 @@ class Imports:
 
     def qualified(self, node: ast.expr) -> str:
         """`F.softmax` -> "torch.nn.functional.softmax"; "" when the root is not an import in this scope."""
-        parts: list[str] = []
         current: ast.expr = node
         while isinstance(current, ast.Attribute):
-            parts.append(current.attr)
             current = current.value
-        if not isinstance(current, ast.Name):
+        origin = self._names.get(current.id) if isinstance(current, ast.Name) else None
+        if not isinstance(current, ast.Name) or origin is None:
             return ""
-        origin = self._names.get(current.id)
-        if origin is None or (current.id in self._rebound and self._shadowed(current)):
+        if current.id in self._rebound and self._shadowed(current):
             return ""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
         parts.append(origin)
         full = ".".join(reversed(parts))
         return _CANONICAL.get(full, full)

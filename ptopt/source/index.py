@@ -29,7 +29,7 @@ _LEAF_FIELDS = frozenset(
     "ctx op ops id attr name arg asname module names level kind type_comment is_async simple conversion "
     "type_ignores kwd_attrs rest type_params tag str annotation returns".split()
 )
-_FIELDS: dict[type, tuple[str, ...]] = {
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
     cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS)
     for cls in vars(ast).values()
     if isinstance(cls, type) and issubclass(cls, ast.AST)
@@ -98,6 +98,22 @@ class Index:
         lists = [self._nodes.get(cls, _NONE) for cls in types]
         work.current().charge(sum(map(len, lists)))
         return iter(lists[0]) if len(lists) == 1 else chain.from_iterable(lists)
+
+    @cached_property
+    def stored_names(self) -> list[ast.Name]:
+        """The names that are given a value or deleted, in source order."""
+        return [name for name in self.of_type(ast.Name) if name.ctx.__class__ is not ast.Load]
+
+    @cached_property
+    def _attributes(self) -> dict[str, list[ast.Attribute]]:
+        table: dict[str, list[ast.Attribute]] = {}
+        for node in self.of_type(ast.Attribute):
+            table.setdefault(node.attr, []).append(node)
+        return table
+
+    def attributes_named(self, *names: str) -> list[ast.Attribute]:
+        """The attributes of one of these names, in source order of each."""
+        return [node for name in names for node in self._attributes.get(name, ())]
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parent.get(node)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
 
 from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, Index
@@ -43,7 +46,8 @@ class Uses:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._loads: dict[tuple[FunctionNode | None, str], list[ast.Name]] | None = None
+        self._loads: dict[str, dict[FunctionNode | None, list[ast.Name]]] = {}
+        self._sorted: set[str] = set()  # names whose places are in order
 
     def of(self, expr: ast.AST) -> frozenset[str]:
         """All the ways in which the value of `expr` is used in its function, through local names and plain casts."""
@@ -51,12 +55,44 @@ class Uses:
 
     def loads(self, function: FunctionNode | None, name: str) -> list[ast.Name]:
         """Every read of a name in the function itself, in source order."""
-        if self._loads is None:
-            self._loads = {}
-            for node in self._index.of_type(ast.Name):
+        known = self._loads.get(name)
+        if known is None:
+            known = self._loads[name] = {}
+            for node in self._named(name):
                 if isinstance(node.ctx, ast.Load):
-                    self._loads.setdefault((self._index.function_of(node), node.id), []).append(node)
-        return self._loads.get((function, name), [])
+                    known.setdefault(self._index.function_of(node), []).append(node)
+        return known.get(function, [])
+
+    def loads_in(self, container: ast.AST, name: str) -> Iterator[ast.Name]:
+        """Those of the reads of a name in the function around `container` that stand in `container`."""
+        return self._within(self.loads(self._index.function_of(container), name), container)
+
+    def named_in(self, container: ast.AST, name: str) -> Iterator[ast.Name]:
+        """Every place in `container` where the name stands, in functions nested in it also."""
+        return self._within(self._named(name), container)
+
+    def _within(self, found: list[ast.Name], container: ast.AST) -> Iterator[ast.Name]:
+        start = bisect_left(found, container.lineno, key=lambda name: name.lineno)  # type: ignore[attr-defined]
+        for name in islice(found, start, None):
+            if name.lineno > container.end_lineno:  # type: ignore[attr-defined]
+                return
+            if self._index.within(name, container):
+                yield name
+
+    def _named(self, name: str) -> list[ast.Name]:
+        """Every place of the file where the name stands, in source order."""
+        found = self._names.get(name, [])
+        if name not in self._sorted:
+            self._sorted.add(name)
+            found.sort(key=lambda node: (node.lineno, node.col_offset))
+        return found
+
+    @cached_property
+    def _names(self) -> dict[str, list[ast.Name]]:
+        table: dict[str, list[ast.Name]] = {}
+        for node in self._index.of_type(ast.Name):
+            table.setdefault(node.id, []).append(node)
+        return table
 
     def _ways(self, expr: ast.AST, names: int) -> set[str]:
         for parent, child in self._index.ancestors(expr):

@@ -10,14 +10,14 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast
 
 from ptopt.source.bindings import Binding, Bindings, is_self
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.host import HostNames
 from ptopt.source.imports import Imports
-from ptopt.source.index import FUNCTIONS, FunctionNode, Index, own_nodes, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, Index, walk
 from ptopt.source.torch_names import (
     ARRAY_MODULES,
     GRADLESS_FUNCTIONS,
@@ -65,6 +65,7 @@ _PROVES_TENSOR = frozenset(
     "scatter_add scatter_add_ masked_select topk bmm baddbmm addmm requires_grad_ new_zeros new_ones new_full new_tensor "
     "new_empty type_as is_contiguous log_softmax detach index_add_ numel backward size view dim contiguous".split()
 )
+_TELLING_ATTRIBUTES = (*sorted(_PROVES_TENSOR), "is_cuda", "requires_grad", "grad_fn", "device", "shape")
 _SEQUENCES = frozenset({"list", "tuple"})
 _ASKS = ("is_", "has_")  # functions and methods by these names give Python's own bool
 _ANYTHING = re.compile(r"tensor|\bAny\b|\bobject\b|\bNone\b|Variable|Array|^[A-Z]\w?$", re.I)
@@ -280,7 +281,10 @@ class Values:
         """Name -> the conditions that find it to be a tensor."""
         table: dict[str, set[ast.expr]] = {}
         for call in self._index.of_type(ast.Call):
+            func = call.func
             if not call.args or not isinstance(call.args[0], ast.Name):
+                continue
+            if isinstance(func, ast.Attribute) and func.attr != "is_tensor":
                 continue
             by_type = (
                 isinstance(call.func, ast.Name)
@@ -310,7 +314,7 @@ class Values:
         """Function -> the names on which it uses methods and attributes that only tensors have."""
         table: dict[FunctionNode | None, set[str]] = {}
         seen: dict[tuple[FunctionNode | None, str], str] = {}
-        for node in self._index.of_type(ast.Attribute):
+        for node in self._index.attributes_named(*_TELLING_ATTRIBUTES):
             if not isinstance(node.value, ast.Name) or node.value.id in ("self", "cls", "torch", "F"):
                 continue
             function, name = self._index.function_of(node), node.value.id
@@ -548,9 +552,9 @@ class Values:
         """(class, name) of what `self.register_buffer("name", ...)` registers: it moves with the module."""
         return {
             (owner, str(call.args[0].value))
-            for call in self._index.of_type(ast.Call)
-            if isinstance(call.func, ast.Attribute)
-            and call.func.attr == "register_buffer"
+            for method in self._index.attributes_named("register_buffer")
+            if isinstance(call := self._index.parent(method), ast.Call)
+            and call.func is method
             and call.args
             and isinstance(call.args[0], ast.Constant)
             and (owner := self._index.class_of(call)) is not None
@@ -568,15 +572,20 @@ class Values:
             )
         )
 
+    @cached_property
+    def _return_statements(self) -> dict[FunctionNode | None, list[ast.Return]]:
+        table: dict[FunctionNode | None, list[ast.Return]] = {}
+        for statement in self._index.of_type(ast.Return):
+            table.setdefault(self._index.function_of(statement), []).append(statement)
+        return table
+
     def _returned(self, function: FunctionNode) -> Value:
         """What a function of this file returns, when all its returns agree."""
         known = self._returns.get(function)
         if known is not None:
             return known
         self._returns[function] = UNKNOWN
-        values = [
-            self.of(n.value) for n in own_nodes(function) if isinstance(n, ast.Return) and n.value is not None
-        ]
+        values = [self.of(n.value) for n in self._return_statements.get(function, ()) if n.value is not None]
         answer = UNKNOWN
         if values and all(v.kind == values[0].kind for v in values):
             answer = Value(values[0].kind, values[0].device, values[0].graph)
@@ -643,13 +652,10 @@ def _is_text(node: ast.expr, text: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == text
 
 
-def _is_tensor_annotation(annotation: ast.expr) -> bool:
-    text = (
-        annotation.value
-        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
-        else ast.unparse(annotation)
-    )
-    parts = [part.strip() for part in re.sub(r"^(?:typing\.)?Optional\[(.*)\]$", r"\1", str(text)).split("|")]
+@lru_cache(maxsize=4096)
+def _names_tensor(text: str) -> bool:
+    """Does the text of an annotation name a tensor, or a tensor or None?"""
+    parts = [part.strip() for part in re.sub(r"^(?:typing\.)?Optional\[(.*)\]$", r"\1", text).split("|")]
     concrete = [part for part in parts if part != "None"]
     return bool(concrete) and all(_TENSOR_ANNOTATION.search(part) for part in concrete)
 
@@ -660,9 +666,20 @@ def _excludes_tensors(annotation: ast.expr | None) -> bool:
 
 
 def _annotated(annotation: ast.expr) -> Value:
-    if _is_tensor_annotation(annotation):
+    if isinstance(annotation, ast.Name):
+        return _by_annotation(annotation.id)
+    if isinstance(annotation, ast.Attribute) and isinstance(annotation.value, ast.Name):
+        return _by_annotation(f"{annotation.value.id}.{annotation.attr}")
+    text = ast.unparse(annotation)
+    literal = isinstance(annotation, ast.Constant) and isinstance(annotation.value, str)
+    return _by_annotation(str(annotation.value) if literal else text, text)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=4096)
+def _by_annotation(named: str, written: str = "") -> Value:
+    if _names_tensor(named):
         return Value("tensor")
-    text = ast.unparse(annotation).strip("'\"")
+    text = (written or named).strip("'\"")
     if _TENSORS_ANNOTATION.match(text):
         return Value("tensors")
     if text in ("int", "float", "bool"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 
 from ptopt.source.bindings import Bindings
@@ -136,7 +137,7 @@ class Waits:
         if known is None:
             known = self._iterations[scope] = tuple(
                 node
-                for node in self._candidates.get(self._function_of(scope), ())
+                for node in self._candidates_in(scope)
                 if self._index.within(node, scope)
                 and self._waits(node, _DEEPEST)
                 and self._context.rare_guard(node, scope) is None
@@ -159,6 +160,12 @@ class Waits:
             return self._on_device(node.value)
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         return called_name(node) in _SHOWING and any(map(self._on_device, given))
+
+    def _candidates_in(self, scope: Loop | FunctionNode) -> list[ast.AST]:
+        """What may wait on the lines of the scope."""
+        found = self._candidates.get(self._function_of(scope), [])
+        start = bisect_left(found, scope.lineno, key=_line)
+        return found[start : bisect_right(found, scope.end_lineno or scope.lineno, key=_line)]
 
     def others(self, node: ast.AST, scope: Loop | FunctionNode) -> tuple[ast.AST, ...]:
         """The first waits of the iteration that are no part of the statement of `node`, at most eight."""
@@ -248,6 +255,10 @@ class Waits:
     def _on_device(self, expr: ast.expr) -> bool:
         value: Value = self._values.of(expr)
         return value.kind == "tensor" and value.device != "cpu"
+
+
+def _line(node: ast.AST) -> int:
+    return node.lineno  # type: ignore[attr-defined, no-any-return]
 
 
 def goes_to_cpu(call: ast.Call) -> bool:

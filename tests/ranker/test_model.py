@@ -39,7 +39,7 @@ def test_the_data_file_of_this_version_can_be_read() -> None:
 def test_the_environment_names_another_data_file(
     learned_ranker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"format": 1, "right": None, "least_right": 0.0, "means": {}}
+    given = {"format": 1, "right": None, "least_right": 0.0, "threshold": 0.5, "means": {}}
     head = {"bias": 3.0, "slope": 1.0, "offset": 0.0, "weights": {}}
     weights = tmp_path / "weights.json"
     weights.write_text(json.dumps(given | {"useful": head}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptopt.rules import all_rules, find_rule, rules
-from ptopt.rules.base import HEADINGS, Invalid, Rule
+from ptopt.rules.base import HEADINGS, SURE, Invalid, Rule
 from ptopt.rules.engine import Prefilter, run
 from ptopt.rules.examples import PRELUDE, as_change, as_file, expected_lines
 from ptopt.source.file import SourceFile
@@ -13,7 +13,6 @@ from ptopt.verify import apply_edits, verified
 
 VALID = [pytest.param(r, code, id=f"{r.id}-{i}") for r in rules() for i, code in enumerate(r.VALID)]
 INVALID = [pytest.param(r, case, id=f"{r.id}-{i}") for r in rules() for i, case in enumerate(r.INVALID)]
-SURE = 0.6  # the default threshold: what is below is not said
 
 
 def _hits(rule: Rule, text: str, *, proposals: bool = False, file: SourceFile | None = None) -> list:

@@ -21,6 +21,7 @@ from ptopt.inputs import change_from_patch, project_files
 from ptopt.model.prompt import possible_rules
 from ptopt.model.region import Candidate, Region, regions_of
 from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts
+from ptopt.ranker.model import threshold
 from ptopt.review import review_change
 from ptopt.rules import find_rule, rules
 from ptopt.source.file import SourceFile
@@ -56,7 +57,7 @@ class Remark:
     @property
     def shown(self) -> bool:
         """Do the default settings show it, without a judge?"""
-        return self.allowed and self.finding.confidence >= _DEFAULT.min_confidence
+        return self.allowed and self.finding.confidence >= threshold(_DEFAULT.min_confidence)
 
 
 @dataclass(frozen=True, slots=True)

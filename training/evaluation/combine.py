@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ptopt.config import Config
 from ptopt.model.calibration import Calibration
+from ptopt.ranker.model import threshold
 from ptopt.ranking import rank
 from training.evaluation.cases import Pool, Remark
 from training.evaluation.metrics import (
@@ -26,7 +27,7 @@ from training.evaluation.metrics import (
 )
 
 LEVELS = (0.25, 0.5, 0.75, 0.9)
-_SHOWN_FROM = Config().min_confidence
+_SHOWN_FROM = threshold(Config().min_confidence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,21 @@ FITTING: dict[str, frozenset[str]] = {
         "avoidable-h2d-copy": "transfer",
         "device-alloc": "transfer",
         "loop-invariant-compute": "constant-rebuilt-every-step invariant-read-in-loop tensor-from-python-then-move "
-        "invariant-compute-in-loop table-rebuilt-every-call repeated-expression",
+        "invariant-compute-in-loop table-rebuilt-every-call repeated-expression scan-repeated-in-loop "
+        "model-walked-in-loop expensive-object-rebuilt argument-reworked-by-each-call",
         "no-grad-missing": "autograd no-grad-removed",
-        "graph-retained": "metric-keeps-graph graph-retained detach-removed",
+        "graph-retained": "metric-keeps-graph graph-retained detach-removed tensor-kept-on-context "
+        "result-stored-with-graph results-pile-up",
         "attention-not-fused": "attention fused-attention-removed",
         "python-loop": "element-loop pairwise-loop row-loop running-sum-loop slice-loop "
         "element-test-loop item-per-element cat-in-loop copy-per-row batch-of-one "
-        "table-rebuilt-in-loop array-from-comprehension",
+        "table-rebuilt-in-loop array-from-comprehension selection-per-value per-sample-loop counted-one-by-one "
+        "text-tokenized-one-by-one",
+        "quadratic-python": "selection-per-value list-searched-in-loop scan-repeated-in-loop model-walked-in-loop cat-in-loop",
         "cat-in-loop": "cat-in-loop tensor-grown-across-calls",
         "many-small-collectives": "collective-per-tensor metric-reduced-every-step",
-        "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code",
+        "expensive-call-in-loop": "table-rebuilt-in-loop deepcopy-in-hot-code expensive-object-rebuilt model-walked-in-loop "
+        "invariant-compute-in-loop scan-repeated-in-loop",
         "inefficient-op-choice": "ops weighted-sum-in-full pairwise-difference",
         "redundant-compute": "ops autograd attention-for-one-position cache-removed",
         "temporaries-instead-of-inplace": "ops ema-update-allocates factory-then-cast parameter-rebound "
@@ -43,19 +48,20 @@ FITTING: dict[str, frozenset[str]] = {
         "unfused-pointwise": "norm-by-hand ops",
         "redundant-bias": "linear-bias-before-batchnorm",
         "slow-conversion": "array-copied-into-tensor item-per-element layout-changed-by-numpy "
-        "tensor-from-list-of-arrays tensor-from-range",
+        "tensor-from-list-of-arrays tensor-from-range tensor-through-list",
         "dataloader-no-workers": "loader-without-workers trainer-without-workers workers-removed "
         "loading-option-ignored",
-        "dataloading-on-main-thread": "loader-without-workers workers-removed",
+        "dataloading-on-main-thread": "loader-without-workers workers-removed decoded-between-forwards",
         "no-pin-memory": "loader-without-pinning device-move-in-dataset pinning-removed "
         "loading-option-ignored",
         "no-persistent-workers": "workers-restarted-each-epoch persistent-workers-removed loading-option-ignored",
         "dataloader-rebuilt": "loader-rebuilt-in-loop",
-        "data-prep-single-process": "dataset-map-unbatched batched-map-removed preparation-in-one-process",
+        "data-prep-single-process": "dataset-map-unbatched batched-map-removed preparation-in-one-process "
+        "text-tokenized-one-by-one decoded-between-forwards",
         "slow-data-access": "file-read-per-item container-opened-per-item metadata-read-per-item "
         "dataframe-row-per-item cache-removed text-parsed-per-item "
         "features-computed-per-item frames-read-one-by-one dataframe-row-loop "
-        "deepcopy-in-hot-code",
+        "deepcopy-in-hot-code decoded-between-forwards",
         "cudnn-benchmark-off": "cudnn-autotune-off unknown-cudnn-flag cudnn-benchmark-removed",
         "debug-left-on": "debug",
         "cache-clearing": "cache-cleared-every-step",
@@ -72,7 +78,7 @@ FITTING: dict[str, frozenset[str]] = {
         "moved-before-halving results-kept-on-device held-until-reduced "
         "pairwise-difference factory-then-cast softmax-of-upcast one-hot-matmul "
         "product-then-sum weighted-sum-in-full memory pairwise-loop attention "
-        "checkpointing-removed no-grad-removed detach-removed",
+        "checkpointing-removed no-grad-removed detach-removed tensor-kept-on-context result-stored-with-graph",
     }.items()
 }
 

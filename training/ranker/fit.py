@@ -136,6 +136,7 @@ def as_text(ranker: Ranker, origin: str) -> str:
         "right": head(ranker.right),
         "useful": head(ranker.useful),
         "least_right": ranker.least_right,
+        "threshold": ranker.threshold,
         "means": dict(sorted(ranker.means.items())),
     }
     return json.dumps(data, indent=1) + "\n"

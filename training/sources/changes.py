@@ -13,6 +13,7 @@ from typing import Literal
 
 from ptopt.config import Config
 from ptopt.rules import rules
+from ptopt.rules.base import SURE
 from ptopt.rules.engine import Prefilter, run
 from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
@@ -142,10 +143,9 @@ def _prefilter() -> Prefilter:
 
 def _rules_by_symbol(source: SourceFile, data: bytes) -> dict[str, set[str]]:
     """Symbol, and each symbol around it -> names of the rules with a finding there that a review would show."""
-    least = Config().min_confidence
     found: dict[str, set[str]] = {}
     for hit in run(source, _prefilter()(data), []):
-        if hit.problem.confidence < least:
+        if hit.problem.confidence < SURE:
             continue
         parts = source.index.symbol_of(hit.problem.node).split(".")
         for depth in range(1, len(parts) + 1):

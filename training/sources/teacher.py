@@ -14,9 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ptopt.config import Config
 from ptopt.rules import rules
-from ptopt.rules.base import Rule
+from ptopt.rules.base import SURE, Rule
 from ptopt.rules.engine import run
 from ptopt.rules.examples import PRELUDE, plain
 from ptopt.source.file import SourceFile
@@ -226,5 +225,4 @@ def reports(rule: Rule, code: str) -> bool:
     except ParseError as error:
         raise UnusableError(f"code that does not parse ({error})") from None
     failed: list[tuple[Rule, Exception]] = []
-    least = Config().min_confidence
-    return any(hit.problem.confidence >= least for hit in run(file, [rule], failed))
+    return any(hit.problem.confidence >= SURE for hit in run(file, [rule], failed))

@@ -8,6 +8,7 @@ import re
 from ptopt.rules.attention._scores import Scores
 from ptopt.rules.attention._weights import Mixed
 from ptopt.rules.base import SourceFile, keyword_of
+from ptopt.source.file import remembered
 from ptopt.source.index import walk
 
 _DEFAULT_SCALE = re.compile(
@@ -107,15 +108,21 @@ def _is_causal(mask: ast.expr, file: SourceFile) -> bool:
     name = held.value.attr
     if cls is None or not (isinstance(mask, ast.Compare) and isinstance(mask.ops[0], ast.Eq)):
         return False
-    return any(
-        isinstance(n, ast.Call)
+    return name in _triangles(cls, file)
+
+
+@remembered
+def _triangles(cls: ast.ClassDef, file: SourceFile) -> frozenset[object]:
+    """Names of the buffers of a class that are lower triangles."""
+    return frozenset(
+        n.args[0].value
+        for n in walk(cls)
+        if isinstance(n, ast.Call)
         and isinstance(n.func, ast.Attribute)
         and n.func.attr == "register_buffer"
         and len(n.args) >= 2
         and isinstance(n.args[0], ast.Constant)
-        and n.args[0].value == name
         and "torch.tril(torch.ones(" in file.source(n.args[1])
-        for n in walk(cls)
     )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from ptopt.rules.base import SourceFile, keyword_of
 from ptopt.source.calls import last_name
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode
 
 _LAST_TWO = ({-2, -1}, {2, 3}, {1, 2}, {-1, 2}, {-1, 3}, {-2, 3})
 KEEPS = frozenset("float to type_as half type contiguous double bfloat16 clone".split())
@@ -40,7 +43,18 @@ def called_softmaxes(call: ast.Call, file: SourceFile) -> list[ast.Call]:
         return [call]
     assign = file.index.parent(call)
     names = {t.attr for t in getattr(assign, "targets", ()) if isinstance(t, ast.Attribute) and _is_self(t)}
-    return [found for name in sorted(names - {"softmax"}) for found in file.calls_named(name)] or [call]
+    own = file.once(_calls_by_class)
+    cls = file.index.class_of(call)
+    return [found for name in sorted(names - {"softmax"}) for found in own.get((cls, name), ())] or [call]
+
+
+def _calls_by_class(file: SourceFile) -> dict[tuple[ast.ClassDef | None, str], list[ast.Call]]:
+    """(class, name) -> calls of `something.name` in the class."""
+    table: dict[tuple[ast.ClassDef | None, str], list[ast.Call]] = {}
+    for call in file.index.of_type(ast.Call):
+        if isinstance(call.func, ast.Attribute):
+            table.setdefault((file.index.class_of(call), call.func.attr), []).append(call)
+    return table
 
 
 def softmax_argument(call: ast.Call, file: SourceFile) -> ast.expr | None:
@@ -208,27 +222,39 @@ def _trace_name(name: ast.Name, file: SourceFile, depth: int) -> Scores | None:
     if binding.kind == "assign":
         scores = trace(binding.value, file, depth + 1)
     elif binding.kind == "augment" and isinstance(binding.node, ast.AugAssign):
-        earlier = [
-            b for b in file.bindings.of(function, name.id) if b.line < binding.line and b.value is not None
-        ]
-        if earlier and earlier[-1].kind == "assign":
-            scores = trace(earlier[-1].value, file, depth + 1)  # type: ignore[arg-type]
+        every = file.bindings.of(function, name.id)
+        before = every[: bisect_left(every, binding.line, key=lambda b: b.line)]
+        earlier = next((b for b in reversed(before) if b.value is not None), None)
+        if earlier is not None and earlier.kind == "assign":
+            scores = trace(earlier.value, file, depth + 1)  # type: ignore[arg-type]
             if scores is not None and not _apply(scores, binding.node.op, binding.value):
                 return None
     if scores is None:
         return None
-    for call in file.calls.calls_in(function):  # `scores.masked_fill_(mask, -inf)` as a statement
-        func = call.func
-        if not (
-            isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == name.id
-        ):
-            continue
-        in_place = func.attr in ("masked_fill_", "add_", "mul_", "div_") and isinstance(
-            file.index.parent(call), ast.Expr
-        )
-        if in_place and call.args and binding.line <= call.lineno < name.lineno:
-            _method(scores, func.attr, call.args)
+    changes = _changes_in_place(function, name.id, file)
+    for at in range(bisect_left(changes, binding.line, key=lambda c: c[0].lineno), len(changes)):
+        call, method = changes[at]
+        if call.lineno >= name.lineno:
+            break
+        _method(scores, method, call.args)
     return scores
+
+
+@remembered
+def _changes_in_place(
+    function: FunctionNode | None, name: str, file: SourceFile
+) -> list[tuple[ast.Call, str]]:
+    """`scores.masked_fill_(mask, -inf)` as a statement: such calls, and their methods, in source order."""
+    return [
+        (call, call.func.attr)
+        for call in file.calls.calls_in(function)
+        if isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == name
+        and call.func.attr in ("masked_fill_", "add_", "mul_", "div_")
+        and isinstance(file.index.parent(call), ast.Expr)
+        and call.args
+    ]
 
 
 def _apply(scores: Scores, op: ast.operator, other: ast.expr) -> bool:

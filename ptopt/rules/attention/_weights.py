@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ptopt.rules.attention._scores import KEEPS, RESHAPES, is_output_equation, operands
 from ptopt.rules.base import SourceFile
-from ptopt.source.index import FUNCTIONS, own_nodes
+from ptopt.rules.shared.uses import uses_by_binding
+from ptopt.source import work
+from ptopt.source.index import FUNCTIONS
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class Mixed:
 
 def follow(node: ast.expr, file: SourceFile, mixed: Mixed | None = None, depth: int = 0) -> Mixed | None:
     """Where the weights go: the product with the values, or None when they never meet it."""
+    work.current().charge(1)  # of two uses of each name, many paths
     state = mixed if mixed is not None else Mixed(node, node)
     parent = file.index.parent(node)
     if depth > 12 or parent is None:
@@ -81,15 +84,11 @@ def _follow_name(assign: ast.Assign, name: str, state: Mixed, file: SourceFile, 
     if not isinstance(function, FUNCTIONS):
         return None
     uses = []
-    for node in own_nodes(function):
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
-            binding = file.bindings.last_before(node)
-            if binding is not None and binding.node is assign and node.lineno >= assign.lineno:
-                holder = file.index.parent(node)
-                if not (
-                    isinstance(holder, ast.Attribute) and holder.attr in ("shape", "size", "dtype", "device")
-                ):
-                    uses.append(node)
+    for node in uses_by_binding(function, file).get((assign, name), ()):
+        holder = file.index.parent(node)
+        of_shape = isinstance(holder, ast.Attribute) and holder.attr in ("shape", "size", "dtype", "device")
+        if node.lineno >= assign.lineno and not of_shape:
+            uses.append(node)
     result: Mixed | None = None
     for use in uses:
         here = follow(use, file, Mixed(state.product, state.value, state.dropout, state.gate), depth + 1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -20,6 +21,8 @@ from ptopt.rules.base import (
     SourceFile,
     Span,
 )
+from ptopt.rules.shared.uses import names_in_returned_tuples
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _FUSED = (
@@ -274,23 +277,44 @@ class AttentionByHand(Rule):
 
 def has_fused_path(node: ast.AST, function: ast.AST, file: SourceFile) -> bool:
     """Is this the branch for when a fused kernel cannot be used?"""
-    own = file.source(function)
-    everywhere = _mentions(file.text)
+    everywhere = file.once(_mentions_in_file)
     if not everywhere:
         return False
-    if _mentions(own) != everywhere:
+    if _mentions_in(function, file) != everywhere:
         return True
     # In this very function: beside it, unconditionally, it is no alternative.
+    chosen, last = _fused_in(function, file)
+    return chosen or last > getattr(node, "lineno", 0)
+
+
+def _mentions_in_file(file: SourceFile) -> int:
+    return _mentions(file.text)
+
+
+@remembered
+def _mentions_in(function: ast.AST, file: SourceFile) -> int:
+    return _mentions(file.source(function))
+
+
+@remembered
+def _fused_in(function: ast.AST, file: SourceFile) -> tuple[bool, int]:
+    """Is fused attention one of two branches in the function? And the last line that calls it."""
+    chosen, last = False, 0
     for other in own_nodes(function):
         if isinstance(other, ast.Call) and _mentions(file.source(other.func)):
-            around = [
+            around = (
                 a for a, _ in file.index.ancestors(other) if isinstance(a, (ast.If, ast.IfExp, ast.Try))
-            ]
-            if around or other.lineno > getattr(node, "lineno", 0):
-                return True
+            )
+            chosen = chosen or any(around)
+            last = max(last, other.lineno)
         elif isinstance(other, (ast.If, ast.IfExp)) and _mentions(file.source(other.test)):
-            return True
-    return False
+            chosen = True
+    return chosen, last
+
+
+@remembered
+def _gives_weights(function: ast.AST, file: SourceFile) -> bool:
+    return bool(GIVES_WEIGHTS.search(file.source(function)))
 
 
 def _mentions(text: str) -> int:
@@ -304,12 +328,17 @@ def _rebound(scores: Scores, mixed: Mixed, file: SourceFile) -> bool:
     parts = [mask for _, mask in scores.masks] + [factor for factor, _ in scores.scales]
     end = mixed.product.lineno
     return any(
-        part.lineno < binding.line <= end
+        _bound_between(name, part.lineno, end, file)
         for part in parts
         for name in walk(part)
         if isinstance(name, ast.Name)
-        for binding in file.bindings.of(file.index.function_of(name), name.id)
     )
+
+
+def _bound_between(name: ast.Name, after: int, end: int, file: SourceFile) -> bool:
+    bindings = file.bindings.of(file.index.function_of(name), name.id)
+    first = bisect_right(bindings, after, key=lambda b: b.line)
+    return first < len(bindings) and bindings[first].line <= end
 
 
 def _written_between(scores: Scores, mixed: Mixed, function: FunctionNode, file: SourceFile) -> bool:
@@ -336,7 +365,7 @@ def _is_conditional(mask: ast.expr, product: ast.expr, file: SourceFile) -> bool
 
 def _confidence(scores: Scores, mixed: Mixed, function: ast.AST, file: SourceFile) -> float:
     sure = 0.85
-    if mixed.shared or _returned(scores, function, file) or GIVES_WEIGHTS.search(file.source(function)):
+    if mixed.shared or _returned(scores, function, file) or _gives_weights(function, file):
         return 0.4
     if "normalize(" in file.source(scores.product):
         return 0.5  # likely attention over channels, whose head size no fused kernel takes
@@ -356,9 +385,4 @@ def _returned(scores: Scores, function: ast.AST, file: SourceFile) -> bool:
     """Does the function give the scores to its caller beside the output?"""
     statement = statement_around(scores.product, file)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    return isinstance(target, ast.Name) and any(
-        isinstance(x, ast.Name) and x.id == target.id
-        for n in own_nodes(function)
-        if isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple)
-        for x in walk(n.value)
-    )
+    return isinstance(target, ast.Name) and target.id in names_in_returned_tuples(function)

@@ -141,11 +141,15 @@ class AttentionForOnePosition(Rule):
 
 def _attends_to_itself(call: ast.Call, file: SourceFile) -> bool:
     """Is it multi-head attention with the same expression as query and key?"""
+    if len(call.args) + len(call.keywords) < 2:
+        return False
     if file.imports.qualified(call.func).endswith("multi_head_attention_forward"):
         query, key = keyword_of(call, "query"), keyword_of(call, "key")
     else:
+        if not isinstance(call.func, ast.Attribute):
+            return False
         cls = file.index.class_of(call)
-        if cls is None or not isinstance(call.func, ast.Attribute):
+        if cls is None:
             return False
         made = file.bindings.attribute(cls, call.func.attr)
         if (

@@ -20,7 +20,7 @@ from ptopt.rules.base import (
     keyword_of,
     quote,
 )
-from ptopt.source.index import own_nodes
+from ptopt.rules.shared.uses import names_read_in
 
 _UNUSUAL = re.compile(r"forward_hook\(|create_graph|jvp")
 _NEED_WEIGHTS_POSITION = 4  # query, key, value, key_padding_mask, need_weights
@@ -228,6 +228,4 @@ def _drops_weights(call: ast.Call, file: SourceFile) -> bool:
     name = target.elts[1].id
     function = file.index.function_of(call)
     # Any reader of the name counts, also one of another binding: `_` may be read nowhere, too.
-    return function is not None and not any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in own_nodes(function)
-    )
+    return function is not None and name not in names_read_in(function)

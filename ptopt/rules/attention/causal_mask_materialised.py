@@ -21,6 +21,8 @@ from ptopt.rules.base import (
     keyword_of,
 )
 from ptopt.source.calls import last_name
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode
 
 _SIZE = r"(?P<n>[\w.()\[\]-]+),(?P=n)"
 _EXTRA = r"(,[a-z]+=[\w.()\[\]\"']+)*"
@@ -191,12 +193,26 @@ def _built(mask: ast.expr, file: SourceFile) -> ast.expr | None:
     bindings = file.bindings.of(function, mask.id)
     if len(bindings) != 1 or bindings[0].kind != "assign" or bindings[0].value is None:
         return None
-    for call in file.calls.calls_in(function):  # `mask.triu_(...)`
-        func = call.func
-        owner = func.value if isinstance(func, ast.Attribute) and func.attr.endswith("_") else None
-        if isinstance(owner, ast.Name) and owner.id == mask.id:
-            return None
-    for node in file.index.of_type(ast.Subscript):  # `mask[:, :n] = ...`
-        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == mask.id:
-            return None
-    return bindings[0].value
+    changed = mask.id in _changed_in_place(function, file) or mask.id in file.once(_stored_by_index)
+    return None if changed else bindings[0].value
+
+
+@remembered
+def _changed_in_place(function: FunctionNode | None, file: SourceFile) -> frozenset[str]:
+    """`mask.triu_(...)`"""
+    return frozenset(
+        call.func.value.id
+        for call in file.calls.calls_in(function)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr.endswith("_")
+        and isinstance(call.func.value, ast.Name)
+    )
+
+
+def _stored_by_index(file: SourceFile) -> frozenset[str]:
+    """`mask[:, :n] = ...`"""
+    return frozenset(
+        node.value.id
+        for node in file.index.of_type(ast.Subscript)
+        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
+    )

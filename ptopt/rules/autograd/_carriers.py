@@ -6,6 +6,7 @@ import ast
 
 from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import SourceFile
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 from ptopt.source.values import is_loss_name
 
@@ -31,7 +32,14 @@ def is_cut(value: ast.expr) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr in CUTS for n in walk(value))
 
 
-def backpropagated(function: FunctionNode | None, file: SourceFile) -> set[str]:
+@remembered
+def is_cut_anywhere(name: str, function: FunctionNode | None, file: SourceFile) -> bool:
+    """Does the name get a value that is cut off its graph?"""
+    return any(b.value is not None and is_cut(b.value) for b in file.bindings.of(function, name))
+
+
+@remembered
+def backpropagated(function: FunctionNode | None, file: SourceFile) -> frozenset[str]:
     """Names that the function calls `backward` on, itself or through a scaler, an accelerator or an engine."""
     found: set[str] = set()
     for call in file.calls.calls_in(function):
@@ -43,9 +51,10 @@ def backpropagated(function: FunctionNode | None, file: SourceFile) -> set[str]:
             found.update(n.id for n in names)
             if path := path_of(part):
                 found.add(path)
-    return found
+    return frozenset(found)
 
 
+@remembered
 def with_gradient(name: str, function: FunctionNode | None, file: SourceFile) -> bool:
     """`torch.autograd.backward(name, gradient)` or `name.backward(gradient)`: the name is no scalar loss."""
     for call in file.calls.calls_in(function):
@@ -61,17 +70,28 @@ def with_gradient(name: str, function: FunctionNode | None, file: SourceFile) ->
 def outlives(path: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
     """Is what `path` names made before the step, so that it is still there in the next one?"""
     if path.startswith("self."):
-        return not any(
-            isinstance(n, ast.Assign) and any(path_of(t) == path for t in n.targets) for n in own_nodes(step)
-        )
+        return path not in _assigned_in(step)
     if isinstance(step, FUNCTIONS) or "." in path:
         return False
-    function = file.index.function_of(node)
-    made = [b for b in file.bindings.of(function, path) if b.kind != "augment"]
-    return bool(made) and not any(file.index.within(b.node, step) for b in made)
+    return _made_before(path, file.index.function_of(node), step, file)
 
 
-def reduced_to_loss(path: str, function: FunctionNode | None, trained: set[str], file: SourceFile) -> bool:
+@remembered
+def _assigned_in(step: ast.AST) -> frozenset[str]:
+    return frozenset(path_of(t) for n in own_nodes(step) if isinstance(n, ast.Assign) for t in n.targets)
+
+
+@remembered
+def _made_before(path: str, function: FunctionNode | None, step: ast.AST, file: SourceFile) -> bool:
+    if all(b.kind == "augment" for b in file.bindings.of(function, path)):
+        return False
+    return all(b.kind == "augment" for b in file.bindings.inside(function, path, step))
+
+
+@remembered
+def reduced_to_loss(
+    path: str, function: FunctionNode | None, trained: frozenset[str], file: SourceFile
+) -> bool:
     """Does a name that is backpropagated come from `path`: `loss = sum(losses)`?"""
     return any(
         isinstance(n, ast.Name) and n.id == path
@@ -82,6 +102,7 @@ def reduced_to_loss(path: str, function: FunctionNode | None, trained: set[str],
     )
 
 
+@remembered
 def returns(function: FunctionNode, name: str) -> bool:
     return is_loss_name(name) and any(
         isinstance(n, ast.Return) and isinstance(n.value, ast.Name) and n.value.id == name
@@ -89,6 +110,7 @@ def returns(function: FunctionNode, name: str) -> bool:
     )
 
 
+@remembered
 def adds_to(loss: str, part: str, function: FunctionNode) -> bool:
     """`loss = ... + part`, `loss += weight * part`"""
     for node in own_nodes(function):

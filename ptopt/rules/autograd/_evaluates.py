@@ -251,7 +251,11 @@ def trains_anywhere(file: SourceFile) -> bool:
 
 
 def _trains_anywhere(file: SourceFile) -> bool:
-    return any(file.context.is_training_mark(call) for call in file.index.of_type(ast.Call))
+    return any(
+        file.context.is_training_mark(call)
+        for name in ("backward", "manual_backward", "step")
+        for call in file.calls_named(name)
+    )
 
 
 def _result_is_read(function: FunctionNode, file: SourceFile) -> bool:

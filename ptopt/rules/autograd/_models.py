@@ -6,8 +6,10 @@ import ast
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ptopt.rules.base import SourceFile, is_literal
+from ptopt.source.calls import last_name
 from ptopt.source.index import FunctionNode, own_nodes
 from ptopt.source.torch_names import GRADLESS_FUNCTIONS, KEEPS_TENSOR
 
@@ -58,6 +60,7 @@ class Networks:
     known: frozenset[str]  # a method that only modules have is called on them
     evaluated: frozenset[str]  # `.eval()` is called on them
     frozen: frozenset[str]  # all their parameters are made to need no gradient
+    last_names: frozenset[str]  # the last parts of the known ones, and of what is one in any file
 
 
 def networks(file: SourceFile) -> Networks:
@@ -69,9 +72,9 @@ def _collect(file: SourceFile) -> Networks:
     known: set[str] = set()
     evaluated: set[str] = set()
     frozen: set[str] = set()
-    for call in file.index.of_type(ast.Call):
+    for call in (call for name in sorted(_MODULE_METHODS) for call in file.calls_named(name)):
         func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr not in _MODULE_METHODS:
+        if not isinstance(func, ast.Attribute):
             continue
         if func.attr == "eval" and (call.args or file.imports.imports("tensorflow")):
             continue  # a data frame, Python's own, or another framework's
@@ -83,7 +86,8 @@ def _collect(file: SourceFile) -> Networks:
             frozen |= texts
         elif func.attr in ("parameters", "named_parameters") and _loop_freezes(call, file):
             frozen |= texts
-    return Networks(frozenset(known), frozenset(evaluated), frozenset(frozen))
+    last_names = {path.rpartition(".")[2] for path in known} | {"self", "module"}
+    return Networks(frozenset(known), frozenset(evaluated), frozenset(frozen), frozenset(last_names))
 
 
 def _receivers(call: ast.Call, func: ast.Attribute, file: SourceFile) -> set[str]:
@@ -143,6 +147,16 @@ def path_of(node: ast.expr) -> str:
     return ".".join(reversed(parts))
 
 
+@lru_cache(maxsize=4096)
+def _names_a_model(name: str) -> bool:
+    return bool(_MODEL_NAME.search(name)) and not _NOT_A_MODEL.search(name)
+
+
+@lru_cache(maxsize=4096)
+def _names_a_pass(name: str) -> bool:
+    return bool(_FORWARDS.search(name))
+
+
 def network_of(call: ast.Call, file: SourceFile) -> str:
     """Dotted name of the network that `call` runs, or "" when it runs none, or one that minds autograd itself."""
     func = call.func
@@ -150,24 +164,20 @@ def network_of(call: ast.Call, file: SourceFile) -> str:
         return ""
     if isinstance(func, ast.Attribute) and func.attr == "forward":
         func = func.value
+    name = last_name(func)
+    if not name or not (name in networks(file).last_names or _names_a_model(name)):
+        return ""
     path = path_of(func)
-    if (
-        not path
-        or file.imports.qualified(func)
-        or (func is call.func and file.calls.resolve(call) is not None)
+    if not path or not (
+        path == "self" or path.endswith(".module") or path in networks(file).known or _names_a_model(name)
     ):
+        return ""
+    if file.imports.qualified(func) or (func is call.func and file.calls.resolve(call) is not None):
         return ""
     if path == "self":
         cls = file.index.class_of(call)
         plain = cls is not None and file.calls.method(cls, "__call__") is None
         return path if cls is not None and plain and file.context.is_module(cls) else ""
-    name = path.rpartition(".")[2]
-    if path.endswith(".module"):
-        name = path.split(".")[-2]
-    elif path not in networks(file).known and not (
-        _MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)
-    ):
-        return ""
     return "" if _self_contained(func, path, file) else path
 
 
@@ -177,23 +187,19 @@ def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFi
     Of the networks in `evaluated`, any method may; of others, one that is named like a pass.
     """
     func = call.func
-    if (
-        not isinstance(func, ast.Attribute)
-        or not (call.args or call.keywords)
-        or file.imports.qualified(func)
-    ):
+    if not isinstance(func, ast.Attribute) or not (call.args or call.keywords):
+        return ""
+    if not evaluated and not _names_a_pass(func.attr):
         return ""
     path = path_of(func.value)
-    if not path or path == "self" or _UTILITY.search(func.attr) or file.calls.resolve(call) is not None:
-        return ""
     if func.attr in KEEPS_TENSOR or func.attr in _OF_ARRAYS:
         return ""  # `eval` of another library gave an array
     name = path.rpartition(".")[2]
-    if _ACTS.search(name):
+    if path not in evaluated and not (_names_a_pass(func.attr) and _names_a_model(name)):
         return ""
-    if path not in evaluated and not (
-        _FORWARDS.search(func.attr) and _MODEL_NAME.search(name) and not _NOT_A_MODEL.search(name)
-    ):
+    if not path or path == "self" or _UTILITY.search(func.attr) or _ACTS.search(name):
+        return ""
+    if file.imports.qualified(func) or file.calls.resolve(call) is not None:
         return ""
     return "" if _self_contained(func.value, path, file) else path
 

@@ -9,6 +9,7 @@ from ptopt.rules.autograd._models import network_method_of, network_of, networks
 from ptopt.rules.autograd._no_grad import wrap
 from ptopt.rules.autograd._results import around, cuts_of, detach_of
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 
 _FROZEN_NAME = re.compile(
@@ -224,6 +225,7 @@ def _trains(call: ast.Call, file: SourceFile, named: bool) -> bool:
     return isinstance(function, FUNCTIONS) and named and _makes_loss(function)
 
 
+@remembered
 def _makes_loss(function: FunctionNode) -> bool:
     """A forward, or a helper of it, that computes a loss."""
     return "loss" in function.name or any(

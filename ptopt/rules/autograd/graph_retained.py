@@ -17,6 +17,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.shared.places import step_evidence
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
 
@@ -144,7 +145,7 @@ class GraphRetained(Rule):
             return
         if not file.context.is_training_mark(node) or keyword_of(node, "create_graph") is not None:
             return
-        others = [c for c in file.index.of_type(ast.Call) if c is not node and _uses_graph(c)]
+        others = any(call is not node for call in file.once(_users_of_graphs))
         step = file.context.training_step(node)
         if others or step is None or not isinstance(step.node, (ast.For, ast.AsyncFor)):
             return
@@ -161,6 +162,10 @@ class GraphRetained(Rule):
         )
 
 
+def _users_of_graphs(file: SourceFile) -> list[ast.Call]:
+    return [call for call in file.index.of_type(ast.Call) if _uses_graph(call)]
+
+
 def _uses_graph(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in (
         "backward",
@@ -170,6 +175,7 @@ def _uses_graph(call: ast.Call) -> bool:
     )
 
 
+@remembered
 def _carries_over(loop: ast.For | ast.AsyncFor, file: SourceFile) -> bool:
     """Is a value of one iteration, or one computed before the loop, read where it could hold a part of the graph?"""
     function = file.index.function_of(loop)

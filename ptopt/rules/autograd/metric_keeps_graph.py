@@ -9,7 +9,7 @@ from ptopt.rules.autograd._carriers import (
     adds_to,
     backpropagated,
     carrier_of,
-    is_cut,
+    is_cut_anywhere,
     outlives,
     reduced_to_loss,
     returns,
@@ -17,7 +17,8 @@ from ptopt.rules.autograd._carriers import (
 )
 from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
-from ptopt.source.index import FUNCTIONS, own_nodes, walk
+from ptopt.source.file import remembered
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 
 _METRICS = re.compile(
     r"(^|_)(metrics?|logs?|stats?|history|info|scalars|summary|meters?|log_dict|outputs|losses)(_|$)|loss",
@@ -228,7 +229,7 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
     returned = isinstance(step.node, FUNCTIONS) and step.node is function and returns(function, carrier.id)
     if carrier.id not in trained and not (returned and step.mark is step.node):
         return
-    if any(b.value is not None and is_cut(b.value) for b in file.bindings.of(function, carrier.id)):
+    if is_cut_anywhere(carrier.id, function, file):
         return
     if (
         path in trained
@@ -256,14 +257,7 @@ def _beside_loss(node: ast.Assign, target: ast.Subscript, file: SourceFile) -> I
     if carrier is None or function is None or file.context.grad_off(node):
         return
     held = target.value.id
-    pair = next(
-        (
-            n.value.elts
-            for n in own_nodes(function)
-            if isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple) and len(n.value.elts) == 2
-        ),
-        None,
-    )
+    pair = _returned_pair(function)
     if pair is None or not (
         isinstance(pair[0], ast.Name) and isinstance(pair[1], ast.Name) and pair[1].id == held
     ):
@@ -271,6 +265,30 @@ def _beside_loss(node: ast.Assign, target: ast.Subscript, file: SourceFile) -> I
     loss = pair[0].id
     if carrier.id != loss and not adds_to(loss, carrier.id, function):
         return
+    cut = _last_cut(function, held)
+    if cut is None:
+        return
+    yield Problem(
+        node,
+        f"{quote(file, node.value)} still carries the graph of `{loss}`: as long as `{held}` is kept, so are the "
+        f"activations of the step. Detach it, as line {cut.lineno} does.",
+        0.8,
+        (Evidence(cut.lineno, "a neighbour that is detached"),),
+        _detached(carrier, held, file),
+    )
+
+
+@remembered
+def _returned_pair(function: FunctionNode) -> list[ast.expr] | None:
+    for node in own_nodes(function):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 2:
+            return node.value.elts
+    return None
+
+
+@remembered
+def _last_cut(function: FunctionNode, held: str) -> ast.Assign | None:
+    """The last `held["name"] = value.detach()` of the function."""
     cut = [
         n
         for n in own_nodes(function)
@@ -280,16 +298,7 @@ def _beside_loss(node: ast.Assign, target: ast.Subscript, file: SourceFile) -> I
         and path_of(n.targets[0].value) == held
         and any(isinstance(c, ast.Attribute) and c.attr in CUTS for c in walk(n.value))
     ]
-    if not cut:
-        return
-    yield Problem(
-        node,
-        f"{quote(file, node.value)} still carries the graph of `{loss}`: as long as `{held}` is kept, so are the "
-        f"activations of the step. Detach it, as line {cut[-1].lineno} does.",
-        0.8,
-        (Evidence(cut[-1].lineno, "a neighbour that is detached"),),
-        _detached(carrier, held, file),
-    )
+    return cut[-1] if cut else None
 
 
 def _detached(carrier: ast.Name, held: str, file: SourceFile) -> Fix:

@@ -6,12 +6,13 @@ import ast
 import re
 
 from ptopt.rules.shared.loaders import Reading
-from ptopt.source.file import SourceFile
+from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import Loop
 
 _EPOCH = re.compile(r"epoch", re.I)
 
 
+@remembered
 def is_epoch_loop(loop: Loop, file: SourceFile) -> bool:
     head = loop.test if isinstance(loop, ast.While) else loop.iter
     target = "" if isinstance(loop, ast.While) else file.source(loop.target)

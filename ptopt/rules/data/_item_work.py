@@ -134,10 +134,12 @@ def in_memory(dataset: ast.expr, file: SourceFile, depth: int = 0) -> bool:
 
 
 def _calls_from(getitem: FunctionNode, file: SourceFile) -> Iterator[ast.Call]:
+    seen = {getitem}
     for call in file.calls.calls_in(getitem):
         yield call
         target = file.calls.resolve(call)
-        if target is not None and target is not getitem:
+        if target is not None and target not in seen:
+            seen.add(target)
             yield from file.calls.calls_in(target)
 
 
@@ -149,8 +151,8 @@ def _cached(call: ast.Call, file: SourceFile) -> bool:
 def _on_the_fly(dataset: ast.Name | ast.Attribute, file: SourceFile) -> ItemWork | None:
     """Is `set_transform` called on this very dataset?"""
     text = file.source(dataset)
-    for call in file.index.of_type(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "set_transform":
+    for call in file.calls_named("set_transform"):
+        if isinstance(call.func, ast.Attribute):
             base = call.func.value
             if file.source(base.value if isinstance(base, ast.Subscript) else base) == text:
                 return ItemWork("the transform set here is applied", call.lineno, "heavy")

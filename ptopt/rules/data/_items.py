@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Problem, Rule, SourceFile
+from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
 
@@ -91,8 +92,14 @@ def same_for_all(path: ast.expr, function: FunctionNode, file: SourceFile) -> bo
     names = [n.id for n in walk(path) if isinstance(n, ast.Name)]
     if not names or any(name != "self" for name in names):
         return False
-    stored = {n.attr for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    stored = _attributes_stored_in(function)
     return not any(isinstance(n, ast.Attribute) and n.attr in stored for n in walk(path))
+
+
+@remembered
+def _attributes_stored_in(function: FunctionNode) -> frozenset[str]:
+    nodes = (n for n in walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return frozenset(n.attr for n in nodes)
 
 
 def _filled_once(function: FunctionNode, file: SourceFile) -> bool:

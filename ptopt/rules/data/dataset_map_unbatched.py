@@ -15,6 +15,7 @@ from ptopt.rules.base import (
     keyword_of,
     quote,
 )
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
 
 _DATASET = re.compile(r"(^|_)(data|dataset|datasets|ds|train|corpus)(_|$|\d)|dataset", re.I)
@@ -163,25 +164,26 @@ def _tokenizer_call(mapped: ast.expr, file: SourceFile) -> ast.Call | None:
     function = _function(mapped, file)
     if function is None:
         return None
-    for call in file.calls.calls_in(function):
-        if _TOKENIZER.search(file.source(call.func)):
-            return call
-    for call in file.calls.calls_in(function):
-        inner = file.calls.resolve(call)
-        found = (
-            next((c for c in file.calls.calls_in(inner) if _TOKENIZER.search(file.source(c.func))), None)
-            if inner
-            else None
-        )
-        if found is not None:
-            return found
-    return None
+    found = _tokenizer_call_in(function, file)
+    called = (file.calls.resolve(call) for call in file.calls.calls_in(function))
+    within = (_tokenizer_call_in(inner, file) for inner in called if inner is not None)
+    return found or next((call for call in within if call is not None), None)
+
+
+@remembered
+def _tokenizer_call_in(function: FunctionNode, file: SourceFile) -> ast.Call | None:
+    return next((c for c in file.calls.calls_in(function) if _TOKENIZER.search(file.source(c.func))), None)
 
 
 def _function(mapped: ast.expr, file: SourceFile) -> FunctionNode | None:
     if isinstance(mapped, ast.Name):
-        return next((f for f in file.calls.functions if f.name == mapped.id), None)
+        return file.once(_functions).get(mapped.id)
     if isinstance(mapped, ast.Attribute) and isinstance(mapped.value, ast.Name) and mapped.value.id == "self":
         cls = file.index.class_of(mapped)
         return file.calls.method(cls, mapped.attr) if cls is not None else None
     return None
+
+
+def _functions(file: SourceFile) -> dict[str, FunctionNode]:
+    """The first function of each name."""
+    return {function.name: function for function in reversed(file.calls.functions)}

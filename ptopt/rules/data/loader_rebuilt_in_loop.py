@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.data._epochs import is_epoch_loop
 from ptopt.rules.shared.loaders import loader_of
+from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, Loop, own_nodes, walk
 
@@ -222,10 +223,12 @@ def _parameters(node: ast.Call, file: SourceFile) -> frozenset[str]:
     return frozenset(given) | _touched(function, file, deep=False)
 
 
+@remembered
 def _trains(loop: Loop, file: SourceFile) -> bool:
     return any(isinstance(n, ast.Call) and file.context.is_training_mark(n) for n in own_nodes(loop))
 
 
+@remembered
 def _touched(loop: ast.AST, file: SourceFile, deep: bool = True) -> frozenset[str]:
     """Names and attributes that the code binds, and those whose methods it calls: they may be different each time.
 

@@ -240,6 +240,7 @@ def _message(move: Move | None, file: SourceFile) -> str:
     )
 
 
+@remembered
 def _move_in(loop: ast.For, file: SourceFile) -> Move | None:
     """The first move of a tensor of the batch."""
     names = batch_names(loop)

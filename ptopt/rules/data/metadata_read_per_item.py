@@ -135,6 +135,8 @@ class MetadataReadPerItem(ItemRule):
         return isinstance(node, ast.Call) and bool(_kind(node, file))
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not self._candidate(node, file):
+            return
         found = list(super().check(node, file))
         yield from found
         if found or not isinstance(node, ast.Call) or _kind(node, file) != "header":
@@ -175,13 +177,14 @@ class MetadataReadPerItem(ItemRule):
 
 def _kind(call: ast.Call, file: SourceFile) -> str:
     name = file.imports.qualified(call.func)
+    if not name:
+        listed = isinstance(call.func, ast.Attribute) and call.func.attr in _PATH_LISTINGS
+        return "directory" if listed else ""
     if _LISTINGS.match(name):
         return "directory"
     if _HEADERS.match(name):
         decoded = name.startswith("librosa.") and not call.args and keyword_of(call, "path") is None
         return "" if decoded and keyword_of(call, "filename") is None else "header"
-    if not name and isinstance(call.func, ast.Attribute) and call.func.attr in _PATH_LISTINGS:
-        return "directory"
     return ""
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ptopt.rules.base import SourceFile
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS
 
 
@@ -21,15 +23,21 @@ def always_on(node: ast.AST, file: SourceFile) -> bool:
     return True
 
 
-def neighbours(node: ast.AST, file: SourceFile) -> str:
-    """Source of the statements in the same block."""
+def neighbours_mention(pattern: re.Pattern[str], node: ast.AST, file: SourceFile) -> bool:
+    """Does the pattern occur in the statements of the same block?"""
     statement = file.index.statement_of(node)
     parent = file.index.parent(statement)
     for field in ("body", "orelse", "finalbody"):
         block = getattr(parent, field, None)
-        if isinstance(block, list) and statement in block:
-            return "\n".join(file.source(s) for s in block if not isinstance(s, (*FUNCTIONS, ast.ClassDef)))
-    return file.source(statement)
+        if parent is not None and isinstance(block, list) and statement in block:
+            return _block_mentions(pattern, parent, field, file)
+    return bool(pattern.search(file.source(statement)))
+
+
+@remembered
+def _block_mentions(pattern: re.Pattern[str], parent: ast.AST, field: str, file: SourceFile) -> bool:
+    block = (s for s in getattr(parent, field) if not isinstance(s, (*FUNCTIONS, ast.ClassDef)))
+    return bool(pattern.search("\n".join(map(file.source, block))))
 
 
 def _is_main(test: ast.expr) -> bool:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
-from ptopt.rules.debug._switches import always_on, neighbours
+from ptopt.rules.debug._switches import always_on, neighbours_mention
 from ptopt.rules.shared.removal import remove_statement
 
+_DETERMINISTIC = re.compile("determin")
 _NAME = "CUDA_LAUNCH_BLOCKING"
 
 
@@ -122,7 +124,7 @@ class BlockingLaunches(Rule):
             value = parent.args[1] if parent.func.attr in ("setdefault", "putenv", "__setitem__") else None
         if not isinstance(value, ast.Constant) or str(value.value) != "1" or not always_on(node, file):
             return
-        if "determin" in neighbours(node, file) or "determin" in file.index.symbol_of(node):
+        if neighbours_mention(_DETERMINISTIC, node, file) or "determin" in file.index.symbol_of(node):
             return
         edit = remove_statement(file, statement)
         yield Problem(

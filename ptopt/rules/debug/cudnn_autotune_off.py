@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, is_literal, replace_node
-from ptopt.rules.debug._switches import always_on, neighbours
+from ptopt.rules.debug._switches import always_on, neighbours_mention
 
 _REPRODUCIBLE = re.compile(r"seed|determin\w*(?!\w|\s*=\s*False)|reproduc", re.I)
 _SWITCH = re.compile(
@@ -127,7 +127,7 @@ class CudnnAutotuneOff(Rule):
             return
         if _SWITCH.search(file.index.symbol_of(node)) or _SWITCH.search(file.path):
             return
-        if _REPRODUCIBLE.search(neighbours(node, file)) or _REPRODUCIBLE.search(file.index.symbol_of(node)):
+        if neighbours_mention(_REPRODUCIBLE, node, file) or _REPRODUCIBLE.search(file.index.symbol_of(node)):
             return
         if any(_REPRODUCIBLE.search(file.line(n)) for n in range(max(1, node.lineno - 2), node.lineno + 1)):
             return

@@ -17,6 +17,7 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.shared.places import BENCHMARK_PATH, every_step
 from ptopt.rules.shared.removal import remove_statement
+from ptopt.source.file import remembered
 from ptopt.source.frequency import Frequency, Often
 from ptopt.source.index import own_nodes
 
@@ -184,9 +185,7 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         if guarded == "decided":
             return
         scope = file.frequencies.iteration_of(node)
-        phases = file.search(_REINFORCEMENT) or any(
-            _PHASES.search(file.source(n)) for n in own_nodes(scope or file.tree) if isinstance(n, ast.Call)
-        )
+        phases = file.search(_REINFORCEMENT) or _names_phase(scope or file.tree, file)
         if function is not None and unknown and not looped:
             in_class = isinstance(file.index.parent(function), ast.ClassDef)
             if _FOR_THAT.search(function.name) or phases or not in_class:
@@ -250,3 +249,8 @@ def _guard(node: ast.AST, file: SourceFile) -> str:
             if not _DEVICE_TEST.search(test):
                 return "test"
     return ""
+
+
+@remembered
+def _names_phase(root: ast.AST, file: SourceFile) -> bool:
+    return any(_PHASES.search(file.source(n)) for n in own_nodes(root) if isinstance(n, ast.Call))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -18,12 +19,15 @@ from ptopt.rules.base import (
     keyword_of,
     method_call,
 )
-from ptopt.source.index import own_nodes
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, own_nodes
 
 _PROCESSES = re.compile(
     r"init_process_group|DistributedDataParallel|local_rank|LOCAL_RANK|accelerat|mp\.spawn|torchrun"
 )
 _GPU = re.compile(r"^(?!.*\b(?:torch_)?xla\b).*(?:cuda|accelerat)", re.I | re.S)
+
+_FIRST = 50  # calls after the load that are looked at for two objects to fill
 
 
 class CheckpointLoadedOnGpu(Rule):
@@ -177,27 +181,35 @@ class CheckpointLoadedOnGpu(Rule):
 
 def _mapped_elsewhere(node: ast.Call, file: SourceFile) -> bool:
     """Does another branch of the function map the checkpoint, so that this one was left alone on purpose?"""
-    return any(
-        keyword_of(call, "map_location") is not None
-        for call in file.calls.calls_in(file.index.function_of(node))
-    )
+    return _maps(file.index.function_of(node), file)
 
 
 def _fills(node: ast.Call, file: SourceFile) -> list[ast.Call]:
-    """The `load_state_dict` calls of the same function that are given the checkpoint, or a part of it."""
+    """The first `load_state_dict` calls of the same function that are given the checkpoint, or a part of it."""
     statement = file.index.statement_of(node)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     if isinstance(target, ast.Name):
-        name, found = target.id, []
-        for call in file.calls.calls_in(file.index.function_of(node)):
-            if method_call(call, "load_state_dict") is None or not call.args or call.lineno < node.lineno:
-                continue
-            parts = (call.args[0], *own_nodes(call.args[0]))
-            if any(isinstance(n, ast.Name) and n.id == name for n in parts):
-                found.append(call)
-        return found
+        found = _filling(target.id, file.index.function_of(node), file)
+        return found[bisect_left(found, node.lineno, key=lambda c: c.lineno) :][:_FIRST]
     return [
         ancestor
         for ancestor, _ in file.index.ancestors(node)
         if isinstance(ancestor, ast.Call) and method_call(ancestor, "load_state_dict") is not None
     ][:1]
+
+
+@remembered
+def _maps(function: FunctionNode | None, file: SourceFile) -> bool:
+    return any(keyword_of(call, "map_location") is not None for call in file.calls.calls_in(function))
+
+
+@remembered
+def _filling(name: str, function: FunctionNode | None, file: SourceFile) -> list[ast.Call]:
+    """The `load_state_dict` calls of the function that are given a part of what the name holds, in source order."""
+    found: list[ast.Call] = []
+    for call in file.calls.calls_in(function):
+        if method_call(call, "load_state_dict") is None or not call.args:
+            continue
+        if any(isinstance(n, ast.Name) and n.id == name for n in (call.args[0], *own_nodes(call.args[0]))):
+            found.append(call)
+    return sorted(found, key=lambda c: c.lineno)

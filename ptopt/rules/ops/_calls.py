@@ -87,7 +87,17 @@ def torch_op(node: ast.AST | None, file: SourceFile, *names: str) -> Op | None:
 
 def same_code(left: ast.AST, right: ast.AST) -> bool:
     """Are the two expressions written with the same tokens?"""
-    return ast.dump(left) == ast.dump(right)
+    return left.__class__ is right.__class__ and all(
+        _same_part(getattr(left, field, None), getattr(right, field, None)) for field in left._fields
+    )
+
+
+def _same_part(one: object, other: object) -> bool:
+    if isinstance(one, ast.AST) and isinstance(other, ast.AST):
+        return same_code(one, other)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same_part, one, other))
+    return one.__class__ is other.__class__ and one == other
 
 
 def int_literal(node: ast.expr | None) -> int | None:

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from ptopt.rules.base import SourceFile
+from ptopt.source.file import remembered
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, Loop, own_nodes
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -82,10 +83,14 @@ def _changes(element: ast.expr, source: ast.expr, place: ast.AST) -> bool:
     if not isinstance(place, (ast.For, ast.AsyncFor)):
         return False
     names = {n.id for n in (element, source) if isinstance(n, ast.Name)}
-    text = ast.dump(source)
-    for n in (n for stmt in place.body for n in [stmt, *own_nodes(stmt)]):
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id in names:
-            return True
-        if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and ast.dump(n.value) == text:
-            return True
-    return False
+    stored, written_into = _stores_of(place)
+    return bool(names & stored) or ast.dump(source) in written_into
+
+
+@remembered
+def _stores_of(loop: ast.For | ast.AsyncFor) -> tuple[frozenset[str], frozenset[str]]:
+    """Names that the loop binds, and the code of what it writes into by an index."""
+    nodes = [n for stmt in loop.body for n in [stmt, *own_nodes(stmt)]]
+    names = (n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    items = (n.value for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    return frozenset(names), frozenset(map(ast.dump, items))

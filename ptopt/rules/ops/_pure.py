@@ -130,7 +130,11 @@ def costly(file: SourceFile) -> dict[ast.expr, int]:
 
 def _costly(file: SourceFile) -> dict[ast.expr, int]:
     table: dict[ast.expr, int] = {}
+    known = file.once(_built).union(function.name for function in file.calls.functions)
     for call in file.index.of_type(ast.Call):
+        name = called_name(call)
+        if name and name not in COSTS and name not in _HOST and name not in known:
+            continue
         worth = cost(call, file) or (3 if is_module_call(call, file) else 0)
         if worth:
             table[call] = worth
@@ -261,8 +265,12 @@ def changes(function: FunctionNode | None, file: SourceFile) -> Changes:
 
 def _all_changes(file: SourceFile) -> dict[FunctionNode | None, Changes]:
     table: dict[FunctionNode | None, Changes] = {}
+    function_of = file.index.function_of
     for node, key, in_place in _changing(file):
-        found = table.setdefault(file.index.function_of(node), Changes())
+        function = function_of(node)
+        found = table.get(function)
+        if found is None:
+            found = table[function] = Changes()
         place = _takes_effect(node, file)
         found.at.setdefault(key, []).append(place)
         if in_place:
@@ -283,23 +291,23 @@ def _takes_effect(node: ast.AST, file: SourceFile) -> tuple[int, int]:
 
 def _changing(file: SourceFile) -> Iterator[tuple[ast.AST, str, bool]]:
     """(where, what, whether the object itself changes)"""
-    for target in file.index.of_type(ast.Name):
-        if not isinstance(target.ctx, ast.Load):
-            augmented = isinstance(file.index.parent(target), ast.AugAssign)
-            yield target, target.id, augmented
+    for target in file.index.stored_names:
+        yield target, target.id, isinstance(file.index.parent(target), ast.AugAssign)
     for part in file.index.of_type(ast.Attribute, ast.Subscript):
-        if not isinstance(part.ctx, ast.Load) and (key := key_of(part)):
+        if part.ctx.__class__ is not ast.Load and (key := key_of(part)):
             yield part, key, not (isinstance(part, ast.Attribute) and key == f"self.{part.attr}")
     for call in file.index.of_type(ast.Call):
         if isinstance(call.func, ast.Attribute):
             name = call.func.attr
-            if (name.endswith("_") and not name.endswith("__")) or name in _MUTATORS:
+            if name in _MUTATORS or (name[-1] == "_" and not name.endswith("__")):
                 key = key_of(call.func.value)
                 if key:
                     yield call, key, True
-        for keyword in call.keywords:
-            if keyword.arg == "out" and (key := key_of(keyword.value)):
-                yield call, key, True
+    for keyword in file.index.of_type(ast.keyword):
+        if keyword.arg == "out" and (key := key_of(keyword.value)):
+            call_with = file.index.parent(keyword)
+            if isinstance(call_with, ast.Call):
+                yield call_with, key, True
 
 
 def nested_functions(file: SourceFile) -> dict[FunctionNode, list[FunctionNode]]:

@@ -87,10 +87,12 @@ def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile
         else [n for stmt in place.body for n in [stmt, *own_nodes(stmt)]]
     )
     _follow(nodes, found)
-    if _writes_back(nodes, found) or (isinstance(place, ast.For) and _carries(place, nodes, file)):
+    if _writes_back(nodes, found):
         return None
     _sort(nodes, found)
-    return found if found.sources else None
+    if not found.sources or (isinstance(place, ast.For) and _carries(place, nodes, file)):
+        return None
+    return found
 
 
 def stacked(found: Slices) -> bool:
@@ -390,9 +392,8 @@ def has_shape(base: ast.expr, file: SourceFile) -> bool:
 
 def _shaped(file: SourceFile) -> dict[FunctionNode | None, set[str]]:
     table: dict[FunctionNode | None, set[str]] = {}
-    for node in file.index.of_type(ast.Attribute):
-        if node.attr in ("shape", "ndim"):
-            table.setdefault(file.index.function_of(node), set()).add(ast.unparse(node.value))
+    for node in file.index.attributes_named("shape", "ndim"):
+        table.setdefault(file.index.function_of(node), set()).add(ast.unparse(node.value))
     return table
 
 

@@ -176,9 +176,7 @@ def _users(node: ast.expr, file: SourceFile) -> list[ast.expr] | None:
     if any(file.uses.loads(f, target.id) for f in inner):
         return None
     loads: list[ast.expr] = list(file.uses.loads(function, target.id))
-    everywhere = sum(
-        n.id == target.id for n in file.index.of_type(ast.Name) if file.index.within(n, function)
-    )
+    everywhere = sum(1 for _ in file.uses.named_in(function, target.id))
     return loads if everywhere == len(loads) + 1 else None  # a nested function reads it, too
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.ops._calls import Op, is_hot, torch_op
 from ptopt.source.bindings import Binding
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
 
@@ -126,7 +127,9 @@ class ArgsortOfPermutation(Rule):
         if source is None or binding is None or binding.line > op.call.lineno:
             return
         perm = op.operand.id
-        if source.name != "randperm" and not _one_dimensional(perm, node, file):
+        if source.name != "randperm" and not _one_dimensional(
+            perm, file.index.function_of(node) or file.index.tree, file
+        ):
             return
         yield Problem(
             node,
@@ -151,9 +154,9 @@ def _permutation(binding: Binding, file: SourceFile) -> Op | None:
     return op if op is not None and not _dimension(op) else None
 
 
-def _one_dimensional(perm: str, node: ast.AST, file: SourceFile) -> bool:
+@remembered
+def _one_dimensional(perm: str, scope: ast.AST, file: SourceFile) -> bool:
     """Does it index something on its own, or make an `index_select`? A permutation of each row would not."""
-    scope = file.index.function_of(node) or file.index.tree
     for use in own_nodes(scope):
         if not isinstance(use, ast.Name) or use.id != perm or not isinstance(use.ctx, ast.Load):
             continue

@@ -17,10 +17,13 @@ from ptopt.rules.base import (
 )
 from ptopt.rules.ops._calls import FEW, int_literal, is_range, names_in
 from ptopt.rules.ops._formula import Formula
-from ptopt.source.index import walk
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, walk
 
 _FEW_ROWS = 16
 _SHORT_BODY, _LONG = 6, 12  # statements
+
+_STACKS = frozenset({"torch.stack", "torch.tensor", "torch.cat"})
 
 
 class ElementLoop(Rule):
@@ -241,24 +244,42 @@ def _is_filled(output: ast.expr, node: ast.For, file: SourceFile) -> bool:
         return True
     if not isinstance(output, ast.Name) or not _begins_empty(output, node, file):
         return False
-    return any(
-        call.lineno > node.lineno
-        and len(call.args) > 0
-        and isinstance(call.args[0], ast.Name)
-        and call.args[0].id == output.id
-        and file.imports.qualified(call.func) in ("torch.stack", "torch.tensor", "torch.cat")
-        for call in file.calls.calls_in(file.index.function_of(node))
-    )
+    return _stacked(file.index.function_of(node), file).get(output.id, 0) > node.lineno
+
+
+@remembered
+def _stacked(function: FunctionNode | None, file: SourceFile) -> dict[str, int]:
+    """Names that are made into a tensor, with the last line that does it."""
+    lines: dict[str, int] = {}
+    for call in file.calls.calls_in(function):
+        first = call.args[0] if call.args else None
+        if isinstance(first, ast.Name) and file.imports.qualified(call.func) in _STACKS:
+            lines[first.id] = max(call.lineno, lines.get(first.id, 0))
+    return lines
 
 
 def _begins_empty(output: ast.Name, node: ast.For, file: SourceFile) -> bool:
     """Does the list hold what this loop appends, and nothing else?"""
     function = file.index.function_of(node)
-    if any(not isinstance(b.value, ast.List) or b.value.elts for b in file.bindings.of(function, output.id)):
+    if not _only_empty_lists(output.id, function, file):
         return False
-    appends = (method_call(c, "append", "extend", "insert") for c in file.calls.calls_in(function))
-    holders = [h for h in appends if isinstance(h, ast.Name) and h.id == output.id]
-    return all(file.index.within(h, node) for h in holders)
+    return all(file.index.within(h, node) for h in _grown_lists(function, file).get(output.id, ()))
+
+
+@remembered
+def _only_empty_lists(name: str, function: FunctionNode | None, file: SourceFile) -> bool:
+    values = [b.value for b in file.bindings.of(function, name)]
+    return all(isinstance(value, ast.List) and not value.elts for value in values)
+
+
+@remembered
+def _grown_lists(function: FunctionNode | None, file: SourceFile) -> dict[str, list[ast.Name]]:
+    table: dict[str, list[ast.Name]] = {}
+    for call in file.calls.calls_in(function):
+        holder = method_call(call, "append", "extend", "insert")
+        if isinstance(holder, ast.Name):
+            table.setdefault(holder.id, []).append(holder)
+    return table
 
 
 def _sized(loops: list[ast.For]) -> frozenset[str]:

@@ -177,6 +177,17 @@ def _indices(loop: ast.For | ast.While) -> frozenset[str]:
 
 def _tests(loop: ast.For | ast.While, file: SourceFile) -> list[tuple[ast.expr, ast.expr]]:
     """(Element, the tensor or array it is of) of each condition in the loop that looks at the element at its index."""
+    known = file.once(_found_tests)
+    if loop not in known:
+        known[loop] = _tests_in(loop, file)
+    return known[loop]
+
+
+def _found_tests(file: SourceFile) -> dict[ast.For | ast.While, list[tuple[ast.expr, ast.expr]]]:
+    return {}
+
+
+def _tests_in(loop: ast.For | ast.While, file: SourceFile) -> list[tuple[ast.expr, ast.expr]]:
     indices = _indices(loop)
     found: list[tuple[ast.expr, ast.expr]] = []
     for node in [loop, *own_nodes(loop)] if indices else ():

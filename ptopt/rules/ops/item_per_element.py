@@ -21,6 +21,7 @@ from ptopt.rules.base import (
 from ptopt.rules.ops._calls import runs_once, torch_op
 from ptopt.rules.ops._iteration import Elements, elements_of
 from ptopt.rules.ops.row_loop import RowLoop
+from ptopt.source.file import remembered
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes, walk
 
 _NUMBER = frozenset({"id", "tid", "idx", "token", "label"})
@@ -28,6 +29,8 @@ _NUMBERS = frozenset(
     {"ids", "id", "idx", "idxs", "indices", "index", "tokens", "labels", "preds", "predictions"}
 )
 _FLAT_SOURCES = frozenset({"arange", "randperm", "linspace", "flatten", "ravel", "bincount"})
+
+_SCRIPTED = re.compile(r"@torch\.jit\.script")
 
 
 # What is looped over is a batch of work, or a few named values.
@@ -352,20 +355,40 @@ def _few_or_early(found: Elements, file: SourceFile) -> bool:
     if torch_op(made, file, "unique") is not None:
         return True
     flat = torch_op(source, file, "view", "flatten", "reshape", "ravel") is not None
-    return flat and any(isinstance(n, ast.Break) for n in own_nodes(found.place))
+    return flat and _breaks(found.place)
+
+
+@remembered
+def _breaks(place: ast.AST) -> bool:
+    return any(isinstance(n, ast.Break) for n in own_nodes(place))
+
+
+@remembered
+def _asked_for_shape(place: ast.AST) -> frozenset[str]:
+    """Names whose shape the code asks for."""
+    return frozenset(
+        n.value.id
+        for n in own_nodes(place)
+        if isinstance(n, ast.Attribute)
+        and n.attr in ("dim", "ndim", "shape", "size")
+        and isinstance(n.value, ast.Name)
+    )
+
+
+@remembered
+def _names_by_id(scope: ast.AST) -> dict[str, list[ast.Name]]:
+    table: dict[str, list[ast.Name]] = {}
+    for node in walk(scope):
+        if isinstance(node, ast.Name):
+            table.setdefault(node.id, []).append(node)
+    return table
 
 
 def _no_scalar(element: ast.expr, found: Elements, file: SourceFile) -> bool:
     """Does the code ask for the shape of the element, which may be a row then? Or is it compiled by TorchScript?"""
-    if isinstance(element, ast.Name) and any(
-        isinstance(n, ast.Attribute)
-        and n.attr in ("dim", "ndim", "shape", "size")
-        and isinstance(n.value, ast.Name)
-        and n.value.id == element.id
-        for n in own_nodes(found.place)
-    ):
+    if isinstance(element, ast.Name) and element.id in _asked_for_shape(found.place):
         return True
-    return "@torch.jit.script" in file.text  # which compiles what such a function calls, too
+    return file.search(_SCRIPTED)  # which compiles what such a function calls, too
 
 
 def _cast(call: ast.Call) -> ast.expr | None:
@@ -437,17 +460,24 @@ def _fix(node: ast.Call, element: ast.expr, found: Elements, known: bool, file: 
     alone = isinstance(place, ast.ListComp) and place.elt is node and len(place.generators) == 1
     if isinstance(place, ast.ListComp) and alone and not place.generators[0].ifs:
         return Fix(safety, (Edit(*file.bounds(place), numbers),), assumption)
-    edits = [Edit(*file.bounds(source), numbers)]
     scope = (file.index.function_of(place) or file.index.tree) if found.is_loop else place
-    for use in walk(scope):
-        if not isinstance(use, ast.Name) or use.id != element.id or isinstance(use.ctx, ast.Store):
+    edits = _uses_as_numbers(element.id, scope, place, file)
+    return None if edits is None else Fix(safety, (Edit(*file.bounds(source), numbers), *edits), assumption)
+
+
+@remembered
+def _uses_as_numbers(name: str, scope: ast.AST, place: ast.AST, file: SourceFile) -> tuple[Edit, ...] | None:
+    """Edits that take `.item()` off each use of the name; None when there is another use."""
+    edits: list[Edit] = []
+    for use in _names_by_id(scope).get(name, ()):
+        if isinstance(use.ctx, ast.Store):
             continue
         attribute = file.index.parent(use)
         call = file.index.parent(attribute) if attribute is not None else None
         if call is None or method_call(call, "item") is not use or not file.index.within(use, place):
             return None
-        edits.append(Edit(*file.bounds(call), element.id))
-    return Fix(safety, tuple(edits), assumption)
+        edits.append(Edit(*file.bounds(call), name))
+    return tuple(edits)
 
 
 def _one_dimensional(source: ast.expr, known: bool, file: SourceFile) -> bool:

@@ -296,7 +296,8 @@ def _next_layer(call: ast.Call, file: SourceFile) -> tuple[ast.expr | None, str]
         siblings = parent.elts if _becomes_sequential(parent, file) else []
     if call not in siblings:
         return None, ""
-    after = siblings[siblings.index(call) + 1 :]
+    at = siblings.index(call) + 1
+    after = siblings[at : at + 1]
     return (after[0], "") if after and _is_norm(after[0], file) else (None, "")
 
 
@@ -319,12 +320,12 @@ def _becomes_sequential(layers: ast.List | ast.Tuple, file: SourceFile) -> bool:
         target = parent.func.value
     if target is None:
         return False
-    name = file.source(target)
-    return any(
-        isinstance(argument, ast.Starred) and file.source(argument.value) == name
-        for call in file.calls_named("Sequential")
-        for argument in call.args
-    )
+    return file.source(target) in file.once(_unpacked_into_sequential)
+
+
+def _unpacked_into_sequential(file: SourceFile) -> frozenset[str]:
+    arguments = (argument for call in file.calls_named("Sequential") for argument in call.args)
+    return frozenset(file.source(a.value) for a in arguments if isinstance(a, ast.Starred))
 
 
 def _next_append(append: ast.Call, file: SourceFile) -> tuple[ast.expr | None, str]:
@@ -337,7 +338,8 @@ def _next_append(append: ast.Call, file: SourceFile) -> tuple[ast.expr | None, s
     )
     if body is None or not isinstance(append.func, ast.Attribute):
         return None, ""
-    following = body[body.index(statement) + 1 :][:1]
+    at = body.index(statement) + 1
+    following = body[at : at + 1]
     condition = ""
     if following and isinstance(following[0], ast.If) and isinstance(following[0].test, ast.Name):
         if not _NORM_NAME.match(following[0].test.id) or following[0].orelse:

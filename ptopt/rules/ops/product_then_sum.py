@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -15,6 +16,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import int_literal, torch_op
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
 
@@ -236,10 +238,11 @@ def _vector(weight: ast.expr, file: SourceFile) -> ast.expr | None:
 
 def _assigned_again(cls: ast.ClassDef, name: str) -> bool:
     """Is there a second shape that the attribute may have?"""
-    stores = [
-        n
-        for method in cls.body
-        for n in own_nodes(method)
-        if isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Store)
-    ]
-    return len(stores) != 1
+    return _attribute_stores(cls)[name] != 1
+
+
+@remembered
+def _attribute_stores(cls: ast.ClassDef) -> Counter[str]:
+    """How often methods of the class store each attribute."""
+    nodes = (n for method in cls.body for n in own_nodes(method))
+    return Counter(n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))

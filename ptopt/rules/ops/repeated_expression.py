@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
@@ -16,7 +17,7 @@ from ptopt.rules.ops._pure import (
     result_changes,
     steady,
 )
-from ptopt.source.calls import called_name
+from ptopt.source.calls import called_name, last_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode, walk
 
@@ -153,10 +154,11 @@ _Pair = tuple[ast.AST, ast.AST, list[int]]
 
 def _pairs(file: SourceFile) -> dict[FunctionNode, list[_Pair]]:
     """Function -> equal expressions, the largest first, with the lines of further copies."""
+    placed = [(file.index.function_of(node), _outline(node), node) for node in costly(file)]
+    alike = Counter((function, outline) for function, outline, _ in placed)
     groups: dict[tuple[FunctionNode, str], list[ast.expr]] = {}
-    for node in costly(file):
-        function = file.index.function_of(node)
-        if function is not None:
+    for function, outline, node in placed:
+        if function is not None and alike[function, outline] > 1:
             groups.setdefault((function, ast.dump(node)), []).append(node)
     found: dict[FunctionNode, list[_Pair]] = {}
     for (function, _), nodes in sorted(groups.items(), key=lambda item: -len(item[0][1])):
@@ -168,6 +170,17 @@ def _pairs(file: SourceFile) -> dict[FunctionNode, list[_Pair]]:
                 found.setdefault(function, []).append((first, second, rest))
                 break
     return found
+
+
+def _outline(node: ast.expr) -> tuple[object, ...]:
+    """What is cheap to compare, and equal in equal expressions."""
+    if isinstance(node, ast.Call):
+        return _mark(node.func), *map(_mark, node.args), *(_mark(k.value) for k in node.keywords)
+    return (_mark(node.left), _mark(node.right)) if isinstance(node, ast.BinOp) else ()
+
+
+def _mark(node: ast.expr) -> object:
+    return last_name(node) or node.__class__
 
 
 def _same_value(first: ast.expr, second: ast.expr, function: FunctionNode, file: SourceFile) -> bool:

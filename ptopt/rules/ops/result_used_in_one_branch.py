@@ -124,13 +124,15 @@ class ResultUsedInOneBranch(Rule):
     def _check(self, node: ast.Assign, name: str, weight: int, file: SourceFile) -> Iterator[Problem]:
         """Problems of one assignment of costly work to a name."""
         value, function = node.value, file.index.function_of(node)
-        if function is None or len(file.bindings.of(function, name)) != 1 or not is_pure(value, file):
-            return
-        if Often.UNKNOWN < file.frequencies.of(node).often <= Often.EPOCH or _escapes(name, function, file):
+        if function is None or len(file.bindings.of(function, name)) != 1:
             return
         loads = file.uses.loads(function, name)
         branch = _branch(node, loads, file) if loads else None
-        if loads and (branch is None or _changed(value, node, branch[0], function, file)):
+        if (loads and branch is None) or _escapes(name, function, file) or not is_pure(value, file):
+            return
+        if branch is not None and _changed(value, node, branch[0], function, file):
+            return
+        if Often.UNKNOWN < file.frequencies.of(node).often <= Often.EPOCH:
             return
         module = any(isinstance(n, ast.Call) and is_module_call(n, file) for n in walk(value))
         if branch is None:

@@ -16,7 +16,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import Op, is_range, names_in, torch_op
-from ptopt.source.index import own_nodes
+from ptopt.source.index import own_nodes, walk
 
 _ROWWISE = (
     "softmax",
@@ -168,7 +168,7 @@ class RowLoop(Rule):
             elif isinstance(inner, ast.Call) and method_call(inner, "item") is not None and not inner.args:
                 reads.append(inner)
         rows = _rows(reductions[0].operand, node) if reductions else None
-        reads = [read for read in reads if _reads_one_of(read, reductions, file)]
+        reads = _reading(reads, reductions, file)
         if rows is None or not reads:
             return
         proven = file.values.is_tensor(rows)
@@ -205,13 +205,10 @@ def _rows(operand: ast.expr, loop: ast.For) -> ast.expr | None:
     return None
 
 
-def _reads_one_of(read: ast.Call, reductions: list[Op], file: SourceFile) -> bool:
-    """Does the `.item()` read what a reduction gave, at once or through a name?"""
-    names = names_in(read)
-    for op in reductions:
-        statement = file.index.statement_of(op.call)
-        if isinstance(statement, ast.Assign) and any(names_in(t) & names for t in statement.targets):
-            return True
-        if file.index.within(op.call, read):
-            return True
-    return False
+def _reading(reads: list[ast.Call], reductions: list[Op], file: SourceFile) -> list[ast.Call]:
+    """The `.item()` calls that read what a reduction gave, at once or through a name."""
+    calls = {op.call for op in reductions}
+    statements = (file.index.statement_of(call) for call in calls)
+    targets = (t for s in statements if isinstance(s, ast.Assign) for t in s.targets)
+    names = frozenset[str]().union(*map(names_in, targets))
+    return [read for read in reads if names_in(read) & names or any(n in calls for n in walk(read))]

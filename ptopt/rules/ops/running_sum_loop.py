@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -15,6 +16,7 @@ from ptopt.rules.base import (
     method_call,
 )
 from ptopt.rules.ops._calls import names_in
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, walk
 
 _CONVERTERS = frozenset(
@@ -211,12 +213,17 @@ def _conversion(
 
 
 def _converted(name: str, function: FunctionNode | None, after: int, file: SourceFile) -> ast.Call | None:
-    for call in file.calls.calls_in(function):
-        first = call.args[0] if call.args and call.lineno > after else None
-        if (
-            isinstance(first, ast.Name)
-            and first.id == name
-            and file.imports.qualified(call.func) in _CONVERTERS
-        ):
-            return call
-    return None
+    calls = _conversions(function, file).get(name, [])
+    at = bisect_right(calls, after, key=lambda c: c.lineno)
+    return calls[at] if at < len(calls) else None
+
+
+@remembered
+def _conversions(function: FunctionNode | None, file: SourceFile) -> dict[str, list[ast.Call]]:
+    """Name -> the calls that make an array of it, in source order."""
+    table: dict[str, list[ast.Call]] = {}
+    for call in sorted(file.calls.calls_in(function), key=lambda c: c.lineno):
+        first = call.args[0] if call.args else None
+        if isinstance(first, ast.Name) and file.imports.qualified(call.func) in _CONVERTERS:
+            table.setdefault(first.id, []).append(call)
+    return table

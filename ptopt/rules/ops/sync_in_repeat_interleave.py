@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -17,8 +18,9 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import Op, torch_op
+from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
-from ptopt.source.index import own_nodes
+from ptopt.source.index import FunctionNode, own_nodes
 
 _ELEMENTWISE = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
@@ -166,23 +168,29 @@ def _partner(op: Op, file: SourceFile) -> ast.expr | None:
     if other is None and isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
         name = parent.targets[0].id
         function = file.index.function_of(op.call)
-        for use in own_nodes(function) if function is not None else ():
-            if (
-                isinstance(use, ast.Name)
-                and use.id == name
-                and isinstance(use.ctx, ast.Load)
-                and use.lineno > op.call.lineno
-            ):
-                other = _other_side(use, file)
-                if other is not None:
-                    break
+        uses = _combined(function, file).get(name, []) if function is not None else []
+        first = bisect_right(uses, op.call.lineno, key=lambda use: use[0])
+        other = uses[first][1] if first < len(uses) else None
     if not isinstance(other, ast.Name) or not file.values.is_tensor(other):
         return None
     function = file.index.function_of(op.call)
     bindings = file.bindings.of(function, other.id)
-    if any(op.call.lineno <= b.line <= other.lineno for b in bindings) or not bindings:
+    first = bisect_left(bindings, op.call.lineno, key=lambda b: b.line)
+    if not bindings or (first < len(bindings) and bindings[first].line <= other.lineno):
         return None
     return other
+
+
+@remembered
+def _combined(function: FunctionNode, file: SourceFile) -> dict[str, list[tuple[int, ast.expr]]]:
+    """Name -> (line, the other operand) of each use in element-wise arithmetic, in source order."""
+    table: dict[str, list[tuple[int, ast.expr]]] = {}
+    for use in own_nodes(function):
+        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load):
+            other = _other_side(use, file)
+            if other is not None:
+                table.setdefault(use.id, []).append((use.lineno, other))
+    return table
 
 
 def _other_side(expr: ast.expr, file: SourceFile) -> ast.expr | None:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, own_nodes, walk
 
 # Any of these tells that somebody decides when gradients are averaged, or that another engine does.
@@ -164,7 +166,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.search(_HANDLED):
             return
-        wrapper = _wrapper(file)
+        wrapper = file.once(_wrapper)
         if wrapper is None and not file.search(_DISTRIBUTED):
             return
         function = file.index.function_of(node)
@@ -261,20 +263,44 @@ def _later_step(backward: ast.Call, loop: Loop | FunctionNode | None, file: Sour
     function = file.index.function_of(backward)
     if loop is None:
         return None
-    steps = [c for c in file.context.marks_in(function) if _is_step(c) and c.lineno > backward.lineno]
-    if not steps or _modulo_guard(backward, loop, file) is not None:
+    after = _first_after(backward.lineno, _steps_of(function, file))
+    if after is None or _modulo_guard(backward, loop, file) is not None:
         return None
-    inside = [s for s in steps if file.index.within(s, loop)]
-    if inside:
+    inside = _first_after(backward.lineno, _steps_inside(loop, file))
+    if inside is not None:
         # Every step of the loop must be a rare one, or this backward pass belongs to one that is not.
-        rare = all(_modulo_guard(s, loop, file) is not None for s in inside)
-        return inside[0] if rare else None
+        return inside if backward.lineno >= _last_frequent_step(loop, file) else None
     if isinstance(loop, FUNCTIONS):
         return None
     outer = next(file.index.loops_of(loop), None)
-    if outer is None or next(file.index.loops_of(steps[0]), None) is not outer:
+    if outer is None or next(file.index.loops_of(after), None) is not outer:
         return None
-    return steps[0] if _loops_over_parts(backward, loop, outer) else None
+    return after if _loops_over_parts(backward, loop, outer) else None
+
+
+@remembered
+def _steps_of(function: FunctionNode | None, file: SourceFile) -> list[ast.Call]:
+    return sorted((c for c in file.context.marks_in(function) if _is_step(c)), key=lambda c: c.lineno)
+
+
+@remembered
+def _steps_inside(loop: Loop | FunctionNode, file: SourceFile) -> list[ast.Call]:
+    steps = _steps_of(loop if isinstance(loop, FUNCTIONS) else file.index.function_of(loop), file)
+    start = bisect_left(steps, loop.lineno, key=lambda c: c.lineno)
+    stop = bisect_right(steps, loop.end_lineno or loop.lineno, key=lambda c: c.lineno)
+    return [c for c in steps[start:stop] if file.index.within(c, loop)]
+
+
+@remembered
+def _last_frequent_step(loop: Loop | FunctionNode, file: SourceFile) -> int:
+    """The line of the last step of the loop that is no rare one; 0 when all are."""
+    steps = _steps_inside(loop, file)
+    return max((c.lineno for c in steps if _modulo_guard(c, loop, file) is None), default=0)
+
+
+def _first_after(line: int, calls: list[ast.Call]) -> ast.Call | None:
+    at = bisect_right(calls, line, key=lambda c: c.lineno)
+    return calls[at] if at < len(calls) else None
 
 
 def _is_step(call: ast.Call) -> bool:
@@ -300,12 +326,15 @@ def _loops_over_parts(backward: ast.Call, loop: Loop, outer: Loop) -> bool:
     loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
     if not isinstance(loop, ast.For) or (isinstance(loss, ast.Name) and loss.id in _names(loop.target)):
         return False
-    made = {
-        n.id
-        for n in own_nodes(outer)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno <= loop.lineno
-    }
-    return bool(_names(loop.iter) & made) or bool(re.search(r"accum|micro", ast.unparse(loop.iter), re.I))
+    return bool(_names(loop.iter) & _made_before(loop, outer)) or bool(
+        re.search(r"accum|micro", ast.unparse(loop.iter), re.I)
+    )
+
+
+@remembered
+def _made_before(loop: Loop, outer: Loop) -> frozenset[str]:
+    stored = (n for n in own_nodes(outer) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return frozenset(n.id for n in stored if n.lineno <= loop.lineno)
 
 
 def _names(expr: ast.expr) -> set[str]:

@@ -8,6 +8,7 @@ from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, metho
 from ptopt.rules.shared.places import every_step, step_evidence, step_words
 from ptopt.source.calls import last_name
 from ptopt.source.context import Step
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, own_nodes
 
 _NETWORK_LOSS = re.compile(r"(^|\.)(LPIPS|VGG\w*Loss|PerceptualLoss|InceptionV3|Vgg(16|19)\w*)$")
@@ -164,11 +165,18 @@ def _fresh_parameters(node: ast.Call, step: Step, file: SourceFile) -> bool:
     owner = method_call(first, "parameters") if first is not None else None
     if owner is None and not file.imports.qualified(node.func).startswith("torch.optim.lr_scheduler."):
         return True
-    for inner in own_nodes(step.node):
+    if _copies_model(step.node):
+        return True
+    # A plain function gets another model with every call, for all the file tells.
+    return isinstance(step.node, FUNCTIONS) and file.index.class_of(step.node) is None
+
+
+@remembered
+def _copies_model(root: ast.AST) -> bool:
+    for inner in own_nodes(root):
         if isinstance(inner, ast.Call):
             func = inner.func
             called = last_name(func)
             if called in _COPIES or called == "requires_grad_":
                 return True
-    # A plain function gets another model with every call, for all the file tells.
-    return isinstance(step.node, FUNCTIONS) and file.index.class_of(step.node) is None
+    return False

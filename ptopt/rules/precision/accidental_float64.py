@@ -17,6 +17,8 @@ from ptopt.rules.base import (
     keyword_of,
 )
 from ptopt.rules.shared.places import every_step, step_evidence
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode
 
 _WRAPPERS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
 # NumPy functions whose result is float64 when no dtype is given.
@@ -242,11 +244,17 @@ def _names_dtype(call: ast.Call, file: SourceFile) -> bool:
 
 
 def _name_cast(name: str, node: ast.AST, file: SourceFile) -> bool:
-    for call in file.calls.calls_in(file.index.function_of(node)):
+    return name in _cast_names(file.index.function_of(node), file)
+
+
+@remembered
+def _cast_names(function: FunctionNode | None, file: SourceFile) -> frozenset[str]:
+    """Names that the function casts to another type."""
+    names: set[str] = set()
+    for call in file.calls.calls_in(function):
         func = call.func
         if not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Name):
             continue
-        casts = func.attr in _CASTS or (func.attr == "to" and _names_dtype(call, file))
-        if casts and func.value.id == name:
-            return True
-    return False
+        if func.attr in _CASTS or (func.attr == "to" and _names_dtype(call, file)):
+            names.add(func.value.id)
+    return frozenset(names)

@@ -143,9 +143,8 @@ class Float16OnCpu(Rule):
             return
         evidence: tuple[Evidence, ...] = ()
         if method_call(node, "from_pretrained") is not None:
-            calls = list(file.index.of_type(ast.Call))
-            run = next((c for c in calls if method_call(c, "generate") is not None), None)
-            if run is None or any(method_call(c, *_STORES) is not None for c in calls):
+            run = file.once(_generates)
+            if run is None:
                 return
             evidence = (Evidence(run.lineno, "the model runs here"),)
         yield Problem(
@@ -174,3 +173,10 @@ def _device(call: ast.Call, file: SourceFile) -> ast.expr | None:
     if method_call(call, "from_pretrained") is not None:
         return keyword_of(call, "device_map")
     return None
+
+
+def _generates(file: SourceFile) -> ast.Call | None:
+    """The first call of `generate` in a file that stores no model."""
+    if any(method_call(c, name) is not None for name in _STORES for c in file.calls_named(name)):
+        return None
+    return next((c for c in file.calls_named("generate") if method_call(c, "generate") is not None), None)

@@ -156,7 +156,7 @@ class ScalerWithBfloat16(Rule):
         enabled = keyword_of(node, "enabled")
         if has_unpacking(node) or (enabled is not None and not is_literal(enabled, True)):
             return
-        region = _bfloat16_region(file)
+        region = file.once(_bfloat16_region)
         if region is None:
             return
         off = replace_node(file, enabled, "False") if enabled else add_keyword(file, node, "enabled=False")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ptopt.source.calls import last_name
-from ptopt.source.file import SourceFile
+from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _LOADERS = frozenset(
@@ -34,11 +34,17 @@ _POSITIONAL = (
     "collate_fn",
     "pin_memory",
 )
+# More of them are the tests of a library, or there to keep us busy: each is looked for in each loop.
+_MOST_LOADERS = 50
 _MOVERS = (".prepare(", "setup_dataloaders", "LightningModule", "LightningDataModule")
 
 
 def batches_move_by_framework(file: SourceFile) -> bool:
     """Does the file use a framework that moves batches itself, so that a `.to(device)` on them does nothing?"""
+    return file.once(_names_mover)
+
+
+def _names_mover(file: SourceFile) -> bool:
     return any(mover in file.text for mover in _MOVERS)
 
 
@@ -113,8 +119,7 @@ def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | N
         bindings = file.bindings.of(file.index.function_of(value), value.id)
         if len(bindings) != 1 or bindings[0].kind != "assign" or bindings[0].value is None:
             return None
-        uses = [n for n in file.index.of_type(ast.Name) if n.id == value.id and isinstance(n.ctx, ast.Load)]
-        if any(not isinstance(file.index.parent(n), ast.keyword) for n in uses):
+        if value.id in file.once(_used_otherwise):
             return None
         value = bindings[0].value
     if isinstance(value, ast.Dict) and all(isinstance(k, ast.Constant) for k in value.keys):
@@ -129,8 +134,16 @@ def _literal_table(value: ast.expr, file: SourceFile) -> dict[str, ast.expr] | N
     return None
 
 
+def _used_otherwise(file: SourceFile) -> frozenset[str]:
+    """Names that are read elsewhere than as a keyword argument."""
+    reads = (n for n in file.index.of_type(ast.Name) if isinstance(n.ctx, ast.Load))
+    return frozenset(n.id for n in reads if not isinstance(file.index.parent(n), ast.keyword))
+
+
 def readings(loader: ast.Call, file: SourceFile) -> Iterator[Reading]:
     """Loops that read the loader: by its name, its attribute, or as a parameter of a function it is passed to."""
+    if len(file.calls_named("DataLoader")) > _MOST_LOADERS:
+        return
     for scope, name in _handles(loader, file):
         for loop in file.index.of_type(ast.For):
             if _refers(loop.iter, scope, name, file):
@@ -251,7 +264,7 @@ def _given_to_object(call: ast.Call, name: str, file: SourceFile) -> Iterator[tu
     if not isinstance(call.func, ast.Name) or not _passes(call, name):
         return
     called = call.func.id
-    cls = next((c for c in file.index.of_type(ast.ClassDef) if c.name == called), None)
+    cls = file.once(_classes).get(called)
     init = file.calls.method(cls, "__init__") if cls is not None else None
     local = _local_name(call, name, init, file) if init is not None else ""
     if cls is None or init is None or not local:
@@ -265,6 +278,11 @@ def _given_to_object(call: ast.Call, name: str, file: SourceFile) -> Iterator[tu
                     and target.value.id == "self"
                 ):
                     yield cls, target.attr
+
+
+def _classes(file: SourceFile) -> dict[str, ast.ClassDef]:
+    """The first class of each name."""
+    return {cls.name: cls for cls in reversed(list(file.index.of_type(ast.ClassDef)))}
 
 
 def _passes(call: ast.Call, name: str) -> bool:
@@ -287,6 +305,7 @@ def _local_name(call: ast.Call, name: str, function: FunctionNode, file: SourceF
     return ""
 
 
+@remembered
 def batch_names(loop: ast.For) -> frozenset[str]:
     """Names of the batch and of its parts in a loop over a loader; the counter of `enumerate` is not one."""
     target: ast.expr = loop.target

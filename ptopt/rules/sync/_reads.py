@@ -7,7 +7,8 @@ import re
 
 from ptopt.rules.base import SourceFile, method_call
 from ptopt.source.calls import last_name
-from ptopt.source.index import FUNCTIONS, LOOPS, walk
+from ptopt.source.file import remembered
+from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, walk
 from ptopt.source.waits import goes_to_cpu
 
 TO_HOST = ("cpu", "numpy", "tolist", "to")
@@ -166,12 +167,10 @@ def is_reported(node: ast.AST, file: SourceFile, depth: int = 2) -> bool:
 
 def _all_reported(target: ast.Name, file: SourceFile, depth: int) -> bool:
     """Do all uses of the name in its function only report it?"""
-    function = file.index.function_of(target)
-    uses = [
-        name
-        for name in file.index.of_type(ast.Name)
-        if name.id == target.id
-        and isinstance(name.ctx, ast.Load)
-        and file.index.function_of(name) is function
-    ]
+    return _reported_name(file.index.function_of(target), target.id, depth, file)
+
+
+@remembered
+def _reported_name(function: FunctionNode | None, name: str, depth: int, file: SourceFile) -> bool:
+    uses = file.reads_of(function, name)
     return bool(uses) and all(is_reported(use, file, depth) for use in uses)

@@ -125,10 +125,7 @@ def _read(name: str, body: ast.AST | None, file: SourceFile) -> ast.expr | None:
     """The first place in the loop where Python needs the value of the element."""
     if not isinstance(body, (ast.For, *COMPREHENSIONS)):
         return None
-    function = file.index.function_of(body)
-    for use in file.uses.loads(function, name):
-        if not file.index.within(use, body):
-            continue
+    for use in file.uses.loads_in(body, name):
         parent = file.index.parent(use)
         if isinstance(parent, ast.Subscript) and use is parent.slice:
             if file.values.of(parent.value).kind not in ("tensor", "array"):

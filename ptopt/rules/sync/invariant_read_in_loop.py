@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
 from ptopt.source.calls import last_name
+from ptopt.source.file import remembered
 from ptopt.source.index import Loop, own_nodes, walk
 from ptopt.source.torch_names import TENSOR_ONLY_METHODS
 
@@ -185,7 +186,6 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
     targets = (
         {n.id for n in walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
     )
-    function = file.index.function_of(loop)
     while pending:
         name = pending.pop()
         if name.id in seen:
@@ -193,22 +193,35 @@ def _fixed_before(expr: ast.expr, loop: Loop, file: SourceFile) -> str | None:
         seen.add(name.id)
         if name.id in targets:
             batches = isinstance(loop, ast.For) and _LOADER.search(ast.unparse(loop.iter))
-            if batches or not (file.values.is_tensor(name) or _used_as_tensor(name.id, loop)):
+            if batches or not (file.values.is_tensor(name) or _used_as_tensor(name.id, loop, file)):
                 return None
             from_target = True
             continue
         if file.bindings.is_filled_in(name.id, loop):
             return None
-        inside = [b for b in file.bindings.of(function, name.id) if file.index.within(b.node, loop)]
-        for binding in inside:
-            if binding.kind != "assign" or binding.value is None or _calls_module(binding.value, file):
-                return None
-            pending += _names(binding.value)
-    if any(isinstance(n, ast.Attribute) and _assigned_in(n, loop, file) for n in walk(expr)):
+        sources = _sources_inside(name.id, loop, file)
+        if sources is None:
+            return None
+        pending += sources
+    stored = _attributes_stored_in(loop, file)
+    if any(isinstance(n, ast.Attribute) and file.source(n) in stored for n in walk(expr)):
         return None
     if from_target:
         return "it follows from the tensor that the loop runs over"
     return _UNCHANGED
+
+
+@remembered
+def _sources_inside(name: str, loop: Loop, file: SourceFile) -> list[ast.Name] | None:
+    """The names, each once, that `name` gets its values from in the loop; None when it may get a new one."""
+    sources: dict[str, ast.Name] = {}
+    for binding in file.bindings.inside(file.index.function_of(loop), name, loop):
+        if binding.kind != "assign" or binding.value is None or _calls_module(binding.value, file):
+            return None
+        for source in _names(binding.value):
+            sources.pop(source.id, None)  # the last one counts, where it stands
+            sources[source.id] = source
+    return list(sources.values())
 
 
 def _names(expr: ast.expr) -> Iterator[ast.Name]:
@@ -225,7 +238,8 @@ def _names(expr: ast.expr) -> Iterator[ast.Name]:
         stack.extend(ast.iter_child_nodes(node))
 
 
-def _used_as_tensor(name: str, loop: Loop) -> bool:
+@remembered
+def _used_as_tensor(name: str, loop: Loop, file: SourceFile) -> bool:
     """Is the name a whole item of something like `timesteps`, and does the loop use it as only a tensor can be used?
 
     The items of a loader are tensors too, but each of them is new.
@@ -249,14 +263,16 @@ def _used_as_tensor(name: str, loop: Loop) -> bool:
     )
 
 
-def _assigned_in(attribute: ast.Attribute, loop: Loop, file: SourceFile) -> bool:
-    text = file.source(attribute)
-    return any(
-        isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and file.source(n) == text
+@remembered
+def _attributes_stored_in(loop: Loop, file: SourceFile) -> frozenset[str]:
+    return frozenset(
+        file.source(n)
         for n in own_nodes(loop)
+        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
     )
 
 
+@remembered
 def _calls_module(expr: ast.expr, file: SourceFile) -> bool:
     return any(isinstance(n, ast.Call) and _is_module_call(n, file) for n in walk(expr))
 
@@ -279,6 +295,7 @@ def _is_module_call(call: ast.Call, file: SourceFile) -> bool:
     return file.values.of(func).kind == "module"
 
 
+@remembered
 def _module_call(loop: Loop, file: SourceFile) -> ast.Call | None:
     return next((n for n in own_nodes(loop) if isinstance(n, ast.Call) and _is_module_call(n, file)), None)
 

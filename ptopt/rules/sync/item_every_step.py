@@ -19,7 +19,8 @@ from ptopt.rules.base import (
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, is_reported, picks_element, tensor_of_item, wait_facts
 from ptopt.source.context import Step
-from ptopt.source.index import own_nodes, walk
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, own_nodes, walk
 from ptopt.source.uses import COMPARED, IGNORED, PASSED, REPORTED, RETURNED, STORED
 from ptopt.source.values import is_loss_name
 
@@ -264,11 +265,8 @@ def _advice(node: ast.AST, file: SourceFile) -> str:
 
 
 def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -> float:
-    text = file.source(step.node)
-    if _CHECKED.search(text):
-        return 0.5  # somebody stops on bad values: the read is likely deliberate
-    if "synchronize()" in text:
-        return 0.5  # Python waits there already: `synchronize-every-step` speaks, or the step is timed
+    if _waits_anyway(step, file):
+        return 0.5
     if _feeds_environment(step, file):
         return 0.4
     named = isinstance(tensor, (ast.Name, ast.Attribute)) and is_loss_name(
@@ -279,10 +277,30 @@ def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -
     if _once_per_update(node, file) or _clips(node, step, file):
         return 0.5
     function = file.index.function_of(node)
-    if not named and function is not None and _WRITES_FILES.search(file.source(function)):
+    if not named and function is not None and _writes_files(function, file):
         return 0.5  # numbers for a file that each step writes
     sure = 0.85 if named or file.values.is_tensor(tensor) else 0.7
     return sure if step.kind == "loop" else sure - 0.05
+
+
+@remembered
+def _waits_anyway(step: Step, file: SourceFile) -> bool:
+    """Somebody stops on bad values, or waits already: `synchronize-every-step` speaks, or the step is timed."""
+    text = file.source(step.node)
+    return bool(_CHECKED.search(text)) or "synchronize()" in text
+
+
+@remembered
+def _writes_files(function: FunctionNode, file: SourceFile) -> bool:
+    return bool(_WRITES_FILES.search(file.source(function)))
+
+
+@remembered
+def _returns_value(function: FunctionNode, file: SourceFile) -> bool:
+    return any(
+        isinstance(n, ast.Return) and n.value is not None and not isinstance(n.value, ast.Dict)
+        for n in own_nodes(function)
+    )
 
 
 def _once_per_update(node: ast.AST, file: SourceFile) -> bool:
@@ -303,13 +321,11 @@ def _clips(node: ast.AST, step: Step, file: SourceFile) -> bool:
     return (
         step.mark is not function
         and file.index.function_of(step.mark) is not function
-        and any(
-            isinstance(n, ast.Return) and n.value is not None and not isinstance(n.value, ast.Dict)
-            for n in own_nodes(function)
-        )
+        and _returns_value(function, file)
     )
 
 
+@remembered
 def _feeds_environment(step: Step, file: SourceFile) -> bool:
     """Reinforcement learning: the environment runs on the CPU and wants numbers."""
     return any(

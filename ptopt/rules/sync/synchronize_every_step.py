@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.removal import remove_statement
+from ptopt.source.file import remembered
 
 _WAITS = {
     "torch.cuda.synchronize": "the GPU",
@@ -162,13 +163,10 @@ class SynchronizeEveryStep(Rule):
         if _MEASURES.search(file.source(place.node)) or _follows_main_process(node, file):
             return  # the wait is what the code is for
         function = file.index.function_of(node)
-        needed = any(
-            _NEEDED.search(text)
-            for text in (
-                file.source(place.node),
-                file.path,
-                file.source(function) if function is not None else "",
-            )
+        needed = (
+            bool(_NEEDED.search(file.path))
+            or _is_needed(place.node, file)
+            or (function is not None and _is_needed(function, file))
         )
         explained = _explained(node, file)
         edit = remove_statement(file, node) if place.step is not None and not needed else None
@@ -201,3 +199,8 @@ def _explained(node: ast.AST, file: SourceFile) -> bool:
     parent = file.index.parent(statement)
     lines = [statement.lineno, *([parent.lineno] if isinstance(parent, (ast.If, ast.With)) else [])]
     return any(line > 1 and file.line(line - 1).lstrip().startswith("#") for line in lines)
+
+
+@remembered
+def _is_needed(root: ast.AST, file: SourceFile) -> bool:
+    return bool(_NEEDED.search(file.source(root)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ptopt.rules.base import Evidence
 from ptopt.rules.shared.places import every_step, often_place, step_evidence, step_words
 from ptopt.source.calls import last_name
-from ptopt.source.file import SourceFile
+from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, Loop, walk
 
 _BATCHES = re.compile(r"loader|dataloader|batches|timesteps|_iter\b|trainset|data_iterator", re.I)
@@ -79,6 +79,7 @@ def is_cached(node: ast.AST, file: SourceFile) -> bool:
     return any(_STILL_EMPTY.search(text := file.source(t)) or kept_names.search(text) for t in tests)
 
 
+@remembered
 def bound_in(root: ast.AST) -> frozenset[str]:
     """Names, and names of attributes, that the code under `root` binds or changes by subscript."""
     names: set[str] = set()
@@ -92,6 +93,7 @@ def bound_in(root: ast.AST) -> frozenset[str]:
     return frozenset(names)
 
 
+@remembered
 def attributes_set_in(method: ast.AST) -> frozenset[str]:
     """Attributes of `self` that the code binds or changes by subscript."""
     names: set[str] = set()

@@ -10,7 +10,7 @@ from ptopt.rules.base import has_unpacking, keyword_of
 from ptopt.rules.shared.moves import Move, is_accelerator, move_of
 from ptopt.rules.transfer._hot import Hot, attributes_set_in, bound_in
 from ptopt.source.calls import called_name, last_name
-from ptopt.source.file import SourceFile
+from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, walk
 
 LEGACY_DTYPES = {
@@ -152,6 +152,7 @@ def _names(root: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
             yield node
 
 
+@remembered
 def _mutated_in(root: ast.AST) -> frozenset[str]:
     """Names of lists and tables that the code under `root` changes by a method."""
     names: set[str] = set()
@@ -177,8 +178,14 @@ def _set_at_init(name: ast.Name | ast.Attribute, cls: ast.ClassDef) -> bool:
         return name.id == "self"
     if not (isinstance(name.value, ast.Name) and name.value.id == "self"):
         return False
+    at_init, elsewhere = _attributes_set(cls)
+    return name.attr in at_init and name.attr not in elsewhere
+
+
+@remembered
+def _attributes_set(cls: ast.ClassDef) -> tuple[frozenset[str], frozenset[str]]:
+    """Attributes that `__init__` gives a value, and those that other methods do, or change."""
     methods = [m for m in cls.body if isinstance(m, FUNCTIONS)]
-    inits = [m for m in methods if m.name == "__init__"]
-    others = [m for m in methods if m.name != "__init__"]
-    changed = any(name.attr in attributes_set_in(m) | _mutated_in(m) for m in others)
-    return not changed and any(name.attr in attributes_set_in(m) for m in inits)
+    inits = (attributes_set_in(m) for m in methods if m.name == "__init__")
+    others = (attributes_set_in(m) | _mutated_in(m) for m in methods if m.name != "__init__")
+    return frozenset().union(*inits), frozenset().union(*others)

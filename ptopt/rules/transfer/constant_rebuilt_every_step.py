@@ -19,7 +19,8 @@ from ptopt.rules.base import (
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of, number
 from ptopt.source.calls import last_name
-from ptopt.source.index import LOOPS, walk
+from ptopt.source.file import remembered
+from ptopt.source.index import LOOPS, FunctionNode, walk
 
 _TELLS = re.compile(r"^(print|warn|warnings\.|log)")
 
@@ -241,9 +242,14 @@ def _fallback(node: ast.AST, file: SourceFile) -> bool:
                 return True
             if child in ancestor.body and file.source(ancestor.test) == "not self.training":
                 return True  # the start of a generation
-            branch = ancestor.body if child in ancestor.body else ancestor.orelse
-            return any(_TELLS.search(file.source(s.value)) for s in branch if isinstance(s, ast.Expr))
+            return _tells(ancestor, child in ancestor.body, file)
     return False
+
+
+@remembered
+def _tells(test: ast.If, in_body: bool, file: SourceFile) -> bool:
+    branch = test.body if in_body else test.orelse
+    return any(_TELLS.search(file.source(s.value)) for s in branch if isinstance(s, ast.Expr))
 
 
 def _looks_at_data(test: ast.expr) -> bool:
@@ -262,8 +268,13 @@ def _is_read_back(node: ast.AST, file: SourceFile) -> bool:
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     if not isinstance(target, ast.Name):
         return False
-    reads = (method_call(c, "item") for c in file.calls.calls_in(file.index.function_of(node)))
-    return any(isinstance(read, ast.Name) and read.id == target.id for read in reads)
+    return target.id in _read_back(file.index.function_of(node), file)
+
+
+@remembered
+def _read_back(function: FunctionNode | None, file: SourceFile) -> frozenset[str]:
+    reads = (method_call(c, "item") for c in file.calls.calls_in(function))
+    return frozenset(read.id for read in reads if isinstance(read, ast.Name))
 
 
 def _fill(made: Made, file: SourceFile) -> str:

@@ -135,8 +135,9 @@ def _is_loading(function: FunctionNode, file: SourceFile) -> bool:
     if function.name.startswith("__getitem"):
         named = isinstance(cls, ast.ClassDef) and bool(_DATASET.search(cls.name))
         return named or _is_dataset(function, file)
-    for call in file.index.of_type(ast.Call):
-        used = keyword_of(call, "collate_fn")
-        if used is not None and file.source(used).rpartition(".")[2] == function.name:
-            return True
-    return False
+    return function.name in file.once(_collate_functions)
+
+
+def _collate_functions(file: SourceFile) -> frozenset[str]:
+    used = (keyword_of(call, "collate_fn") for call in file.index.of_type(ast.Call))
+    return frozenset(file.source(each).rpartition(".")[2] for each in used if each is not None)

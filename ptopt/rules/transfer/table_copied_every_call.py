@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import attributes_set_in
+from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
@@ -216,25 +217,33 @@ def _of_parameter(move: Move, method: FunctionNode) -> bool:
     return bool(dot) and last == "device" and root != "self" and any(a.arg == root for a in method.args.args)
 
 
+@remembered
 def _kept(name: str, cls: ast.ClassDef, file: SourceFile) -> bool:
     """Is the attribute a buffer, given another value elsewhere in the class, or sent to the CPU on purpose?"""
     others = [m for m in cls.body if isinstance(m, FUNCTIONS) and m.name != "__init__"]
     if any(name in attributes_set_in(method) for method in others):
         return True
-    registered = [*file.calls_named("register_buffer"), *file.calls_named("register_parameter")]
-    if any(call.args and _spells(call.args[0], name) for call in registered if file.index.within(call, cls)):
-        return True
+    return (cls, name) in file.once(_registered_or_sent)
+
+
+def _registered_or_sent(file: SourceFile) -> frozenset[tuple[ast.AST, object]]:
+    """(class, attribute) of what the class registers as a buffer, or sends to the CPU."""
+    found: set[tuple[ast.AST, object]] = set()
+
+    def note(call: ast.Call, name: object) -> None:
+        found.update((a, name) for a, _ in file.index.ancestors(call) if isinstance(a, ast.ClassDef))
+
+    for call in [*file.calls_named("register_buffer"), *file.calls_named("register_parameter")]:
+        if call.args and isinstance(call.args[0], ast.Constant):
+            note(call, call.args[0].value)
     sent = [
         *file.calls_named("cpu"),
         *(c for c in file.calls_named("to") if c.args and _spells(c.args[0], "cpu")),
     ]
-    return any(
-        isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Attribute)
-        and call.func.value.attr == name
-        and file.index.within(call, cls)
-        for call in sent
-    )
+    for call in sent:
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Attribute):
+            note(call, call.func.value.attr)
+    return frozenset(found)
 
 
 def _spells(node: ast.expr, text: str) -> bool:

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.source.index import FunctionNode, walk
+
+_LOADS = frozenset({"torch.load", "safetensors.torch.load_file"})
+_FILLS = re.compile(r"load_state_dict|load_from|restore|load_weights|load_param|from_state")
+_DATA = re.compile(r"data|feat|emb|graph|label|sample|token|split|mask|idx|prompt|image", re.I)
+
+
+class CheckpointKeptAlive(Rule):
+    """A checkpoint stays in memory while the model that was filled from it trains.
+
+    ## What it does
+    Finds a name that is given `torch.load(...)`, is read to fill a model or optimizer, and is neither deleted nor bound again in
+    a function, or script, that trains or evaluates afterwards.
+
+    ## Why it is slow
+    `load_state_dict` copies the values. The dictionary, often with the optimizer's state three times the model, stays
+    allocated as long as the name exists: in each process of the node, and on the GPU when it was loaded there.
+
+    ## When this is wrong
+    When the checkpoint is small, or the parameters are assigned from it rather than copied.
+
+    ## Example
+    ```python
+    checkpoint = torch.load(path, map_location="cpu")
+    model.load_state_dict(checkpoint["model"])
+    for batch in loader: ...
+    ```
+
+    ## Use instead
+    ```python
+    checkpoint = torch.load(path, map_location="cpu")
+    model.load_state_dict(checkpoint["model"])
+    del checkpoint
+    for batch in loader: ...
+    ```
+
+    ## Fix safety
+    There is no fix: where the last read is depends on branches.
+
+    ## Sources
+    - [torch.load](https://docs.pytorch.org/docs/stable/generated/torch.load.html)
+    """
+
+    id = "PTO888"
+    name = "checkpoint-kept-alive"
+    family = "memory"
+    nodes = (ast.Assign,)
+    triggers = ("torch.load(", "load_file(")
+    requires = ("load_state_dict",)
+    when_wrong = "the checkpoint is small, or freed elsewhere"
+
+    VALID = (
+        """
+        def resume(model, path):
+            checkpoint = torch.load(path)
+            model.load_state_dict(checkpoint["model"])
+        """,
+        """
+        def main(model, path, loader):
+            checkpoint = torch.load(path)
+            model.load_state_dict(checkpoint["model"])
+            del checkpoint
+            for x in loader:
+                model(x).sum().backward()
+                optimizer.step()
+        """,
+        """
+        def main(model, path, loader):
+            model.load_state_dict(torch.load(path))
+            for x in loader:
+                model(x).sum().backward()
+                optimizer.step()
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def main(model, path, loader):
+                checkpoint = torch.load(path, map_location="cpu")  # !
+                model.load_state_dict(checkpoint["model"])
+                for x in loader:
+                    model(x).sum().backward()
+                    optimizer.step()
+            """
+        ),
+        Invalid(
+            """
+            state = torch.load(path)  # !
+            net.load_state_dict(state)
+            for epoch in range(epochs):
+                train(net)
+            """
+        ),
+        Invalid(
+            """
+            def test(args, loader):
+                ckpt = torch.load(args.path)  # !
+                net.load_state_dict(ckpt["net"])
+                for x in loader:
+                    results.append(net(x).cpu())
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if (
+            not isinstance(node, ast.Assign)
+            or not isinstance(node.value, ast.Call)
+            or not isinstance(node.targets[0], ast.Name)
+        ):
+            return
+        if file.imports.qualified(node.value.func) not in _LOADS:
+            return
+        name = node.targets[0].id
+        function = file.index.function_of(node)
+        loads = file.uses.loads(function, name)
+        if not loads or _DATA.search(name) or _released(name, node, function, file):
+            return
+        if not any(
+            _FILLS.search(file.source(file.index.statement_of(load)).partition("\n")[0]) for load in loads
+        ):
+            return
+        last = max(load.lineno for load in loads)
+        own = next(file.index.loops_of(node), None)
+        work = next(
+            (
+                loop
+                for loop in file.index.of_type(ast.For)
+                if loop.lineno > last
+                and file.index.function_of(loop) is function
+                and next(file.index.loops_of(loop), None) is own
+                and _works(loop, file)
+            ),
+            None,
+        )
+        if work is None:
+            return
+        where = file.source(node.value)
+        host = "cpu" in where
+        yield Problem(
+            node,
+            f"`{name}` is last read on line {last}, but stays in memory, optimizer state and all, through the loop on line {work.lineno}"
+            f"{'' if host else ', on the GPU if it was saved from there'}. `load_state_dict` has copied what it needs: write `del {name}` after "
+            f"line {last}, or do not give {quote(file, node.value, 30)} a name.",
+            0.4,
+            (Evidence(last, "last read"), Evidence(work.lineno, "runs while it is alive")),
+            cause=node,
+            subject=node.value,
+            facts={"host": host, "script": function is None, "reads": len(loads)},
+        )
+
+
+def _released(name: str, node: ast.Assign, function: FunctionNode | None, file: SourceFile) -> bool:
+    """Is the name deleted, bound again, or read by a nested function?"""
+    if len(file.bindings.of(function, name)) > 1:
+        return True
+    for found in file.index.of_type(ast.Delete):
+        if any(isinstance(t, ast.Name) and t.id == name for t in found.targets):
+            return True
+    return any(
+        n.id == name and isinstance(n.ctx, ast.Load) and file.index.function_of(n) is not function
+        for n in file.index.of_type(ast.Name)
+    )
+
+
+def _works(loop: ast.For, file: SourceFile) -> bool:
+    """Does the loop train, or run over epochs or batches?"""
+    text = file.source(loop.iter) + " " + file.source(loop.target)
+    calls = any(isinstance(n, ast.Call) for n in walk(loop.body[0])) or len(loop.body) > 1
+    return calls and (
+        file.context.step_mark(loop) is not None
+        or file.context.is_eval_loop(loop)
+        or re.search(r"epoch|loader|batch|(^|\W)dl\b|dataset|steps|iters", text, re.I) is not None
+    )

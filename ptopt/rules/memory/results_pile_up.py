@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.memory._results import (
+    SMALL,
+    is_large_result,
+    kept_value,
+    network_ran,
+    outliving,
+    parts_of,
+)
+from ptopt.rules.memory.results_kept_on_device import ResultsKeptOnDevice
+from ptopt.rules.ops._calls import FEW
+from ptopt.source.frequency import Often
+from ptopt.source.index import LOOPS
+
+_BATCHED = re.compile(r"range\([^()]*,[^()]*,")
+_DATA = re.compile(
+    r"load|batch|tile|chunk|split\(|window|patch|prompt|caption|files?\b|paths?\b|tqdm|progress|track|range\([^()]*,[^()]*,|dataset|images|"
+    r"frames|videos|state_dict|sd\b|names|_sd\.|samples|queries|docs|texts|slicers|^(enumerate\()?self\)?$",
+    re.I,
+)
+_OWN = ResultsKeptOnDevice()
+
+
+class ResultsPileUp(Rule):
+    """Large tensors of all iterations are kept on the device in a list or dictionary.
+
+    ## What it does
+    Finds `results.append(model(x))`, `results[key] = weight @ other` and the like in a loop that does not train, where the
+    container outlives the loop and nothing moves the tensor to the host.
+
+    ## Why it is slow
+    Device memory grows with the number of batches, tiles or layers, until the container is dropped. What is only written to a
+    file, merged or returned later can wait in host memory.
+
+    ## When this is wrong
+    When the results are small, few, or used on the device at once.
+
+    ## Example
+    ```python
+    for tile in tiles:
+        outputs.append(model(tile))
+    ```
+
+    ## Use instead
+    ```python
+    for tile in tiles:
+        outputs.append(model(tile).cpu())
+    ```
+
+    ## Fix safety
+    There is no fix: later code may need the tensors on the device.
+
+    ## Sources
+    - [PyTorch: understanding GPU memory](https://pytorch.org/blog/understanding-gpu-memory-1/)
+    """
+
+    id = "PTO880"
+    name = "results-pile-up"
+    family = "memory"
+    nodes = (ast.Call, ast.Assign)
+    when_wrong = "the results are small or few, or are used on the device at once"
+
+    VALID = (
+        """
+        with torch.no_grad():
+            for x in test_loader:
+                features.append(model(x.cuda()).cpu())
+        """,
+        """
+        for x, y in loader:
+            outputs.append(model(x))
+            loss_fn(outputs[-1], y).backward()
+            optimizer.step()
+        """,
+        """
+        class Net(nn.Module):
+            def forward(self, x):
+                outs = []
+                for layer in self.layers:
+                    x = layer(x)
+                    outs.append(x)
+                return outs
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            @torch.no_grad()
+            def upscale(model, tiles, device):
+                outputs = []
+                for tile in tiles:
+                    outputs.append(model(tile.to(device)))  # !
+                return merge(outputs)
+            """
+        ),
+        Invalid(
+            """
+            @torch.no_grad()
+            def merge(models, names):
+                merged = {}
+                for name in names:
+                    up, down = load(name)
+                    weight = torch.matmul(up.to("cuda"), down.to("cuda"))
+                    merged[name] = weight  # !
+                return merged
+            """
+        ),
+        Invalid(
+            """
+            class Net(pl.LightningModule):
+                def validation_step(self, batch, batch_idx):
+                    logits = self.net(batch["x"])
+                    self.validation_outputs.append({"logits": logits, "y": batch["y"]})  # !
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        held = kept_value(node)
+        if held is None:
+            return
+        container, value = held
+        frequency = file.frequencies.of(node)
+        if frequency.often < Often.EVALUATION or frequency.trains or frequency.in_worker:
+            return
+        loop = outliving(container, node, file)
+        if loop is None or not _is_result_code(node, loop, file):
+            return
+        parts = parts_of(value)
+        large = next((p for p in parts if is_large_result(p, loop, file)), None)
+        if large is None or (isinstance(node, ast.Call) and next(_OWN.check(node, file), None) is not None):
+            return
+        name = file.source(container)
+        if SMALL.search(name):
+            return
+        no_grad = file.context.grad_off(node)
+        if not no_grad and isinstance(node, ast.Call) and not network_ran(large, loop, file):
+            return  # a part of a formula that autograd may need
+        graph = "" if no_grad else ", and each holds its autograd graph where autograd is on"
+        yield Problem(
+            node,
+            f"`{name}` keeps {quote(file, large, 40)} of every iteration in device memory until it is dropped: the peak grows with "
+            f"their number{graph}. Move each to the host as it comes, {quote(file, large, 40)[:-1]}.cpu()`, or reduce or write it at once.",
+            0.35,
+            (Evidence(loop.lineno, "the loop"),) if isinstance(loop, LOOPS) else (),
+            cause=loop,
+            subject=large,
+            facts={
+                "no_grad": no_grad,
+                "on_self": "." in name,
+                "keyed": isinstance(node, ast.Assign),
+                "network": network_ran(large, loop, file),
+                "few": isinstance(loop, ast.For) and bool(FEW.search(file.source(loop.iter))),
+            },
+        )
+
+
+def _is_result_code(node: ast.AST, loop: ast.AST, file: SourceFile) -> bool:
+    """Does the code evaluate, rather than make part of a forward or training step?"""
+    function = file.index.function_of(node)
+    if file.context.training_step(node) is not None or file.context.forward_of(node) is not None:
+        return False
+    if function is not None and (file.context.trains(function) or function.name == "forward"):
+        return False
+    if not isinstance(loop, LOOPS):
+        return function is not None and file.context.is_eval_function(function)
+    if isinstance(loop, ast.While):
+        return False
+    if _in_module(node, file) and not file.context.grad_off(node):
+        return _BATCHED.search(file.source(loop.iter)) is not None
+    return bool(_DATA.search(file.source(loop.iter))) or file.context.is_eval_loop(loop)
+
+
+def _in_module(node: ast.AST, file: SourceFile) -> bool:
+    """Is it a method of a network, which may be a part of its forward?"""
+    cls = file.index.class_of(node)
+    return cls is not None and file.context.is_module(cls)

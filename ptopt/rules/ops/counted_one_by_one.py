@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.ops._calls import int_literal, is_range, names_in
+from ptopt.rules.shared.flow import runs_network
+from ptopt.source.calls import called_name
+from ptopt.source.index import own_nodes
+
+_ZEROS = frozenset("zeros zeros_like ones full new_zeros empty ones_like".split())
+
+
+class CountedOneByOne(Rule):
+    """An array or a tensor is added to one element at a time.
+
+    ## What it does
+    Finds `counts[label] += 1`, `matrix[t, p] += 1` and `sums[index[i]] += x[i]` in a loop over labels, predictions or edges, where what
+    is added to is a tensor or an array.
+
+    ## Why it is slow
+    Each addition to one element of a tensor takes some microseconds in Python, and on a GPU a kernel of its own. `bincount`,
+    `index_add_` and `np.add.at` add all of them at once.
+
+    ## When this is wrong
+    When the loop runs a few times.
+
+    ## Example
+    ```python
+    for t, p in zip(labels.view(-1), preds.view(-1)):
+        matrix[t, p] += 1
+    ```
+
+    ## Use instead
+    ```python
+    flat = labels.view(-1) * n + preds.view(-1)
+    matrix += torch.bincount(flat, minlength=n * n).view(n, n)
+    ```
+
+    ## Fix safety
+    No fix is offered: shapes and types of the operands are not known.
+
+    ## Sources
+    - [torch.bincount](https://docs.pytorch.org/docs/stable/generated/torch.bincount.html)
+    """
+
+    id = "PTO460"
+    name = "counted-one-by-one"
+    family = "ops"
+    nodes = (ast.AugAssign,)
+    requires = ("zeros", "ones", "full", "empty")
+    when_wrong = "the loop runs a few times"
+
+    VALID = (
+        """
+        matrix += torch.bincount(labels * n + preds, minlength=n * n).view(n, n)
+        """,
+        """
+        counts = {}
+        for label in labels:
+            counts[label] += 1
+        """,
+        """
+        for i in range(3):
+            sums[i] += 1
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def confusion(labels, preds, n):
+                matrix = torch.zeros(n, n)
+                for t, p in zip(labels.view(-1), preds.view(-1)):
+                    matrix[t.long(), p.long()] += 1  # !
+                return matrix
+            """
+        ),
+        Invalid(
+            """
+            def frequencies(samples):
+                counts = np.zeros(10)
+                for _, label in samples:
+                    counts[label] += 1  # !
+                return torch.tensor(counts)
+            """
+        ),
+        Invalid(
+            """
+            class Accuracy:
+                def __init__(self, n):
+                    self.total = torch.zeros(n)
+
+                def update(self, labels):
+                    for i in range(labels.size(0)):
+                        self.total[labels[i]] += 1  # !
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, ast.AugAssign) or not isinstance(node.op, (ast.Add, ast.Sub)):
+            return
+        target = node.target
+        loop = next(file.index.loops_of(node), None)
+        if not isinstance(target, ast.Subscript) or not isinstance(loop, ast.For):
+            return
+        base: ast.expr = target
+        entries: list[ast.expr] = []
+        while isinstance(base, ast.Subscript):
+            entries += base.slice.elts if isinstance(base.slice, ast.Tuple) else [base.slice]
+            base = base.value
+        bound = set(names_in(loop.target))
+        for stmt in own_nodes(loop):
+            if isinstance(stmt, ast.Assign) and names_in(stmt.value) & bound:
+                bound |= {n for t in stmt.targets for n in names_in(t)}
+        if any(isinstance(e, (ast.Slice, ast.Constant)) for e in entries) or not any(
+            names_in(e) & bound for e in entries
+        ):
+            return
+        if ast.dump(base) in ast.dump(node.value) or any(
+            isinstance(n, ast.Call) and runs_network(n, file) for n in own_nodes(loop)
+        ):
+            return
+        if not _is_array(base, file) or names_in(base) & bound or _short(loop):
+            return
+        counter = is_range(loop.iter) and all(
+            isinstance(e, ast.Name) and e.id in names_in(loop.target) for e in entries
+        )
+        if counter:
+            return  # `x[i] += ...` over a range: a sum of two arrays, which other rules report
+        ones = isinstance(node.value, ast.Constant)
+        name = quote(file, base, 30).strip("`")
+        advice = (
+            f"Collect the indices and add all at once: `torch.bincount(index, minlength=n)` or `np.add.at({name}, index, 1)`."
+            if ones
+            else f"Add all at once: `{name}.index_add_(0, index, values)`, or `np.add.at({name}, index, values)`."
+        )
+        yield Problem(
+            node,
+            f"{quote(file, node, 50)} updates one element in each iteration of the loop at line {loop.lineno}, through several Python "
+            f"objects, and on a GPU with kernels of its own. {advice}",
+            0.45,
+            (Evidence(loop.lineno, "the loop"),),
+            cause=loop,
+            span=Span(node.lineno, node.lineno),
+            subject=base,
+            facts={
+                "ones": ones,
+                "entries": len(entries),
+                "nested": next(file.index.loops_of(loop), None) is not None,
+                "tensor": file.values.of(base).kind == "tensor",
+            },
+        )
+
+
+def _is_array(base: ast.expr, file: SourceFile) -> bool:
+    if file.values.of(base).kind in ("tensor", "array"):
+        return True
+    value: ast.expr | None = None
+    if isinstance(base, ast.Attribute):
+        cls = file.index.class_of(base)
+        value = file.bindings.attribute(cls, base.attr) if cls is not None else None
+    elif isinstance(base, ast.Name):
+        first = file.bindings.first_assigned(file.index.function_of(base), base.id)
+        value = first.value if first is not None else None
+    return isinstance(value, ast.Call) and called_name(value) in _ZEROS
+
+
+def _short(loop: ast.For) -> bool:
+    if isinstance(loop.iter, (ast.List, ast.Tuple)):
+        return True
+    if is_range(loop.iter) and isinstance(loop.iter, ast.Call):
+        limit = int_literal(loop.iter.args[-1])
+        return limit is not None and limit < 8
+    return False

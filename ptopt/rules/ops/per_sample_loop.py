@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
+from ptopt.rules.ops._slices import Slices, slices_of, stacked
+from ptopt.rules.ops.selection_per_value import SelectionPerValue
+from ptopt.rules.ops.slice_loop import reported
+from ptopt.source.calls import called_name
+from ptopt.source.frequency import Often
+from ptopt.source.index import own_nodes
+
+_BY_VALUE = SelectionPerValue()
+_REDUCES = frozenset(
+    "sum mean max min amax amin std var norm logsumexp any all count_nonzero prod median".split()
+)
+_MATCHES = re.compile(r"assign|match|nms|lsa|hungarian|linear_sum", re.I)
+
+
+class PerSampleLoop(Rule):
+    """The samples of a batch are worked on one after the other, each with a length or a mask of its own.
+
+    ## What it does
+    Finds loops that take one row of a tensor after the other and run tensor operations on a part of it that the data choose
+    (`x[i, : lengths[i]]`, `x[i][mask[i]]`), or hand the row to another function.
+
+    ## Why it is slow
+    Each iteration starts its own small kernels, and a selection by a mask waits for the device to learn its size. The time
+    grows with the batch while the GPU idles.
+
+    ## When this is wrong
+    When the samples need different work, such as a matching on the host.
+
+    ## Example
+    ```python
+    pooled = torch.stack([x[i, : lengths[i]].mean(0) for i in range(x.size(0))])
+    ```
+
+    ## Use instead
+    ```python
+    mask = torch.arange(x.size(1), device=x.device) < lengths[:, None]
+    pooled = (x * mask[..., None]).sum(1) / lengths[:, None]
+    ```
+
+    ## Fix safety
+    No fix is offered: the masked form depends on what is computed.
+
+    ## Sources
+    - [PyTorch: nested tensors](https://docs.pytorch.org/docs/stable/nested.html)
+    """
+
+    id = "PTO461"
+    name = "per-sample-loop"
+    family = "ops"
+    nodes = (ast.For, ast.ListComp, ast.GeneratorExp)
+    when_wrong = "the samples need different work"
+
+    VALID = (
+        """
+        def forward(self, x):
+            return x.softmax(-1)
+        """,
+        """
+        def run(x):
+            for i in range(3):
+                x = torch.relu(x)
+        """,
+        """
+        for name in names:
+            print(name)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            class Pool(nn.Module):
+                def forward(self, x, lengths):
+                    pooled = []
+                    for i in range(x.size(0)):  # !
+                        pooled.append(x[i, : lengths[i]].mean(0))
+                    return torch.stack(pooled)
+            """
+        ),
+        Invalid(
+            """
+            class Loss(nn.Module):
+                def forward(self, logits, mask):
+                    total = []
+                    for i in range(logits.size(0)):  # !
+                        keep = mask[i].nonzero()
+                        total.append(logits[i][keep].sum())
+                    return torch.stack(total)
+            """
+        ),
+        Invalid(
+            """
+            def forward(scores: torch.Tensor, lengths):
+                return torch.stack([scores[i, : lengths[i]].max() for i in range(scores.size(0))])  # !
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if not isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
+            return
+        outer = file.index.enclosing(node, (ast.For, ast.ListComp, ast.GeneratorExp))
+        if outer is not None and (outer in file.once(reported) or outer in file.once(_candidates)):
+            return
+        found = file.once(_candidates).get(node)
+        if found is None:
+            return
+        work = (found.ops or found.modules or found.unknown)[0]
+        source = found.sources[0]
+        reduces = any(
+            isinstance(n, ast.Call) and called_name(n) in _REDUCES and n in found.ops for n in own_nodes(node)
+        )
+        name = quote(file, source, 40)
+        if reduces:
+            text = (
+                "Use a mask over the whole batch instead of a slice for each sample "
+                f"(`torch.arange({name.strip('`')}.size(1)) < lengths[:, None]`), and reduce once along its dimension."
+            )
+        elif found.ragged:
+            text = "Work on all rows at once and select afterwards, or pad and mask; `scatter` and `index_add_` write back rows of unequal length."
+        else:
+            text = "Let the function take the whole batch, or map it with `torch.vmap`."
+        yield Problem(
+            node,
+            f"Each iteration takes {quote(file, found.first or source, 40)} and starts kernels of its own for one sample "
+            f"({quote(file, work, 50)} on line {work.lineno}). {text}",  # type: ignore[attr-defined]
+            0.4 if reduces else 0.35,
+            (Evidence(work.lineno, "the work of one iteration"),),  # type: ignore[attr-defined]
+            cause=node,
+            span=Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
+            if isinstance(node, ast.For)
+            else None,
+            subject=source,
+            at=work,
+            facts={
+                "reduces": reduces,
+                "ragged": found.ragged,
+                "ops": len(found.ops),
+                "unknown_calls": len(found.unknown),
+                "module_calls": len(found.modules),
+                "joined": stacked(found),
+                "stores": found.stores,
+            },
+        )
+
+
+def _candidates(file: SourceFile) -> dict[ast.AST, Slices]:
+    """Loops that take slices, that no narrower rule reports."""
+    chosen: dict[ast.AST, Slices] = {}
+    others = file.once(reported)
+    for node in file.index.of_type(ast.For, ast.ListComp, ast.GeneratorExp):
+        if node in others:
+            continue
+        found = slices_of(node, file)
+        if found is None or 0 < found.trips < 4 or not (found.ops or found.modules or found.unknown):
+            continue
+        if not (found.ops or found.modules) and isinstance(node, ast.For):
+            continue
+        often = file.frequencies.of(node).often
+        if any(True for _ in _BY_VALUE.check(node, file)):
+            continue
+        if often < Often.EVALUATION or _MATCHES.search(ast.unparse(node)):
+            continue
+        chosen[node] = found
+    return chosen

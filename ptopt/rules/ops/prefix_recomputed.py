@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.ops._calls import names_in
+from ptopt.rules.ops.cat_in_loop import joined_parts
+from ptopt.rules.shared.flow import runs_network
+from ptopt.source.calls import called_name
+from ptopt.source.index import own_nodes, walk
+
+_CACHES = (
+    "past_key_values",
+    "past_kv",
+    "cache",
+    "use_cache",
+    "inference_params",
+    "incremental_state",
+    "mems",
+    "state",
+    "hidden",
+    "past",
+    "kv",
+)
+
+
+_PICKS = frozenset(
+    "multinomial argmax topk max sample gumbel_sample Categorical top_k sort sample_token sampler".split()
+)
+
+
+class PrefixRecomputed(Rule):
+    """Each new token runs the network over all tokens before it once more.
+
+    ## What it does
+    Finds a loop that calls a network on a sequence and then makes the sequence longer with `torch.cat([sequence, token])`, without
+    a cache of keys and values among the arguments.
+
+    ## Why it is slow
+    Step n computes n positions, of which n - 1 were computed before: the work of one sequence grows with the square of its
+    length (and attention with the cube).
+
+    ## When this is wrong
+    When the network is not causal, so that a new token changes what the earlier ones give.
+
+    ## Example
+    ```python
+    for _ in range(max_new_tokens):
+        logits = model(ids)[:, -1]
+        ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
+    ```
+
+    ## Use instead
+    ```python
+    for _ in range(max_new_tokens):
+        logits, cache = model(token, cache)
+        token = logits[:, -1].argmax(-1, keepdim=True)
+    ```
+
+    ## Fix safety
+    No fix is offered: the network must take and return the cache.
+
+    ## Sources
+    - [Transformers: caching](https://huggingface.co/docs/transformers/main/en/cache_explanation)
+    """
+
+    id = "PTO457"
+    name = "prefix-recomputed"
+    family = "ops"
+    nodes = (ast.Assign,)
+    requires = ("cat(", "concat(", "append(", "hstack(")
+    when_wrong = "the network is not causal, or keeps a cache of its own"
+
+    VALID = (
+        """
+        for _ in range(n):
+            out = model(token, past_key_values=cache)
+            ids = torch.cat([ids, token], dim=1)
+        """,
+        """
+        for batch in loader:
+            outputs = torch.cat([outputs, model(batch)], dim=0)
+        """,
+        """
+        for _ in range(n):
+            ids = torch.cat([ids, sample(logits)], dim=1)
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            def generate(model, ids, n):
+                for _ in range(n):
+                    logits = model(ids)[:, -1]
+                    ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)  # !
+                return ids
+            """
+        ),
+        Invalid(
+            """
+            class GPT(nn.Module):
+                def generate(self, idx, n):
+                    for _ in range(n):
+                        cond = idx[:, -self.block_size :]
+                        logits, _ = self(cond)
+                        token = torch.multinomial(logits[:, -1].softmax(-1), 1)
+                        idx = torch.cat((idx, token), dim=1)  # !
+                    return idx
+            """
+        ),
+        Invalid(
+            """
+            def greedy(decoder, memory, ys, n):
+                for _ in range(n):
+                    out = decoder(ys, memory)
+                    word = out[:, -1].argmax(-1, keepdim=True)
+                    ys = torch.cat([ys, word], dim=1)  # !
+                return ys
+            """
+        ),
+    )
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        if (
+            not isinstance(node, ast.Assign)
+            or len(node.targets) != 1
+            or not isinstance(node.targets[0], ast.Name)
+        ):
+            return
+        call, parts = joined_parts(node.value, file)
+        grown = node.targets[0].id
+        if call is None or len(parts) < 2 or not isinstance(parts[0], ast.Name) or parts[0].id != grown:
+            return
+        if not file.imports.qualified(call.func).startswith("torch."):
+            return
+        axis = (
+            keyword_of(call, "dim")
+            or keyword_of(call, "axis")
+            or (call.args[1] if len(call.args) > 1 else None)
+        )
+        loop = next(file.index.loops_of(node), None)
+        if loop is None or (
+            isinstance(axis, ast.Constant)
+            and axis.value == 0
+            and "torch" in ast.unparse(call)
+            and not _last(loop)
+        ):
+            return
+        fed = {grown} | {
+            t.id
+            for n in own_nodes(loop)
+            if isinstance(n, ast.Assign)
+            and grown in names_in(n.value)
+            and n is not node
+            and not any(
+                isinstance(c, ast.Call) and (runs_network(c, file) or _self_call(c)) for c in walk(n.value)
+            )
+            for t in n.targets
+            if isinstance(t, ast.Name)
+        }
+        runs = [
+            c
+            for c in own_nodes(loop)
+            if isinstance(c, ast.Call)
+            and (runs_network(c, file) or _self_call(c))
+            and any(
+                isinstance(a, ast.Name) and a.id in fed for a in [*c.args, *(k.value for k in c.keywords)]
+            )
+        ]
+        picks = any(isinstance(c, ast.Call) and called_name(c) in _PICKS for c in own_nodes(loop))
+        if not picks or not runs or any(_cached(c) for c in runs) or not _last(loop):
+            return
+        yield Problem(
+            node,
+            f"`{grown}` grows here, and {quote(file, runs[0], 50)} on line {runs[0].lineno} runs over all of it again in the next "
+            "iteration. Keep the keys and values of the earlier positions (`past_key_values`, a cache that the layers fill), and "
+            "run the network on the new token alone.",
+            0.4,
+            (Evidence(runs[0].lineno, "runs over the whole sequence"),),
+            cause=loop,
+            facts={"while": isinstance(loop, ast.While), "networks": len(runs)},
+        )
+
+
+def _self_call(call: ast.Call) -> bool:
+    return (
+        isinstance(call.func, ast.Name)
+        and call.func.id == "self"
+        or called_name(call) in ("forward", "forward_with_cond_scale", "decode")
+    )
+
+
+def _cached(call: ast.Call) -> bool:
+    given = [k.arg or "" for k in call.keywords] + [a.id for a in call.args if isinstance(a, ast.Name)]
+    return any(word in name for name in given for word in _CACHES)
+
+
+def _last(loop: ast.AST) -> bool:
+    """Is only the last position of something read in the loop: `x[:, -1]`, `x[-1]`?"""
+    for n in own_nodes(loop):
+        if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load):
+            entries = n.slice.elts if isinstance(n.slice, ast.Tuple) else [n.slice]
+            if any(isinstance(e, ast.UnaryOp) and ast.unparse(e) == "-1" for e in entries):
+                return True
+            if any(
+                isinstance(e, ast.Slice) and e.lower is not None and ast.unparse(e.lower) == "-1"
+                for e in entries
+            ):
+                return True
+    return False
