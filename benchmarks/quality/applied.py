@@ -19,7 +19,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,17 +105,25 @@ def applied(work: Work) -> tuple[list[Applied], list[str]]:
             continue
         heads = {file["path"]: file["head"].encode("latin-1") for file in material.files}
         facts = read_facts({name: text.encode("latin-1") for name, text in material.facts.items()})
+        around = {**heads, **material.change().around}
         for finding in material.review(work.config).findings:
             if finding.fix is not None:
                 head = heads[finding.path]
                 row = row_of(work.repo, sha, finding, head)
-                results.append(_applied(row, finding, head, work.config, facts))
+                results.append(_applied(row, finding, head, _Context(work.config, facts, around)))
     return results, missing
 
 
-def _applied(
-    row: dict[str, Any], finding: Finding, head: bytes, config: Config, facts: ProjectFacts
-) -> Applied:
+@dataclass(frozen=True)
+class _Context:
+    """With what a file is reviewed."""
+
+    config: Config
+    facts: ProjectFacts
+    around: Mapping[str, bytes]
+
+
+def _applied(row: dict[str, Any], finding: Finding, head: bytes, context: _Context) -> Applied:
     assert finding.fix is not None
     before, _ = decode_python(head)
     after = apply_edits(before, with_line_ends_of(before, finding.fix.edits))
@@ -125,15 +133,22 @@ def _applied(
             ast.parse(after)
     except SyntaxError:
         return Applied(row, before, after, parses=False, gone=False)
-    counts = [_seen(finding, text, config, facts) for text in (before, after)]
+    counts = [_seen(finding, text, context) for text in (before, after)]
     return Applied(row, before, after, parses=True, gone=counts[1] < counts[0])
 
 
-def _seen(finding: Finding, text: str, config: Config, facts: ProjectFacts) -> int:
+def _seen(finding: Finding, text: str, context: _Context) -> int:
     """How many problems the rule sees in the file."""
-    only = config.model_copy(update={"select": (finding.rule,), "min_confidence": 0.0})
+    only = context.config.model_copy(update={"select": (finding.rule,), "min_confidence": 0.0})
     file = whole_file(finding.path, text.encode())
-    review = review_files([file], config=only, facts=facts, limit_to_change=False, one_per_cause=False)
+    review = review_files(
+        [file],
+        config=only,
+        facts=context.facts,
+        limit_to_change=False,
+        one_per_cause=False,
+        around=context.around,
+    )
     return len(review.findings)
 
 
