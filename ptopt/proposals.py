@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ptopt import impact
@@ -13,19 +13,23 @@ from ptopt.change import ChangedFile
 from ptopt.findings import Evidence, Finding, Fix, Safety, Span, fingerprint
 from ptopt.ranker.features import features
 from ptopt.ranker.model import Weighed, ranker
+from ptopt.rules.base import Rule
 from ptopt.rules.engine import Hit, assumptions
 from ptopt.source.file import SourceFile
+from ptopt.source.index import Loop
 from ptopt.source.work import WorkLimitError
 from ptopt.suppress import Suppressions, Use
-from ptopt.verify import verified
+from ptopt.verify import holds, together, waiting_loops
+
+_MOST_LINES = 40  # from the first to the last edit of a suggestion
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """What may become a comment, as values: nothing here holds on to a syntax tree.
 
-    Proposals of one family and file with the same `cause` become one comment. `confidence` is that of the ranker until
-    a model has reweighed it.
+    Proposals of one family and file with the same `cause` become one comment, with one fix of all its places (`joint`).
+    `confidence` is that of the ranker until a model has reweighed it.
     """
 
     finding: Finding
@@ -33,6 +37,7 @@ class Proposal:
     ranked_confidence: float
     confidence: float
     silenced_by: frozenset[Use] = frozenset()
+    joint: tuple[frozenset[str], Fix | None] | None = None  # the fix of a comment with these fingerprints
 
     def reweighed(self, confidence: float) -> Proposal:
         finding = dataclasses.replace(self.finding, confidence=round(confidence, 2))
@@ -44,6 +49,7 @@ def propose(
     hits: Sequence[Hit],
     change: ChangedFile | None,
     min_confidence: float,
+    fixes: Fixes,
     suppressions: Suppressions | None = None,
 ) -> Iterator[Proposal]:
     """The hits in one file that touch the change (None: the whole file is under review) and are sure enough."""
@@ -66,7 +72,7 @@ def propose(
         wrong = weighed.right is not None and weighed.right < weigher.least_right
         if weighed.useful < min_confidence or (wrong and min_confidence):
             continue
-        fix = postable(verified(source, rule, problem, hits_of_rule[rule.id]), source, change)
+        fix = fixes.of(hit, change)
         finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix, known, weighed)
         silenced_by = (
             frozenset[Use]()
@@ -74,6 +80,55 @@ def propose(
             else suppressions.matching(rule.keys(), hit.span.start, hit.span.end)
         )
         yield Proposal(finding, _cause(problem.cause), weighed.useful, weighed.useful, silenced_by)
+
+
+class Fixes:
+    """The fixes of one file.
+
+    While one of several problems of a rule with the same cause stays, mending the others gains nothing. So they are mended
+    together, or not at all.
+    """
+
+    def __init__(self, source: SourceFile, hits: Sequence[Hit]) -> None:
+        self._source = source
+        self._counts = Counter(hit.rule for hit in hits)
+        self._of_cause: defaultdict[tuple[Rule, ast.AST], list[Fix | None]] = defaultdict(list)
+        for hit in hits:
+            if hit.problem.cause is not None:
+                self._of_cause[hit.rule, hit.problem.cause].append(hit.problem.fix)
+        self._whole: dict[tuple[Rule, ast.AST], Fix | None] = {}
+        self._checked: dict[tuple[Rule, ast.AST], Fix | None] = {}
+
+    def of(self, hit: Hit, change: ChangedFile | None) -> Fix | None:
+        """The fix of a hit: on a change that of all hits with its cause, on a whole file of one after the other."""
+        rule, cause, fix = hit.rule, hit.problem.cause, hit.problem.fix
+        if fix is None:
+            return None
+        if cause is None:
+            return postable(self.checked(fix, {rule: 1}), self._source, change)
+        loops = waiting_loops([hit.problem], self._source)
+        key = (rule, cause)
+        if key not in self._whole:
+            self._whole[key] = together(self._of_cause[key])
+        whole = self._whole[key]
+        if whole is None or change is None:
+            return None if whole is None else self.checked(fix, {rule: 1}, loops)
+        if key not in self._checked:
+            self._checked[key] = self.checked(whole, {rule: len(self._of_cause[key])}, loops)
+        return postable(self._checked[key], self._source, change)
+
+    def checked(self, fix: Fix, solved: Mapping[Rule, int], loops: Collection[Loop] = ()) -> Fix | None:
+        """The fix when it holds: of each rule it solves so many problems."""
+        return holds(self._source, fix, {rule: self._counts[rule] for rule in solved}, solved, loops)
+
+    def joined(self, group: Sequence[Proposal], change: ChangedFile | None) -> Fix | None:
+        """One fix for all places of a comment; None when there is none."""
+        whole = together(proposal.finding.fix for proposal in group)
+        if whole is None or all(proposal.finding.fix == whole for proposal in group):
+            return whole
+        rules = {rule.id: rule for rule in self._counts}
+        solved = Counter(rules[proposal.finding.rule] for proposal in group)
+        return postable(self.checked(whole, solved), self._source, change)
 
 
 def _cause(node: ast.AST | None) -> Hashable:
@@ -131,11 +186,13 @@ def _on_change(source: SourceFile, change: ChangedFile, hit: Hit) -> Hit | None:
 
 
 def postable(fix: Fix | None, source: SourceFile, change: ChangedFile | None) -> Fix | None:
-    """The fix; for reading only, where it cannot be posted as one suggestion because it leaves its hunk."""
+    """The fix; for reading only, where it cannot be posted as one suggestion: it leaves its hunk, or is far apart."""
     if change is None or fix is None:
         return fix
     first = source.line_at(min(e.start for e in fix.edits))
     last = source.line_at(max(e.end for e in fix.edits))
-    if change.anchor(first, last) == Span(first, last):
+    if change.anchor(first, last) == Span(first, last) and (
+        last - first < _MOST_LINES or len(fix.edits) == 1
+    ):
         return fix
     return dataclasses.replace(fix, safety=Safety.DISPLAY)

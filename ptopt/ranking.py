@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
-from ptopt.findings import Finding, Severity
-from ptopt.proposals import Proposal
+from ptopt.change import ChangedFile
+from ptopt.findings import Finding, Fix, Severity
+from ptopt.proposals import Fixes, Proposal
 
 _WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
 
@@ -31,11 +32,27 @@ def by_cause(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
     return [*by_rule.values(), *alone]
 
 
-def merged(group: Iterable[Finding]) -> Finding:
-    """The best finding of the group, the other places listed in it."""
-    several = sorted(group, key=rank)
-    others = sorted({f.span for f in several} - {several[0].span})
-    return dataclasses.replace(several[0], also=tuple(others))
+def joined(proposals: Sequence[Proposal], fixes: Fixes, change: ChangedFile | None) -> tuple[Proposal, ...]:
+    """The proposals; each of those that become one comment with the fix of all its places."""
+    joint: dict[str, tuple[frozenset[str], Fix | None]] = {}
+    for group in by_cause(p for p in proposals if not p.silenced_by):
+        if len(group) > 1:
+            identities = frozenset(p.finding.fingerprint for p in group)
+            joint |= dict.fromkeys(identities, (identities, fixes.joined(group, change)))
+    return tuple(dataclasses.replace(p, joint=joint.get(p.finding.fingerprint)) for p in proposals)
+
+
+def merged(group: Iterable[Proposal]) -> Finding:
+    """The best finding of the group, the other places listed in it, with the fix of all of them."""
+    proposals = sorted(group, key=_rank)
+    best = proposals[0].finding
+    if len(proposals) == 1:
+        return best
+    others = sorted({p.finding.span for p in proposals} - {best.span})
+    identities = frozenset(p.finding.fingerprint for p in proposals)
+    joint = proposals[0].joint
+    fix = joint[1] if joint is not None and joint[0] == identities else None
+    return dataclasses.replace(best, also=tuple(others), fix=fix)
 
 
 def rank(finding: Finding) -> tuple[float, str, int, int, str]:

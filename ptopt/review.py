@@ -13,9 +13,9 @@ from ptopt.change import Change, ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.model.interface import ModelUnavailableError
-from ptopt.proposals import propose
+from ptopt.proposals import Fixes, propose
 from ptopt.ranker.model import threshold
-from ptopt.ranking import by_cause, merged, rank
+from ptopt.ranking import by_cause, joined, merged, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Prefilter, run
@@ -227,7 +227,9 @@ class _Inspector:
         # Comments of other tools matter only where there is something to silence.
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
-        proposals = tuple(propose(source, hits, change, self._floor, suppressions))
+        fixes = Fixes(source, hits)
+        proposals = tuple(propose(source, hits, change, self._floor, fixes, suppressions))
+        proposals = joined(proposals, fixes, change)
         if work.current().left < 0:  # rules were not run, or fixes not checked and so not offered
             notes.append(NotReviewed(source.path, _TOO_MUCH_WORK))
         notes += [
@@ -286,7 +288,7 @@ def _settle(
         sure = [p for p in file.proposals if p.confidence >= least]
         dropped += [p.finding for p in file.proposals if p.confidence < least <= p.ranked_confidence]
         for group in by_cause(sure) if one_per_cause else [[p] for p in sure]:
-            loud = [p.finding for p in group if not p.silenced_by]
+            loud = [p for p in group if not p.silenced_by]
             suppressed += [p.finding for p in group if p.silenced_by]
             if loud:
                 comments.append(merged(loud))

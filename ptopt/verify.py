@@ -1,19 +1,25 @@
-"""No fix is shown unchecked: apply it, parse the result, see that the rule is content, and nothing else moved."""
+"""No fix is shown unchecked: apply it, parse the result, see that the rule is content, and nothing is left behind."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 
-from ptopt.findings import Edit, Fix
+from ptopt.findings import Edit, Fix, Safety
 from ptopt.rules.base import Problem, Rule
 from ptopt.rules.engine import run
+from ptopt.rules.shared.stale import removal, stale_names
 from ptopt.source import work
 from ptopt.source.file import SourceFile
+from ptopt.source.index import LOOPS, Loop
 from ptopt.source.work import WorkLimitError
 from ptopt.syntax import ParseError
 
 _BYTES_PER_NODE = 8
+_MOST_CHAINED = 3
 
 
 class EditError(ValueError):
@@ -47,26 +53,103 @@ def with_line_ends_of(text: str, edits: Sequence[Edit]) -> list[Edit]:
 
 
 def verified(file: SourceFile, rule: Rule, problem: Problem, before: int) -> Fix | None:
-    """The problem's fix when it holds, else None. `before` is how many problems the rule sees in the file.
+    """The problem's fix when it holds, else None. `before` is how many problems the rule sees in the file."""
+    if problem.fix is None:
+        return None
+    return holds(file, problem.fix, {rule: before}, {rule: 1}, waiting_loops([problem], file))
 
-    It holds when the edited text parses, the rule sees fewer problems in it and would not edit the new code again, and
-    the lines outside of the edits are untouched.
+
+def waiting_loops(problems: Iterable[Problem], file: SourceFile) -> frozenset[Loop]:
+    """The loops of which problems say that an iteration waits."""
+    return frozenset(
+        problem.cause
+        for problem in problems
+        if isinstance(problem.cause, LOOPS) and file.waits.is_wait(problem.node)
+    )
+
+
+def together(fixes: Iterable[Fix | None]) -> Fix | None:
+    """One fix that makes all of them; None when there is one without a fix, or when two change the same bytes."""
+    several = list(fixes)
+    given = [fix for fix in several if fix is not None]
+    if not given or len(given) < len(several):
+        return None
+    edits = sorted({edit for fix in given for edit in fix.edits})
+    if any(b.start < a.end or (a.start, a.end) == (b.start, b.end) for a, b in pairwise(edits)):
+        return None
+    safety = max((fix.safety for fix in given), key=list(Safety).index)
+    assumptions = dict.fromkeys(fix.assumption for fix in given if fix.assumption)
+    return Fix(safety, tuple(edits), "; ".join(assumptions))
+
+
+def holds(
+    file: SourceFile,
+    fix: Fix,
+    before: Mapping[Rule, int],
+    solved: Mapping[Rule, int],
+    loops: Collection[Loop] = (),
+) -> Fix | None:
+    """The fix when it holds, with the removal of what it leaves stale, else None.
+
+    `before` is how many problems each rule sees, and `loops` are those in which a wait must have gone. It holds when the
+    edited text parses, each rule sees at least as many problems less as `solved` says and would not edit the new code
+    again, the lines outside of the edits are untouched, and nothing is left that was used only by what is gone.
     """
-    fix = problem.fix
-    if fix is None or file.is_notebook:
+    if file.is_notebook:
         return None
     try:
-        work.current().charge(len(file.data) // _BYTES_PER_NODE)  # for parsing it again
-        text = apply_edits(file.text, fix.edits)
-        after = SourceFile.parse(file.path, text.encode(file.parsed.encoding), file.facts)
+        return _holding(file, fix, before, solved, loops)
     except (EditError, ParseError, UnicodeError, WorkLimitError):
         return None
-    if not only_edited_lines_differ(file, fix.edits, text):
+
+
+def _holding(
+    file: SourceFile,
+    fix: Fix,
+    before: Mapping[Rule, int],
+    solved: Mapping[Rule, int],
+    loops: Collection[Loop],
+) -> Fix | None:
+    after = _edited(file, fix)
+    for _ in range(_MOST_CHAINED):  # what is removed may have been the last to read another name
+        stale = stale_names(file, after)
+        removals = {removal(file, owner, name) for owner, name in stale}
+        if not stale or None in removals:
+            break
+        edits = sorted({*fix.edits, *(edit for edit in removals if edit is not None)})
+        fix = dataclasses.replace(fix, edits=tuple(edits))
+        after = _edited(file, fix)
+    if stale_names(file, after):
+        return None
+    if not only_edited_lines_differ(file, fix.edits, after.text):
         return None
     failed: list[tuple[Rule, Exception]] = []
-    left = [hit.problem for hit in run(after, [rule], failed)]
-    holds = not failed and len(left) < before and not _edited_again(fix, left)
-    return fix if holds else None
+    left = run(after, list(before), failed)
+    counts = Counter(hit.rule for hit in left)
+    if failed or any(counts[rule] > before[rule] - solved[rule] for rule in before):
+        return None
+    if _edited_again(fix, [hit.problem for hit in left]):
+        return None
+    return None if any(_waits_as_before(loop, file, after) for loop in loops) else fix
+
+
+def _waits_as_before(loop: Loop, file: SourceFile, after: SourceFile) -> bool:
+    """Does an iteration of the loop wait as often as before the fix, because what was read is read elsewhere in it?"""
+    same = [other for other in after.index.of_type(*LOOPS) if other.lineno == loop.lineno]
+    return len(same) == 1 and _waits(same[0], after) >= _waits(loop, file)
+
+
+def _waits(loop: Loop, file: SourceFile) -> int:
+    """How often an iteration waits; what the loop runs over is read once."""
+    once = None if isinstance(loop, ast.While) else loop.iter
+    return sum(once is None or not file.index.within(node, once) for node in file.waits.reads_in(loop))
+
+
+def _edited(file: SourceFile, fix: Fix) -> SourceFile:
+    """The file after the fix; raises when it does not parse."""
+    work.current().charge(len(file.data) // _BYTES_PER_NODE)  # for parsing it again
+    text = apply_edits(file.text, fix.edits)
+    return SourceFile.parse(file.path, text.encode(file.parsed.encoding), file.facts, file.repository)
 
 
 def only_edited_lines_differ(file: SourceFile, edits: Sequence[Edit], text: str) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import textwrap
 
+import pytest
+
 from ptopt.change import parse_diff
 from ptopt.config import Config, load_config
 from ptopt.findings import Review, Safety
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
+from ptopt.verify import apply_edits
 
 BASE = textwrap.dedent(
     """\
@@ -50,8 +53,40 @@ def test_one_comment_per_cause_lists_the_other_lines() -> None:
     (finding,) = review.findings
     assert (finding.rule, finding.span.start, [s.start for s in finding.also]) == ("PTO101", 12, [13])
     assert finding.symbol == "train"
-    assert finding.fix is not None and finding.fix.safety is Safety.UNSAFE
+    assert finding.fix is None  # `log(loss.item())` waits all the same
     assert review.sources == {"train.py": HEAD}
+
+
+def test_all_places_of_a_comment_are_fixed_together() -> None:
+    head = HEAD.replace("log(loss.item())", "other += loss.item()")
+    (finding,) = _review(BASE, head).findings
+    assert (finding.span.start, [s.start for s in finding.also]) == (12, [13])
+    assert finding.fix is not None and finding.fix.safety is Safety.UNSAFE and len(finding.fix.edits) == 2
+    assert apply_edits(head, finding.fix.edits).count("loss.detach()") == 2
+
+
+@pytest.mark.parametrize(
+    "line", ["other = loss.item() * 2", "print(total)", "bar.set_postfix(loss=total)", 'log(f"{total}")']
+)
+def test_no_fix_is_offered_whose_value_the_same_iteration_reads_anyway(line: str) -> None:
+    (finding,) = _review(BASE, HEAD.replace("log(loss.item())", line)).findings
+    assert finding.span.start == 12 and finding.fix is None
+
+
+def test_a_value_that_is_read_now_and_then_keeps_its_fix() -> None:
+    head = HEAD.replace("log(loss.item())", "if step % 100 == 0:\n            print(total)")
+    (finding,) = _review(BASE, head).findings
+    assert finding.fix is not None
+
+
+def test_a_fix_waits_for_old_places_with_the_same_cause() -> None:
+    before = HEAD.replace("        total += loss.item()\n", "").replace(
+        "log(loss.item())", "other += loss.item()"
+    )
+    after = before.replace("        other +=", "        total += loss.item()\n        other +=")
+    (finding,) = _review(before, after).findings
+    assert (finding.span.start, finding.also) == (12, ())
+    assert finding.fix is not None and len(finding.fix.edits) == 2
 
 
 def test_what_the_change_did_not_touch_is_not_reported() -> None:

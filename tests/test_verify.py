@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ptopt.findings import Edit, Fix, Safety
 from ptopt.rules.base import Problem, Rule, replace_node
 from ptopt.source.file import SourceFile
-from ptopt.verify import EditError, apply_edits, verified
+from ptopt.verify import EditError, apply_edits, together, verified
 
 
 class NoTwos(Rule):
@@ -87,3 +87,75 @@ def test_edits_replace_bytes_of_the_utf8_form(text: str, data: st.DataObject) ->
     except UnicodeDecodeError:
         return
     assert apply_edits(text, [Edit(cuts[0], cuts[1], "<new>")]).encode() == expected
+
+
+class NoHelper(Rule):
+    """Replaces `helper(...)` by 3."""
+
+    id = "T2"
+    name = "helper"
+    family = "test"
+    triggers = ("helper",)
+    nodes = (ast.Module,)
+
+    def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
+        for call in file.calls_named("helper") if isinstance(node, ast.Module) else ():
+            yield Problem(call, "helper", 0.9, fix=Fix(Safety.SAFE, (replace_node(file, call, "3"),)))
+
+
+def _fixed(code: str, path: str = "f.py") -> str | None:
+    rule = NoHelper()
+    file = SourceFile.parse(path, code.encode())
+    (problem,) = rule.check(file.tree, file)
+    fix = verified(file, rule, problem, 1)
+    return None if fix is None else apply_edits(code, fix.edits)
+
+
+@pytest.mark.parametrize(
+    ("code", "fixed"),
+    [
+        pytest.param("from a import helper\nx = 1\ny = helper(x)\n", "x = 1\ny = 3\n", id="an import"),
+        pytest.param(
+            "def f(x):\n    n = len(x)\n    return helper(n)\n",
+            "def f(x):\n    return 3\n",
+            id="a local name",
+        ),
+        pytest.param(
+            "def f(x):\n    n = len(x)\n    m = n + 1\n    return helper(m)\n",
+            "def f(x):\n    return 3\n",
+            id="one after the other",
+        ),
+        pytest.param("def f(x):\n    n = run(x)\n    return helper(n)\n", None, id="it may do more"),
+        pytest.param("from a import b, helper\ny = helper(b)\n", None, id="shares its line"),
+        pytest.param(
+            "from a import helper\ny = helper(1)\nz = helper\n",
+            "from a import helper\ny = 3\nz = helper\n",
+            id="still used",
+        ),
+        pytest.param(
+            "from a import helper\n__all__ = ['helper']\ny = helper(1)\n",
+            "from a import helper\n__all__ = ['helper']\ny = 3\n",
+            id="for others",
+        ),
+        pytest.param(
+            "def f(x):\n    n = 1\n    def g():\n        return n\n    return helper(n), g\n",
+            "def f(x):\n    n = 1\n    def g():\n        return n\n    return 3, g\n",
+            id="read by a function within",
+        ),
+    ],
+)
+def test_a_fix_leaves_nothing_stale(code: str, fixed: str | None) -> None:
+    assert _fixed(code) == fixed
+
+
+def test_imports_of_a_package_are_for_others() -> None:
+    code = "from a import helper\ny = helper(1)\n"
+    assert _fixed(code, "a/__init__.py") == "from a import helper\ny = 3\n"
+
+
+def test_fixes_are_made_together_or_not_at_all() -> None:
+    one, two = Fix(Safety.SAFE, (Edit(0, 1, "x"),)), Fix(Safety.UNSAFE, (Edit(2, 3, "y"),), "so")
+    assert together([two, one, one]) == Fix(Safety.UNSAFE, (Edit(0, 1, "x"), Edit(2, 3, "y")), "so")
+    assert together([one, None]) is None
+    assert together([one, Fix(Safety.SAFE, (Edit(0, 2, "z"),))]) is None
+    assert together([]) is None

@@ -5,6 +5,7 @@
     fixes     score ptopt, or another tool, on labelled commits of local clones
     comments  review random commits, and write the comments down for readers
     mine      candidates for new cases
+    applied   apply the fixes that are offered on such commits, and check them
     sheet     deal comments to readers
     collect   join their verdicts with the comments
     refresh   renew the features of judged comments
@@ -22,7 +23,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.quality import comments, fixes, mine, sheets, verdicts
+from benchmarks.quality import applied, comments, fixes, mine, sheets, verdicts
 from benchmarks.quality.changes import config_of
 from benchmarks.quality.score import outcome
 from benchmarks.quality.summary import print_case, print_summary
@@ -34,6 +35,7 @@ COMMANDS = {
     "collect": sheets.collect,
     "refresh": sheets.refresh,
     "sheet": sheets.sheet,
+    "applied": applied.main,
     "comments": comments.main,
     "fixes": fixes.main,
     "mine": mine.main,

@@ -188,7 +188,7 @@ def draw(wanted: Draw) -> list[tuple[str, str]]:
 def comments(work: Work) -> tuple[list[dict[str, Any]], list[str]]:
     """A row for each comment on the commits, and why commits are not available."""
     rows, missing = [], []
-    for sha, material in _materials(work):
+    for sha, material in materials(work):
         if material is None:
             missing.append("not in the clones")
             continue
@@ -241,7 +241,8 @@ def _fix_as_diff(finding: Finding, head: bytes) -> str:
     return "\n".join(lines)
 
 
-def _materials(work: Work) -> Iterator[tuple[str, Material | None]]:
+def materials(work: Work) -> Iterator[tuple[str, Material | None]]:
+    """The commits in turn, None for one that the clone lacks."""
     cache = Cache(work.cache)
     clone = None
     try:

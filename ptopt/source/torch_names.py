@@ -52,5 +52,5 @@ SCALAR_METHODS = frozenset(
 )
 
 SCALAR_BUILTINS = frozenset(
-    "len int float bool str repr isinstance hasattr id hash ord range type issubclass callable".split()
+    "len int float bool str repr isinstance hasattr id hash ord type issubclass callable".split()
 )

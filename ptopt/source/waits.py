@@ -21,6 +21,7 @@ _CASTS = frozenset({"float", "int", "bool", "print", "str"})
 _SIZES = frozenset(
     {"range", "max", "min"}
 )  # of Python: they ask a tensor for a number, or whether it is larger
+_SHOWING = frozenset({"set_postfix", "set_description", "format", "info", "debug", "add_scalar", "write"})
 _MOST = 8  # waits of an iteration that are named: more say nothing new
 _DEEPEST = 2  # calls into functions of the file that are followed
 _CPU = re.compile(r"""^(torch\.device\()?["']cpu["']\)?$""")
@@ -142,6 +143,23 @@ class Waits:
                 and self._context.rare_guard(node, scope) is None
             )
         return known
+
+    def reads_in(self, loop: Loop) -> tuple[ast.AST, ...]:
+        """The waits of an iteration, and its texts that show a tensor; rare ones left out."""
+        shown = (
+            node
+            for node in self._index.of_type(ast.FormattedValue, ast.Call)
+            if self._index.within(node, loop)
+            and self._shows_tensor(node)
+            and self._context.rare_guard(node, loop) is None
+        )
+        return (*self.in_iteration(loop), *shown)
+
+    def _shows_tensor(self, node: ast.FormattedValue | ast.Call) -> bool:
+        if isinstance(node, ast.FormattedValue):
+            return self._on_device(node.value)
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        return called_name(node) in _SHOWING and any(map(self._on_device, given))
 
     def _candidates_in(self, scope: Loop | FunctionNode) -> list[ast.AST]:
         """What may wait on the lines of the scope."""

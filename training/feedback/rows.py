@@ -23,7 +23,7 @@ from ptopt.model import prompt
 from ptopt.model.backends.encoding import YES
 from ptopt.model.region import JUDGE_TOKENS, Candidate, fit, regions_of
 from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts
-from ptopt.proposals import propose
+from ptopt.proposals import Fixes, propose
 from ptopt.rules import rules
 from ptopt.rules.engine import Prefilter, run
 from ptopt.source.file import SourceFile
@@ -232,7 +232,7 @@ class _Replay:
         except ParseError:
             return questions
         hits = run(source, likely, [])
-        for proposed in propose(source, hits, None, 0.0):
+        for proposed in propose(source, hits, None, 0.0, Fixes(source, hits)):
             finding = proposed.finding
             lines = tuple(finding.span.lines())
             questions[finding.rule][finding.fingerprint] = self._question(source, finding.name, lines)

@@ -155,7 +155,6 @@ class AttentionByHand(Rule):
                     self.register_buffer("bias", torch.tril(torch.ones(1, 1, config.block_size, config.block_size)))
 
                 def forward(self, q, k, v):
-                    T = q.size(2)
                     y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.attn_dropout.p if self.training else 0.0)
                     return y.transpose(1, 2)
             """,

@@ -110,7 +110,6 @@ class CausalMaskMaterialised(Rule):
             """,
             """
             def forward(q, k, v, T):
-                mask = torch.tril(torch.ones(T, T, dtype=torch.bool, device=q.device))
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)
             """,
         ),
@@ -124,8 +123,6 @@ class CausalMaskMaterialised(Rule):
             """,
             """
             def forward(q, k, v):
-                n = q.size(-2)
-                mask = torch.triu(torch.full((n, n), float("-inf"), device=q.device), diagonal=1)
                 out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.1)
                 return out
             """,
@@ -138,7 +135,6 @@ class CausalMaskMaterialised(Rule):
             """,
             """
             def forward(q, k, v):
-                T = q.size(2)
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)
             """,
         ),

@@ -73,7 +73,6 @@ class BlockingLaunches(Rule):
             model = build().cuda()
             """,
             """
-            import os
             import torch
 
             model = build().cuda()
@@ -89,7 +88,6 @@ class BlockingLaunches(Rule):
                 train()
             """,
             """
-            import os
             import torch
 
             def main():
@@ -105,7 +103,6 @@ class BlockingLaunches(Rule):
             train()
             """,
             """
-            import os
             import torch
 
             train()

@@ -323,6 +323,10 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
         return
     if any(isinstance(e, ast.Slice) and (_data_bound(e, found) or _is_block(e, found)) for e in entries):
         found.ragged = True  # `x[i, : lengths[i]]`, `x[i * n : (i + 1) * n]`
+    parent = found.file.index.parent(node)
+    if isinstance(parent, ast.Call) and called_name(parent) == "len":
+        found.ragged = True  # each entry has a length of its own
+        return
     base = node.value
     kind = found.file.values.of(base).kind
     if isinstance(node.ctx, ast.Store):
@@ -346,6 +350,8 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
             found.first = node
     elif kind != "array":
         found.looked_up += 1
+        if isinstance(parent, ast.Call) and any(a is not node and found.touches(a) for a in parent.args):
+            found.ragged = True  # `distance(x[i], self.tables[i])`: tables of any sizes
 
 
 def _data_bound(part: ast.Slice, found: Slices) -> bool:

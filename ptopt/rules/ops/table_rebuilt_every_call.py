@@ -122,6 +122,9 @@ class TableRebuiltEveryCall(Rule):
         frequency = file.frequencies.of(node)
         if function is None or frequency.often < Often.EVALUATION or _kept(node, function, file):
             return
+        callers = [file.index.function_of(call) for call in file.calls.callers(function)]
+        if callers and all(caller is not None and "cache" in file.source(caller) for caller in callers):
+            return
         table = _Table(function, file)
         root = table.climb(node)
         if root is None or table.first is not node:

@@ -111,7 +111,7 @@ class KernelPerParameter(Rule):
         if _SET_UP.search(text) or ".remove_" in text:
             return
         names = {n.id for n in own_nodes(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        updates, norms = _kernels(node, names)
+        updates, norms = _kernels(node, names, file)
         if not updates and not norms:
             return
         if any(
@@ -153,12 +153,14 @@ class KernelPerParameter(Rule):
         )
 
 
-def _kernels(loop: ast.For, names: set[str]) -> tuple[list[ast.Call], list[ast.Call]]:
+def _kernels(loop: ast.For, names: set[str], file: SourceFile) -> tuple[list[ast.Call], list[ast.Call]]:
     """(In-place updates, norms) of what the loop gives, one tensor each."""
     updates, norms = [], []
     for node in own_nodes(loop):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
+        if file.values.of(node.func.value).device == "cpu":
+            continue  # a copy on the host
         if _root(node.func.value) in names and node.func.attr in _FOREACH:
             updates.append(node)
         elif node.func.attr in _NORMS and (

@@ -126,8 +126,6 @@ class SynchronizeEveryStep(Rule):
                 optimizer.step()
             """,
             """
-            import torch.distributed as dist
-
             for batch in loader:
                 model(batch.cuda()).loss.backward()
                 optimizer.step()

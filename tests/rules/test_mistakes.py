@@ -1,0 +1,301 @@
+"""Kinds of wrong comments that readers of real commits found: none of them is made, nor proposed, again."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptopt.change import whole_file
+from ptopt.config import Config
+from ptopt.project.facts import NO_FACTS
+from ptopt.review import review_files
+from ptopt.rules.examples import as_file
+
+STEP = """
+for x, y in loader:
+    loss = F.cross_entropy(model(x.to(device)), y.to(device))
+    loss.backward()
+    optimizer.step()
+"""
+MISTAKES = {
+    "no_grad on training code": (
+        "evaluation-records-graph",
+        """
+        def train(trainer, model, loader):
+            model.eval()
+            for x in loader:
+                loss = trainer(model(x.cuda()))
+                total += loss.item()
+        """,
+    ),
+    "no_grad on what passes a differentiable result on": (
+        "evaluation-records-graph",
+        """
+        class Transform:
+            def evaluate(self, x):
+                return self.model(x)
+        """,
+    ),
+    "no_grad where volatile inputs turn recording off": (
+        "evaluation-records-graph",
+        """
+        def test(model, loader):
+            model.eval()
+            for x in loader:
+                total += model(Variable(x, volatile=True)).data.max()
+        """,
+    ),
+    "eval of another library": (
+        "evaluation-records-graph",
+        """
+        def convert(source):
+            weight = source.value().eval()
+            return {"weight": weight.transpose((3, 2, 0, 1)).item()}
+        """,
+    ),
+    "a streamer, which generate drives": (
+        "evaluation-records-graph",
+        """
+        class AudioStreamer(BaseStreamer):
+            def apply(self, ids):
+                out = self.audio_encoder.decode(ids)
+                return out.cpu().numpy()
+        """,
+    ),
+    "an invariant that the loop fills": (
+        "invariant-read-in-loop",
+        """
+        values = torch.zeros(8, device=device)
+        for step in range(8):
+            values[step] = model(x)
+            print(values.mean().item())
+        """,
+    ),
+    "a value on the host: NumPy": (
+        "host-copy-every-step",
+        """
+        class Embedder:
+            def __call__(self, image: torch.Tensor) -> torch.Tensor:
+                return torch.from_numpy(canny(image.numpy()))
+        """,
+    ),
+    "a value on the host: copied before": (
+        "item-every-step",
+        """
+        def check(logits: torch.Tensor, outputs, answers, device):
+            outputs = outputs[0, -3:].cpu()
+            return (outputs == answers[0]).all().item()
+        """,
+    ),
+    "a value on the host: an item of a data set": (
+        "index-by-python-list",
+        """
+        class Images(VisionDataset):
+            def crop(self, image: torch.Tensor):
+                return image[[3, 2, 1]].permute(1, 2, 0)
+        """,
+    ),
+    "a value on the host: moved by the caller": (
+        "host-index",
+        """
+        def mixup(x: torch.Tensor):
+            indices = torch.randperm(x.size(0))
+            return x[indices]
+
+        for x in loader:
+            x = mixup(x)
+            x = x.to(device)
+            model(x).mean().backward()
+            optimizer.step()
+        """,
+    ),
+    "what takes host memory alone": (
+        "host-copy-every-step",
+        """
+        class Decoder(nn.Module):
+            def forward(self, x, lengths):
+                packed = pack_padded_sequence(x, lengths.detach().cpu())
+                return self.rnn(packed)
+        """,
+    ),
+    "a way around what the device cannot do": (
+        "host-copy-every-step",
+        """
+        def gamma(concentration: torch.Tensor):
+            if concentration.is_cuda:
+                return concentration.cpu()._standard_gamma().cuda()
+            return concentration._standard_gamma()
+        """,
+    ),
+    "no tensor: a flag": (
+        "branch-on-tensor",
+        """
+        class Layer(nn.Module):
+            def forward(self, x):
+                if torch.is_autocast_enabled():
+                    x = x.half()
+                return self.linear(x)
+        """,
+    ),
+    "no tensor yet": (
+        "python-reduction-over-tensor",
+        """
+        def pitch(wav, device):
+            f0 = compute(wav)
+            if sum(f0) == 0:
+                raise ValueError
+            f0 = torch.FloatTensor(f0).to(device)
+            return f0.unsqueeze(0)
+        """,
+    ),
+    "a size": (
+        "tensor-as-python-number",
+        """
+        def constraints(indices: torch.Tensor, shape: torch.Size):
+            offsets = shape.numel()
+            for i in range(shape[0]):
+                yield indices + i * offsets
+        """,
+    ),
+    "dead code": (
+        "item-every-step",
+        f"if False:{STEP.replace(chr(10), chr(10) + '    ')}    total += loss.item()\n",
+    ),
+    "batching of lists": (
+        "slice-loop",
+        """
+        class FeatureLoss(nn.Module):
+            def forward(self, x, y):
+                fake, real = self.vgg(x), self.vgg(y)
+                total = torch.zeros(1)
+                for i in range(len(fake)):
+                    for j in range(len(fake[i])):
+                        total += self.criterion(fake[i][j], real[i][j].detach())
+                return total
+        """,
+    ),
+    "batching of what isinstance finds to be a list": (
+        "slice-loop",
+        """
+        def repeat(hidden, n):
+            if isinstance(hidden, tuple):
+                out = []
+                for i in range(hidden[0].size(0)):
+                    out.append(hidden[i].unsqueeze(2).repeat(1, 1, n, 1))
+                return torch.stack(out)
+        """,
+    ),
+    "batching of slices of unequal size": (
+        "slice-loop",
+        """
+        def indices(start: torch.Tensor, lengths):
+            return torch.cat([first + torch.arange(n) for first, n in zip(start, lengths)])
+        """,
+    ),
+    "batching of blocks": (
+        "slice-loop",
+        """
+        def perplexity(model, ids: torch.Tensor, n):
+            losses = []
+            for i in range(ids.numel() // n):
+                losses.append(F.cross_entropy(ids[:, i * n : (i + 1) * n].float(), ids[:, 0]))
+            return torch.stack(losses)
+        """,
+    ),
+    "a name that gets another value in the statement that reads it": (
+        "repeated-expression",
+        """
+        def normalise(value: torch.Tensor, actions: torch.Tensor):
+            score = torch.exp(value)
+            score = score / score.sum(0)
+            mean = (score * actions).sum(1) / (score.sum(0) + 1e-9)
+            return mean
+        """,
+    ),
+    "a loop that ends when nothing is left": (
+        "size-read-from-device",
+        """
+        def suppress(left: torch.Tensor, overlap):
+            while left.numel() > 0:
+                left = left[left > overlap]
+        """,
+    ),
+    "a wait that measures": (
+        "synchronize-every-step",
+        """
+        for x in loader:
+            start.record()
+            model(x.cuda()).mean().backward()
+            optimizer.step()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+        """,
+    ),
+    "a wait for what one process does": (
+        "synchronize-every-step",
+        """
+        for split in splits:
+            model(split.cuda()).mean().backward()
+            optimizer.step()
+            if accelerator.is_main_process:
+                save(split)
+            accelerator.wait_for_everyone()
+        """,
+    ),
+    "pinning of batches that go nowhere": (
+        "loader-without-pinning",
+        """
+        loader = DataLoader(dataset, batch_size=4, num_workers=2)
+        for batch in loader:
+            count += 1
+        device = "cuda"
+        """,
+    ),
+    "workers for items on the device": (
+        "loader-without-workers",
+        "loader = DataLoader(Series(frames, device), batch_size=4)\nfor batch in loader:\n    model(batch)\n",
+    ),
+    "a wrapper that is not used for training": (
+        "data-parallel",
+        """
+        def load_model(path):
+            model = torch.nn.DataParallel(build()).cuda()
+            model.load_state_dict(torch.load(path))
+            return model
+        """,
+    ),
+    "a single number of an array": (
+        "array-copied-into-tensor",
+        """
+        class Energies(Dataset):
+            def __init__(self, path):
+                self.energies = np.load(path)
+
+            def __getitem__(self, index):
+                return torch.tensor(self.energies[index])
+        """,
+    ),
+    "attention whose scores are set by index": (
+        "attention-by-hand",
+        """
+        def attend(q, k, v, t):
+            dots = torch.einsum("bie,bje->bij", q, k) * 0.125
+            dots[:, range(t), range(t)] = -1e4
+            dots = dots.softmax(dim=-1)
+            return torch.einsum("bij,bje->bie", dots, v)
+        """,
+    ),
+}
+
+
+def _comments(rule: str, code: str) -> list[str]:
+    config = Config().model_copy(update={"select": (rule,), "min_confidence": 0.0, "skip": ()})
+    file = whole_file("lib/code.py", as_file(code).encode())
+    review = review_files([file], config=config, facts=NO_FACTS, limit_to_change=True)
+    assert not review.not_reviewed
+    return [finding.message for finding in review.findings if finding.name == rule]
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_it_is_not_made_again(kind: str) -> None:
+    assert _comments(*MISTAKES[kind]) == []
