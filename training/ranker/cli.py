@@ -62,7 +62,8 @@ def ranker(work: Sequence[Path], calibrate: Sequence[Path], judge: Sequence[Path
     counts = " ".join(f"{verdict} {sum(row.verdict == verdict for row in training)}" for verdict in "RTW")
     out.write_text(as_text(fitted, f"{len(training)} judged comments ({counts})"), encoding="utf-8")
     click.echo(
-        f"wrote {out}: {len(fitted.useful.weights)} features, from {len(training)} comments ({counts})"
+        f"wrote {out}: {len(fitted.useful.weights)} features, from {len(training)} comments ({counts}); "
+        f"threshold {fitted.threshold}"
     )
 
 
@@ -99,7 +100,7 @@ def _table(name: str, fitted: Ranker, training: Sequence[Row], rows: Sequence[Ro
         )
     score = ways["ranker"]
     lines.append(f"  {'threshold':>12}{'comments':>10}{'useful':>8}{'wrong':>7}")
-    for threshold in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7):
+    for threshold in (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6):
         kept = [row for row, p in zip(rows, score, strict=True) if p >= threshold]
         if kept:
             good, wrong = np.mean([row.useful for row in kept]), np.mean([not row.right for row in kept])

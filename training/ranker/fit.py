@@ -15,9 +15,11 @@ from sklearn.metrics import log_loss
 from ptopt.ranker.model import Head, Ranker
 from training.ranker.rows import Row, by_repository
 
-STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # inverse of the penalty, tried in turn
+STRENGTHS = (0.001, 0.002, 0.004, 0.01, 0.03, 0.1, 0.3)  # inverse of the penalty, tried in turn
 FOLDS = 8
-LEAST_RIGHT = 0.9
+LEAST_RIGHT = 0.8
+PRECISION = 0.6  # share of useful comments that the threshold is chosen for
+_FEWEST = 20  # comments above a threshold that say how good it is
 _SEEN = 6  # a feature that fewer rows have says nothing
 _LEAST_SLOPE = 0.2  # a calibration never turns the order round
 Matrix = NDArray[np.float64]
@@ -104,7 +106,7 @@ def train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
     """Fit on `rows`, calibrate on `calibration`, whose repositories are others."""
     columns = Columns(rows)
 
-    def head(truth: Truth) -> Head:
+    def head(truth: Truth) -> tuple[Head, Matrix]:
         strength = best_strength(rows, truth)
         fitted = columns.head(_logistic(strength).fit(columns.matrix(rows), [truth(row) for row in rows]))
         # The calibration line is fitted to all predictions on unseen repositories: few rows move it little.
@@ -113,12 +115,23 @@ def train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
         odds = np.concatenate([np.log(held_out / (1 - held_out)), raw]).reshape(-1, 1)
         answers = [truth(row) for row in (*rows, *calibration)]
         line = LogisticRegression(C=10.0).fit(odds, answers)
-        slope = max(float(line.coef_[0][0]), _LEAST_SLOPE)
-        return Head(fitted.bias, fitted.weights, round(slope, 4), round(float(line.intercept_[0]), 4))
+        slope = round(max(float(line.coef_[0][0]), _LEAST_SLOPE), 4)
+        offset = round(float(line.intercept_[0]), 4)
+        unseen: Matrix = 1 / (1 + np.exp(-(slope * odds[:, 0] + offset)))
+        return Head(fitted.bias, fitted.weights, slope, offset), unseen
 
-    right, useful = head(lambda row: row.right), head(lambda row: row.useful)
+    (right, _), (useful, unseen) = head(lambda row: row.right), head(lambda row: row.useful)
+    least = threshold([row.useful for row in (*rows, *calibration)], unseen)
     means = {name: round(mean, 4) for name, mean in columns.means.items() if name in useful.weights}
-    return Ranker(right, useful, means, LEAST_RIGHT)
+    return Ranker(right, useful, means, LEAST_RIGHT, least)
+
+
+def threshold(useful: Sequence[bool], probability: Matrix) -> float:
+    """The lowest probability (rows,) from which on PRECISION of the rows are useful; 0.6 where too few rows tell."""
+    order = np.argsort(-probability, kind="stable")
+    precision = np.cumsum(np.asarray(useful)[order]) / np.arange(1, len(order) + 1)
+    enough = [n for n in range(_FEWEST - 1, len(order)) if precision[n] >= PRECISION]
+    return round(float(probability[order[enough[-1]]]), 2) if enough else 0.6
 
 
 def as_text(ranker: Ranker, origin: str) -> str:

@@ -30,7 +30,10 @@ class Row:
 
 
 def read(files: Iterable[Path]) -> list[Row]:
-    """The decided rows that have features (U, undecidable, is left out). Raises ValueError for a line that is no row."""
+    """The decided rows that have features. Raises ValueError for a line that is no row.
+
+    Left out: U, undecidable, and `dated` rows, whose verdict is about a year in which the advised API did not exist.
+    """
     rows = []
     for path in files:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -39,7 +42,7 @@ def read(files: Iterable[Path]) -> list[Row]:
             try:
                 row = json.loads(line)
                 verdict, features = row["verdict"], row.get("features")
-                if verdict in (RIGHT, TRIVIAL, WRONG) and features:
+                if verdict in (RIGHT, TRIVIAL, WRONG) and features and not row.get("dated"):
                     known = {str(k): float(v) for k, v in features.items()}
                     rows.append(Row(row["repo"], row["rule"], verdict, known, row.get("message", "")))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
