@@ -99,6 +99,10 @@ class AttentionForOnePosition(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        values = (ast.Call, ast.Subscript)
+        return [node for node in file.index.of_type(ast.Assign) if node.value.__class__ in values]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return

@@ -171,6 +171,9 @@ class CatInLoop(Rule):
         sizes="2000 iterations, 64 float32 each",
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return joining_assignments(file)
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return
@@ -217,6 +220,23 @@ def _literal_trips(loop: Loop) -> int:
 
 def _over_layers(loop: Loop, file: SourceFile) -> bool:
     return isinstance(loop, ast.For) and bool(FEW.search(file.source(loop.iter)))
+
+
+def joining_assignments(file: SourceFile) -> list[ast.AST]:
+    """The assignments of what a concatenation gives."""
+    return file.once(_joining_assignments)
+
+
+def _joining_assignments(file: SourceFile) -> list[ast.AST]:
+    found: dict[ast.AST, None] = {}
+    for name in sorted(_GROW):
+        for call in file.calls_named(name):
+            parent = file.index.parent(call)
+            if isinstance(parent, ast.IfExp):
+                parent = file.index.parent(parent)
+            if isinstance(parent, ast.Assign):
+                found[parent] = None
+    return list(found)
 
 
 def joined_parts(value: ast.expr, file: SourceFile) -> tuple[ast.Call | None, list[ast.expr]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.ops._calls import same_code
-from ptopt.rules.ops.cat_in_loop import joined_parts
+from ptopt.rules.ops.cat_in_loop import joined_parts, joining_assignments
 from ptopt.source.bindings import is_self
 from ptopt.source.index import FunctionNode, own_nodes
 
@@ -105,6 +105,9 @@ class TensorGrownAcrossCalls(Rule):
             """
         ),
     )
+
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return joining_assignments(file)
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
