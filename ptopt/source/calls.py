@@ -27,10 +27,11 @@ class CallGraph:
                 self._own.setdefault((cls, function.name), function)
             else:
                 self._plain.setdefault(function.name, function)
+        self._targets: dict[ast.Call, FunctionNode | None] = {}
         for call in index.of_type(ast.Call):
             owner = index.function_of(call)
             self._calls[owner].append(call)
-            target = self.resolve(call)
+            target = self._targets[call] = self._resolved(call)
             if target is not None and target is not owner:
                 self._callers[target].append(call)
 
@@ -40,6 +41,9 @@ class CallGraph:
         `f()` is a plain function, `self.f()` a method of the same class; `obj.f()` is a method when only one
         class of the file has it.
         """
+        return self._targets[call] if call in self._targets else self._resolved(call)
+
+    def _resolved(self, call: ast.Call) -> FunctionNode | None:
         func = call.func
         if isinstance(func, ast.Name):
             return self._plain.get(func.id)
@@ -79,9 +83,9 @@ class CallGraph:
 
 def last_name(expr: ast.AST | None) -> str:
     """The last part of a dotted name: `softmax` of `F.softmax`; "" of anything else than a name or an attribute."""
-    if isinstance(expr, ast.Attribute):
+    if expr.__class__ is ast.Attribute:
         return expr.attr
-    return expr.id if isinstance(expr, ast.Name) else ""
+    return expr.id if expr.__class__ is ast.Name else ""
 
 
 def called_name(call: ast.Call) -> str:

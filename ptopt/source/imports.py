@@ -65,10 +65,10 @@ class Imports:
     def qualified(self, node: ast.expr) -> str:
         """`F.softmax` -> "torch.nn.functional.softmax"; "" when the root is not an import in this scope."""
         current: ast.expr = node
-        while isinstance(current, ast.Attribute):
+        while current.__class__ is ast.Attribute:
             current = current.value
-        origin = self._names.get(current.id) if isinstance(current, ast.Name) else None
-        if not isinstance(current, ast.Name) or origin is None:
+        origin = self._names.get(current.id) if current.__class__ is ast.Name else None
+        if origin is None or not isinstance(current, ast.Name):
             return ""
         if current.id in self._rebound and self._shadowed(current):
             return ""

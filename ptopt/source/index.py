@@ -115,6 +115,12 @@ class Index:
         """The attributes of one of these names, in source order of each."""
         return [node for name in names for node in self._attributes.get(name, ())]
 
+    @cached_property
+    def computed_subscripts(self) -> list[ast.AST]:
+        """The subscripts that are no constant and no plain slice."""
+        plain = (ast.Constant, ast.Slice)
+        return [node for node in self.of_type(ast.Subscript) if node.slice.__class__ not in plain]
+
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parent.get(node)
 

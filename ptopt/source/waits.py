@@ -197,9 +197,8 @@ class Waits:
                 table.setdefault(self._index.function_of(call), []).append(call)
         for node in self._index.of_type(ast.If, ast.While, ast.Assert):
             table.setdefault(self._index.function_of(node), []).append(node)
-        for subscript in self._index.of_type(ast.Subscript):
-            if not isinstance(subscript.slice, (ast.Constant, ast.Slice)):
-                table.setdefault(self._index.function_of(subscript), []).append(subscript)
+        for subscript in self._index.computed_subscripts:
+            table.setdefault(self._index.function_of(subscript), []).append(subscript)
         for found in table.values():
             found.sort(key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
         return table

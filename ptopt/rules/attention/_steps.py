@@ -8,6 +8,7 @@ import re
 from ptopt.rules.attention._scores import operands
 from ptopt.rules.base import SourceFile
 from ptopt.source.bindings import is_self
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _QUERY = re.compile(r"(^|_)(q|query|queries|xq|qs)(_|\d|$)|quer", re.I)
@@ -52,44 +53,84 @@ def mixed_by(softmax: ast.Call, steps: list[tuple[ast.expr, str]], file: SourceF
     for value, name in steps:
         if value.lineno < softmax.lineno or not _holds(value, softmax, weights):
             continue
-        if _passes_on(value, weights) or any(
-            isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) and _holds(n.left, softmax, weights)
-            for n in walk(value)
-        ):
+        if _passes_on(value, weights) or any(_holds(part, softmax, weights) for part in _divided(value)):
             return None  # something else is made of the weights than a fused call can
-        if not any(operands(n, file) for n in walk(value) if isinstance(n, ast.expr)):
+        if not _multiplies(value, file):
             weights.add(name)
     function = file.index.function_of(softmax)
-    for node in own_nodes(function) if function is not None else ():
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
-            returned = any(isinstance(e, ast.Name) and e.id in weights for e in node.value.elts)
-            if returned and not any(isinstance(a, ast.If) for a, _ in file.index.ancestors(node)):
-                return None
-    for node in own_nodes(function) if function is not None else ():
-        found = operands(node, file) if isinstance(node, ast.expr) and node.lineno >= softmax.lineno else None
-        if found is None:
+    if function is None or not weights.isdisjoint(_returned(function, file)):
+        return None
+    for node, left, right in _products_of(function, file):
+        if node.lineno < softmax.lineno:
             continue
-        for one, other in (found[:2], found[1::-1]):
+        for one, other in ((left, right), (right, left)):
             if _holds(one, softmax, weights) and _VALUE.search(_leaf(other)):
-                return node if isinstance(node, ast.expr) else None
+                return node
     return None
 
 
 def _holds(expr: ast.expr, softmax: ast.Call, names: set[str]) -> bool:
-    return any(n is softmax or isinstance(n, ast.Name) and n.id in names for n in walk(expr))
+    if not names.isdisjoint(_names_in(expr)):
+        return True
+    near = expr.lineno <= softmax.lineno <= (expr.end_lineno or 0)
+    return near and any(n is softmax for n in walk(expr))
+
+
+# -- what is found once in each expression or function: a softmax asks it of all steps around it ---------------
+
+
+@remembered
+def _names_in(expr: ast.expr) -> tuple[str, ...]:
+    return tuple(n.id for n in walk(expr) if isinstance(n, ast.Name))
+
+
+@remembered
+def _divided(expr: ast.expr) -> list[ast.expr]:
+    return [n.left for n in walk(expr) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+
+
+@remembered
+def _multiplies(expr: ast.expr, file: SourceFile) -> bool:
+    return any(operands(n, file) for n in walk(expr) if isinstance(n, ast.expr))
+
+
+@remembered
+def _returned(function: FunctionNode, file: SourceFile) -> frozenset[str]:
+    """Names that the function returns in a tuple, whatever the case."""
+    returns = (n for n in own_nodes(function) if isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple))
+    return frozenset(
+        e.id
+        for n in returns
+        if not any(isinstance(a, ast.If) for a, _ in file.index.ancestors(n))
+        for e in n.value.elts  # type: ignore[union-attr]
+        if isinstance(e, ast.Name)
+    )
+
+
+@remembered
+def _products_of(function: FunctionNode, file: SourceFile) -> list[tuple[ast.expr, ast.expr, ast.expr]]:
+    """Each product of the function, with its operands."""
+    nodes = (n for n in own_nodes(function) if isinstance(n, ast.expr))
+    return [(n, found[0], found[1]) for n in nodes if (found := operands(n, file)) is not None]
+
+
+@remembered
+def _handed(expr: ast.expr) -> frozenset[str]:
+    """Names that a layer or a function of the project takes, other than dropout and softmax."""
+    calls = [n for n in walk(expr) if isinstance(n, ast.Call)]
+    return frozenset(
+        name
+        for call in calls
+        if (isinstance(call.func, ast.Name) or is_self(call.func))
+        and not _HARMLESS.search(ast.unparse(call.func))
+        for arg in call.args
+        for name in _names_in(arg)
+    )
 
 
 def _passes_on(expr: ast.expr, names: set[str]) -> bool:
     """Does a layer or a function of the project, other than dropout and softmax, take one of the names?"""
-    for call in walk(expr):
-        if not isinstance(call, ast.Call) or not names:
-            continue
-        func = call.func
-        own = isinstance(func, ast.Name) or is_self(func)
-        taken = any(isinstance(n, ast.Name) and n.id in names for a in call.args for n in walk(a))
-        if own and taken and not _HARMLESS.search(ast.unparse(func)):
-            return True
-    return False
+    return bool(names) and not names.isdisjoint(_handed(expr))
 
 
 def _is_scores(expr: ast.expr, file: SourceFile) -> bool:
@@ -97,12 +138,13 @@ def _is_scores(expr: ast.expr, file: SourceFile) -> bool:
     return found is not None and bool(_QUERY.search(_leaf(found[0])) and _KEY.search(_leaf(found[1])))
 
 
+@remembered
 def _product_in(expr: ast.expr, file: SourceFile) -> ast.expr | None:
     return next((n for n in walk(expr) if isinstance(n, ast.expr) and _is_scores(n, file)), None)
 
 
 def _first(expr: ast.expr, origin: dict[str, ast.expr]) -> ast.expr | None:
-    return next((origin[n.id] for n in walk(expr) if isinstance(n, ast.Name) and n.id in origin), None)
+    return next((origin[name] for name in _names_in(expr) if name in origin), None)
 
 
 def _leaf(expr: ast.expr) -> str:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
 from ptopt.rules.ops._calls import int_literal, same_code
-from ptopt.source.index import own_nodes
 
 
 class AttentionForOnePosition(Rule):
@@ -99,6 +99,10 @@ class AttentionForOnePosition(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        values = (ast.Call, ast.Subscript)
+        return [node for node in file.index.of_type(ast.Assign) if node.value.__class__ in values]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return
@@ -116,14 +120,8 @@ class AttentionForOnePosition(Rule):
         scope = file.index.function_of(node)
         if scope is None:
             return
-        reads = [
-            n
-            for n in own_nodes(scope)
-            if isinstance(n, ast.Name)
-            and n.id == name.id
-            and isinstance(n.ctx, ast.Load)
-            and n.lineno > (node.end_lineno or 0)
-        ]
+        loads = file.uses.loads(scope, name.id)
+        reads = loads[bisect_right(loads, node.end_lineno or 0, key=lambda n: n.lineno) :]
         again = [b for b in file.bindings.of(scope, name.id) if b.line > node.lineno]
         picks = {_position(read, file) for read in reads}
         if not reads or again or len(picks) != 1 or "" in picks:

@@ -138,11 +138,13 @@ def _optimised(file: SourceFile) -> frozenset[str]:
 def path_of(node: ast.expr) -> str:
     """`self.model` -> "self.model"; "" for what is not a dotted name."""
     parts: list[str] = []
-    while isinstance(node, ast.Attribute):
+    while node.__class__ is ast.Attribute:
         parts.append(node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
         return ""
+    if not parts:
+        return node.id
     parts.append(node.id)
     return ".".join(reversed(parts))
 

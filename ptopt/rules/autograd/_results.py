@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from ptopt.rules.autograd._models import network_of
 from ptopt.rules.base import SourceFile
+from ptopt.rules.shared.uses import uses_by_binding
+from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, own_nodes, walk
 
 METADATA = frozenset({"shape", "device", "dtype", "size", "dim", "ndim"})
@@ -58,12 +60,7 @@ def cuts_of(call: ast.Call, file: SourceFile) -> list[ast.Call]:
     function = file.index.function_of(call)
     root: ast.AST = function if function is not None else file.tree
     cuts: list[ast.Call] = []
-    for use in own_nodes(root):
-        if not isinstance(use, ast.Name) or use.id != name or not isinstance(use.ctx, ast.Load):
-            continue
-        binding = file.bindings.last_before(use)
-        if binding is None or binding.node is not parent:
-            continue
+    for use in uses_by_binding(root, file).get((parent, name), ()):
         holder = file.index.parent(use)
         if isinstance(holder, ast.Attribute) and holder.attr in METADATA:
             continue
@@ -71,7 +68,10 @@ def cuts_of(call: ast.Call, file: SourceFile) -> list[ast.Call]:
         if cut is None:
             return []
         cuts.append(cut)
+    return [] if name in _names_of_nested(root) else cuts
+
+
+@remembered
+def _names_of_nested(root: ast.AST) -> frozenset[str]:
     nested = [n for n in own_nodes(root) if isinstance(n, (*FUNCTIONS, ast.Lambda))]
-    if any(isinstance(n, ast.Name) and n.id == name for inner in nested for n in walk(inner)):
-        return []
-    return cuts
+    return frozenset(n.id for inner in nested for n in walk(inner) if isinstance(n, ast.Name))

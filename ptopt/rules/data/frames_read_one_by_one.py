@@ -48,6 +48,7 @@ class FramesReadOneByOne(Rule):
     libraries = ("torch", "decord", "cv2", "imageio", "numpy")
     requires = ("VideoReader", "VideoCapture", "decord", "get_reader", "video")
     nodes = (ast.Subscript, ast.Call)
+    calls = frozenset({"set", "get_data"})
     when_wrong = "only a frame or two are read from each video"
 
     VALID = (

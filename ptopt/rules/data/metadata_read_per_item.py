@@ -67,6 +67,10 @@ class MetadataReadPerItem(ItemRule):
         "wave",
     )
     nodes = (ast.Call, ast.Subscript)
+    calls = frozenset(
+        "info SoundFile get_duration get_samplerate open probe get read_video_timestamps File listdir scandir walk glob iglob "
+        "rglob iterdir".split()
+    )
     when_wrong = "each item is read once only, or files change while training runs"
 
     VALID = (
@@ -128,6 +132,13 @@ class MetadataReadPerItem(ItemRule):
             """
         ),
     )
+
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        calls: list[ast.AST] = [call for name in sorted(self.calls) for call in file.calls_named(name)]
+        if file.imports.imports("sox"):
+            calls = list(file.index.of_type(ast.Call))
+        parents = map(file.index.parent, file.index.attributes_named("attrs"))
+        return calls + [node for node in parents if isinstance(node, ast.Subscript)]
 
     def _candidate(self, node: ast.AST, file: SourceFile) -> bool:
         if isinstance(node, ast.Subscript):

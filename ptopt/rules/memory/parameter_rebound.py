@@ -104,6 +104,10 @@ class ParameterRebound(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        parents = map(file.index.parent, file.index.attributes_named("data"))
+        return [node for node in parents if isinstance(node, ast.Assign)]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return

@@ -185,7 +185,7 @@ def _loop(node: ast.AST, file: SourceFile) -> ast.AST:
 def _emptied(name: str, loop: ast.AST, file: SourceFile) -> bool:
     """Is the list made anew in the same iteration?"""
     function = file.index.function_of(loop)
-    return any(file.index.within(b.node, loop) for b in file.bindings.of(function, name))
+    return bool(file.bindings.inside(function, name, loop))
 
 
 def _to_host(join: ast.Call, file: SourceFile) -> bool:

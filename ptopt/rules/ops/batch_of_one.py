@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
@@ -171,8 +172,13 @@ def _generator(place: ast.ListComp) -> tuple[ast.expr, ast.expr]:
 
 def _may_be_network(func: ast.expr) -> bool:
     if isinstance(func, ast.Attribute):
-        return func.attr in _METHODS or is_self(func) or bool(_NETWORK.search(func.attr))
-    return isinstance(func, ast.Name) and bool(_NETWORK.search(func.id))
+        return func.attr in _METHODS or is_self(func) or _names_a_network(func.attr)
+    return isinstance(func, ast.Name) and _names_a_network(func.id)
+
+
+@lru_cache(maxsize=4096)
+def _names_a_network(name: str) -> bool:
+    return bool(_NETWORK.search(name))
 
 
 def _is_network(call: ast.Call, file: SourceFile) -> bool:

@@ -3,11 +3,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
 from ptopt.rules.ops._calls import FEW, int_literal, names_in, same_code
 from ptopt.source.calls import last_name
-from ptopt.source.index import Loop, own_nodes, walk
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, Loop, own_nodes, walk
 
 _GROW = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack", "append"})
 _PLACES = (ast.Name, ast.Attribute, ast.Subscript)
@@ -171,6 +173,9 @@ class CatInLoop(Rule):
         sizes="2000 iterations, 64 float32 each",
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return joining_assignments(file)
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return
@@ -219,6 +224,23 @@ def _over_layers(loop: Loop, file: SourceFile) -> bool:
     return isinstance(loop, ast.For) and bool(FEW.search(file.source(loop.iter)))
 
 
+def joining_assignments(file: SourceFile) -> list[ast.AST]:
+    """The assignments of what a concatenation gives."""
+    return file.once(_joining_assignments)
+
+
+def _joining_assignments(file: SourceFile) -> list[ast.AST]:
+    found: dict[ast.AST, None] = {}
+    for name in sorted(_GROW):
+        for call in file.calls_named(name):
+            parent = file.index.parent(call)
+            if isinstance(parent, ast.IfExp):
+                parent = file.index.parent(parent)
+            if isinstance(parent, ast.Assign):
+                found[parent] = None
+    return list(found)
+
+
 def joined_parts(value: ast.expr, file: SourceFile) -> tuple[ast.Call | None, list[ast.expr]]:
     """The concatenation that `value` is, and what it joins."""
     call = _joining(value)
@@ -262,13 +284,53 @@ def _growing_loops(node: ast.Assign, target: ast.expr, file: SourceFile) -> list
     for loop in file.index.loops_of(node):
         if isinstance(loop, ast.For) and keys & names_in(loop.target):
             continue  # each iteration grows another entry
-        for other in own_nodes(loop):
-            if not isinstance(other, _PLACES) or not isinstance(other.ctx, ast.Store):
-                continue
-            if _same_place(other, target) and not _starts_it(other, node, file):
-                return growing
+        stores = _stores_in(loop, file).get(_place(target), _Stores([], {}))
+        branch = file.index.parent(node)
+        beside = stores.growing.get(branch, []) if isinstance(branch, ast.If) else []
+        if any(not _starts_it(other, node, file) for other in (*stores.plain, *beside)):
+            return growing
         growing.append(loop)
     return growing
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """Where one place gets a value in a loop. What grows it matters only in the block of what else does."""
+
+    plain: list[ast.expr]
+    growing: dict[ast.AST | None, list[ast.expr]]
+
+
+@remembered
+def _stores_in(loop: Loop, file: SourceFile) -> dict[str, _Stores]:
+    table: dict[str, _Stores] = {}
+    for store in own_nodes(loop):
+        if not isinstance(store, _PLACES) or not isinstance(store.ctx, ast.Store):
+            continue
+        stores = table.setdefault(_place(store), _Stores([], {}))
+        statement = file.index.statement_of(store)
+        if _grows(statement, store):
+            stores.growing.setdefault(file.index.parent(statement), []).append(store)
+        else:
+            stores.plain.append(store)
+    return table
+
+
+def _grows(statement: ast.stmt, store: ast.expr) -> bool:
+    if not isinstance(statement, ast.Assign) or statement.targets[0] is not store:
+        return False
+    return isinstance(statement.value, ast.Call) and any(
+        _same_place(part, store) for part in _parts(statement.value)
+    )
+
+
+def _place(expr: ast.expr) -> str:
+    """Equal for two expressions that `_same_place` finds the same."""
+    if isinstance(expr, ast.Name):
+        return expr.id
+    if isinstance(expr, ast.Attribute):
+        return f"{ast.unparse(expr.value)}.{expr.attr}"
+    return ast.unparse(expr)
 
 
 def _starts_it(store: ast.expr, node: ast.Assign, file: SourceFile) -> bool:
@@ -278,11 +340,7 @@ def _starts_it(store: ast.expr, node: ast.Assign, file: SourceFile) -> bool:
         return True
     branch = file.index.parent(node)
     if not isinstance(branch, ast.If) or file.index.parent(statement) is not branch:
-        if isinstance(statement, ast.Assign) and same_code(statement.targets[0], node.targets[0]):
-            # another self-growth, such as the one for the other kind of batch
-            value = statement.value
-            return isinstance(value, ast.Call) and any(_same_place(p, node.targets[0]) for p in _parts(value))
-        return False
+        return _grows(statement, store)  # another self-growth, such as the one for the other kind of batch
     return (statement in branch.body) != (node in branch.body)
 
 
@@ -290,17 +348,23 @@ def _reads(loop: Loop, target: ast.expr, node: ast.Assign, file: SourceFile) -> 
     """Does the loop use the tensor while it grows, other than to look whether it has begun?"""
     call = _joining(node.value)
     own = _parts(call) if call is not None else []
-    for other in own_nodes(loop):
-        if not isinstance(other, _PLACES) or not isinstance(other.ctx, ast.Load):
+    reads = _reads_in(loop, file).get(_place(target), ())
+    return any(not any(read is part for part in own) for read in reads)
+
+
+@remembered
+def _reads_in(loop: Loop, file: SourceFile) -> dict[str, list[ast.expr]]:
+    """Place -> where the loop reads it, other than to look whether it has begun."""
+    table: dict[str, list[ast.expr]] = {}
+    for read in own_nodes(loop):
+        if not isinstance(read, _PLACES) or not isinstance(read.ctx, ast.Load):
             continue
-        if not _same_place(other, target) or any(other is part for part in own):
-            continue
-        parent = file.index.parent(other)
+        parent = file.index.parent(read)
         if isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.Is, ast.IsNot)):
             continue
         if not (isinstance(parent, ast.Call) and _is_call(parent, "len")):
-            return True
-    return False
+            table.setdefault(_place(read), []).append(read)
+    return table
 
 
 def _confidence(
@@ -321,6 +385,7 @@ def _confidence(
     return 0.65 if _from_numpy(node, file) else 0.75
 
 
+@remembered
 def _frees(loop: Loop) -> bool:
     """Does the loop free memory on purpose? Then it must not hold all parts at once."""
     calls = (n.func for n in own_nodes(loop) if isinstance(n, ast.Call))
@@ -330,26 +395,34 @@ def _frees(loop: Loop) -> bool:
 
 def _grows_both_ways(loop: Loop, node: ast.Assign, file: SourceFile) -> bool:
     """Does another statement of the loop put something in front, as padding at both ends does?"""
-    for other in own_nodes(loop):
-        if (
-            isinstance(other, ast.Assign)
-            and other is not node
-            and same_code(other.targets[0], node.targets[0])
-        ):
-            call = _joining(other.value)
+    return any(other is not node for other in _grown_in_front(loop, file).get(_place(node.targets[0]), ()))
+
+
+@remembered
+def _grown_in_front(loop: Loop, file: SourceFile) -> dict[str, list[ast.Assign]]:
+    """Place -> assignments of the loop that join something with another first part to it."""
+    table: dict[str, list[ast.Assign]] = {}
+    for assign in own_nodes(loop):
+        if isinstance(assign, ast.Assign):
+            call = _joining(assign.value)
             parts = _parts(call) if call is not None else []
-            if parts and not _same_place(parts[0], node.targets[0]):
-                return True
-    return False
+            if parts and not _same_place(parts[0], assign.targets[0]):
+                table.setdefault(_place(assign.targets[0]), []).append(assign)
+    return table
 
 
 def _is_drawn(parts: list[ast.expr], file: SourceFile) -> bool:
     """One token per call of a model, drawn by `multinomial`: next to the call, copying the tokens is nothing."""
     for name in (n for part in parts for n in walk(part) if isinstance(n, ast.Name)):
-        for binding in file.bindings.of(file.index.function_of(name), name.id):
-            if binding.value is not None and "multinomial(" in file.source(binding.value):
-                return True
+        if _drawn_name(name.id, file.index.function_of(name), file):
+            return True
     return False
+
+
+@remembered
+def _drawn_name(name: str, function: FunctionNode | None, file: SourceFile) -> bool:
+    values = (binding.value for binding in file.bindings.of(function, name))
+    return any(value is not None and "multinomial(" in file.source(value) for value in values)
 
 
 def _from_numpy(node: ast.Assign, file: SourceFile) -> bool:

@@ -87,6 +87,15 @@ class MaskedArithmetic(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return [
+            node
+            for node in file.index.of_type(ast.BinOp)
+            if node.op.__class__ is ast.Add
+            and node.left.__class__ is ast.BinOp
+            and node.right.__class__ is ast.BinOp
+        ]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
             return

@@ -99,6 +99,9 @@ class MaskedUpdateByIndex(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return file.index.computed_subscripts
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Subscript) or not _is_mask(node.slice, file):
             return

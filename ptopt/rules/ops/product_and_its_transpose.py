@@ -120,7 +120,8 @@ class ProductAndItsTranspose(Rule):
 def _products(file: SourceFile) -> dict[FunctionNode, dict[tuple[str, str, str], ast.expr]]:
     """Function -> (scale, a, b) -> the product `scale * a @ b.t()`."""
     table: dict[FunctionNode, dict[tuple[str, str, str], ast.expr]] = {}
-    for node in file.index.of_type(ast.BinOp, ast.Call):
+    calls = [call for name in ("matmul", "mm") for call in file.calls_named(name)]
+    for node in (*file.index.of_type(ast.BinOp), *calls):
         if isinstance(node, ast.BinOp):
             if not isinstance(node.op, ast.MatMult):
                 continue

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.ops._calls import same_code
-from ptopt.rules.ops.cat_in_loop import joined_parts
+from ptopt.rules.ops.cat_in_loop import joined_parts, joining_assignments
 from ptopt.source.bindings import is_self
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes
 
 
@@ -106,6 +107,9 @@ class TensorGrownAcrossCalls(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return joining_assignments(file)
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return
@@ -145,12 +149,20 @@ def same_code_read(part: ast.expr, target: ast.expr) -> bool:
 def _read_here(node: ast.Assign, target: ast.expr, parts: list[ast.expr], function: FunctionNode) -> bool:
     """Does the method use the tensor in another way than to ask whether it has begun?"""
     name = ast.unparse(target)
-    for other in own_nodes(function):
-        if not isinstance(other, (ast.Attribute, ast.Subscript)) or not isinstance(other.ctx, ast.Load):
-            continue
-        if other.lineno > (node.end_lineno or 0) and ast.unparse(other) == name:
-            return True
+    if _last_reads(function).get(name, 0) > (node.end_lineno or 0):
+        return True
     return any(isinstance(p, ast.Subscript) and ast.unparse(p.value) == name for p in parts)
+
+
+@remembered
+def _last_reads(function: FunctionNode) -> dict[str, int]:
+    """Text of an attribute or subscript -> the last line of the function that reads it."""
+    table: dict[str, int] = {}
+    for read in own_nodes(function):
+        if isinstance(read, (ast.Attribute, ast.Subscript)) and isinstance(read.ctx, ast.Load):
+            text = ast.unparse(read)
+            table[text] = max(table.get(text, 0), read.lineno)
+    return table
 
 
 def _started(owner: ast.expr, node: ast.Assign, file: SourceFile) -> int:

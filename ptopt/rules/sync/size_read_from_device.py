@@ -108,6 +108,10 @@ class SizeReadFromDevice(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        calls: list[ast.AST] = [call for name in sorted(self.calls) for call in file.calls_named(name)]
+        return calls + file.index.computed_subscripts
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         advice = ""
         if isinstance(node, ast.Subscript) and file.waits.selects_by_mask(node):

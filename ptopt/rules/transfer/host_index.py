@@ -107,6 +107,9 @@ class HostIndex(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return file.index.computed_subscripts
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Subscript) or isinstance(node.slice, (ast.Constant, ast.Slice)):
             return
