@@ -51,6 +51,9 @@ class Slices:
     appends: set[str] = field(default_factory=set)
     looked_up: int = 0  # objects that an index picks from a list or a dictionary
     ragged: bool = False
+    apart: bool = (
+        False  # the entries are no slices of one tensor, or blocks as large as the memory lets them be
+    )
     _touch: dict[ast.AST, bool] = field(default_factory=dict)
 
     def touches(self, node: ast.AST) -> bool:
@@ -90,7 +93,7 @@ def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile
     if _writes_back(nodes, found):
         return None
     _sort(nodes, found)
-    if not found.sources or (isinstance(place, ast.For) and _carries(place, nodes, file)):
+    if found.apart or not found.sources or (isinstance(place, ast.For) and _carries(place, nodes, file)):
         return None
     return found
 
@@ -321,11 +324,13 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
             isinstance(e, ast.Slice) and found.touches(node.value) and _data_bound(e, found) for e in entries
         )
         return
-    if any(isinstance(e, ast.Slice) and (_data_bound(e, found) or _is_block(e, found)) for e in entries):
-        found.ragged = True  # `x[i, : lengths[i]]`, `x[i * n : (i + 1) * n]`
+    if any(isinstance(e, ast.Slice) and _data_bound(e, found) for e in entries):
+        found.ragged = True  # `x[i, : lengths[i]]`
+    if any(isinstance(e, ast.Slice) and _is_block(e, found) for e in entries):
+        found.apart = True  # `x[i * n : (i + 1) * n]`
     parent = found.file.index.parent(node)
     if isinstance(parent, ast.Call) and called_name(parent) == "len":
-        found.ragged = True  # each entry has a length of its own
+        found.apart = True  # each entry has a length of its own
         return
     base = node.value
     kind = found.file.values.of(base).kind
@@ -351,7 +356,7 @@ def _subscript(node: ast.Subscript, found: Slices) -> None:
     elif kind != "array":
         found.looked_up += 1
         if isinstance(parent, ast.Call) and any(a is not node and found.touches(a) for a in parent.args):
-            found.ragged = True  # `distance(x[i], self.tables[i])`: tables of any sizes
+            found.apart = True  # `distance(x[i], self.tables[i])`: tables of any sizes
 
 
 def _data_bound(part: ast.Slice, found: Slices) -> bool:
@@ -414,7 +419,8 @@ def _is_nested(node: ast.Subscript, found: Slices) -> bool:
     return (
         isinstance(outer, ast.Subscript)
         and outer.value is node
-        and isinstance(outer.slice, ast.Name)
+        and found.file.values.of(outer.slice).kind == "scalar"
+        and not isinstance(outer.slice, ast.Constant)
         and not has_shape(node.value, found.file)
     )
 
