@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from ptopt.source.calls import last_name
-from ptopt.source.file import SourceFile
+from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FunctionNode
 
 _GUARDS = {
@@ -136,6 +136,7 @@ def _statement(at: ast.AST, file: SourceFile) -> dict[str, float]:
     return found
 
 
+@remembered
 def _function(function: FunctionNode, file: SourceFile) -> dict[str, float]:
     """What the function is, and who calls it."""
     found = {
@@ -156,6 +157,7 @@ def _function(function: FunctionNode, file: SourceFile) -> dict[str, float]:
     return found
 
 
+@remembered
 def _work(function: FunctionNode, file: SourceFile) -> dict[str, float]:
     """What the function calls: libraries that work on the host, and heavy operations beside which a hit is small."""
     found: dict[str, float] = {}

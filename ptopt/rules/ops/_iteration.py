@@ -33,7 +33,7 @@ def elements_of(element: ast.expr, file: SourceFile) -> Elements | None:
         pairs: list[tuple[ast.expr, ast.expr]] = []
         if isinstance(ancestor, COMPREHENSIONS):
             pairs = [(g.target, g.iter) for g in reversed(ancestor.generators)]
-        elif isinstance(ancestor, (ast.For, ast.AsyncFor)) and child in ancestor.body:
+        elif isinstance(ancestor, (ast.For, ast.AsyncFor)) and in_body(child, ancestor):
             pairs = [(ancestor.target, ancestor.iter)]
         for target, iterable in pairs:
             source = _source(element, target, iterable)
@@ -42,6 +42,11 @@ def elements_of(element: ast.expr, file: SourceFile) -> Elements | None:
                     return None
                 return Elements(ancestor, source, iterable is source)
     return None
+
+
+def in_body(child: ast.AST, loop: ast.For | ast.AsyncFor) -> bool:
+    """Is a child of the loop in its body? Not searched in the body itself, which may be long."""
+    return child is not loop.iter and child is not loop.target and child not in loop.orelse
 
 
 def _source(element: ast.expr, target: ast.expr, iterable: ast.expr) -> ast.expr | None:

@@ -19,7 +19,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._calls import runs_once, torch_op
-from ptopt.rules.ops._iteration import Elements, elements_of
+from ptopt.rules.ops._iteration import Elements, elements_of, in_body
 from ptopt.rules.ops.row_loop import RowLoop
 from ptopt.source.file import remembered
 from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes, walk
@@ -254,7 +254,7 @@ def _of_mapping(node: ast.Call, element: ast.expr, file: SourceFile) -> Iterator
             return
         generators = ancestor.generators if isinstance(ancestor, COMPREHENSIONS) else ()
         pairs: list[tuple[ast.expr, ast.expr]] = [(g.target, g.iter) for g in generators]
-        if isinstance(ancestor, ast.For) and child in ancestor.body:
+        if isinstance(ancestor, ast.For) and in_body(child, ancestor):
             pairs = [(ancestor.target, ancestor.iter)]
         for target, iterable in pairs:
             held = method_call(iterable, "items", "values")
