@@ -1,4 +1,4 @@
-"""What a rule costs grows about linearly with the file: with 8 times the lines, at most 12 times the visited nodes."""
+"""What a rule costs grows about linearly with the file: with 4 times the lines, at most 6 times the visited nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ptopt.source.file import SourceFile
 from ptopt.source.work import limited
 from tests import hostile
 
-_SHORT, _LONG = 150, 1_200
+_SHORT, _LONG = 150, 600
 _MOST = 1.5
 _PLENTY = 1 << 60
 _FLOOR = 3_000  # nodes; below that what is done once for a file decides
