@@ -69,8 +69,8 @@ def propose(
         except WorkLimitError:  # the review names what was cut
             return
         weighed = weigher.weigh(known)
-        wrong = weighed.right is not None and weighed.right < weigher.least_right
-        if weighed.useful < min_confidence or (wrong and min_confidence):
+        unsure = problem.confidence < weigher.least_stated
+        if weighed.useful < min_confidence or (unsure and min_confidence):
             continue
         fix = fixes.of(hit, change)
         finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix, known, weighed)

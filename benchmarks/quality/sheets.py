@@ -110,7 +110,8 @@ def refresh(arguments: Sequence[str]) -> int:
         for row in judged:
             now = made.get(_place(row))
             row["features"] = now["features"] if now else {}
-            row["confidence"] = now["confidence"] if now else row["confidence"]
+            if now:
+                row["confidence"] = now["confidence"]
         with file.open("w", encoding="utf-8") as out:
             out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in judged)
         print(f"{file.name}: {sum(bool(row['features']) for row in judged)} of {len(judged)} are still made")

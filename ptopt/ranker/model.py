@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
+_FORMAT = 2
 ENVIRONMENT = "PTOPT_RANKER_WEIGHTS"  # a data file to use instead of the one that ptopt carries
 
 
@@ -29,22 +32,61 @@ class Weighed:
     reasons: tuple[tuple[str, float], ...]
 
 
+class Node(NamedTuple):
+    """A node of a decision tree. `value` is what the tree adds to the log-odds, at an inner node the mean below it."""
+
+    feature: str  # "" at a leaf
+    threshold: float
+    left: int  # where the feature is at most the threshold: position in the tree
+    right: int
+    value: float
+
+
+Tree = tuple[Node, ...]
+
+
 @dataclass(frozen=True)
 class Head:
-    """One logistic regression: log-odds = bias + sum of weight x feature, then a calibration line (slope, offset)."""
+    """Log-odds = bias + sum of weight x feature + what the trees add, then a calibration line (slope, offset)."""
 
     bias: float
     weights: Mapping[str, float]
     slope: float = 1.0
     offset: float = 0.0
+    trees: tuple[Tree, ...] = ()
 
     def log_odds(self, features: Mapping[str, float]) -> float:
-        raw = self.bias + sum(self.weights.get(name, 0.0) * value for name, value in features.items())
-        return self.slope * raw + self.offset
+        linear = sum(self.weights.get(name, 0.0) * value for name, value in features.items())
+        trees = sum(path[-1].value for path in self._paths(features))
+        return self.slope * (self.bias + linear + trees) + self.offset
 
     def probability(self, features: Mapping[str, float]) -> float:
         odds = max(-30.0, min(30.0, self.log_odds(features)))
         return 1 / (1 + math.exp(-odds))
+
+    def parts(self, features: Mapping[str, float], means: Mapping[str, float]) -> dict[str, float]:
+        """What each feature adds to the log-odds of a hit: compared with its mean, and at each turn in a tree."""
+        found = {
+            name: self.slope * weight * (features.get(name, 0.0) - means.get(name, 0.0))
+            for name, weight in self.weights.items()
+            if name in features or name in means
+        }
+        for path in self._paths(features):
+            for node, following in pairwise(path):
+                moved = self.slope * (following.value - node.value)
+                found[node.feature] = found.get(node.feature, 0.0) + moved
+        return found
+
+    def _paths(self, features: Mapping[str, float]) -> Iterator[list[Node]]:
+        """From the root of each tree to the leaf of the hit."""
+        for tree in self.trees:
+            path = [tree[0]]
+            while path[-1].feature:
+                node = path[-1]
+                path.append(
+                    tree[node.left if features.get(node.feature, 0.0) <= node.threshold else node.right]
+                )
+            yield path
 
 
 @dataclass(frozen=True)
@@ -54,16 +96,14 @@ class Ranker:
     right: Head | None
     useful: Head
     means: Mapping[str, float]
-    least_right: float = 0.0  # below this P(right) nothing is said, however useful it would be
+    least_stated: float = (
+        0.0  # a rule less sure than this of what it states is not heard, however useful that would be
+    )
     threshold: float = 0.6  # P(useful) from which on a comment is made, unless the user sets another
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful
-        parts = {
-            name: useful.slope * useful.weights[name] * (features.get(name, 0.0) - self.means.get(name, 0.0))
-            for name in {*features, *self.means}
-            if name in useful.weights
-        }
+        parts = useful.parts(features, self.means)
         strongest = sorted(parts.items(), key=lambda part: (-abs(part[1]), part[0]))[:reasons]
         return Weighed(
             None if self.right is None else self.right.probability(features),
@@ -75,15 +115,25 @@ class Ranker:
 def read(text: str) -> Ranker:
     """A ranker from the JSON text of its data file. Raises ValueError or KeyError when it is none."""
     data = json.loads(text)
-    if data["format"] != 1:
-        raise ValueError(f"the ranker's data file has format {data['format']}, this version reads format 1")
+    if data["format"] != _FORMAT:
+        raise ValueError(
+            f"the ranker's data file has format {data['format']}, this version reads format {_FORMAT}"
+        )
+    names = data["features"]
+
+    def tree(nodes: list[tuple[int, float, int, int, float]]) -> Tree:
+        return tuple(
+            Node("" if at < 0 else names[at], threshold, left, right, value)
+            for at, threshold, left, right, value in nodes
+        )
 
     def head(name: str) -> Head:
         part = data[name]
-        return Head(part["bias"], part["weights"], part["slope"], part["offset"])
+        trees = tuple(map(tree, part["trees"]))
+        return Head(part["bias"], part["weights"], part["slope"], part["offset"], trees)
 
     right = None if data["right"] is None else head("right")
-    return Ranker(right, head("useful"), data["means"], data["least_right"], data["threshold"])
+    return Ranker(right, head("useful"), data["means"], data["least_stated"], data["threshold"])
 
 
 class WeightsError(ValueError):

@@ -39,15 +39,15 @@ def test_the_data_file_of_this_version_can_be_read() -> None:
 def test_the_environment_names_another_data_file(
     learned_ranker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"format": 1, "right": None, "least_right": 0.0, "threshold": 0.5, "means": {}}
-    head = {"bias": 3.0, "slope": 1.0, "offset": 0.0, "weights": {}}
+    given = {"format": 2, "right": None, "least_stated": 0.0, "threshold": 0.5, "means": {}, "features": []}
+    head = {"bias": 3.0, "slope": 1.0, "offset": 0.0, "weights": {}, "trees": []}
     weights = tmp_path / "weights.json"
     weights.write_text(json.dumps(given | {"useful": head}))
     monkeypatch.setenv(ENVIRONMENT, str(weights))
     assert ranker().weigh({}).useful == pytest.approx(1 / (1 + math.exp(-3)))
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"format": 1, "useful": 3}'])
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"format": 2, "useful": 3}'])
 def test_a_data_file_that_is_none_is_named(tmp_path: Path, text: str | None) -> None:
     weights = tmp_path / "weights.json"
     if text is not None:
@@ -57,5 +57,5 @@ def test_a_data_file_that_is_none_is_named(tmp_path: Path, text: str | None) -> 
 
 
 def test_a_data_file_of_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="format 2"):
-        read(json.dumps({"format": 2}))
+    with pytest.raises(ValueError, match="format 1"):
+        read(json.dumps({"format": 1}))

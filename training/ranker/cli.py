@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from ptopt.ranker.model import Ranker
 from training.evaluation.metrics import auc, calibration_error
-from training.ranker.fit import Matrix, as_text, boosted, train
+from training.ranker.fit import Matrix, as_text, train
 from training.ranker.rows import Row, read
 
 WEIGHTS = Path("ptopt/ranker/weights.json")
@@ -81,7 +81,6 @@ def _table(name: str, fitted: Ranker, training: Sequence[Row], rows: Sequence[Ro
     ways = {
         "stated confidence": np.array([row.features.get("stated confidence", 0.0) for row in rows]),
         "ranker": np.array([fitted.useful.probability(row.features) for row in rows]),
-        "boosted trees": boosted(training, rows, lambda row: row.useful),
     }
     if all(row.text for row in (*training, *rows)):
         words, both = _tfidf(training, rows)
@@ -101,11 +100,16 @@ def _table(name: str, fitted: Ranker, training: Sequence[Row], rows: Sequence[Ro
     score = ways["ranker"]
     lines.append(f"  {'threshold':>12}{'comments':>10}{'useful':>8}{'wrong':>7}")
     for threshold in (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6):
-        kept = [row for row, p in zip(rows, score, strict=True) if p >= threshold]
+        kept = [r for r, p in zip(rows, score, strict=True) if p >= threshold and _is_sure(r, fitted)]
         if kept:
             good, wrong = np.mean([row.useful for row in kept]), np.mean([not row.right for row in kept])
             lines.append(f"  {threshold:12.2f}{len(kept):10}{good:8.0%}{wrong:7.0%}")
     return "\n".join(lines)
+
+
+def _is_sure(row: Row, fitted: Ranker) -> bool:
+    """Is the rule sure enough of what it states?"""
+    return row.features.get("stated confidence", 0.0) >= fitted.least_stated
 
 
 def _tfidf(training: Sequence[Row], rows: Sequence[Row]) -> tuple[Matrix, Matrix]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ptopt.ranker.model import read
+from ptopt.ranker.model import Head, read
 from training.ranker.cli import ranker
-from training.ranker.fit import out_of_fold, train
+from training.ranker.fit import Columns, _boosted, _tree, threshold, train
 from training.ranker.rows import Row, by_repository
 from training.ranker.rows import read as read_rows
 
@@ -58,7 +60,38 @@ def test_a_repository_is_in_one_fold() -> None:
 
 def test_one_verdict_only_is_no_reason_to_fail() -> None:
     known = [Row(f"a/{i % 5}", "r", "T", {"x": 1.0}, "") for i in range(40)]
-    assert set(out_of_fold(known, lambda row: row.right, 0.1)) == {1.0}
+    fitted = train(known, [])
+    assert fitted.right is not None and fitted.right.probability({"x": 1.0}) > 0.99
+    assert fitted.useful.probability({"x": 1.0}) < 0.01 and fitted.threshold == 0.6
+
+
+def test_our_trees_say_what_those_of_scikit_learn_say() -> None:
+    known = rows(300, 10, "a")
+    columns = Columns(known)
+    answers = [row.useful for row in known]
+    model = _boosted().fit(columns.raw(known), answers)
+    prior = sum(answers) / len(answers)
+    trees = tuple(_tree(e.tree_, columns.names, model.learning_rate) for e in model.estimators_[:, 0])
+    ours = Head(math.log(prior / (1 - prior)), {}, trees=trees)
+    expected = model.predict_proba(columns.raw(known))[:, 1]
+    assert [ours.probability(row.features) for row in known] == pytest.approx(expected, abs=1e-3)
+    parts = ours.parts(known[0].features, {})
+    assert ours.bias + sum(tree[0].value for tree in trees) + sum(parts.values()) == pytest.approx(
+        ours.log_odds(known[0].features)
+    )
+
+
+def test_a_threshold_is_as_low_as_its_precision_allows() -> None:
+    chance = np.linspace(0, 1, 200)
+    assert threshold(chance > 0.8, chance) == pytest.approx(0.6, abs=0.02)
+    assert threshold(chance > 2, chance) == 0.6
+
+
+def test_verdicts_about_the_year_of_a_commit_are_left_out(tmp_path: Path) -> None:
+    path = _write(tmp_path / "rows", rows(4, 11, "a"))
+    first, *others = path.read_text("utf-8").splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(first) | {"dated": True}), *others]), encoding="utf-8")
+    assert len(read_rows([path])) == 3
 
 
 def _write(path: Path, known: list[Row]) -> Path:
