@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.ops.cat_in_loop import joined_parts
 from ptopt.rules.shared.flow import runs_network
@@ -139,20 +139,8 @@ class PrefixRecomputed(Rule):
             return
         if not file.imports.qualified(call.func).startswith("torch.") or "mask" in grown:
             return
-        axis = (
-            keyword_of(call, "dim")
-            or keyword_of(call, "axis")
-            or (call.args[1] if len(call.args) > 1 else None)
-        )
         loop = next(file.index.loops_of(node), None)
-        if loop is None or (
-            isinstance(axis, ast.Constant)
-            and axis.value == 0
-            and "torch" in ast.unparse(call)
-            and not _last(loop)
-        ):
-            return
-        if not _picks(loop) or not _last(loop):
+        if loop is None or not _picks(loop) or not _last(loop):
             return
         runs = _runs_over(grown, loop, file)
         if not runs:
