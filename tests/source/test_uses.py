@@ -9,6 +9,7 @@ import pytest
 
 from ptopt.source.file import SourceFile
 from ptopt.source.uses import COMPARED, COMPUTED, IGNORED, PASSED, REDUCED, REPORTED, RETURNED, STORED
+from ptopt.source.work import limited
 
 
 def _uses(code: str) -> frozenset[str]:
@@ -51,3 +52,9 @@ def test_ways(code: str, ways: set[str]) -> None:
 def test_a_name_is_followed_to_its_first_uses_only() -> None:
     many = "".join(f"print(x + {i})\n" for i in range(5000))
     assert _uses(f"x = read()\n{many}") == {REPORTED}
+
+
+def test_names_that_are_given_again_and_again_are_followed_once() -> None:
+    again = "x = x + 1\n" * 40
+    with limited(5_000):  # of 8 reads a name, 4 names make 4,096 paths
+        assert _uses(f"x = read()\n{again}") == {COMPUTED}

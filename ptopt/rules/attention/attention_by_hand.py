@@ -347,14 +347,21 @@ def _written_between(scores: Scores, mixed: Mixed, function: FunctionNode, file:
     names = {
         t.id for t in (target.targets if isinstance(target, ast.Assign) else ()) if isinstance(t, ast.Name)
     }
+    written = _written_in(function)
+    first, last = scores.product.lineno, mixed.product.lineno
     return any(
-        isinstance(n, ast.Subscript)
-        and isinstance(n.ctx, ast.Store)
-        and isinstance(n.value, ast.Name)
-        and n.value.id in names
-        and scores.product.lineno < n.lineno <= mixed.product.lineno
-        for n in own_nodes(function)
+        bisect_right(written[n], last) > bisect_right(written[n], first) for n in names & written.keys()
     )
+
+
+@remembered
+def _written_in(function: FunctionNode) -> dict[str, list[int]]:
+    """Name -> the lines that set parts of it by index, in order."""
+    table: dict[str, list[int]] = {}
+    for n in own_nodes(function):
+        if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name):
+            table.setdefault(n.value.id, []).append(n.lineno)
+    return table
 
 
 def _is_conditional(mask: ast.expr, product: ast.expr, file: SourceFile) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.source.calls import last_name
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
 
 _NUMBER = re.compile(
@@ -121,12 +122,7 @@ class TensorKeptOnContext(Rule):
         ):
             return
         parts = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else [node.value]
-        outputs = {
-            n.id
-            for r in own_nodes(function)
-            if isinstance(r, ast.Return) and r.value is not None
-            for n in _results(r.value)
-        }
+        outputs = _outputs(function)
         inputs = {a.arg for a in function.args.args[1:]}
         held = next((p for p in parts if _is_tensor(p, outputs, file)), None)
         if held is None:
@@ -165,13 +161,15 @@ def _is_forward(function: FunctionNode, file: SourceFile) -> bool:
     return any(last_name(base) in ("Function", "InplaceFunction") for base in cls.bases)
 
 
-def _results(value: ast.expr) -> list[ast.Name]:
-    """The names that are returned as they are."""
-    parts = value.elts if isinstance(value, ast.Tuple) else [value]
-    return [p for p in parts if isinstance(p, ast.Name)]
+@remembered
+def _outputs(function: FunctionNode) -> frozenset[str]:
+    """The names that the function returns as they are."""
+    values = (n.value for n in own_nodes(function) if isinstance(n, ast.Return))
+    parts = (p for value in values for p in (value.elts if isinstance(value, ast.Tuple) else [value]))
+    return frozenset(p.id for p in parts if isinstance(p, ast.Name))
 
 
-def _is_tensor(value: ast.expr, outputs: set[str], file: SourceFile) -> bool:
+def _is_tensor(value: ast.expr, outputs: frozenset[str], file: SourceFile) -> bool:
     if any(isinstance(n, ast.Attribute) and n.attr in _SIZES for n in walk(value)):
         return False
     if isinstance(value, ast.Call) and last_name(value.func).startswith(("is_", "new_empty")):

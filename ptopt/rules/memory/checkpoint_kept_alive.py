@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
-from ptopt.source.index import FunctionNode, walk
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, Loop, walk
 
 _LOADS = frozenset({"torch.load", "safetensors.torch.load_file"})
 _FILLS = re.compile(r"load_state_dict|load_from|restore|load_weights|load_param|from_state")
@@ -129,17 +132,9 @@ class CheckpointKeptAlive(Rule):
             return
         last = max(load.lineno for load in loads)
         own = next(file.index.loops_of(node), None)
-        work = next(
-            (
-                loop
-                for loop in file.index.of_type(ast.For)
-                if loop.lineno > last
-                and file.index.function_of(loop) is function
-                and next(file.index.loops_of(loop), None) is own
-                and _works(loop, file)
-            ),
-            None,
-        )
+        loops = file.once(_loops).get((function, own), [])
+        first = bisect_right(loops, last, key=lambda loop: loop.lineno)
+        work = next((loop for loop in islice(loops, first, None) if _works(loop, file)), None)
         if work is None:
             return
         where = file.source(node.value)
@@ -161,15 +156,36 @@ def _released(name: str, node: ast.Assign, function: FunctionNode | None, file: 
     """Is the name deleted, bound again, or read by a nested function?"""
     if len(file.bindings.of(function, name)) > 1:
         return True
-    for found in file.index.of_type(ast.Delete):
-        if any(isinstance(t, ast.Name) and t.id == name for t in found.targets):
-            return True
-    return any(
-        n.id == name and isinstance(n.ctx, ast.Load) and file.index.function_of(n) is not function
-        for n in file.index.of_type(ast.Name)
-    )
+    if name in file.once(_deleted):
+        return True
+    return any(reader is not function for reader in file.once(_readers).get(name, ()))
 
 
+def _deleted(file: SourceFile) -> frozenset[str]:
+    """The names that the file deletes anywhere."""
+    targets = (t for statement in file.index.of_type(ast.Delete) for t in statement.targets)
+    return frozenset(t.id for t in targets if isinstance(t, ast.Name))
+
+
+def _readers(file: SourceFile) -> dict[str, set[FunctionNode | None]]:
+    """Name -> the functions that read it (None: the module)."""
+    table: dict[str, set[FunctionNode | None]] = {}
+    for n in file.index.of_type(ast.Name):
+        if isinstance(n.ctx, ast.Load):
+            table.setdefault(n.id, set()).add(file.index.function_of(n))
+    return table
+
+
+def _loops(file: SourceFile) -> dict[tuple[FunctionNode | None, Loop | None], list[ast.For]]:
+    """(function, loop around it) -> the `for` loops that stand there, in source order."""
+    table: dict[tuple[FunctionNode | None, Loop | None], list[ast.For]] = {}
+    for loop in file.index.of_type(ast.For):
+        place = (file.index.function_of(loop), next(file.index.loops_of(loop), None))
+        table.setdefault(place, []).append(loop)
+    return table
+
+
+@remembered
 def _works(loop: ast.For, file: SourceFile) -> bool:
     """Does the loop train, or run over epochs or batches?"""
     text = file.source(loop.iter) + " " + file.source(loop.target)

@@ -7,6 +7,7 @@ from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span,
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.calls import called_name
+from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
 _ZEROS = frozenset("zeros zeros_like ones full new_zeros empty ones_like".split())
@@ -110,17 +111,12 @@ class CountedOneByOne(Rule):
         while isinstance(base, ast.Subscript):
             entries += base.slice.elts if isinstance(base.slice, ast.Tuple) else [base.slice]
             base = base.value
-        bound = set(names_in(loop.target))
-        for stmt in own_nodes(loop):
-            if isinstance(stmt, ast.Assign) and names_in(stmt.value) & bound:
-                bound |= {n for t in stmt.targets for n in names_in(t)}
+        bound = _follows(loop)
         if any(isinstance(e, (ast.Slice, ast.Constant)) for e in entries) or not any(
             names_in(e) & bound for e in entries
         ):
             return
-        if ast.dump(base) in ast.dump(node.value) or any(
-            isinstance(n, ast.Call) and runs_network(n, file) for n in own_nodes(loop)
-        ):
+        if ast.dump(base) in ast.dump(node.value) or _runs_network_in(loop, file):
             return
         if not _is_array(base, file) or names_in(base) & bound or _short(loop):
             return
@@ -152,6 +148,21 @@ class CountedOneByOne(Rule):
                 "tensor": file.values.of(base).kind == "tensor",
             },
         )
+
+
+@remembered
+def _follows(loop: ast.For) -> frozenset[str]:
+    """The names that the loop binds, and those that it computes from them."""
+    bound = set(names_in(loop.target))
+    for stmt in own_nodes(loop):
+        if isinstance(stmt, ast.Assign) and not bound.isdisjoint(names_in(stmt.value)):
+            bound.update(n for t in stmt.targets for n in names_in(t))
+    return frozenset(bound)
+
+
+@remembered
+def _runs_network_in(loop: ast.For, file: SourceFile) -> bool:
+    return any(isinstance(n, ast.Call) and runs_network(n, file) for n in own_nodes(loop))
 
 
 def _is_array(base: ast.expr, file: SourceFile) -> bool:

@@ -4,12 +4,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, keyword_of, quote
+from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import names_in
 from ptopt.rules.ops.cat_in_loop import joined_parts
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.calls import called_name
-from ptopt.source.index import own_nodes, walk
+from ptopt.source.file import remembered
+from ptopt.source.index import Loop, own_nodes, walk
 
 _CACHES = (
     "past_key_values",
@@ -138,42 +139,11 @@ class PrefixRecomputed(Rule):
             return
         if not file.imports.qualified(call.func).startswith("torch.") or "mask" in grown:
             return
-        axis = (
-            keyword_of(call, "dim")
-            or keyword_of(call, "axis")
-            or (call.args[1] if len(call.args) > 1 else None)
-        )
         loop = next(file.index.loops_of(node), None)
-        if loop is None or (
-            isinstance(axis, ast.Constant)
-            and axis.value == 0
-            and "torch" in ast.unparse(call)
-            and not _last(loop)
-        ):
+        if loop is None or not _picks(loop) or not _last(loop):
             return
-        fed = {grown} | {
-            t.id
-            for n in own_nodes(loop)
-            if isinstance(n, ast.Assign)
-            and grown in names_in(n.value)
-            and n is not node
-            and not any(
-                isinstance(c, ast.Call) and (runs_network(c, file) or _self_call(c)) for c in walk(n.value)
-            )
-            for t in n.targets
-            if isinstance(t, ast.Name)
-        }
-        runs = [
-            c
-            for c in own_nodes(loop)
-            if isinstance(c, ast.Call)
-            and (runs_network(c, file) or _self_call(c))
-            and any(
-                isinstance(a, ast.Name) and a.id in fed for a in [*c.args, *(k.value for k in c.keywords)]
-            )
-        ]
-        picks = any(isinstance(c, ast.Call) and called_name(c) in _PICKS for c in own_nodes(loop))
-        if not picks or not runs or any(_cached(c) for c in runs) or not _last(loop):
+        runs = _runs_over(grown, loop, file)
+        if not runs:
             return
         yield Problem(
             node,
@@ -185,6 +155,42 @@ class PrefixRecomputed(Rule):
             cause=loop,
             facts={"while": isinstance(loop, ast.While), "networks": len(runs)},
         )
+
+
+@remembered
+def _runs_over(grown: str, loop: Loop, file: SourceFile) -> list[ast.Call]:
+    """Runs of a network in the loop that take the sequence, or a part of it by name; none when one takes a cache."""
+    runs, derived = _flow(loop, file)
+    fed = {grown, *derived.get(grown, ())}
+    found = sorted({place: run for name in fed for place, run in runs.get(name, ())}.items())
+    return [] if any(_cached(run) for _, run in found) else [run for _, run in found]
+
+
+@remembered
+def _flow(loop: Loop, file: SourceFile) -> tuple[dict[str, list[tuple[int, ast.Call]]], dict[str, set[str]]]:
+    """In the loop: name -> the runs of a network that take it; name -> the names that are computed from it otherwise."""
+    runs: dict[str, list[tuple[int, ast.Call]]] = {}
+    derived: dict[str, set[str]] = {}
+    for place, n in enumerate(own_nodes(loop)):
+        if isinstance(n, ast.Call) and _is_run(n, file):
+            for a in [*n.args, *(k.value for k in n.keywords)]:
+                if isinstance(a, ast.Name):
+                    runs.setdefault(a.id, []).append((place, n))
+        elif isinstance(n, ast.Assign) and not any(_is_run(c, file) for c in walk(n.value)):
+            given = {t.id for t in n.targets if isinstance(t, ast.Name)}
+            for name in names_in(n.value):
+                derived.setdefault(name, set()).update(given)
+    return runs, derived
+
+
+@remembered
+def _picks(loop: Loop) -> bool:
+    """Is a token picked in the loop?"""
+    return any(isinstance(c, ast.Call) and called_name(c) in _PICKS for c in own_nodes(loop))
+
+
+def _is_run(node: ast.AST, file: SourceFile) -> bool:
+    return isinstance(node, ast.Call) and (runs_network(node, file) or _self_call(node))
 
 
 def _self_call(call: ast.Call) -> bool:
@@ -200,6 +206,7 @@ def _cached(call: ast.Call) -> bool:
     return any(word in name for name in given for word in _CACHES)
 
 
+@remembered
 def _last(loop: ast.AST) -> bool:
     """Is only the last position of something read in the loop: `x[:, -1]`, `x[-1]`?"""
     for n in own_nodes(loop):
