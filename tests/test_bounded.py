@@ -26,7 +26,6 @@ print(review_change(change, config=Config(), facts=NO_FACTS).not_reviewed)
 _IN_PART = "reviewed in part: it takes more work than one file may"
 _REASONS = {
     "attention in one function": _IN_PART,
-    "many loaders": _IN_PART,
     "a long list": "taken for generated",
     "a list of many lines": "taken for generated",
     "nested parentheses": "too many nested parentheses",

@@ -82,6 +82,20 @@ class DecodedBetweenForwards(Rule):
     id = "PTO370"
     name = "decoded-between-forwards"
     family = "data"
+    triggers = (
+        "open",
+        "read",
+        "decode",
+        "load",
+        "image",
+        "img",
+        "frame",
+        "sample",
+        "audio",
+        "wav",
+        "video",
+        "volume",
+    )
     nodes = (ast.For,)
     when_wrong = "there are a few files"
 

@@ -50,6 +50,7 @@ class LogitsOfUnusedPositions(Rule):
     id = "PTO883"
     name = "logits-of-unused-positions"
     family = "memory"
+    triggers = ("[:", "[0")
     nodes = (ast.Subscript,)
     when_wrong = "the input has one position, or the model keeps only the last one inside"
 

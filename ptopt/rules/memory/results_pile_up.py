@@ -63,6 +63,7 @@ class ResultsPileUp(Rule):
     id = "PTO880"
     name = "results-pile-up"
     family = "memory"
+    triggers = ("append(", "extend(", "] =", "+=", "for ")
     nodes = (ast.Call, ast.Assign, ast.AugAssign, ast.ListComp)
     when_wrong = "the results are small or few, or are used on the device at once"
 

@@ -59,6 +59,7 @@ class ComputedForReport(Rule):
     id = "PTO448"
     name = "computed-for-report"
     family = "ops"
+    triggers = ("if ",)
     nodes = (ast.Assign,)
     when_wrong = "the call has an effect of its own"
 

@@ -54,6 +54,7 @@ class PerSampleLoop(Rule):
     id = "PTO461"
     name = "per-sample-loop"
     family = "ops"
+    triggers = ("for ",)
     nodes = (ast.For, ast.ListComp, ast.GeneratorExp)
     when_wrong = "the samples need different work"
 

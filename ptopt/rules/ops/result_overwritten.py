@@ -49,6 +49,7 @@ class ResultOverwritten(Rule):
     id = "PTO469"
     name = "result-overwritten"
     family = "ops"
+    triggers = ("if ",)
     nodes = (ast.Assign,)
     when_wrong = "the branch is hardly ever taken"
 
