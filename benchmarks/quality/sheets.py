@@ -110,8 +110,6 @@ def refresh(arguments: Sequence[str]) -> int:
         for row in judged:
             now = made.get(_place(row))
             row["features"] = now["features"] if now else {}
-            if now:
-                row["confidence"] = now["confidence"]
         with file.open("w", encoding="utf-8") as out:
             out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in judged)
         print(f"{file.name}: {sum(bool(row['features']) for row in judged)} of {len(judged)} are still made")
@@ -129,6 +127,7 @@ def judged_row(row: dict[str, Any], answers: Sequence[dict[str, Any]]) -> dict[s
         for answer in answers
     ]
     kept = {name: row[name] for name in _KEPT} | first | {"features": row.get("features", {})}
+    kept["confidence"] = kept["features"].get("stated confidence", kept["confidence"])  # not what the ranker makes of it
     return kept | ({"second": others[0]} if others else {})
 
 

@@ -192,13 +192,12 @@ def collected(tmp_path: Path, *answers: list[dict[str, Any]]) -> list[dict[str, 
 
 def test_features_are_renewed_and_verdicts_stay(tmp_path: Path) -> None:
     judged = collected(tmp_path, [{"id": f"00{n}", "verdict": "R", "reason": "so"} for n in range(3)])
-    now = [{**row, "features": {"g": 2.0}, "confidence": 0.25} for row in rows_of(2)]
+    now = [{**row, "features": {"g": 2.0}} for row in rows_of(2)]
     (tmp_path / "now.jsonl").write_text("".join(json.dumps(row) + "\n" for row in now))
     verdicts = tmp_path / "verdicts.jsonl"
     assert sheets.refresh(["--rows", str(tmp_path / "now.jsonl"), "--verdicts", str(verdicts)]) == 0
     new = read(verdicts)
     assert [row["features"] for row in new] == [{"g": 2.0}, {"g": 2.0}, {}]
-    assert [row["confidence"] for row in new] == [0.25, 0.25, 0.5]
     assert [row["verdict"] for row in new] == [row["verdict"] for row in judged]
 
 

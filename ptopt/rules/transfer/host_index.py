@@ -7,6 +7,8 @@ from ptopt.rules.base import Evidence, Fix, Invalid, Problem, Rule, Safety, Sour
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.rules.transfer._origins import built_from_factories
 
+_LONGEST = 40  # characters of an indexed expression that is named in full
+
 
 class HostIndex(Rule):
     """A tensor on the device is indexed with a tensor that was made on the CPU.
@@ -126,11 +128,12 @@ class HostIndex(Rule):
         hot = hot_place(node, file)
         if hot is None:
             return
-        base = file.source(node.value) if isinstance(node.value, (ast.Name, ast.Attribute)) else "x"
+        base = file.source(node.value)
+        device = f"device={base}.device" if len(base) <= _LONGEST and "\n" not in base else "device=…"
         yield Problem(
             node,
             f"The index {quote(file, index)} is made on the CPU, so it is copied to the device {hot.words}, and Python waits "
-            f"for the copy. Make it there: {quote(file, made[0], 40)} with `device={base}.device`.",
+            f"for the copy. Make it there: {quote(file, made[0], 40)} with `{device}`.",
             0.6 if value.device == "moved" else 0.5,
             (Evidence(made[0].lineno, "made on the CPU"), *hot.evidence)
             if made[0].lineno != node.lineno
@@ -150,9 +153,8 @@ def _fix(node: ast.Subscript, made: list[ast.Call], base: str, file: SourceFile)
     """Adds `device=` to the one factory call, when its result is an index here and nothing else."""
     if (
         len(made) != 1
-        or base == "x"
         or "rand" in ast.unparse(made[0].func)
-        or not isinstance(node.value, ast.Name)
+        or not isinstance(node.value, ast.Name)  # whatever else it is, reading it twice may not be the same
     ):
         return None
     target = file.index.parent(made[0])
