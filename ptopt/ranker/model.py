@@ -1,8 +1,8 @@
 """The learned model: a data file, and plain Python to run it.
 
-Two logistic regressions over the same features: P(right), that the statement is true of the code, and P(useful), that a
-maintainer would act on it. `python -m training ranker` writes the file. The one that ptopt carries was not learned: it
-passes through what the rules state, and knows no P(right). docs/ranking.md says why.
+Two heads over the same features: P(right), that the statement is true of the code, and P(useful), that a maintainer would act
+on it. Each is the mean of a logistic regression and of boosted trees. `python -m training ranker` writes the file;
+docs/ranking.md says how good it is.
 """
 
 from __future__ import annotations
