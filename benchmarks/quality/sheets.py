@@ -127,7 +127,9 @@ def judged_row(row: dict[str, Any], answers: Sequence[dict[str, Any]]) -> dict[s
         for answer in answers
     ]
     kept = {name: row[name] for name in _KEPT} | first | {"features": row.get("features", {})}
-    kept["confidence"] = kept["features"].get("stated confidence", kept["confidence"])  # not what the ranker makes of it
+    kept["confidence"] = kept["features"].get(
+        "stated confidence", kept["confidence"]
+    )  # not what the ranker makes of it
     return kept | ({"second": others[0]} if others else {})
 
 

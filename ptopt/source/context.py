@@ -40,12 +40,13 @@ _EVAL_DATA = re.compile(
 )
 _EPOCH = re.compile(r"epoch", re.I)
 # Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
+_FINITE = re.compile(r"(?<!in)(?<!non)(?<!non_)(?<!not_)finite")
 _RARE_NAME = re.compile(
     r"debug|verbose|(^|_)log(?!_?(it|prob|sigma|scale|var|std|softmax|alpha|domain|space|p$))|logging|print"
     r"|(?<!lora)(?<!low)(^|_)rank(_?(zero|0))?$|get_rank|main_process|is_main|(^|_)(is_)?master(_(process|rank|only|proc))?$"
     r"|is_local|zero_process|coordinator|(^|_)(done|finished)$"
     r"|profil|visuali[sz]|plot|save|ckpt|checkpoint|(^|_)eval|(^|_)valid|(^|_)val($|_)|dry_?run|wandb|tensorboard|tb_|writer"
-    r"|display|(^|_)first(_(step|iter|iteration|batch|time|run|pass|epoch|call))?$|should_|report|dump|summary|nan|isinf|isfinite|finite|invalid|overflow|diverg|early|patience|(^|_)best"
+    r"|display|(^|_)first(_(step|iter|iteration|batch|time|run|pass|epoch|call))?$|should_|report|dump|summary|nan|isinf|infinite|non_?finite|not_finite|invalid|overflow|diverg|early|patience|(^|_)best"
     r"|dist_avail|measure|timing|histogram|interval|every|frequency|freq$",
     re.I,
 )
@@ -477,6 +478,8 @@ def is_rare_test(test: ast.expr, in_body: bool) -> bool:
             return not in_body
         if isinstance(test.ops[0], (ast.Is, ast.IsNot)):
             return in_body == isinstance(test.ops[0], ast.IsNot) and _mentions_rare(left)
+    if any(_FINITE.search(name) for name in _names_in(test)):
+        return not in_body  # as good as always it is
     return in_body and _mentions_rare(test)
 
 
@@ -494,11 +497,18 @@ def _is_edge(left: ast.expr, right: ast.expr) -> bool:
 
 
 def _mentions_rare(test: ast.expr) -> bool:
+    return any(
+        (_RARE_NAME.search(name) or _LAST.search(name)) and not _ACCUMULATION.search(name)
+        for name in _names_in(test)
+    )
+
+
+def _names_in(test: ast.expr) -> Iterator[str]:
     for node in walk(test):
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        if name and (_RARE_NAME.search(name) or _LAST.search(name)) and not _ACCUMULATION.search(name):
-            return True
-    return False
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
 
 
 def _leaves(body: list[ast.stmt]) -> bool:

@@ -27,6 +27,13 @@ def _steps(code: str) -> bool:
 
 
 EVERY_STEP = {
+    "behind a test that all is well": """
+        for x in loader:
+            loss = model(x)
+            if torch.isfinite(loss):
+                look(x)  #?
+                loss.backward()
+        """,
     "plain loop": """
         for x in loader:
             look(x)  #?
@@ -117,6 +124,14 @@ EVERY_STEP = {
 }
 
 NOT_EVERY_STEP = {
+    "numbers that are not finite": """
+        for x in loader:
+            loss = model(x)
+            is_finite = torch.isfinite(loss)
+            if not torch.all(is_finite):
+                look(x)  #?
+            loss.backward()
+        """,
     "after the loop": """
         for epoch in range(9):
             for x in loader:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.source.uses import RETURNED
 
 _LOGITS = re.compile(r"logit|scores|lm_out|prediction_scores|output", re.I)
 
@@ -60,6 +61,11 @@ class ShiftedLogitsCopied(Rule):
         """
         loss = F.cross_entropy(logits.view(-1, vocab), labels.view(-1))
         """,
+        """
+        def forward(self, x):
+            logits = self.head(x)
+            return logits[:, :-1, :].contiguous()
+        """,
     )
     INVALID = (
         Invalid(
@@ -92,8 +98,8 @@ class ShiftedLogitsCopied(Rule):
         name = file.source(source)
         if not isinstance(source, (ast.Name, ast.Attribute)) or not _LOGITS.search(name.rpartition(".")[2]):
             return
-        if not any(_drops_last(part) for part in cut.slice.elts):
-            return
+        if not any(_drops_last(part) for part in cut.slice.elts) or RETURNED in file.uses.of(node):
+            return  # returned, they are no loss's business
         yield Problem(
             node,
             f"{quote(file, node, 45)} copies all logits but those of the last position, tokens times vocabulary numbers. "
