@@ -229,7 +229,6 @@ def judged_rows(case: dict[str, Any], review: Review) -> Iterator[dict[str, Any]
                 "repo": case["repo"],
                 "rule": finding.name,
                 "verdict": "T" if clean else "R",
-                "message": finding.message,
                 "features": dict(finding.features),
             }
 

@@ -99,7 +99,7 @@ def _table(name: str, fitted: Ranker, training: Sequence[Row], rows: Sequence[Ro
         )
     score = ways["ranker"]
     lines.append(f"  {'threshold':>12}{'comments':>10}{'useful':>8}{'wrong':>7}")
-    for threshold in (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6):
+    for threshold in sorted({0.25, 0.3, 0.4, 0.5, fitted.threshold}):
         kept = [r for r, p in zip(rows, score, strict=True) if p >= threshold and _is_sure(r, fitted)]
         if kept:
             good, wrong = np.mean([row.useful for row in kept]), np.mean([not row.right for row in kept])
