@@ -97,7 +97,7 @@ class Ranker:
     useful: Head
     means: Mapping[str, float]
     least_stated: float = (
-        0.0  # a rule less sure than this of what it states is not heard, however useful that would be
+        0.0  # what a rule states with less confidence is not posted, however useful it would be
     )
     threshold: float = 0.6  # P(useful) from which on a comment is made, unless the user sets another
 

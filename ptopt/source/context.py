@@ -479,7 +479,7 @@ def is_rare_test(test: ast.expr, in_body: bool) -> bool:
         if isinstance(test.ops[0], (ast.Is, ast.IsNot)):
             return in_body == isinstance(test.ops[0], ast.IsNot) and _mentions_rare(left)
     if any(_FINITE.search(name) for name in _names_in(test)):
-        return not in_body  # as good as always it is
+        return not in_body  # it nearly always is
     return in_body and _mentions_rare(test)
 
 
