@@ -85,7 +85,7 @@ def propose(
 class Fixes:
     """The fixes of one file.
 
-    While one of several problems of a rule with the same cause stays, mending the others gains nothing. So they are mended
+    While one of several problems of a rule with the same cause stays, fixing the others gains nothing. So they are fixed
     together, or not at all.
     """
 

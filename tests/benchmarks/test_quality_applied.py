@@ -9,28 +9,15 @@ import pytest
 
 from benchmarks.quality import applied
 from benchmarks.quality.applied import Applied, unused
-from tests.benchmarks.clones import Repository
+from tests.benchmarks.clones import SLOW, Repository
 
 EMPTY = "import torch\n\n\ndef train(model, loader, optimizer, device):\n    return 0.0\n"
-FIXABLE = """\
-import torch
-
-
-def train(model, loader, optimizer, device):
-    total = 0.0
-    for x in loader:
-        loss = model(x.to(device)).loss
-        loss.backward()
-        optimizer.step()
-        total += loss.item()
-    return total
-"""
 
 
 def test_each_fix_is_applied_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     repository = Repository(tmp_path / "clones" / "acme+net" / "repo")
     repository.commit("start", EMPTY)
-    sha = repository.commit("slow", FIXABLE)
+    sha = repository.commit("slow", SLOW)
     commits, out = tmp_path / "commits.jsonl", tmp_path / "out.jsonl"
     commits.write_text(json.dumps({"repo": "acme/net", "sha": sha}) + "\n")
     options = ["--clones", tmp_path / "clones", "--cache", tmp_path / "cache", "--commits-from", commits]
