@@ -38,7 +38,7 @@ def facts_of(source: SourceFile, start: int, end: int) -> tuple[str, ...]:
 def _statement_facts(source: SourceFile, node: ast.stmt) -> Iterator[str]:
     context = source.context
     step = context.training_step(node)
-    if context.rare_guard(node, step.node if step else None) is not None:
+    if source.guards.rare(node, step.node if step else None) is not None:
         yield _RARE
     elif step is not None and not step.full_batch:
         yield _STEP

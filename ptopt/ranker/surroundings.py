@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FunctionNode
+from ptopt.source.options import default_of
 
 _GUARDS = {
     "none": re.compile(r"\bis (not )?None\b"),
@@ -70,6 +71,7 @@ _PROJECTS = {  # words of the file
 }
 _MOST_TEXT = 400  # characters of the code of a hit
 _MOST_GUARDS = 4
+_MOST_CALLERS = 6  # calls of a function whose iterations are looked at
 _MOST_CALLS = 200  # calls of a function that are looked at
 
 
@@ -99,8 +101,13 @@ def _project(file: SourceFile) -> dict[str, float]:
 
 def _guards(at: ast.AST, file: SourceFile) -> Iterator[tuple[str, float]]:
     """Conditions between the hit and its function: what they ask, and on which side of them the hit stands."""
-    depth = 0
+    depth = exits = 0
     for ancestor, child in file.index.ancestors(at):
+        if isinstance(child, ast.stmt):
+            for early in file.guards.early_exits(ancestor):
+                if early.lineno < child.lineno:
+                    exits += 1
+                    yield from ((f"exit:{name}", 1.0) for name in _asked(early.test, file))
         if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             break
         if isinstance(ancestor, (ast.ExceptHandler, ast.Try)):
@@ -110,13 +117,21 @@ def _guards(at: ast.AST, file: SourceFile) -> Iterator[tuple[str, float]]:
         depth += 1
         if depth > _MOST_GUARDS:
             break
-        test = ast.unparse(ancestor.test)
         body = ancestor.body if isinstance(ancestor.body, list) else [ancestor.body]
         side = "" if child in body else " not"
-        for name, pattern in _GUARDS.items():
-            if pattern.search(test):
-                yield f"guard:{name}{side}", 1.0
+        yield from ((f"guard:{name}{side}", 1.0) for name in _asked(ancestor.test, file))
+        default = default_of(ancestor.test, file)
+        if default is not None:
+            runs = default == (child in body)
+            yield ("guard:on by default" if runs else "guard:off by default"), 1.0
     yield "guards", math.log1p(depth)
+    yield "exits", math.log1p(exits)
+
+
+def _asked(test: ast.expr, file: SourceFile) -> list[str]:
+    """What a condition asks about, as far as its words tell."""
+    text = file.source(test)
+    return [name for name, pattern in _GUARDS.items() if pattern.search(text)]
 
 
 def _statement(at: ast.AST, file: SourceFile) -> dict[str, float]:
@@ -154,6 +169,38 @@ def _function(function: FunctionNode, file: SourceFile) -> dict[str, float]:
     found["callers"] = math.log1p(inside + outside)
     found["callers:none seen"] = float(inside + outside == 0)
     found["callers:in other files"] = float(outside > 0)
+    found["mentioned:nowhere else"] = float(not _mentioned(function, file))
+    found |= _waits_of_callers(function, file)
+    return found
+
+
+def _mentioned(function: FunctionNode, file: SourceFile) -> bool:
+    """Does the repository, as far as it was read, mention the function, or the class that it is a method of?"""
+    cls = file.index.parent(function)
+    name = cls.name if isinstance(cls, ast.ClassDef) else function.name
+    return file.text.count(name) > 1 or file.repository.mentions_elsewhere(file.path, name)
+
+
+def _waits_of_callers(function: FunctionNode, file: SourceFile) -> dict[str, float]:
+    """How many of the callers wait for the device in the same iteration, the call itself left out."""
+    calls = [(file, call) for call in file.calls.callers(function)]
+    calls += file.repository.callers(file, function)
+    waiting = [_waits_around(other, call, 2) for other, call in calls[:_MOST_CALLERS]]
+    return {
+        "waits:in a caller": math.log1p(max(waiting, default=0)),
+        "waits:in every caller": float(bool(waiting) and all(waiting)),
+    }
+
+
+def _waits_around(file: SourceFile, call: ast.Call, depth: int) -> int:
+    """The other waits in the loop or function that makes the call, and where that is a function, in its callers' too."""
+    scope = file.frequencies.iteration_of(call)
+    if scope is None:
+        return 0
+    found = len(file.waits.others(call, scope))
+    if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and depth > 1:
+        outer = file.calls.callers(scope)[:_MOST_CALLERS]
+        found += max((_waits_around(file, c, depth - 1) for c in outer), default=0)
     return found
 
 

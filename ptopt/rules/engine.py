@@ -163,7 +163,7 @@ def run(
                     hits += [
                         Hit.of(rule, problem, file)
                         for problem in problems
-                        if not file.context.is_unreachable(problem.node)
+                        if not file.guards.unreachable(problem.node)
                     ]
             if change is not None:
                 hits += [Hit.of(rule, problem, file, True) for problem in rule.check_change(file, change)]

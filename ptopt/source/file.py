@@ -18,6 +18,7 @@ from ptopt.source.calls import CallGraph
 from ptopt.source.context import Context
 from ptopt.source.decode import Parsed, parse_python
 from ptopt.source.frequency import Frequencies, Frequency
+from ptopt.source.guards import Guards
 from ptopt.source.host import HostNames
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index
@@ -94,9 +95,13 @@ class SourceFile:
         return CallGraph(self.index)
 
     @cached_property
+    def guards(self) -> Guards:
+        return Guards(self.index)
+
+    @cached_property
     def context(self) -> Context:
         elsewhere = _not_kept(self._grad_off_elsewhere)
-        return Context(self.index, self.imports, self.calls, elsewhere, self._uses_volatile)
+        return Context(self.index, self.imports, self.calls, self.guards, elsewhere, self._uses_volatile)
 
     @cached_property
     def _uses_volatile(self) -> bool:
@@ -125,7 +130,7 @@ class SourceFile:
     @cached_property
     def frequencies(self) -> Frequencies:
         elsewhere = _not_kept(self._frequency_elsewhere)
-        return Frequencies(self.index, self.calls, self.values, self.context, elsewhere)
+        return Frequencies(self.index, self.calls, self.values, self.context, self.guards, elsewhere)
 
     def _grad_off_elsewhere(self, function: FunctionNode) -> list[bool]:
         """Of each call of the function in another file: whether autograd is off there."""
@@ -146,9 +151,14 @@ class SourceFile:
         best, path = max(found, key=lambda pair: pair[0].often)
         return Frequency(best.often, 0, f"{best.reason}, in {path}", best.in_worker, best.trains)
 
+    def definition_of(self, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:
+        """The function that a call runs, with its file: of this file, or the only one of its name in the repository."""
+        own = self.calls.resolve(call)
+        return (self, own) if own is not None else self.repository.definition(self, call)
+
     @cached_property
     def waits(self) -> Waits:
-        return Waits(self.index, self.imports, self.calls, self.values, self.context, self.bindings)
+        return Waits(self.index, self.imports, self.calls, self.values, self.guards, self.bindings)
 
     @cached_property
     def uses(self) -> Uses:

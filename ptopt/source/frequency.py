@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ptopt.source.calls import CallGraph
+from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.context import Context
+from ptopt.source.guards import Guards
 from ptopt.source.index import FunctionNode, Index, Loop
 from ptopt.source.values import Values
 
@@ -84,6 +85,7 @@ _PER_EVALUATION = frozenset(
     "generate sample decode encode predict greedy_decode beam_search evaluation_step eval_step val_step inference_step".split()
 )
 _PER_LAYER_CLASS = re.compile(r"(Attention|Block|Layer|Cell|MLP|FeedForward|Norm|Embedding|Conv|Attn)\w*$")
+_CACHED = re.compile(r"^(lru_cache|cache|cached|cached_property|memoize)$")
 _MODULE_METHODS = frozenset("forward __call__ call".split())
 _LOSS_OR_METRIC = re.compile(r"(Loss|Criterion|Metric|Objective|Meter|Evaluator)\w*$")
 _METRIC_METHODS = frozenset("update __call__ add accumulate process forward".split())
@@ -114,12 +116,14 @@ class Frequencies:
         calls: CallGraph,
         values: Values,
         context: Context,
+        guards: Guards,
         elsewhere: Callable[[FunctionNode], Frequency | None] = lambda _: None,
     ) -> None:
         self._index = index
         self._calls = calls
         self._values = values
         self._context = context
+        self._guards = guards
         self._elsewhere = elsewhere
         self._functions: dict[FunctionNode, Frequency] = {}
         self._loops: dict[Loop, Frequency] = {}
@@ -129,7 +133,7 @@ class Frequencies:
         loop = next(self._index.loops_of(node), None)
         base = self._of_loop(loop) if loop is not None else self._of_owner(node)
         if base.often > Often.ONCE:
-            guard = self._context.rare_guard(node, loop)
+            guard = self._guards.rare(node, loop)
             if guard is not None and not self._holds_the_step(guard, node):
                 return Frequency(Often.RARELY, getattr(guard, "lineno", 0), "behind a condition")
         return base
@@ -153,7 +157,7 @@ class Frequencies:
             return known
         self._functions[function] = UNKNOWN  # recursion ends here
         by_kind = self._by_kind(function)
-        if by_kind is None or by_kind.often in _WEAK:
+        if by_kind is None or (by_kind.often in _WEAK and by_kind.basis != "cached"):
             called = self._by_callers(function, by_kind)
             if by_kind is None or called.often > Often.ONCE:
                 by_kind = called if called.often or by_kind is None else by_kind
@@ -164,6 +168,8 @@ class Frequencies:
         """What the function is, by its name and its class."""
         name, line = function.name, function.lineno
         cls = self._index.parent(function)
+        if any(_CACHED.search(last_name(_called(d))) for d in function.decorator_list):
+            return Frequency(Often.ONCE, line, f"once (the result of `{name}` is cached)", basis="cached")
         if self._context.is_item_code(function.body[0]) is not None:
             return Frequency(
                 Often.ELEMENT, line, f"for each sample (`{name}`)", in_worker=True, basis="class"
@@ -315,3 +321,8 @@ class Frequencies:
         return any(
             self._index.within(mark, guard) for mark in self._context.marks_in(self._index.function_of(node))
         )
+
+
+def _called(decorator: ast.expr) -> ast.expr:
+    """`lru_cache` of `lru_cache(maxsize=None)`"""
+    return decorator.func if isinstance(decorator, ast.Call) else decorator

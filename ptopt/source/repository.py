@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ptopt.project.facts import NO_FACTS
+from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode
 from ptopt.syntax import ParseError
 
@@ -32,6 +33,8 @@ class Repository:
         self._parsed: dict[str, SourceFile | None] = {}
         self._calls: dict[tuple[str, str, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
         self._mentioned: dict[bytes, bool] = {}
+        self._elsewhere: dict[tuple[str, str], bool] = {}
+        self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
 
     def callers(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
         """Calls of a function of `file` in other files that import it, a few of them; () when none is sure."""
@@ -42,6 +45,32 @@ class Repository:
         if key not in self._calls:
             self._calls[key] = self._find(*key)
         return self._calls[key]
+
+    def definition(self, file: SourceFile, call: ast.Call) -> tuple[SourceFile, FunctionNode] | None:
+        """The function of another file that a call runs, where one file alone defines a function of that name."""
+        name = called_name(call)
+        if name in _COMMON or name.startswith("__") or len(name) < 4 or not self._files:
+            return None
+        if name not in self._definitions:
+            self._definitions[name] = self._define(name)
+        found = self._definitions[name]
+        return found if found is not None and found[0].path != file.path else None
+
+    def _define(self, name: str) -> tuple[SourceFile, FunctionNode] | None:
+        word = f"def {name}(".encode()
+        paths = [path for path, data in self._files.items() if word in data]
+        parsed = self._parse(paths[0], self._files[paths[0]]) if len(paths) == 1 else None
+        functions = [f for f in parsed.calls.functions if f.name == name] if parsed is not None else []
+        return (parsed, functions[0]) if parsed is not None and len(functions) == 1 else None
+
+    def mentions_elsewhere(self, path: str, word: str) -> bool:
+        """Does a file other than that at `path` mention the word?"""
+        if (path, word) not in self._elsewhere:
+            data = word.encode()
+            self._elsewhere[path, word] = any(
+                data in content for other, content in self._files.items() if other != path
+            )
+        return self._elsewhere[path, word]
 
     def mentions(self, words: bytes) -> bool:
         """Do the words occur in one of the files?"""

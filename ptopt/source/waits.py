@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph, called_name
-from ptopt.source.context import Context
+from ptopt.source.guards import Guards
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, Loop
 from ptopt.source.values import Value, Values
@@ -36,14 +36,14 @@ class Waits:
         imports: Imports,
         calls: CallGraph,
         values: Values,
-        context: Context,
+        guards: Guards,
         bindings: Bindings,
     ) -> None:
         self._index = index
         self._imports = imports
         self._calls = calls
         self._values = values
-        self._context = context
+        self._guards = guards
         self._bindings = bindings
         self._iterations: dict[Loop | FunctionNode, tuple[ast.AST, ...]] = {}
 
@@ -140,7 +140,7 @@ class Waits:
                 for node in self._candidates_in(scope)
                 if self._index.within(node, scope)
                 and self._waits(node, _DEEPEST)
-                and self._context.rare_guard(node, scope) is None
+                and self._guards.rare(node, scope) is None
             )
         return known
 
@@ -151,7 +151,7 @@ class Waits:
             for node in self._index.of_type(ast.FormattedValue, ast.Call)
             if self._index.within(node, loop)
             and self._shows_tensor(node)
-            and self._context.rare_guard(node, loop) is None
+            and self._guards.rare(node, loop) is None
         )
         return (*self.in_iteration(loop), *shown)
 
@@ -215,7 +215,7 @@ class Waits:
         if known is None:
             self._known[key] = False  # recursion ends here
             known = self._known[key] = any(
-                self._waits(node, depth) and self._context.rare_guard(node, function) is None
+                self._waits(node, depth) and self._guards.rare(node, function) is None
                 for node in self._candidates.get(function, ())
             )
         return known

@@ -9,6 +9,7 @@ from ptopt.ranker.features import features
 from ptopt.rules import find_rule
 from ptopt.rules.engine import run
 from ptopt.source.file import SourceFile
+from ptopt.source.repository import Repository
 
 TRAIN = """
     import torch
@@ -25,9 +26,12 @@ TRAIN = """
 """
 
 
-def of_first_hit(code: str, rule: str, path: str = "train.py") -> dict[str, float]:
+def of_first_hit(
+    code: str, rule: str, path: str = "train.py", around: dict[str, str] | None = None
+) -> dict[str, float]:
     data = textwrap.dedent(code).encode()
-    file = SourceFile.parse(path, data)
+    others = {name: textwrap.dedent(text).encode() for name, text in (around or {}).items()}
+    file = SourceFile.parse(path, data, repository=Repository(others))
     found = find_rule(rule)
     assert found is not None
     hits = run(file, [found()])
@@ -52,3 +56,54 @@ def test_the_path_tells_what_the_code_is_for() -> None:
     known = of_first_hit(TRAIN, "item-every-step", "tests/helpers/run.py")
     assert known["kind:tests"] == 1.0
     assert "path:train" not in known
+
+
+LOSS = """
+    import torch
+
+    class PairLoss(torch.nn.Module):
+        def __init__(self, margin=0.2, mine=False):
+            super().__init__()
+            self.margin = margin
+            self.mine = mine
+
+        def pair_distances(self, x):
+            if x is None:
+                return None
+            if self.mine:
+                return x + torch.zeros(x.shape).to(x.device)
+            return x
+"""
+TRAINER = """
+    import torch
+    from losses import PairLoss
+
+    def train(model, loader, optimizer, criterion):
+        for x in loader:
+            loss = criterion.pair_distances(model(x.cuda())).mean()
+            loss.backward()
+            optimizer.step()
+            print(loss.item())
+"""
+
+
+def test_what_an_earlier_exit_and_an_option_say() -> None:
+    known = of_first_hit(LOSS, "factory-then-move", "losses.py")
+    assert known["exit:none"] == 1.0
+    assert known["guard:off by default"] == 1.0
+    assert "guard:on by default" not in known
+
+
+def test_waits_of_the_callers_in_other_files() -> None:
+    known = of_first_hit(LOSS, "factory-then-move", "losses.py", {"train.py": TRAINER})
+    assert known["waits:in every caller"] == 1.0
+    quiet = TRAINER.replace("print(loss.item())", "pass")
+    assert "waits:in a caller" not in of_first_hit(
+        LOSS, "factory-then-move", "losses.py", {"train.py": quiet}
+    )
+
+
+def test_a_class_that_nothing_mentions() -> None:
+    assert of_first_hit(LOSS, "factory-then-move", "losses.py")["mentioned:nowhere else"] == 1.0
+    around = {"train.py": TRAINER}
+    assert "mentioned:nowhere else" not in of_first_hit(LOSS, "factory-then-move", "losses.py", around)

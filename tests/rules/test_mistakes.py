@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping
+
 import pytest
 
 from ptopt.change import whole_file
@@ -288,10 +291,10 @@ MISTAKES = {
 }
 
 
-def _comments(rule: str, code: str) -> list[str]:
+def _comments(rule: str, code: str, around: Mapping[str, bytes] | None = None) -> list[str]:
     config = Config().model_copy(update={"select": (rule,), "min_confidence": 0.0, "skip": ()})
     file = whole_file("lib/code.py", as_file(code).encode())
-    review = review_files([file], config=config, facts=NO_FACTS, limit_to_change=True)
+    review = review_files([file], config=config, facts=NO_FACTS, limit_to_change=True, around=around or {})
     assert not review.not_reviewed
     return [finding.message for finding in review.findings if finding.name == rule]
 
@@ -299,3 +302,53 @@ def _comments(rule: str, code: str) -> list[str]:
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_it_is_not_made_again(kind: str) -> None:
     assert _comments(*MISTAKES[kind]) == []
+
+
+IN_ANOTHER_FILE = {
+    "a method that turns autograd off itself": (
+        "evaluation-records-graph",
+        """
+        import separation
+
+        def evaluate(model, loader):
+            model.eval()
+            for mix in loader:
+                correct += (model.separate_tracks(mix.cuda()).argmax(1) == 1).sum().item()
+        """,
+        """
+        import torch
+
+        class Base(torch.nn.Module):
+            def separate_tracks(self, wav):
+                return torch_separate(self, wav)
+
+        @torch.no_grad()
+        def torch_separate(model, wav):
+            return model(wav)
+        """,
+    ),
+    "a network that derives forces": (
+        "evaluation-records-graph",
+        """
+        def evaluate(model, loader):
+            model.eval()
+            for batch in loader:
+                total += model(batch)["energy"].detach().cpu()
+        """,
+        """
+        import torch
+
+        def outputs(energy, positions):
+            forces = -torch.autograd.grad(energy, positions)[0]
+            return forces
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", IN_ANOTHER_FILE)
+def test_another_file_is_asked(kind: str) -> None:
+    rule, code, other = IN_ANOTHER_FILE[kind]
+    around = {"lib/other.py": textwrap.dedent(other).encode()}
+    assert _comments(rule, code), "without the other file, the statement holds"
+    assert _comments(rule, code, around) == []

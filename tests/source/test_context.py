@@ -23,7 +23,7 @@ def _marked(code: str) -> tuple[SourceFile, ast.AST]:
 def _steps(code: str) -> bool:
     file, node = _marked(code)
     step = file.context.training_step(node)
-    return step is not None and file.context.rare_guard(node, step.node) is None
+    return step is not None and file.guards.rare(node, step.node) is None
 
 
 EVERY_STEP = {
@@ -361,7 +361,7 @@ def test_item_code(code: str) -> None:
 )
 def test_dead_code(code: str, dead: bool) -> None:
     file, node = _marked(code)
-    assert file.context.is_unreachable(node) is dead
+    assert file.guards.unreachable(node) is dead
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_dead_code(code: str, dead: bool) -> None:
 )
 def test_ways_around_what_a_device_cannot_do(code: str, fallback: bool) -> None:
     file, node = _marked(code)
-    assert file.context.is_device_fallback(node) is fallback
+    assert file.guards.device_fallback(node) is fallback
 
 
 VOLATILE = "def evaluate(x):\n    look(Variable(x, volatile=True))  #?\n"

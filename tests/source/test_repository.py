@@ -107,3 +107,35 @@ def test_a_file_that_imports_its_own_module_of_that_name_calls_another_function(
     assert file.context.grad_off(body(file))
     file = parsed({**report, "other/helpers.py": "def summarise_batch(): ..."})
     assert not file.context.grad_off(body(file))
+
+
+def _first_call(file: SourceFile, name: str) -> ast.Call:
+    return file.calls_named(name)[0]
+
+
+USER = b"import lib.helpers\nout = lib.helpers.summarise_batch(model, batch)\n"
+
+
+def test_the_only_definition_of_a_name() -> None:
+    file = parsed({"lib/helpers.py": HELPER.decode()}, "use.py", USER)
+    found = file.definition_of(_first_call(file, "summarise_batch"))
+    assert found is not None
+    assert (found[0].path, found[1].name) == ("lib/helpers.py", "summarise_batch")
+
+
+def test_two_definitions_of_a_name_tell_nothing() -> None:
+    file = parsed({"a.py": HELPER.decode(), "b.py": HELPER.decode()}, "use.py", USER)
+    assert file.definition_of(_first_call(file, "summarise_batch")) is None
+
+
+def test_a_definition_in_the_file_itself_comes_first() -> None:
+    text = HELPER + b"\nsummarise_batch(1, 2)\n"
+    file = parsed({"a.py": HELPER.decode()}, "use.py", text)
+    found = file.definition_of(_first_call(file, "summarise_batch"))
+    assert found is not None and found[0] is file
+
+
+def test_mentions_in_other_files_alone_count() -> None:
+    file = parsed({"report.py": UNDER_NO_GRAD})
+    assert file.repository.mentions_elsewhere("lib/helpers.py", "summarise_batch")
+    assert not file.repository.mentions_elsewhere("report.py", "summarise_batch")

@@ -15,6 +15,7 @@ from ptopt.rules.autograd._models import (
     path_of,
 )
 from ptopt.rules.base import Evidence, SourceFile
+from ptopt.rules.shared.autograd import turns_autograd_off
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
@@ -80,7 +81,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         return None
     if function is not None and any(path_of(d).endswith("property") for d in function.decorator_list):
         return None  # a size or the like, found out once
-    if not file.imports.imports("torch") or not worth_a_look(function, file):
+    if not file.imports.imports("torch") or not worth_a_look(function, file) or computes_forces(file):
         return None
     evals = evaluated_in(function, file)
     calls = [
@@ -141,6 +142,11 @@ def _evidence(
             reads += 1
             found.append(Evidence(call.lineno, "a value without a graph"))
     return tuple(found)
+
+
+def computes_forces(file: SourceFile) -> bool:
+    """Does the project derive forces from an energy inside its networks, so that even an evaluation needs autograd?"""
+    return file.repository.mentions(b"autograd.grad(") and file.repository.mentions(b"forces")
 
 
 def worth_a_look(function: FunctionNode | None, file: SourceFile) -> bool:
@@ -303,7 +309,7 @@ def evaluated_in(function: FunctionNode | None, file: SourceFile) -> dict[str, i
 
 def may_be_off(call: ast.Call, file: SourceFile) -> bool:
     """Autograd is off here, or may be, by a context that cannot be told."""
-    if file.context.grad_off(call):
+    if file.context.grad_off(call) or turns_autograd_off(call, file):
         return True
     for ancestor, _ in file.index.ancestors(call):
         if isinstance(ancestor, (ast.With, ast.AsyncWith)):

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.autograd._evaluates import discarded, evaluation_of, may_be_off
+from ptopt.rules.autograd._evaluates import computes_forces, discarded, evaluation_of, may_be_off
 from ptopt.rules.autograd._models import network_method_of, network_of, networks, optimised_in, path_of
 from ptopt.rules.autograd._no_grad import wrap
 from ptopt.rules.autograd._results import around, cuts_of, detach_of
@@ -175,6 +175,8 @@ class FrozenForwardRecordsGraph(Rule):
         path = network_of(node, file) or network_method_of(node, networks(file).evaluated, file)
         if not path or path in networks(file).frozen or may_be_off(node, file) or discarded(node, file):
             return
+        if computes_forces(file):
+            return
         if any(isinstance(a, ast.Call) and network_of(a, file) for a in around(node, file)):
             return  # the outer call speaks for both
         named = bool(_FROZEN_NAME.search(path.rpartition(".")[2]))
@@ -185,7 +187,7 @@ class FrozenForwardRecordsGraph(Rule):
         if evaluation_of(file.index.function_of(node), file) is not None:
             return  # the whole function is the business of another rule
         trains = _trains(node, file, named)
-        if trains and file.context.rare_guard(node) is not None:
+        if trains and file.guards.rare(node) is not None:
             return  # a sample now and then: its graph is one in many
         statement = file.index.statement_of(node)
         first = cuts[0]

@@ -223,7 +223,7 @@ def _averaging(node: ast.AST, file: SourceFile) -> Frequency | None:
     owner = file.index.parent(function)
     if not isinstance(owner, ast.ClassDef) or not _AVERAGE.search(owner.name):
         return None
-    if file.context.rare_guard(node, function) is not None:
+    if file.guards.rare(node, function) is not None:
         return None
     return Frequency(Often.STEP, function.lineno, f"on every call of `{owner.name}.{function.name}`")
 

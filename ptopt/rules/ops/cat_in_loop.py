@@ -199,7 +199,7 @@ class CatInLoop(Rule):
             node,
             f"`{name}` is copied whole on every iteration of the loop at line {loop.lineno}, so the copying grows "
             f"with the square of its length. {advice}",
-            0.35 if file.context.rare_guard(node, loop) else _confidence(node, loops, parts, read, file),
+            0.35 if file.guards.rare(node, loop) else _confidence(node, loops, parts, read, file),
             (Evidence(loop.lineno, "the loop in which it grows"),),
             cause=loop,
             facts={

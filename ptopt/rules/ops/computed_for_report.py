@@ -137,7 +137,7 @@ class ComputedForReport(Rule):
         call = _call(node.value, file)
         if not names or call is None or loop is None or file.frequencies.of(node).often < Often.EVALUATION:
             return
-        if file.context.rare_guard(node, loop) is not None:
+        if file.guards.rare(node, loop) is not None:
             return
         if any(file.index.within(c, loop) for c in file.calls_named("synchronize")):
             return  # a benchmark
@@ -146,7 +146,7 @@ class ComputedForReport(Rule):
             if len(file.bindings.of(function, name)) != 1:
                 return
             for load in file.uses.loads(function, name):
-                guard = file.context.rare_guard(load, loop) if file.index.within(load, loop) else None
+                guard = file.guards.rare(load, loop) if file.index.within(load, loop) else None
                 if guard is None or file.index.within(node, guard):
                     return
                 guards.add(guard)

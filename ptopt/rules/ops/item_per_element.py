@@ -221,7 +221,7 @@ class ItemPerElement(Rule):
             return
         if _constant(source, file) or not_one_tensor(source, node, file) or _no_scalar(element, found, file):
             return
-        rare = file.context.rare_guard(node, found.place) is not None
+        rare = file.guards.rare(node, found.place) is not None
         cpu = file.values.of(source).device == "cpu"
         waits = "" if cpu else ", and on a GPU waits for the device each time"
         listed = (

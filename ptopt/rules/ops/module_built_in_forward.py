@@ -142,7 +142,7 @@ class ModuleBuiltInForward(Rule):
         function = file.context.forward_of(node)
         if function is None:
             step = file.context.training_step(node)
-            if step is None or step.kind != "loop" or file.context.rare_guard(node, step.node) is not None:
+            if step is None or step.kind != "loop" or file.guards.rare(node, step.node) is not None:
                 return
             place, line = f"on every step of the loop at line {step.node.lineno}", step.node.lineno
         else:

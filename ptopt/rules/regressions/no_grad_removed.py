@@ -4,6 +4,7 @@ import re
 
 from ptopt.rules.base import Invalid
 from ptopt.rules.regressions._base import Loss, Regression
+from ptopt.rules.shared.autograd import turns_autograd_off
 
 
 class NoGradRemoved(Regression):
@@ -81,4 +82,9 @@ class NoGradRemoved(Regression):
 
     def is_loss(self, loss: Loss) -> bool:
         """Where the code backpropagates, autograd has to be on; elsewhere it may be off by other means."""
-        return "backward(" not in loss.place and not loss.file.context.grad_off(loss.node)
+        if "backward(" in loss.place or loss.file.context.grad_off(loss.node):
+            return False
+        calls = loss.file.calls.calls_in(loss.function)
+        return not any(
+            turns_autograd_off(call, loss.file) for call in calls if loss.first <= call.lineno <= loss.last
+        )

@@ -45,7 +45,7 @@ def often_place(node: ast.AST, file: SourceFile) -> Place | None:
     None at set-up, behind rare guards, in loader workers, in benchmarks, where nothing shows how often it runs, and in a
     way around what the device cannot do.
     """
-    if file.context.is_device_fallback(node) or (
+    if file.guards.device_fallback(node) or (
         file.index.function_of(node) is None and not file.uses_accelerator
     ):
         return None
@@ -68,7 +68,7 @@ def every_step(node: ast.AST, file: SourceFile) -> Step | None:
     if not file.uses_accelerator or BENCHMARK_PATH.search(file.path):
         return None  # a benchmark waits for the GPU on purpose
     step = file.context.training_step(node)
-    if step is None or step.full_batch or file.context.rare_guard(node, step.node) is not None:
+    if step is None or step.full_batch or file.guards.rare(node, step.node) is not None:
         return None
     if _is_trial(node, file) or _is_trial(step.mark, file):
         return None

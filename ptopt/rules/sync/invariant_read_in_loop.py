@@ -154,7 +154,7 @@ class InvariantReadInLoop(Rule):
         if not value.kind and not _tensor_like(tensor):
             return
         source = _fixed_before(tensor, loop, file)
-        if source is None or file.context.rare_guard(node, loop) is not None:
+        if source is None or file.guards.rare(node, loop) is not None:
             return
         module = _module_call(loop, file)
         if module is None or _in_module_call_only_once(node, loop, file):

@@ -32,18 +32,18 @@ class Hot:
 
 def hot_place(node: ast.AST, file: SourceFile) -> Hot | None:
     """Why `node` runs on every step, forward pass or batch; None at set-up, in caches and behind rare guards."""
-    if is_cached(node, file) or file.context.is_device_fallback(node):
+    if is_cached(node, file) or file.guards.device_fallback(node):
         return None
     step = every_step(node, file)
     if step is not None and not _RUNS_ONCE.search(getattr(step.node, "name", "")):
         return Hot("step", step_words(step), step.node, step_evidence(step, file))
     loop = batch_loop(node, file)
-    if loop is not None and file.context.rare_guard(node, loop) is None:
+    if loop is not None and file.guards.rare(node, loop) is None:
         over = "step" if _TIMESTEPS.search(_iterated(loop, file)) else "batch"
         words = f"for every {over} of the loop at line {loop.lineno}"
         return Hot("loop", words, loop, (Evidence(loop.lineno, f"the loop runs once a {over}"),))
     forward = file.context.forward_of(node)
-    if forward is not None and file.context.rare_guard(node) is None:
+    if forward is not None and file.guards.rare(node) is None:
         return Hot(
             "forward",
             f"on every call of `{forward.name}`",

@@ -192,7 +192,7 @@ class TableCopiedEveryCall(Rule):
         value = file.values.of(made) if made is not None else None
         if made is None or value is None or value.kind != "tensor" or value.device != "cpu":
             return
-        if _kept(table.attr, cls, file) or file.context.rare_guard(node) is not None:
+        if _kept(table.attr, cls, file) or file.guards.rare(node) is not None:
             return
         module = any(_MODULE.search(file.source(base)) for base in cls.bases)
         advice = (

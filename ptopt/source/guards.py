@@ -1,0 +1,227 @@
+"""Conditions around a place: is it dead, a way around what a device cannot do, or does it run only now and then?"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from ptopt.source.index import FUNCTIONS, Index, walk
+from ptopt.source.memo import fills
+
+# Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
+_FINITE = re.compile(r"(?<!in)(?<!non)(?<!non_)(?<!not_)finite")
+_RARE_NAME = re.compile(
+    r"debug|verbose|(^|_)log(?!_?(it|prob|sigma|scale|var|std|softmax|alpha|domain|space|p$))|logging|print"
+    r"|(?<!lora)(?<!low)(^|_)rank(_?(zero|0))?$|get_rank|main_process|is_main|(^|_)(is_)?master(_(process|rank|only|proc))?$"
+    r"|is_local|zero_process|coordinator|(^|_)(done|finished)$"
+    r"|profil|visuali[sz]|plot|save|ckpt|checkpoint|(^|_)eval|(^|_)valid|(^|_)val($|_)|dry_?run|wandb|tensorboard|tb_|writer"
+    r"|display|(^|_)first(_(step|iter|iteration|batch|time|run|pass|epoch|call))?$|should_|report|dump|summary|nan|isinf|infinite|non_?finite|not_finite|invalid|overflow|diverg|early|patience|(^|_)best"
+    r"|dist_avail|measure|timing|histogram|interval|every|frequency|freq$",
+    re.I,
+)
+_ACCUMULATION = re.compile(r"accum|micro|update_freq|iters_to", re.I)
+_LAST = re.compile(r"(^|_)(last|final)(_|$)", re.I)
+_LEAVING = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+
+
+class Guards:
+    """The conditions of one file."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._rare: dict[tuple[ast.expr, bool], bool] = {}
+        self._filling: dict[tuple[ast.If, bool], bool] = {}
+        self._continued: dict[ast.AST, frozenset[ast.stmt]] = {}
+
+    def unreachable(self, node: ast.AST) -> bool:
+        """Is it dead code: under `if False:`, or after a `return`, `continue`, `break` or `raise` of its block?"""
+        dead = self._dead
+        return bool(dead) and any(child in dead for _, child in self._index.ancestors(node))
+
+    @cached_property
+    def _dead(self) -> frozenset[ast.stmt]:
+        """Statements that control never reaches, and with them all that they hold."""
+        dead: set[ast.stmt] = set()
+        for leaving in self._index.of_type(*_LEAVING):
+            block = self._index.parent(leaving)
+            for statements in (getattr(block, name, None) for name in ("body", "orelse", "finalbody")):
+                if isinstance(statements, list) and leaving in statements:
+                    dead.update(statements[statements.index(leaving) + 1 :])
+        for test in self._index.of_type(ast.If):
+            if isinstance(test.test, ast.Constant) and not test.test.value:
+                dead.update(test.body)
+        return frozenset(dead)
+
+    def device_fallback(self, node: ast.AST) -> bool:
+        """Does the branch around it, in its function, ask a tensor which kind of device it is on: `if x.is_cuda:`?"""
+        if not self._device_tests:
+            return False
+        for ancestor, child in self._index.ancestors(node):
+            if isinstance(ancestor, FUNCTIONS):
+                break
+            if isinstance(ancestor, (ast.If, ast.IfExp)) and ancestor.test in self._device_tests:
+                return child is not ancestor.test
+        return False
+
+    @cached_property
+    def _device_tests(self) -> frozenset[ast.AST]:
+        """The conditions that ask for the kind of a device."""
+        return frozenset(
+            child
+            for asked in self._index.of_type(ast.Attribute)
+            if _asks_device_kind(asked)
+            for ancestor, child in self._index.ancestors(asked)
+            if isinstance(ancestor, (ast.If, ast.IfExp)) and child is ancestor.test
+        )
+
+    def rare(self, node: ast.AST, stop: ast.AST | None = None) -> ast.AST | None:
+        """What makes `node` run only now and then inside `stop` (default: its function), or None.
+
+        A modulo test, a first or last iteration, a debug, logging or rank-0 switch, an exception handler, a
+        branch that leaves the loop, a value that is computed once and kept, an earlier `continue` on most iterations.
+        """
+        for ancestor, child in self._index.ancestors(node):
+            if isinstance(ancestor, ast.If) and child is not ancestor.test:
+                in_body = child in ancestor.body
+                if (
+                    self._is_rare(ancestor.test, in_body)
+                    or (in_body and _leaves(ancestor.body))
+                    or self._fills(ancestor, in_body)
+                ):
+                    return ancestor
+            elif isinstance(ancestor, ast.IfExp) and child is not ancestor.test:
+                if self._is_rare(ancestor.test, child is ancestor.body):
+                    return ancestor
+            elif isinstance(ancestor, ast.BoolOp) and isinstance(ancestor.op, ast.And):
+                before = ancestor.values[: ancestor.values.index(child)] if child in ancestor.values else []
+                if any(self._is_rare(value, True) for value in before):
+                    return ancestor
+            elif isinstance(ancestor, ast.ExceptHandler):
+                return ancestor
+            elif isinstance(ancestor, ast.Assert) and child is ancestor.msg:
+                return ancestor
+            elif isinstance(ancestor, ast.Raise):
+                return ancestor
+            if isinstance(child, ast.stmt) and self._after_continue(ancestor, child):
+                return ancestor
+            if ancestor is stop or (stop is None and isinstance(ancestor, FUNCTIONS)):
+                return None
+        return None
+
+    def _after_continue(self, block: ast.AST, child: ast.stmt) -> bool:
+        """Does an earlier `if step % n: continue` keep most iterations away from `child`?"""
+        if block not in self._continued:
+            self._continued[block] = frozenset(self._after_first_continue(block))
+        return child in self._continued[block]
+
+    def _after_first_continue(self, block: ast.AST) -> list[ast.stmt]:
+        body: list[ast.stmt] = getattr(block, "body", [])
+        for exit_ in self.early_exits(block):
+            rest = body[body.index(exit_) + 1 :]
+            leaves = isinstance(exit_.body[0], (ast.Continue, ast.Return))
+            if (leaves and self._is_rare(exit_.test, False)) or fills(exit_.test, rest, on_true=False):
+                return rest
+        return []
+
+    def early_exits(self, block: ast.AST) -> list[ast.If]:
+        """The `if ...: return` (`continue`, `break`, `raise`) among the statements of a block, without an `else`."""
+        body = getattr(block, "body", None)
+        return [
+            stmt
+            for stmt in (body if isinstance(body, list) else ())
+            if isinstance(stmt, ast.If) and not stmt.orelse and isinstance(stmt.body[-1], _LEAVING)
+        ]
+
+    def _fills(self, condition: ast.If, in_body: bool) -> bool:
+        """Does the branch compute what its condition says is missing, so that it runs the first time alone?"""
+        key = (condition, in_body)
+        if key not in self._filling:
+            guarded = condition.body if in_body else condition.orelse
+            self._filling[key] = fills(condition.test, guarded, on_true=in_body)
+        return self._filling[key]
+
+    def _is_rare(self, test: ast.expr, in_body: bool) -> bool:
+        known = self._rare.get((test, in_body))
+        if known is None:
+            known = self._rare[test, in_body] = is_rare_test(test, in_body)
+        return known
+
+
+def _asks_device_kind(node: ast.AST) -> bool:
+    """`x.is_cuda`, `x.device.type`"""
+    if not isinstance(node, ast.Attribute):
+        return False
+    of_device = isinstance(node.value, ast.Attribute) and node.value.attr == "device"
+    return node.attr in ("is_cuda", "is_mps", "is_xpu") or (node.attr == "type" and of_device)
+
+
+def is_rare_test(test: ast.expr, in_body: bool) -> bool:
+    """Does the branch of `if test:` (its body, or its else) run only now and then?"""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return is_rare_test(test.operand, not in_body)
+    if isinstance(test, ast.BoolOp):
+        if isinstance(test.op, ast.And):
+            return in_body and any(is_rare_test(value, True) for value in test.values)
+        return all(is_rare_test(value, in_body) for value in test.values)
+    modulo = next((n for n in walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None)
+    if modulo is not None:
+        if _ACCUMULATION.search(_text(modulo.right)):
+            return False
+        negated = test is modulo or (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq))
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+            negated = True
+        return in_body != negated
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        left, right = test.left, test.comparators[0]
+        if isinstance(test.ops[0], (ast.Eq, ast.LtE, ast.Lt)) and _is_edge(left, right):
+            return in_body
+        if isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.GtE)) and _is_edge(left, right):
+            return not in_body
+        if isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+            return in_body == isinstance(test.ops[0], ast.IsNot) and _mentions_rare(left)
+    if any(_FINITE.search(name) for name in _names_in(test)):
+        return not in_body  # it nearly always is
+    return in_body and _mentions_rare(test)
+
+
+def _is_edge(left: ast.expr, right: ast.expr) -> bool:
+    """`step == 0`, `i == len(loader) - 1`, `step < 10`: the first or last iterations, or rank 0."""
+    if isinstance(right, ast.Constant) and isinstance(right.value, int) and not isinstance(right.value, bool):
+        return bool(
+            re.search(
+                r"step|iter|batch_?i|(^|_)i(dx|ndex)?$|epoch|rank|count|^[ijkn]$|^it$", _text(left), re.I
+            )
+        )
+    if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub):
+        return "len(" in _text(right.left) or bool(re.search(r"(num|max|total|n)_", _text(right.left)))
+    return False
+
+
+def _mentions_rare(test: ast.expr) -> bool:
+    return any(
+        (_RARE_NAME.search(name) or _LAST.search(name)) and not _ACCUMULATION.search(name)
+        for name in _names_in(test)
+    )
+
+
+def _names_in(test: ast.expr) -> Iterator[str]:
+    for node in walk(test):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    """The branch raises, breaks or exits: it runs once at most."""
+    last = body[-1]
+    if isinstance(last, (ast.Raise, ast.Break)):
+        return True
+    call = last.value if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) else None
+    return call is not None and _text(call.func) in ("sys.exit", "exit", "quit", "os._exit")
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node)

@@ -1,0 +1,169 @@
+"""Conditions around a place: each case marks one line with `#?`."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
+
+
+def _marked(code: str) -> tuple[SourceFile, ast.Call]:
+    text = "import torch\n" + textwrap.dedent(code)
+    file = SourceFile.parse("f.py", text.encode())
+    line = next(i for i, t in enumerate(text.split("\n"), 1) if "#?" in t)
+    return file, next(c for c in file.index.of_type(ast.Call) if c.lineno == line)
+
+
+FIRST_CALL_ONLY = {
+    "missing attribute": """
+        def forward(self, x):
+            if self.table is None:
+                self.table = make(x)  #?
+        """,
+    "missing attribute, without `is`": """
+        def forward(self, x):
+            if not self.ready:
+                make(x)  #?
+                self.ready = True
+        """,
+    "no such attribute": """
+        def forward(self, x):
+            if not hasattr(self, "table"):
+                self.table = make(x)  #?
+        """,
+    "getattr": """
+        def forward(self, x):
+            if getattr(self, "table", None) is None:
+                self.table = make(x)  #?
+        """,
+    "too short": """
+        def forward(self, x):
+            if self.table is None or self.table.size(0) < x.size(1):
+                self.table = make(x)  #?
+        """,
+    "a buffer": """
+        def forward(self, x):
+            if x.size(1) > self.length:
+                self.register_buffer("table", make(x))  #?
+                self.length = x.size(1)
+        """,
+    "a dictionary": """
+        def table(n, cache):
+            if n not in cache:
+                cache[n] = make(n)  #?
+        """,
+    "optimizer state": """
+        def step(self):
+            for p in params:
+                state = self.state[p]
+                if len(state) == 0:
+                    state["mean"] = make(p)  #?
+        """,
+    "early exit": """
+        def forward(self, x):
+            if self.table is not None:
+                return self.table
+            self.table = make(x)  #?
+            return self.table
+        """,
+    "early exit from a cache": """
+        def table(n, cache):
+            if n in cache:
+                return cache[n]
+            found = make(n)  #?
+            cache[n] = found
+            return found
+        """,
+    "the other branch": """
+        def forward(self, x):
+            if self.table is not None:
+                pass
+            else:
+                self.table = make(x)  #?
+        """,
+}
+EACH_TIME = {
+    "a default": """
+        def forward(self, x, mask=None):
+            if mask is None:
+                mask = make(x)  #?
+        """,
+    "another attribute": """
+        def forward(self, x):
+            if self.mask is None:
+                self.out = make(x)  #?
+        """,
+    "set, not missing": """
+        def forward(self, x):
+            if self.total is not None:
+                self.total = make(x)  #?
+        """,
+    "a counter": """
+        def step(self):
+            if self.steps < self.warmup:
+                make(self)  #?
+            self.steps += 1
+        """,
+    "a counter inside": """
+        def step(self):
+            if self.steps < self.total:
+                make(self)  #?
+                self.steps += 1
+        """,
+    "either of two": """
+        def forward(self, x):
+            if self.table is None or x.requires_grad:
+                self.table = make(x)  #?
+        """,
+    "an exit for something else": """
+        def forward(self, x):
+            if x is None:
+                return self.table
+            self.table = make(x)  #?
+        """,
+}
+
+
+@pytest.mark.parametrize("code", FIRST_CALL_ONLY.values(), ids=FIRST_CALL_ONLY.keys())
+def test_what_is_computed_once_and_kept_is_rare(code: str) -> None:
+    file, node = _marked(code)
+    assert file.guards.rare(node) is not None
+
+
+@pytest.mark.parametrize("code", EACH_TIME.values(), ids=EACH_TIME.keys())
+def test_what_runs_each_time_is_not(code: str) -> None:
+    file, node = _marked(code)
+    assert file.guards.rare(node) is None
+
+
+def test_early_exits_of_a_block() -> None:
+    file, _ = _marked("""
+        def f(x):
+            if x is None:
+                return
+            if x:
+                return 1
+            else:
+                pass
+            make(x)  #?
+        """)
+    function = next(file.index.of_type(ast.FunctionDef))
+    assert [e.lineno for e in file.guards.early_exits(function)] == [4]
+
+
+@pytest.mark.parametrize("decorator", ["@lru_cache(maxsize=None)", "@functools.cache", "@cached_property"])
+def test_a_cached_function_runs_once(decorator: str) -> None:
+    file, node = _marked(f"""
+        class Net(nn.Module):
+            {decorator}
+            def table(self, n):
+                return make(n)  #?
+
+            def forward(self, x):
+                return self.table(4)
+        """)
+    assert file.frequencies.of(node).often == Often.ONCE
