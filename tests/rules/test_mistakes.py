@@ -308,8 +308,6 @@ IN_ANOTHER_FILE = {
     "a method that turns autograd off itself": (
         "evaluation-records-graph",
         """
-        import separation
-
         def evaluate(model, loader):
             model.eval()
             for mix in loader:
