@@ -28,6 +28,13 @@ WEIGHTS = Path("ptopt/ranker/weights.json")
     help="Judged comments to learn from (JSON lines with repo, rule, verdict, features).",
 )
 @click.option(
+    "--fixes",
+    "-f",
+    type=click.Path(path_type=Path, exists=True),
+    multiple=True,
+    help="What ptopt proposes on labelled fixes and clean commits, to learn from as well: no threshold is set by them.",
+)
+@click.option(
     "--calibrate",
     "-c",
     type=click.Path(path_type=Path, exists=True),
@@ -42,13 +49,19 @@ WEIGHTS = Path("ptopt/ranker/weights.json")
     help="Judged comments that were used for nothing else: only totals are printed.",
 )
 @click.option("--out", type=click.Path(path_type=Path), default=WEIGHTS, show_default=True)
-def ranker(work: Sequence[Path], calibrate: Sequence[Path], judge: Sequence[Path], out: Path) -> None:
+def ranker(
+    work: Sequence[Path],
+    fixes: Sequence[Path],
+    calibrate: Sequence[Path],
+    judge: Sequence[Path],
+    out: Path,
+) -> None:
     """Fit the ranker to comments that people judged.
 
     Repositories of one part must not occur in another.
     """
     try:
-        parts = [read(files) for files in (work, calibrate, judge)]
+        parts = [read(work) + read(fixes, drawn=False), read(calibrate), read(judge)]
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     _separate(parts)

@@ -152,8 +152,10 @@ def train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
 
     (right, _), (useful, unseen) = head(lambda row: row.right), head(lambda row: row.useful)
     known = (*rows, *calibration)
-    sure = np.array([row.features.get("stated confidence", 0.0) >= LEAST_STATED for row in known])
-    least = threshold(np.array([row.useful for row in known])[sure], unseen[sure])
+    tells = np.array(
+        [row.drawn and row.features.get("stated confidence", 0.0) >= LEAST_STATED for row in known]
+    )
+    least = threshold(np.array([row.useful for row in known])[tells], unseen[tells])
     means = {n: round(mean, 4) for n, mean in Columns(rows).means.items() if n in useful.weights}
     return Ranker(right, useful, means, LEAST_STATED, least)
 

@@ -19,6 +19,7 @@ class Row:
     verdict: str
     features: Mapping[str, float]
     text: str  # its message, "" where that is not kept
+    drawn: bool = True  # of a random commit; else of a labelled fix, where most comments are useful
 
     @property
     def useful(self) -> bool:
@@ -29,8 +30,8 @@ class Row:
         return self.verdict != WRONG
 
 
-def read(files: Iterable[Path]) -> list[Row]:
-    """The decided rows that have features. Raises ValueError for a line that is no row.
+def read(files: Iterable[Path], drawn: bool = True) -> list[Row]:
+    """The decided rows that have features; `drawn`: are they of random commits? Raises ValueError for a line that is no row.
 
     Left out: U, undecidable, and `dated` rows, whose verdict is about a year in which the advised API did not exist.
     """
@@ -44,7 +45,7 @@ def read(files: Iterable[Path]) -> list[Row]:
                 verdict, features = row["verdict"], row.get("features")
                 if verdict in (RIGHT, TRIVIAL, WRONG) and features and not row.get("dated"):
                     known = {str(k): float(v) for k, v in features.items()}
-                    rows.append(Row(row["repo"], row["rule"], verdict, known, row.get("message", "")))
+                    rows.append(Row(row["repo"], row["rule"], verdict, known, row.get("message", ""), drawn))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise ValueError(f"{path}, line {number}: not a judged comment ({error!r})") from error
     return rows

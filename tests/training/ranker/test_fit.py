@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,15 @@ def test_a_threshold_is_as_low_as_its_precision_allows() -> None:
     chance = np.linspace(0, 1, 200)
     assert threshold(chance > 0.8, chance) == pytest.approx(0.6, abs=0.02)
     assert threshold(chance > 2, chance) == 0.6
+
+
+def test_labelled_fixes_set_no_threshold() -> None:
+    drawn = [
+        replace(row, features={**row.features, "stated confidence": 0.9}) for row in rows(400, 12, "a")
+    ]
+    fixes = [replace(row, drawn=False) for row in drawn]
+    assert train(drawn, []).threshold < 0.6
+    assert train(fixes, []).threshold == 0.6, "no drawn row tells"
 
 
 def test_verdicts_about_the_year_of_a_commit_are_left_out(tmp_path: Path) -> None:
