@@ -109,9 +109,11 @@ def _place(at: ast.AST, file: SourceFile) -> dict[str, float]:
     }
     scope = file.frequencies.iteration_of(at)
     if scope is not None and frequency.often >= Often.EVALUATION:
-        others = len(file.waits.others(at, scope))
-        found["other waits"] = math.log1p(others)
-        found["waits:none other"] = float(others == 0)
+        others = file.waits.others(at, scope)
+        found["other waits"] = math.log1p(len(others))
+        found["waits:none other"] = float(not others)
+        found["waits:unavoidable"] = float(any(map(file.waits.is_unavoidable, others)))
+        found["blocking copies"] = math.log1p(file.waits.blocking_copies(scope))
     found["in a loop"] = float(next(file.index.loops_of(at), None) is not None)
     found["autograd:off"] = float(file.context.grad_off(at))
     return found

@@ -40,6 +40,9 @@ _EVAL_DATA = re.compile(
     re.I,
 )
 _EPOCH = re.compile(r"epoch", re.I)
+_COMPILES = re.compile(
+    r"(^|\.)compile\b|jit\.script(?!_)|jit_script|jit_fuser|(^|\.)njit\b|numba|triton\.jit|dynamo\.optimize"
+)
 _NO_GRAD = re.compile(r"no_?grad|inference_mode|eval_mode", re.I)
 
 
@@ -236,6 +239,15 @@ class Context:
             isinstance(c.func, ast.Attribute) and self._imports.qualified(c.func).startswith("torch.nn.")
             for c in self._calls.calls_in(init)
         )
+
+    def is_compiled(self, node: ast.AST) -> bool:
+        """Is `node` in a function that a decorator hands to a compiler, which fuses its kernels?"""
+        function = self._index.function_of(node)
+        while function is not None:
+            if any(_COMPILES.search(_text(d)) for d in function.decorator_list):
+                return True
+            function = self._index.function_of(function)
+        return False
 
     def is_item_code(self, node: ast.AST) -> FunctionNode | None:
         """The dataset method or collate function that runs `node` in a loader worker, if it is in one."""

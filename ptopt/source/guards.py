@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
+from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, Index, walk
 from ptopt.source.memo import fills
 
@@ -123,7 +124,19 @@ class Guards:
             leaves = isinstance(exit_.body[0], (ast.Continue, ast.Return))
             if (leaves and self._is_rare(exit_.test, False)) or fills(exit_.test, rest, on_true=False):
                 return rest
+        for at, stmt in enumerate(body if isinstance(body, list) else ()):
+            if isinstance(stmt, ast.If) and self._mostly_leaves(stmt):
+                return body[at + 1 :]
         return []
+
+    def _mostly_leaves(self, condition: ast.If) -> bool:
+        """`if every_n is None: return` ... `elif step % every_n != 0: return`, however nested: most calls end there."""
+        inner = [s for s in (*condition.body, *condition.orelse) if isinstance(s, ast.If)]
+        return any(
+            (isinstance(s.body[-1], (ast.Return, ast.Continue)) and self._is_rare(s.test, False))
+            or self._mostly_leaves(s)
+            for s in inner
+        )
 
     def early_exits(self, block: ast.AST) -> list[ast.If]:
         """The `if ...: return` (`continue`, `break`, `raise`) among the statements of a block, without an `else`."""
@@ -162,9 +175,9 @@ def is_rare_test(test: ast.expr, in_body: bool) -> bool:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return is_rare_test(test.operand, not in_body)
     if isinstance(test, ast.BoolOp):
-        if isinstance(test.op, ast.And):
-            return in_body and any(is_rare_test(value, True) for value in test.values)
-        return all(is_rare_test(value, in_body) for value in test.values)
+        # A conjunction holds, and a disjunction fails, only where each part does: one rare part is enough.
+        enough = any if isinstance(test.op, ast.And) == in_body else all
+        return enough(is_rare_test(value, in_body) for value in test.values)
     modulo = next((n for n in walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None)
     if modulo is not None:
         if _ACCUMULATION.search(_text(modulo.right)):
@@ -196,6 +209,8 @@ def _is_edge(left: ast.expr, right: ast.expr) -> bool:
         )
     if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub):
         return "len(" in _text(right.left) or bool(re.search(r"(num|max|total|n)_", _text(right.left)))
+    if isinstance(right, ast.Call) and last_name(right.func) == "len":
+        return bool(re.search(r"\+ 1", _text(left)))  # `i + 1 == len(loader)`
     return False
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from ptopt.pathkind import path_kind
 from ptopt.project.facts import NO_FACTS
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode
@@ -85,6 +86,7 @@ class Repository:
         for other, data in self._files.items():
             if (
                 other == path
+                or path_kind(other) not in (None, path_kind(path))  # a test of a step is no step
                 or self._has_its_own(other, path)
                 or name.encode() not in data
                 or module not in data

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from functools import cached_property
 
 from ptopt.source.bindings import Bindings
-from ptopt.source.calls import CallGraph, called_name
+from ptopt.source.calls import CallGraph, called_name, last_name
 from ptopt.source.guards import Guards
 from ptopt.source.imports import Imports
 from ptopt.source.index import FunctionNode, Index, Loop
@@ -22,6 +22,8 @@ _SIZES = frozenset(
     {"range", "max", "min"}
 )  # of Python: they ask a tensor for a number, or whether it is larger
 _SHOWING = frozenset({"set_postfix", "set_description", "format", "info", "debug", "add_scalar", "write"})
+_UNAVOIDABLE = frozenset({"synchronize", "step", "unscale_", "update", "generate"})
+_MASK_NAME = re.compile(r"(^|_)(mask|masks|valid|keep|is_\w+)$")
 _MOST = 8  # waits of an iteration that are named: more say nothing new
 _DEEPEST = 2  # calls into functions of the file that are followed
 _CPU = re.compile(r"""^(torch\.device\()?["']cpu["']\)?$""")
@@ -58,6 +60,35 @@ class Waits:
         if isinstance(node, (ast.For, ast.comprehension)):
             return self._on_device(node.iter)
         return False
+
+    def is_unavoidable(self, node: ast.AST) -> bool:
+        """Does it wait by what it is for: a gradient scaler's step, generation, a beam, a distribution's checks, meters?"""
+        if not isinstance(node, ast.Call):
+            return False
+        name, func = called_name(node), node.func
+        qualified = self._imports.qualified(func)
+        if qualified.startswith("k2.") or name == "linear_sum_assignment":
+            return True
+        if qualified.startswith("torch.distributions."):
+            return not any(k.arg == "validate_args" for k in node.keywords)
+        if not isinstance(func, ast.Attribute):
+            return False
+        receiver = last_name(func.value).lower()
+        if name in ("step", "unscale_"):
+            return "scaler" in receiver
+        if name == "update":
+            return receiver.endswith(("metric_logger", "meter", "meters")) and bool(node.keywords)
+        return name == "generate" and "tokenizer" not in receiver
+
+    def _likely_mask(self, node: ast.AST) -> bool:
+        """`x[mask]`, by the name alone: enough for another wait beside one that is sure."""
+        if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+            return False
+        index = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
+        return bool(_MASK_NAME.search(last_name(index))) and self._values.of(node.value).kind in (
+            "tensor",
+            "",
+        )
 
     def branch_tensor(self, test: ast.expr) -> ast.expr | None:
         """The part of a condition whose truth is read off a device tensor, or None.
@@ -180,6 +211,20 @@ class Waits:
                     break
         return tuple(found)
 
+    def blocking_copies(self, scope: Loop | FunctionNode) -> int:
+        """How many statements of the iteration copy to the device without `non_blocking`."""
+        found = {
+            self._index.statement_of(call)
+            for call in self._candidates_in(scope)
+            if isinstance(call, ast.Call)
+            and called_name(call) in ("to", "cuda")
+            and self._index.within(call, scope)
+            and not any(k.arg == "non_blocking" for k in call.keywords)
+            and not goes_to_cpu(call)
+            and self._guards.rare(call, scope) is None
+        }
+        return len(found)
+
     def _function_of(self, scope: Loop | FunctionNode) -> FunctionNode | None:
         return (
             scope
@@ -191,9 +236,12 @@ class Waits:
     def _candidates(self) -> dict[FunctionNode | None, list[ast.AST]]:
         """Function -> what may wait in it: calls by a telling name, conditions, calls of functions of the file."""
         table: dict[FunctionNode | None, list[ast.AST]] = {}
-        names = _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to", "get_scale"}
+        names = (
+            _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | _UNAVOIDABLE | {"to", "cuda", "get_scale"}
+        )
         for call in self._index.of_type(ast.Call):
-            if called_name(call) in names or self._calls.resolve(call) is not None:
+            name = called_name(call)
+            if name in names or self._calls.resolve(call) is not None or self.is_unavoidable(call):
                 table.setdefault(self._index.function_of(call), []).append(call)
         for node in self._index.of_type(ast.If, ast.While, ast.Assert):
             table.setdefault(self._index.function_of(node), []).append(node)
@@ -204,7 +252,7 @@ class Waits:
         return table
 
     def _waits(self, node: ast.AST, depth: int) -> bool:
-        if self.is_wait(node):
+        if self.is_wait(node) or self.is_unavoidable(node) or self._likely_mask(node):
             return True
         target = self._calls.resolve(node) if isinstance(node, ast.Call) and depth else None
         return target is not None and self._function_waits(target, depth - 1)

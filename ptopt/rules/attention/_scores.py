@@ -16,6 +16,7 @@ _LAST_TWO = ({-2, -1}, {2, 3}, {1, 2}, {-1, 2}, {-1, 3}, {-2, 3})
 KEEPS = frozenset("float to type_as half type contiguous double bfloat16 clone".split())
 RESHAPES = frozenset("view reshape flatten unflatten squeeze unsqueeze".split())
 _ARITHMETIC = frozenset({"masked_fill", "mul", "div", "add", "sub"})
+_MASKS = re.compile(r"mask|valid", re.I)
 _KEY_NAME = re.compile(r"(^|_)(k|key|keys|xk|kt|ks)(_|\d|$)", re.I)
 
 
@@ -259,6 +260,8 @@ def _changes_in_place(
 
 def _apply(scores: Scores, op: ast.operator, other: ast.expr) -> bool:
     if isinstance(op, (ast.Mult, ast.Div)):
+        if _MASKS.search(ast.unparse(other)):
+            return False  # a mask of zeros and ones is no number to scale by
         scores.scales.append((other, isinstance(op, ast.Div)))
     elif isinstance(op, (ast.Add, ast.Sub)):
         scores.masks.append(("add" if isinstance(op, ast.Add) else "subtract", other))

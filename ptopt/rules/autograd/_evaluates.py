@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptopt.rules.autograd._models import (
     escapes,
@@ -16,6 +16,7 @@ from ptopt.rules.autograd._models import (
 )
 from ptopt.rules.base import Evidence, SourceFile
 from ptopt.rules.shared.autograd import turns_autograd_off
+from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 
 _EVALUATES = re.compile(
@@ -30,6 +31,7 @@ _READS = frozenset({"numpy", "item", "tolist", "detach", "argmax"})
 _WHOLE = re.compile(r"(eval|evaluate|validate|test)$")
 _SAYS_SO = re.compile(r"#[^\n]*(no_grad|inference_mode)")
 _PUBLIC_INFERENCE = re.compile(r"^(generate|infer|inference|transcribe|translate|inpaint|upscale)(_|$)", re.I)
+_PLAIN_BASES = frozenset({"object", "ABC", "Protocol", "Module", "Generic"})
 _COLLECTS = re.compile(r"(^|_)(collect|rollout|play|act)(_|$)", re.I)
 # Somebody wants a gradient here, or the forward is traced or measured.
 _WANTS_GRAPH = re.compile(
@@ -102,6 +104,8 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
     case = case_of(function, calls, evals, file) if calls else None
     if case is None or (function is not None and wanted_elsewhere(function, calls, file)):
         return None
+    if function is not None and _run_by_a_base(function, file):
+        case = replace(case, confidence=min(case.confidence, 0.45))
     if case.loop is not None:
         calls = [(c, p) for c, p in calls if file.index.within(c, case.loop)]
     first = next(((c, p) for c, p in calls if p in evals), calls[0])
@@ -223,6 +227,18 @@ def case_of(
     if not kept and not in_module and not trains_anywhere(file) and _result_is_read(function, file):
         return Case("returns nothing that carries a graph", 0.4)
     return None
+
+
+def _run_by_a_base(function: FunctionNode, file: SourceFile) -> bool:
+    """May a class of the project, which this one derives from, run the method under `no_grad`? Nothing here calls it."""
+    cls = file.index.parent(function)
+    if not isinstance(cls, ast.ClassDef) or file.calls.callers(function):
+        return False
+    own = {other.name for other in file.index.of_type(ast.ClassDef)}
+    return any(
+        last_name(base) not in own | _PLAIN_BASES and not file.imports.qualified(base).startswith("torch.")
+        for base in cls.bases
+    )
 
 
 def _passes_on(function: FunctionNode, calls: list[tuple[ast.Call, str]]) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ptopt.rules.autograd._evaluates import computes_forces
 from ptopt.rules.autograd._models import path_of, requires_grad_set
 from ptopt.rules.autograd._no_grad import indented, no_grad_text
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
@@ -131,7 +132,7 @@ class RequiresGradToggled(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if not isinstance(node, ast.For):
+        if not isinstance(node, ast.For) or computes_forces(file):
             return
         network = _sets(node, False)
         parent = file.index.parent(node)

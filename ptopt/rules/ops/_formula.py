@@ -46,7 +46,11 @@ class Formula:
             if isinstance(target, ast.Subscript):
                 if not self.computed(target.slice) or not _indexed(target.slice, self.scalars):
                     return None
-                self.simple = self.simple and isinstance(stmt, ast.Assign) and not _looked_up(target.slice)
+                looked_up = _looked_up(target.slice)
+                if names_in(target.value) & self.scalars or (looked_up and not isinstance(stmt, ast.Assign)):
+                    return None  # a place that the data name, perhaps several times
+                # A number for each row would have to get a dimension of its own.
+                self.simple = self.simple and not looked_up and not names_in(value) & self.scalars
                 outputs.append(target.value)
             elif isinstance(stmt, ast.Assign) and isinstance(target, ast.Name):
                 self.scalars.add(target.id)

@@ -94,6 +94,12 @@ class Loss:
             return not rest or bool(_BLOCK.match(self.text))
         return sum(words <= written for words in around) * 2 >= len(around)
 
+    def moved(self, measure: re.Pattern[str]) -> bool:
+        """Is the measure in a function that the place calls?"""
+        calls = self.file.calls.calls_in(self.function)
+        found = (self.file.definition_of(call) for call in calls if self.first <= call.lineno <= self.last)
+        return any(measure.search(other.source(function)) for other, function in filter(None, found))
+
 
 class Regression(Rule):
     """Base of rules about a measure that a change takes out.
@@ -149,6 +155,8 @@ class Regression(Rule):
             if loss.function is None and len(loss.neighbours) > _NEIGHBOURS:
                 continue  # the module was written anew
             if not (self.work_says_all or loss.survives(self.measure)) or not self.is_loss(loss):
+                continue
+            if loss.moved(still):
                 continue
             seen.add(loss.function)
             yield Problem(
