@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 Kind = Literal["tests", "examples", "demos", "benchmarks"]
@@ -17,6 +18,9 @@ _FOLDERS: dict[str, Kind] = {
     **dict.fromkeys(("bench", "benchmark", "benchmarks", "perf"), "benchmarks"),
 }
 
+# `examples-da`, `unit_tests`; but `test_time_adaptation` and `sample_generation` are ordinary code.
+_IN_LONGER_NAMES = frozenset({"example", "examples", "tutorial", "tutorials", "demos", "benchmarks", "tests"})
+
 
 def path_kind(path: str) -> Kind | None:
     """The kind of the file at `path` (relative to the repository root); None for ordinary code.
@@ -26,8 +30,10 @@ def path_kind(path: str) -> Kind | None:
     """
     *folders, name = path.lower().split("/")
     for folder in folders:
-        if folder in _FOLDERS:
-            return _FOLDERS[folder]
+        words = re.split(r"[-_.]", folder)
+        for word in (folder, words[0], words[-1]):
+            if word in _FOLDERS and (word == folder or word in _IN_LONGER_NAMES):
+                return _FOLDERS[word]
     stem, dot, suffix = name.rpartition(".")
     if not dot or suffix != "py":
         return None

@@ -288,6 +288,70 @@ MISTAKES = {
             return torch.einsum("bij,bje->bie", dots, v)
         """,
     ),
+    "a compiled function, whose kernels are merged": (
+        "element-loop",
+        """
+        @torch.compile
+        def squash(x: torch.Tensor):
+            out = torch.zeros_like(x)
+            for i in range(len(x)):
+                out[i] = torch.sigmoid(x[i]) * 2 - 1
+            return out
+        """,
+    ),
+    "a scatter to places that the data name": (
+        "element-loop",
+        """
+        def add_up(losses: torch.Tensor, domains: torch.Tensor):
+            totals = torch.zeros(9)
+            for i in range(len(losses)):
+                totals[domains[i]] += losses[i]
+            return totals
+        """,
+    ),
+    "a multiplicative mask, which is no scale": (
+        "attention-by-hand",
+        """
+        def attend(q, k, v, attention_mask):
+            scores = torch.matmul(q, k.transpose(-1, -2)) * attention_mask
+            weights = torch.softmax(scores, dim=-1)
+            return torch.matmul(weights, v)
+        """,
+    ),
+    "sampling that returns early on most steps": (
+        "cache-cleared-every-step",
+        """
+        def sample_images(args, epoch, steps):
+            if steps == 0:
+                if not args.sample_at_first:
+                    return
+            else:
+                if args.every_n_epochs is not None:
+                    if epoch is None or epoch % args.every_n_epochs != 0:
+                        return
+                elif steps % args.every_n_steps != 0:
+                    return
+            torch.cuda.empty_cache()
+
+        def train(args, loader):
+            for steps, x in enumerate(loader):
+                model(x.cuda()).mean().backward()
+                optimizer.step()
+                sample_images(args, None, steps)
+        """,
+    ),
+    "a report on the last batch, too": (
+        "item-every-step",
+        """
+        def train(loader):
+            for i, x in enumerate(loader):
+                loss = model(x.cuda()).mean()
+                loss.backward()
+                optimizer.step()
+                if (i + 1) % self.log_interval == 0 or (i + 1) == len(loader):
+                    show(loss.item())
+        """,
+    ),
 }
 
 
@@ -305,6 +369,23 @@ def test_it_is_not_made_again(kind: str) -> None:
 
 
 IN_ANOTHER_FILE = {
+    "a step that only a test runs": (
+        "cache-cleared-every-step",
+        """
+        def measure_memory(model):
+            torch.cuda.empty_cache()
+            return model
+        """,
+        """
+        import torch
+        from lib.code import measure_memory
+
+        def test_train(model, loader, optimizer):
+            for x in loader:
+                measure_memory(model)(x.cuda()).mean().backward()
+                optimizer.step()
+        """,
+    ),
     "a method that turns autograd off itself": (
         "evaluation-records-graph",
         """
@@ -323,6 +404,25 @@ IN_ANOTHER_FILE = {
         @torch.no_grad()
         def torch_separate(model, wav):
             return model(wav)
+        """,
+    ),
+    "loops over parameters around a network that derives forces": (
+        "requires-grad-toggled",
+        """
+        def evaluate(model, batch):
+            for p in model.parameters():
+                p.requires_grad = False
+            out = model(batch)
+            for p in model.parameters():
+                p.requires_grad = True
+            return out
+        """,
+        """
+        import torch
+
+        def outputs(energy, positions):
+            forces = -torch.autograd.grad(energy, positions)[0]
+            return forces
         """,
     ),
     "a network that derives forces": (
@@ -347,6 +447,10 @@ IN_ANOTHER_FILE = {
 @pytest.mark.parametrize("kind", IN_ANOTHER_FILE)
 def test_another_file_is_asked(kind: str) -> None:
     rule, code, other = IN_ANOTHER_FILE[kind]
-    around = {"lib/other.py": textwrap.dedent(other).encode()}
-    assert _comments(rule, code), "without the other file, the statement holds"
-    assert _comments(rule, code, around) == []
+    data = textwrap.dedent(other).encode()
+    if kind == "a step that only a test runs":
+        assert _comments(rule, code, {"lib/train.py": data}), "called by a program, it would be one"
+        assert _comments(rule, code, {"tests/test_memory.py": data}) == []
+    else:
+        assert _comments(rule, code), "without the other file, the statement holds"
+        assert _comments(rule, code, {"lib/other.py": data}) == []

@@ -46,6 +46,12 @@ def _lines(file: SourceFile, scope: ast.AST) -> list[int]:
         "if flag and not x.any(): pass",
         "assert torch.allclose(x, y)",
         "while x.sum() > 1: pass",
+        "scaler.step(optimizer)",
+        "metric_logger.update(loss=x)",
+        "model.generate(x)",
+        "y = x[keep_mask]",
+        "y = x[~valid]",
+        "torch.distributions.Normal(x, y)",
     ],
 )
 def test_waits(line: str) -> None:
@@ -66,6 +72,10 @@ def test_waits(line: str) -> None:
         "torch.max(x, y)",
         "print(x.shape)",
         "if x is not None: pass",
+        "optimizer.step()",
+        "known.update(loss=x)",
+        "x[keep_mask] = 0",
+        "torch.distributions.Normal(x, y, validate_args=False)",
         "if x.shape[0] > 1: pass",
         "if flag_debug: x.item()",
         "torch.zeros(3).item()",
@@ -117,3 +127,14 @@ def test_no_more_than_eight_others_are_named() -> None:
     loop = next(file.index.of_type(ast.For))
     assert len(file.waits.in_iteration(loop)) == 40
     assert len(file.waits.others(file.waits.in_iteration(loop)[0], loop)) == 8
+
+
+def test_copies_to_the_device_that_block() -> None:
+    file = _file("""
+        def step(x: Tensor, y: Tensor, z: Tensor, device):
+            x = x.to(device)
+            y, z = y.cuda(), z.cuda()
+            x = x.to(device, non_blocking=True)
+            return x.to("cpu")
+        """)
+    assert file.waits.blocking_copies(file.calls.functions[0]) == 2

@@ -89,9 +89,7 @@ def test_a_threshold_is_as_low_as_its_precision_allows() -> None:
 
 
 def test_labelled_fixes_set_no_threshold() -> None:
-    drawn = [
-        replace(row, features={**row.features, "stated confidence": 0.9}) for row in rows(400, 12, "a")
-    ]
+    drawn = [replace(row, features={**row.features, "stated confidence": 0.9}) for row in rows(400, 12, "a")]
     fixes = [replace(row, drawn=False) for row in drawn]
     assert train(drawn, []).threshold < 0.6
     assert train(fixes, []).threshold == 0.6, "no drawn row tells"

@@ -1,0 +1,30 @@
+"""What kind of file a path promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptopt.pathkind import path_kind
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("tests/test_model.py", "tests"),
+        ("src/unit_tests/model.py", "tests"),
+        ("lib/test_model.py", "tests"),
+        ("examples/train.py", "examples"),
+        ("examples-da/image/train.py", "examples"),
+        ("docs/conf.py", "examples"),
+        ("demo_video.py", "demos"),
+        ("perf/matmul.py", "benchmarks"),
+        ("test.py", None),
+        ("train_test.py", None),
+        ("test_time_adaptation/model.py", None),
+        ("sample_generation/loop.py", None),
+        ("lib/latest/model.py", None),
+        ("lib/model.py", None),
+    ],
+)
+def test_kinds(path: str, kind: str | None) -> None:
+    assert path_kind(path) == kind
