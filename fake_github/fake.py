@@ -40,6 +40,7 @@ class Limits:
     diff_lines: int = 20_000
     contents: int = 1_000_000  # bytes that the JSON of the contents API gives
     blob: int = 100_000_000
+    blob_text: int = 512_000  # bytes of a blob that GraphQL gives as text
     requests: int = 5000  # an hour and token, as the headers tell; not enforced
 
 

@@ -182,6 +182,17 @@ class Git:
                 return None
         return data
 
+    def kind(self, sha: str) -> str | None:
+        """What git calls the object: blob, tree, commit or tag; None when there is none."""
+        if sha in self.objects.blobs:
+            return "blob"
+        if not re.fullmatch(r"[0-9a-f]{40}", sha):
+            return None
+        try:
+            return self.run("cat-file", "-t", sha).decode().strip()
+        except GitError:
+            return None
+
     def add_blob(self, data: bytes) -> str:
         sha = self.run("hash-object", "-w", "--stdin", stdin=data).decode().strip()
         self.objects.blobs[sha] = data

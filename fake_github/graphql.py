@@ -88,7 +88,7 @@ class Root:
     def _repository(self, info: Any, owner: str, name: str, **_: Any) -> Json:
         try:
             repo = self.github.find_repo(f"{owner}/{name}")
-            self._allow(repo, "read")
+            access.check_repo(self.github, self.call.token, repo, [["metadata", "read"]])
         except ApiError:
             message = f"Could not resolve to a Repository with the name '{owner}/{name}'."
             raise failed("NOT_FOUND", message) from None
@@ -96,7 +96,7 @@ class Root:
 
     def _node(self, node_id: str) -> Json:
         found = self._find(node_id)
-        self._allow(found.repo if isinstance(found, Pull) else found.pull.repo, "read")
+        self.allow(found.repo if isinstance(found, Pull) else found.pull.repo, "pull_requests", "read")
         return node(self, found)
 
     def _resolve(self, given: Json, resolved: bool) -> Json:
@@ -130,13 +130,14 @@ class Root:
             raise failed(
                 "NOT_FOUND", f"Could not resolve to a node with the global id of '{given['subjectId']}'"
             )
-        self._allow(found.pull.repo, "write")
+        self.allow(found.pull.repo, "pull_requests", "write")
         found.minimized = True
         return {"minimizedComment": node(self, found), "clientMutationId": given.get("clientMutationId")}
 
-    def _allow(self, repo: Repo, level: str) -> None:
+    def allow(self, repo: Repo, permission: str, level: str) -> None:
+        """Raises GitHub's error when the caller lacks the permission."""
         try:
-            access.check_repo(self.github, self.call.token, repo, [["pull_requests", level]])
+            access.check_repo(self.github, self.call.token, repo, [[permission, level]])
         except ApiError as error:
             raise failed("FORBIDDEN", error.answer.data["message"]) from None
 

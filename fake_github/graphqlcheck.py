@@ -75,10 +75,12 @@ def _replayed_field(source: Mapping[str, Any], info: graphql.GraphQLResolveInfo[
 
 
 def _replayed_type(value: Mapping[str, Any], info: graphql.GraphQLResolveInfo[Any], kind: Any) -> str | None:
-    """`__typename` when it was asked for, else the first type for which the query asks just these fields."""
+    """`__typename` when it was asked for, else the first type for which the query asks just these fields, else one for
+    which it asks none of its own."""
     if "__typename" in value:
         return str(value["__typename"])
     possible = [each.name for each in info.schema.get_possible_types(kind)]
+    named = set()
     for node in info.field_nodes:
         for selection in node.selection_set.selections if node.selection_set else ():
             if isinstance(selection, graphql.InlineFragmentNode) and selection.type_condition:
@@ -89,4 +91,5 @@ def _replayed_type(value: Mapping[str, Any], info: graphql.GraphQLResolveInfo[An
                 }
                 if selection.type_condition.name.value in possible and keys <= set(value):
                     return selection.type_condition.name.value
-    return possible[0] if possible else None
+                named.add(selection.type_condition.name.value)
+    return next((each for each in possible if each not in named), possible[0] if possible else None)

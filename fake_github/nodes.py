@@ -54,10 +54,16 @@ def actor(root: Root, account: Account) -> Json:
 
 def repository(root: Root, repo: Repo) -> Json:
     def pull(info: Any, number: int) -> Json:
+        root.allow(repo, "pull_requests", "read")
         found = repo.pulls.get(number)
         if found is None:
             raise failed("NOT_FOUND", f"Could not resolve to a PullRequest with the number of {number}.")
         return node(root, found)
+
+    def git_object(info: Any, oid: str) -> Json | None:
+        root.allow(repo, "contents", "read")
+        kind = repo.git.kind(oid)
+        return None if kind is None else _git_object(root, repo, oid, kind)
 
     return {
         "__typename": "Repository",
@@ -66,7 +72,33 @@ def repository(root: Root, repo: Repo) -> Json:
         "name": repo.name,
         "nameWithOwner": repo.full_name,
         "isPrivate": repo.private,
+        "object": git_object,
         "pullRequest": pull,
+    }
+
+
+def _git_object(root: Root, repo: Repo, oid: str, kind: str) -> Json:
+    common: Json = {
+        "__typename": kind.capitalize(),
+        "id": f"{kind[0].upper()}_{repo.id:x}{oid}",
+        "oid": oid,
+        "abbreviatedOid": oid[:7],
+        "repository": lambda info: repository(root, repo),
+    }
+    if kind != "blob":
+        return common
+    data = repo.git.blob(oid) or b""
+    text = data[: root.github.limits.blob_text]
+    binary = b"\0" in text
+    try:
+        whole = text.decode()
+    except UnicodeDecodeError:  # GitHub guesses the encoding and converts
+        whole = text.decode("latin-1")
+    return common | {
+        "byteSize": len(data),
+        "isBinary": binary,
+        "isTruncated": len(text) < len(data),
+        "text": None if binary else whole,
     }
 
 

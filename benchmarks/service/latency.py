@@ -16,6 +16,7 @@ from benchmarks.service import client
 from benchmarks.service.accept import quantile
 from benchmarks.service.processes import processor_seconds
 from fake_github import FakeGitHub, Pull, Repo, Request, Response
+from ptopt.project.around import MOST_FILES
 from tests.faults.fleet import Fleet
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,7 @@ def measure(
     """
     posted = Posted()
     with FakeGitHub(checks=[posted]) as github:
-        repo = github.repository("octo/models", {"README.md": b"models"})
+        repo = github.repository("octo/models", base_files())
         pulls = open_pulls(repo, max(3, int(seconds * RATE)))
         with Fleet(github, folder, database_url, broker_url) as fleet:
             warm, *pulls = pulls
@@ -100,6 +101,12 @@ def measure(
         f"processor time of the service: {service / len(times) * 1e3:.0f} ms for each review; without databases"
     )
     print(f"the fake GitHub and the sender, on the same cores, took {share:.2f} cores")
+
+
+def base_files() -> dict[str, bytes]:
+    """What the pull requests build upon: more Python files than a review reads around its change, of a usual size."""
+    text = b"".join(path.read_bytes() for path in sorted(EXAMPLE.rglob("*.py")))
+    return {f"lib/part{at}.py": b"# part %d\n" % at + text for at in range(MOST_FILES + 10)}
 
 
 def open_pulls(repo: Repo, number: int) -> list[Pull]:

@@ -1,12 +1,12 @@
-"""What only GraphQL can: review threads, resolving one, and who we are."""
+"""What only GraphQL can: review threads, resolving one, who we are, and many files in one request."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ptopt.github.endpoint import checked_repo
+from ptopt.github.endpoint import checked_repo, checked_sha
 from ptopt.github.error_responses import one_line, wait
 from ptopt.github.errors import (
     AmbiguousError,
@@ -89,6 +89,27 @@ def viewer(transport: Transport) -> str:
         return str(data["viewer"]["login"])
     except (LookupError, TypeError):
         raise UnavailableError("POST GraphQL: the viewer is not understood", status=200) from None
+
+
+def blob_texts(transport: Transport, repo: str, shas: Sequence[str]) -> list[str | None]:
+    """The text of each blob; None where there is no such blob, or GitHub takes it for binary.
+
+    GitHub cuts long ones off, and converts what is not UTF-8.
+    """
+    owner, _, name = checked_repo(repo).partition("/")
+    variables = {f"blob{at}": checked_sha(sha) for at, sha in enumerate(shas)}
+    declared = "".join(f", ${key}: GitObjectID!" for key in variables)
+    objects = "".join(f"    {key}: object(oid: ${key}) {{ ... on Blob {{ text }} }}\n" for key in variables)
+    query = (
+        f"query Blobs($owner: String!, $name: String!{declared}) {{\n"
+        f"  repository(owner: $owner, name: $name) {{\n{objects}  }}\n}}\n"
+    )
+    data = _query(transport, query, {"owner": owner, "name": name, **variables}, repeatable=True)
+    try:
+        found = [(data["repository"].get(key) or {}).get("text") for key in variables]
+    except (AttributeError, LookupError):
+        raise UnavailableError("POST GraphQL: the blobs are not understood", status=200) from None
+    return [text if isinstance(text, str) else None for text in found]
 
 
 def _thread(node: Mapping[str, Any]) -> Thread:

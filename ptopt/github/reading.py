@@ -14,7 +14,14 @@ from ptopt.change import Change, ChangedFile, ChangeError, parse_diff
 from ptopt.config import Config
 from ptopt.findings import NotReviewed
 from ptopt.github.client import GitHubClient
-from ptopt.github.errors import NotFoundError, RejectedError, SupersededError, TooLargeError
+from ptopt.github.errors import (
+    ForbiddenError,
+    NotFoundError,
+    RejectedError,
+    SupersededError,
+    TooLargeError,
+    UnavailableError,
+)
 from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.together import AT_ONCE, threads
 from ptopt.github.values import PullFile, PullRequest, TreeEntry
@@ -25,7 +32,10 @@ from ptopt.project.facts import FACT_FILES
 _SUFFIXES = (".py", ".ipynb")
 _REST = "*.py"  # stands for the files that nobody listed
 _MOST_FACT_FILES = 12
-_MOST_AROUND = 8  # requests that a review may spend on files which it does not review
+# A review makes at most 8 queries for files that it does not review: any 40 of at most MOST_BYTES fit into 8 of so many
+# bytes, and those of 99 in 100 changes to real repositories into one. Without GraphQL only the nearest are read.
+_QUERY_BYTES = 6 * MOST_BYTES
+_MOST_BY_REST = 8
 
 
 def list_files(github: GitHubClient, pull: PullRequest) -> list[PullFile]:
@@ -211,22 +221,48 @@ def list_repository(github: GitHubClient, pull: PullRequest) -> list[TreeEntry]:
 def read_around(
     github: GitHubClient, pull: PullRequest, change: Change, entries: Sequence[TreeEntry]
 ) -> Change:
-    """The change with a few files around it, which answer questions about it: see `ptopt.project.around`."""
-    blobs = {entry.path: entry.sha for entry in entries if entry.type == "blob" and entry.size <= MOST_BYTES}
+    """The change with files around it, which answer questions about it: see `ptopt.project.around`.
+
+    The review can do without any of them.
+    """
+    blobs = {entry.path: entry for entry in entries if entry.type == "blob" and entry.size <= MOST_BYTES}
     changed = {file.path for file in change.files}
     if not changed:
         return change
-    chosen = files_around(blobs, changed, _MOST_AROUND)
+    chosen = [blobs[path] for path in files_around(blobs, changed)]
+    try:
+        with threads() as pool:
+            parts = pool.map(lambda part: github.text_blobs(pull.repo, part), _queries(chosen))
+            read = {sha: data for part in parts for sha, data in part.items()}
+    except (ForbiddenError, NotFoundError, RejectedError, TooLargeError, UnavailableError):
+        # No GraphQL for this token or on this server, or a query that takes too long.
+        read = _blobs_by_rest(github, pull, chosen[:_MOST_BY_REST])
+    return replace(change, around={entry.path: read[entry.sha] for entry in chosen if entry.sha in read})
 
-    def blob(path: str) -> bytes | None:
+
+def _queries(entries: Sequence[TreeEntry]) -> list[list[str]]:
+    """The ids of the blobs, each once and in order, split into what one query reads."""
+    queries: list[list[str]] = []
+    left = 0
+    for sha, size in {entry.sha: entry.size for entry in entries}.items():
+        if not queries or size > left:
+            queries.append([])
+            left = _QUERY_BYTES
+        queries[-1].append(sha)
+        left -= size
+    return queries
+
+
+def _blobs_by_rest(github: GitHubClient, pull: PullRequest, entries: Sequence[TreeEntry]) -> dict[str, bytes]:
+    def blob(entry: TreeEntry) -> bytes | None:
         try:
-            return github.blob(pull.repo, blobs[path], MOST_BYTES)
+            return github.blob(pull.repo, entry.sha, MOST_BYTES)
         except (NotFoundError, RejectedError, TooLargeError):
-            return None  # the review can do without it
+            return None
 
     with threads() as pool:
-        read = dict(zip(chosen, pool.map(blob, chosen), strict=True))
-    return replace(change, around={path: data for path, data in read.items() if data is not None})
+        read = zip(entries, pool.map(blob, entries), strict=True)
+        return {entry.sha: data for entry, data in read if data is not None}
 
 
 # --- library versions

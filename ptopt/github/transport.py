@@ -41,6 +41,7 @@ _REDIRECTS = 3
 _MOVED = (301, 302, 307, 308)
 _TRANSIENT = (500, 502, 503, 504)
 _PAUSES = (0.1, 0.2)  # seconds before a read is repeated
+_NOT_SENT = '""'  # the ETag of what has none: an immutable answer that is known is not requested again
 _UNSENT = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -105,6 +106,15 @@ class Transport:
         known = self._cache.get(url) if immutable else None
         answer = known or self._get(url, limit)
         return _parsed(f"GET {path}", answer.body, parse, repeatable=True)
+
+    def known(self, path: str, parse: Callable[[Any], T]) -> T | None:
+        """What an `immutable` read of `path` gives without a request; None where it takes one."""
+        answer = self._cache.get(path)
+        return None if answer is None else _parsed(f"GET {path}", answer.body, parse, repeatable=True)
+
+    def remember(self, path: str, data: object) -> None:
+        """Let `data`, which came another way, be what an `immutable` read of `path` is answered."""
+        self._cache.put(path, Answer(200, httpx.Headers({"etag": _NOT_SENT}), json.dumps(data)))
 
     def pages(
         self, path: str, parse: Callable[[Any], T], parameters: Mapping[str, str | int] | None = None

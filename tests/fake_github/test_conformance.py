@@ -179,9 +179,27 @@ def test_good_graphql() -> None:
     )
 
 
+BLOB = """query { repository(owner: "octo", name: "hello") {
+    object(oid: "4b825dc642cb6eb9a060e54bf8d69288fbee4904") { oid ... on Blob { text isTruncated } } } }"""
+
+
+def blob(found: Any) -> Any:
+    return {"data": {"repository": {"object": found}}}
+
+
+@pytest.mark.parametrize(
+    "found", [None, {"oid": "4b", "text": None, "isTruncated": False}, {"oid": "4b"}], ids=str
+)
+def test_good_objects_by_graphql(found: Any) -> None:
+    assert graphql({"query": BLOB}, blob(found)) == []
+
+
 @pytest.mark.parametrize(
     ("sent", "answered", "words"),
     [
+        ({"query": BLOB}, blob({"oid": "4b", "text": "x"}), "not asked for"),
+        ({"query": BLOB}, blob({"oid": "4b", "text": "x", "isTruncated": None}), "non-nullable"),
+        ({"query": BLOB}, blob({"text": "x", "isTruncated": False}), "oid"),
         ({"query": THREADS.replace("isResolved", "isStale")}, threads(NODE), "isStale"),
         ({"query": "{"}, threads(NODE), "Syntax Error"),
         ({"query": THREADS, "vars": {}}, threads(NODE), "unknown keys"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fake_github import FakeGitHub, Pull, Repo
+from fake_github.http import Json
 from tests.fake_github.conftest import LINES, Ask
 
 FILES = "/repos/octo/models/pulls/1/files"
@@ -24,6 +26,43 @@ def git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
     )
+
+
+BLOBS = """query($oid: GitObjectID!) { repository(owner: "octo", name: "models") { object(oid: $oid) { __typename oid
+    abbreviatedOid ... on Blob { byteSize isBinary isTruncated text } } } }"""
+
+
+def test_objects_by_graphql(github: FakeGitHub, repo: Repo, graphql: Callable[..., Json]) -> None:
+    def found(oid: str) -> Json:
+        data: Json = graphql(BLOBS, oid=oid)["data"]["repository"]["object"]
+        return data
+
+    github.limits.blob_text = 10
+    plain, binary, long = (repo.git.add_blob(data) for data in (b"\xc3\xa9\r\n", b"\0\1", b"x" * 11))
+    assert found(plain) == {
+        "__typename": "Blob", "oid": plain, "abbreviatedOid": plain[:7], "byteSize": 4, "isBinary": False,
+        "isTruncated": False, "text": "é\r\n",
+    }  # fmt: skip
+    assert (found(binary)["isBinary"], found(binary)["text"]) == (True, None)
+    assert (found(long)["isTruncated"], found(long)["byteSize"], found(long)["text"]) == (True, 11, "x" * 10)
+    commit = repo.git.refs["refs/heads/main"]
+    assert found(commit) == {"__typename": "Commit", "oid": commit, "abbreviatedOid": commit[:7]}
+    assert found(repo.git.read_commit(commit).tree)["__typename"] == "Tree"
+    assert found("0" * 40) is None
+
+
+def test_who_may_read_objects_by_graphql(
+    github: FakeGitHub, repo: Repo, graphql: Callable[..., Json]
+) -> None:
+    secret = github.repository("octo/secret", {"a.py": b"a\n"}, private=True)
+    sha = secret.git.add_blob(b"a\n")
+    query = BLOBS.replace("models", "secret")
+    reader = github.token(secret, {"contents": "read"})
+    assert graphql(query, oid=sha, token=reader)["data"]["repository"]["object"]["text"] == "a\n"
+    without = graphql(query, oid=sha, token=github.token(secret, {"pull_requests": "read"}))
+    assert without["errors"][0]["type"] == "FORBIDDEN"
+    assert without["data"] == {"repository": {"object": None}}
+    assert graphql(query, oid=sha, token=github.token(repo))["errors"][0]["type"] == "NOT_FOUND"
 
 
 def test_files_of_each_kind(repo: Repo, ask: Ask) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 from typing import Any
 
@@ -17,6 +18,7 @@ from ptopt.github.errors import (
     NotFoundError,
     RejectedError,
     TooLargeError,
+    UnavailableError,
 )
 from ptopt.github.values import Annotation, CheckRun, CommentDraft
 from tests.github.octo import NEW, OLD, REPO, draft, writes
@@ -82,6 +84,55 @@ def test_the_merge_base(client: GitHubClient, pull: Pull) -> None:
     fork_point = pull.base_sha
     main = pull.repo.commit("main", {"else.py": b"x\n"})
     assert client.merge_base(REPO, main, pull.head_sha) == fork_point
+
+
+def test_texts_of_blobs(client: GitHubClient, pull: Pull) -> None:
+    files = {
+        "a.py": b"a = 1\n",
+        "b.py": b"b = '\xc3\xa9\xe6\xa8\xa1 \xf0\x9f\x94\xa5 </x>'\r\n\x0c",
+        "empty.py": b"",
+    }
+    pull.push(files)
+    shas = {entry.path: entry.sha for entry in client.tree(REPO, pull.head_sha)}
+    wanted = [shas[path] for path in files]
+    found = client.text_blobs(REPO, [*wanted, wanted[0]])
+    assert found == {shas[path]: data for path, data in files.items()}
+    before = len(pull.repo.github.requests)
+    assert client.text_blobs(REPO, wanted) == found
+    assert client.blob(REPO, shas["b.py"], 100) == files["b.py"]
+    assert len(pull.repo.github.requests) == before
+    for repo, sha in (("octo", wanted[0]), (REPO, "HEAD"), (REPO, '"')):
+        with pytest.raises(ValueError, match="not "):
+            client.text_blobs(repo, [sha])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {}, {"blob0": None}, {"blob0": {}}, {"blob0": {"text": None}}, {"blob0": {"text": 1}}, {"blob1": {"text": "b\n"}},
+        {"blob0": {"text": "another\n"}}, {"blob0": {"text": "a"}}, {"blob0": {"text": "\ud800"}},
+    ],
+)  # fmt: skip
+def test_an_answer_that_lacks_blobs(answer: Any) -> None:
+    sha, other = (hashlib.sha1(b"blob 2\0" + text).hexdigest() for text in (b"a\n", b"c\n"))
+    data = {"blob1": {"text": "c\n"}, **answer}
+    with Scripted(lambda _got: Say(200, {"data": {"repository": data}})) as server:
+        found = for_token("t", server.url).text_blobs(REPO, [sha, other])
+    assert found == ({} if "blob1" in answer else {other: b"c\n"})
+
+
+@pytest.mark.parametrize(
+    "data", [None, [], {}, {"repository": None}, {"repository": []}, {"repository": {"blob0": "text"}}]
+)
+def test_an_answer_that_holds_no_blobs(data: Any) -> None:
+    with Scripted(lambda _got: Say(200, {"data": data})) as server, pytest.raises(UnavailableError):
+        for_token("t", server.url).text_blobs(REPO, ["1" * 40])
+
+
+def test_blobs_of_sha256(pull: Pull) -> None:
+    sha = hashlib.sha256(b"blob 2\0a\n").hexdigest()
+    with Scripted(lambda _got: Say(200, {"data": {"repository": {"blob0": {"text": "a\n"}}}})) as server:
+        assert for_token("t", server.url).text_blobs(REPO, [sha]) == {sha: b"a\n"}
 
 
 def test_blobs_up_to_a_limit(client: GitHubClient, pull: Pull) -> None:

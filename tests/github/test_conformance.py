@@ -88,6 +88,8 @@ def test_every_method_of_the_client(client: Any, repo: Repo, pull: Pull) -> None
     assert client.merge_base(name, found.base_sha, found.head_sha) == pull.merge_base
     assert {entry.path for entry in client.tree(name, found.head_sha)} == {"pkg", "b.bin", "README.md"}
     assert client.blob(name, files["pkg/train.py"].blob_sha, 10_000) == HEAD["pkg/train.py"]
+    shas = [files[path].blob_sha for path in ("b.bin", "pkg/train.py")]
+    assert client.text_blobs(name, [*shas, "0" * 40]) == {shas[1]: HEAD["pkg/train.py"]}
     assert client.file(name, "pkg/train.py", found.head_sha) == HEAD["pkg/train.py"]
     assert client.file(name, "pkg", found.head_sha) is None
     assert client.file(name, "pkg/none.py", found.head_sha) is None

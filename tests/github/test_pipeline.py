@@ -15,6 +15,7 @@ from ptopt.github.client import GitHubClient
 from ptopt.github.errors import SupersededError
 from ptopt.github.filters import Limits
 from ptopt.github.pipeline import Outcome, PreparedReview, post_prepared, prepare_review, review_pull
+from ptopt.project.around import MOST_FILES
 from ptopt.rules import find_rule
 
 SLOW = b"""\
@@ -104,14 +105,16 @@ def test_a_typical_review_is_few_requests(github: FakeGitHub, repo: Repo, client
 
 
 def test_files_around_the_change_are_read(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:
-    repo.commit("main", {f"lib/part{n}.py": b"x = %d\n" % n for n in range(20)} | {"lib/data.bin": b"\0"})
+    repo.commit("main", {f"lib/part{n}.py": b"x = %d\n" % n for n in range(50)} | {"lib/data.bin": b"\0"})
     pull = repo.pull(files={"lib/train.py": SLOW})
     before = len(github.requests)
     outcome = review(client, pull)
     assert outcome.change is not None
-    assert len(outcome.change.around) == 8
-    assert sum(path.startswith("lib/part") for path in outcome.change.around) >= 6
-    assert sum("/git/blobs/" in request.path for request in github.requests[before:]) == 9
+    assert len(outcome.change.around) == MOST_FILES
+    assert sum(path.startswith("lib/part") for path in outcome.change.around) >= MOST_FILES - 2
+    paths = [request.path for request in github.requests[before:]]
+    assert sum("/git/blobs/" in path for path in paths) == 1
+    assert sum(path == "/graphql" for path in paths) == 1
 
 
 def test_reads_do_not_wait_for_each_other(github: FakeGitHub, repo: Repo, client: GitHubClient) -> None:

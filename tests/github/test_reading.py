@@ -19,7 +19,7 @@ from ptopt.github import git_diff, reading
 from ptopt.github.auth import for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import RateLimitedError, RejectedError, SupersededError, TooLargeError
-from ptopt.github.reading import list_files, project_files, read_around, read_change
+from ptopt.github.reading import list_files, project_files, read_change
 from ptopt.github.values import PullFile
 from ptopt.inputs import MAX_FILE
 from ptopt.project.facts import read_facts
@@ -341,16 +341,3 @@ def test_a_project_that_names_no_versions(github: FakeGitHub, repo: Repo) -> Non
     pull = repo.pull(files={"train.py": NEW})
     assert project_files(api, api.pull(repo.full_name, pull.number)) == {}
     assert asked(github, "/git/") == 1
-
-
-def test_a_file_around_that_is_gone_is_done_without(repo: Repo) -> None:
-    api = client(repo)
-    opened = repo.pull(files={"train.py": NEW})
-    pull = api.pull(repo.full_name, opened.number)
-    change = read_change(api, pull, Config())
-    (here,) = [entry for entry in api.tree(pull.repo, pull.head_sha) if entry.path == "train.py"]
-    entries = [
-        dataclasses.replace(here, path="lib.py"),
-        dataclasses.replace(here, path="gone.py", sha="0" * 40),
-    ]
-    assert read_around(api, pull, change, entries).around == {"lib.py": NEW}
