@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ptopt.pathkind import path_kind
 from ptopt.project.facts import NO_FACTS
+from ptopt.source import work
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode
 from ptopt.syntax import ParseError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ptopt.source.file import SourceFile
 
 _MOST_PARSED = 12  # files a review parses besides its own
+_BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _MOST_CALLS = 6  # calls of one function that are looked at
 # Names that so many classes have that a call tells nothing about which one it is.
 _COMMON = frozenset(
@@ -31,6 +33,7 @@ class Repository:
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files
+        self._bytes = sum(map(len, files.values()))
         self._parsed: dict[str, SourceFile | None] = {}
         self._calls: dict[tuple[str, str, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
         self._mentioned: dict[bytes, bool] = {}
@@ -58,6 +61,7 @@ class Repository:
         return found if found is not None and found[0].path != file.path else None
 
     def _define(self, name: str) -> tuple[SourceFile, FunctionNode] | None:
+        self._charge_search()
         word = f"def {name}(".encode()
         paths = [path for path, data in self._files.items() if word in data]
         parsed = self._parse(paths[0], self._files[paths[0]]) if len(paths) == 1 else None
@@ -67,6 +71,7 @@ class Repository:
     def mentions_elsewhere(self, path: str, word: str) -> bool:
         """Does a file other than that at `path` mention the word?"""
         if (path, word) not in self._elsewhere:
+            self._charge_search()
             data = word.encode()
             self._elsewhere[path, word] = any(
                 data in content for other, content in self._files.items() if other != path
@@ -76,10 +81,16 @@ class Repository:
     def mentions(self, words: bytes) -> bool:
         """Do the words occur in one of the files?"""
         if words not in self._mentioned:
+            self._charge_search()
             self._mentioned[words] = any(words in data for data in self._files.values())
         return self._mentioned[words]
 
+    def _charge_search(self) -> None:
+        """Looking through all files for a word is work like any other."""
+        work.current().charge(self._bytes // _BYTES_A_VISIT)
+
     def _find(self, path: str, name: str, is_method: bool) -> tuple[tuple[SourceFile, ast.Call], ...]:
+        self._charge_search()
         called = re.compile(rf"\b{re.escape(name)}\s*\(".encode())
         module = _module_word(path).encode()
         found: list[tuple[SourceFile, ast.Call]] = []
