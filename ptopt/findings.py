@@ -91,7 +91,7 @@ class Impact:
     scope: str  # what the factor is of: "this operation", "the training step", ...
     conditions: str  # hardware, versions, sizes
     provenance: str  # "measured" | "published"
-    source: str  # link, or the data file and the command that reprints it
+    source: str  # link
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ def _finding(
         fingerprint=identity,
         evidence=tuple(Evidence(head(e.line), e.note) for e in problem.evidence),
         fix=fix,
-        impact=impact.of_rule(rule.name),
+        impact=impact.of_finding(rule.name, known),
         assumes=assumptions(rule, source.facts),
         features=tuple(sorted(known.items())),
         right=None if weighed.right is None else round(weighed.right, 2),

@@ -16,7 +16,7 @@ from ptopt.github.base_config import settings_of
 from ptopt.github.errors import TooLargeError
 from ptopt.github.reading import project_files
 from ptopt.project.facts import ProjectFacts, read_facts
-from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain, weighed
+from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, weighed
 from ptopt.review import review_files
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
@@ -112,19 +112,14 @@ def _found_again(file: ChangedFile, fingerprint: str, config: Config, facts: Pro
 def _rule(rule: type[Rule]) -> str:
     """The rule's page, the part that convinces first and the rest folded."""
     sections = {title: _unwrapped(text) for title, text in rule.sections().items()}
-    gains = impact.of_rule(rule.name)
-    ours = [i for i in gains if i.provenance == "measured"]
-    worth = [markdown_text(short_gain(i)) for i in ours]
-    worth += [f"{markdown_text(gain(i))} ({markdown_source(i.source)})" for i in gains if i not in ours]
-    measured = [f"- {markdown_text(gain(i))}. Again: {code_span(i.source)}" for i in ours]
+    worth = [f"{markdown_text(gain(i))} ({markdown_source(i.source)})" for i in impact.of_rule(rule.name)]
     parts = [
         f"**{rule.id} {rule.name}**: {rule.summary()}",
         f"**Why it is slow.** {sections['Why it is slow']}",
         *(["**What the fix is worth.**\n" + "\n".join(f"- {line}" for line in worth)] if worth else []),
         f"**When this is wrong.** {sections['When this is wrong']}",
-        "<details><summary>What is found, example, fix, measurements, sources</summary>",
+        "<details><summary>What it does, example, fix, sources</summary>",
         *(f"**{title}**\n\n{sections[title]}" for title in _FOLDED if title in sections),
-        *(["**How the gain was measured**", "\n".join(measured)] if measured else []),
         "</details>",
     ]
     return "\n\n".join(parts)
