@@ -52,7 +52,7 @@ def upgrade(database_url: str) -> None:
         database.upgrade(database_url)
     except (database.DatabaseError, SQLAlchemyError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo("The database has the newest schema.")
+    click.echo("The database schema is up to date.")
 
 
 @main.command()
@@ -67,7 +67,7 @@ def check(database_url: str) -> None:
             engine.dispose()
     except (database.DatabaseError, SQLAlchemyError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo("The database has the newest schema.")
+    click.echo("The database schema is up to date.")
 
 
 @main.command()
@@ -82,8 +82,8 @@ def settings(docs: bool) -> None:
 
 
 @main.command()
-@click.option("--dead", is_flag=True, help="Only those that failed for good.")
-@click.option("--id", "job_id", type=int, help="One job, with the whole of its error.")
+@click.option("--dead", is_flag=True, help="Only dead jobs: those out of retries.")
+@click.option("--id", "job_id", type=int, help="One job, with its full error.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
 def jobs(dead: bool, job_id: int | None, limit: int) -> None:
     """List jobs, newest first."""
@@ -104,7 +104,7 @@ def jobs(dead: bool, job_id: int | None, limit: int) -> None:
         elif job.error:
             click.echo("".join(f"    {visible(line)}\n" for line in job.error.rstrip().split("\n")), nl=False)
     if not found:
-        click.echo("No dead job." if dead else "No job.")
+        click.echo("No dead jobs." if dead else "No jobs.")
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""Words that the reports share, and what makes hostile text harmless in each of them."""
+"""Text that the reports share, and escaping of untrusted text for each of them."""
 
 from __future__ import annotations
 
@@ -175,17 +175,15 @@ def impact_line(impact: Impact) -> str:
 
 
 def fix_line(finding: Finding) -> str:
-    """How far the fix may be trusted; "" without a fix."""
+    """How safe the fix is; "" without a fix."""
     if finding.fix is None:
         return ""
     if finding.fix.safety is Safety.SAFE:
         return "Fix (safe: same behaviour)"
     if finding.fix.safety is Safety.UNSAFE:
         assumption = one_line(finding.fix.assumption).rstrip(".")
-        return (
-            f"Fix (unsafe: assumes that {assumption})" if assumption else "Fix (unsafe: read it before use)"
-        )
-    return "Fix (for reading: apply it by hand)"
+        return f"Fix (unsafe: assumes that {assumption})" if assumption else "Fix (unsafe: review before use)"
+    return "Fix (apply by hand)"
 
 
 MODEL_AWAY = "The model did not answer in time. This review comes from the rules alone."

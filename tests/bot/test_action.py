@@ -169,7 +169,7 @@ def test_a_full_review_on_demand(runner: Runner, pull: Pull) -> None:
         runner.run("issue_comment", _comment(pull, "dev", "/ptopt review --full"), token)
         assert runner.exit_code == 0, runner.log
     told = [comment.body for comment in pull.issue_comments if "ptopt:full" in comment.body]
-    assert len(told) == 1 and "Nothing else in these files." in told[0]
+    assert len(told) == 1 and "No findings outside the diff." in told[0]
     assert "told in a comment of its own" in pull.issue_comments[-1].body
 
 

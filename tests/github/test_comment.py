@@ -43,7 +43,7 @@ def assert_inert(text: str) -> None:
     links = [t.attrs["href"] for t in found if t.type == "link_open"]
     assert set(links) <= {"https://github.com/ptopt/ptopt/blob/main/docs/rules/item-every-step.md"}
     html = {t.content.strip() for t in found if t.type in ("html_block", "html_inline")}
-    ours = r"<!-- ptopt:[a-z]+( \w+)+ -->|</?sub>|</?span>|</?details>(<summary>[\w ]+</summary>)?"
+    ours = r"<!-- ptopt:[a-z]+( \w+)+ -->|</?sub>|</?span>|</?details>(<summary>[\w ()]+</summary>)?"
     assert all(re.fullmatch(ours, part) for part in html)
     said = "\n".join(
         "".join("\0" if c.type == "code_inline" else c.content for c in t.children)

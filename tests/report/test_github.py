@@ -14,8 +14,8 @@ def test_one_command_per_finding(review: Review) -> None:
     )
     assert lines[1].startswith("::notice file=src/train.py,line=11,")
     assert lines[2:] == [
-        "Withheld over the budget: PTO101 at src/other.py:10",
-        "Not looked at: 42 files",
+        "Not shown (comment limit reached): PTO101 at src/other.py:10",
+        "Not reviewed: 42 files",
         "2 performance findings in 7 files.",
     ]
 

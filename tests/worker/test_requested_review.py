@@ -84,7 +84,7 @@ def test_all_that_stands_in_the_files(service: Service, repo: Repo) -> None:
     pull.comment("dev", "/ptopt review --full")
     service.catch_up()
     assert full(pull) == [told, full(pull)[1]]
-    assert "Nothing else in these files." in full(pull)[1]
+    assert "No findings outside the diff." in full(pull)[1]
 
 
 def test_full_after_an_edit_of_the_same_comment(service: Service, repo: Repo) -> None:
