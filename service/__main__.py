@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ptopt.report.text import one_line, visible
 from service import database, leases, settings_table
 from service.database import reading
-from service.environment import read_settings
+from service.environment import read_settings, read_web_settings
 from service.models import Job, JobState
 
 _URL = click.option(
@@ -73,12 +73,19 @@ def check(database_url: str) -> None:
 @main.command()
 @click.option("--docs", is_flag=True, help="Print the table of all settings instead.")
 def settings(docs: bool) -> None:
-    """Check the settings of this environment."""
+    """Check the settings of this environment, and say what is missing."""
     if docs:
         click.echo(settings_table.markdown(), nl=False)
         return
-    read_settings()
-    click.echo("The settings are good.")
+    values = read_web_settings()
+    if values.app_id is None and values.setup_token is None and values.secret_key is None:
+        raise click.ClickException(
+            "no GitHub App is configured. Set PTOPT_SETUP_TOKEN, PTOPT_SECRET_KEY and PTOPT_PUBLIC_URL to create one with "
+            "/setup,\nor PTOPT_APP_ID, PTOPT_PRIVATE_KEY and PTOPT_WEBHOOK_SECRET to use an existing one."
+        )
+    click.echo("The settings are valid.")
+    for note in settings_table.incomplete(values):
+        click.echo(f"Note: {note}")
 
 
 @main.command()

@@ -48,6 +48,19 @@ def unknown(environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, 
             yield name, next(iter(difflib.get_close_matches(name.upper(), sorted(names), n=1)), "")
 
 
+def incomplete(values: Settings) -> Iterator[str]:
+    """What is valid, and yet may not be what somebody wants."""
+    if values.app_id is not None:
+        return
+    if values.setup_token is None:
+        yield "PTOPT_APP_ID is not set: the App that /setup stored is used. To create one, set PTOPT_SETUP_TOKEN."
+        return
+    if "public_url" not in values.model_fields_set:
+        yield f"PTOPT_PUBLIC_URL is not set: GitHub would send its deliveries to {values.public_url}."
+    if values.secret_key is None:
+        yield "PTOPT_SECRET_KEY is not set: /setup shows the credentials of the App once, and does not store them."
+
+
 def _row(name: str, field: FieldInfo) -> str:
     default = "" if field.default in (None, "") else f"`{field.default}`"
     return f"| `PTOPT_{name.upper()}` | {_kind(field.annotation)} | {default} | {field.description} |\n"

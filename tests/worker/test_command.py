@@ -81,7 +81,7 @@ def test_status_tells_the_queue(resources: Resources, repo: Repo) -> None:
     assert "is queued" in pull.issue_comments[-1].body
     change(resources.engine, job_id, state="dead", error="Traceback: secret")
     say(resources, pull, "/ptopt status")
-    assert "failed for good" in pull.issue_comments[-1].body
+    assert "failed; the operator" in pull.issue_comments[-1].body
     assert "secret" not in pull.issue_comments[-1].body
 
 

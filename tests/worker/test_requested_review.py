@@ -10,7 +10,7 @@ from ptopt.github import markers
 from tests.worker.pulls import FAST, SLOW
 from tests.worker.service import Service
 
-ELSEWHERE = "told in a comment of its own"
+ELSEWHERE = "in a separate comment"
 
 
 def answers(pull: Pull) -> list[str]:
@@ -47,7 +47,7 @@ def test_nothing_that_could_be_looked_at(service: Service, repo: Repo) -> None:
     pull = repo.pull(files={"README.md": b"#"}, author="dev", draft=True)
     pull.comment("dev", "/ptopt review")
     service.catch_up()
-    assert "changes no Python file" in answers(pull)[0]
+    assert "no Python files to review" in answers(pull)[0]
 
 
 def test_the_review_is_refused(service: Service, repo: Repo) -> None:
