@@ -115,7 +115,9 @@ def test_all_commands_of_a_comment_are_answered_together(world: World) -> None:
 def test_only_so_many_commands_of_a_comment_are_run(world: World) -> None:
     answer = world.give("writer", "\n".join(f"/ptopt explain nothing-{n}" for n in range(7)))
     assert answer.count("There is no rule") == 5
-    assert answer.endswith("2 commands not run: the limit is 5 per comment. Put the rest into another comment.\n")
+    assert answer.endswith(
+        "2 commands not run: the limit is 5 per comment. Put the rest into another comment.\n"
+    )
 
 
 def test_a_redelivery_is_answered_once(reviewed: World) -> None:
