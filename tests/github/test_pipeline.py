@@ -202,7 +202,7 @@ def test_another_head(github: FakeGitHub, repo: Repo, client: GitHubClient) -> N
     old = pull.head_sha
     pull.push({"more.py": CLEAN})
     outcome = review(client, pull, head_sha=old)
-    assert (outcome.status, outcome.reason) == ("superseded", f"the head is {pull.head_sha} by now")
+    assert (outcome.status, outcome.reason) == ("superseded", f"the head is now {pull.head_sha}")
     assert len(github.requests) <= 3
 
 
