@@ -84,12 +84,14 @@ def main(context: click.Context) -> None:
 
 
 @main.command()
-@click.option("--base", metavar="REV", help="What the branch goes into.  [default: main, else master]")
+@click.option("--base", metavar="REV", help="The branch to merge into.  [default: main, else master]")
 @click.option("--head", metavar="REV", help="The branch.  [default: the working tree]")
 @click.option(
     "--diff", metavar="FILE", type=click.File("rb"), help="Review this patch; - reads it from stdin."
 )
-@click.option("--tree", metavar="DIR", type=click.Path(path_type=Path), help="Where the patched files lie.")
+@click.option(
+    "--tree", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the patched files."
+)
 @click.option("--repo", metavar="DIR", type=click.Path(path_type=Path), default=".", help="A git checkout.")
 @output_options
 @model_options
@@ -151,11 +153,11 @@ def check(paths: Sequence[Path], output: Output, model: ModelChoice, settings: S
 
 @main.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--unsafe", is_flag=True, help="Apply the fixes that state an assumption too.")
-@click.option("--diff", is_flag=True, help="Print what would change, and change nothing.")
+@click.option("--unsafe", is_flag=True, help="Also apply fixes that rest on a stated assumption.")
+@click.option("--diff", is_flag=True, help="Print the changes as a diff without writing them.")
 @settings_options
 def fix(paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings) -> None:
-    """Apply the fixes that keep the behaviour."""
+    """Apply the fixes that do not change behaviour."""
     from ptopt.findings import NotReviewed
     from ptopt.fixes import FileChangedError, fix_file, write_fixed
     from ptopt.report.text import count
@@ -269,7 +271,7 @@ def rules(format_: str, docs: Path | None) -> None:
 @main.command()
 @click.argument("rule")
 def explain(rule: str) -> None:
-    """Tell all about a rule, by its id or its name."""
+    """Show the documentation of a rule, by its id or name."""
     from ptopt.report.rulelist import page
     from ptopt.report.text import visible
     from ptopt.rules import all_rules, find_rule
@@ -290,7 +292,7 @@ def explain(rule: str) -> None:
 @main.group(invoke_without_command=True)
 @click.pass_context
 def config(context: click.Context) -> None:
-    """Look at the configuration."""
+    """Inspect the configuration."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -315,7 +317,7 @@ def config_check(path: Path) -> None:
             raise click.ClickException(f"{path}: no such file or folder")
         loaded, _ = load(path.parent if path.is_file() else path, settings)
     click.echo(
-        f"{loaded.origin}: no problems" if loaded.origin else "No configuration: the defaults are in force"
+        f"{loaded.origin}: no problems" if loaded.origin else "No configuration file; the defaults apply"
     )
 
 

@@ -66,7 +66,9 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--ignore", multiple=True, metavar="RULES", help="Switch off rules: ids, names, families.")
     @click.option(
-        "--min-confidence", type=click.FloatRange(0, 1), help="Show only what is at least this sure."
+        "--min-confidence",
+        type=click.FloatRange(0, 1),
+        help="Show only findings with at least this confidence.",
     )
     @click.option("--all-paths", is_flag=True, help="Review tests, examples, demos and the like too.")
     @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are findings.")
@@ -91,7 +93,7 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--format", "format_", type=click.Choice(FORMATS), default="terminal", show_default=True)
     @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
     @click.option("--budget", type=click.IntRange(min=0), help="The largest number of findings to show.")
-    @click.option("--explain", is_flag=True, help="Show what each finding was weighed by.")
+    @click.option("--explain", is_flag=True, help="Show what determined the confidence of each finding.")
     @functools.wraps(command)
     def wrapped(format_: str, output: Path | None, budget: int | None, explain: bool, **rest: Any) -> None:
         command(output=Output(format_, output, budget, explain), **rest)
@@ -102,7 +104,7 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--model", metavar="SPEC", envvar="PTOPT_MODEL", show_envvar=True,
-        help="Hear this model: an adapter folder, a local or hub model, or a name that --model-server serves.",
+        help="Review with this model: an adapter folder, a local or hub model, or a name that --model-server serves.",
     )  # fmt: skip
     @click.option(
         "--model-server", metavar="URL", envvar="PTOPT_MODEL_SERVER", show_envvar=True,
@@ -110,7 +112,7 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     @click.option(
         "--model-seconds", metavar="N", type=click.FloatRange(min=0, min_open=True), default=20.0,
-        show_default=True, help="How long the review waits for the model.",
+        show_default=True, help="Seconds that the review waits for the model.",
     )  # fmt: skip
     @functools.wraps(command)
     def wrapped(model: str | None, model_server: str | None, model_seconds: float, **rest: Any) -> None:
@@ -153,7 +155,7 @@ def review_with(
     try:
         if advisor.calibration.silent:
             click.echo(
-                "ptopt: the model comes without a calibration that gives it a say: this is the review of the rules.",
+                "ptopt: warning: the model has no calibration that enables it; reviewing with the rules alone.",
                 err=True,
             )
         return review(advisor=advisor)
@@ -177,7 +179,7 @@ def _split(values: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn what the user can mend into an error without traceback."""
+    """Report what the user can fix as an error without a traceback."""
     from ptopt.change import ChangeError
     from ptopt.config import ConfigError
     from ptopt.inputs import CheckoutError

@@ -262,6 +262,8 @@ def _problem(detail: ErrorDetails, where: str, known: Mapping[str, str]) -> str:
     if detail["type"] == "extra_forbidden":
         keys = [k.removeprefix(table) for k in _ALLOWED if k.startswith(f"{_TABLE}.") == bool(table)]
         unknown = _show(key) + (f" in {_TABLE}" if table else "")
+        if table and key in _ALLOWED:
+            return f"{where}: unknown key {unknown}; it belongs above this table"
         return f"{where}: unknown key {unknown}{_nearest(key, keys, 'the keys are ' + ', '.join(keys))}"
     key = table + key
     place = f"{where}: {key}"

@@ -316,7 +316,7 @@ def test_explain_knows_ids_and_names_and_near_misses() -> None:
 def test_config_schema_and_check(tmp_path: Path) -> None:
     schema = json.loads(run("config", "schema").stdout)
     assert "min-confidence" in schema["properties"]
-    assert run("config", "check", tmp_path).stdout == "No configuration: the defaults are in force\n"
+    assert run("config", "check", tmp_path).stdout == "No configuration file; the defaults apply\n"
     own = tmp_path / ".ptopt.toml"
     own.write_text("budget = 3\n")
     assert run("config", "check", tmp_path).stdout == ".ptopt.toml: no problems\n"

@@ -82,6 +82,12 @@ def test_every_key_of_pull_requests() -> None:
     assert (table.check_run, table.sarif) == (True, True)
 
 
+def test_a_key_below_the_table_that_it_belongs_above() -> None:
+    assert problems("[pull-requests]\ndrafts = true\nbudget = 3\n") == (
+        ".ptopt.toml: unknown key 'budget' in pull-requests; it belongs above this table",
+    )
+
+
 def test_a_problem_inside_a_table_names_the_table() -> None:
     found = problems(
         """

@@ -13,7 +13,7 @@ from ptopt.model.adapter_folder import RegistryError
 from ptopt.model.registry import ALIASES, CHAMPION, Entry, Registry
 from ptopt.report.text import one_line
 
-_FORCE = click.option("--force", is_flag=True, help="Although this version of ptopt cannot use it.")
+_FORCE = click.option("--force", is_flag=True, help="Even if this version of ptopt cannot use it.")
 _ALIAS = click.argument("alias", type=click.Choice(ALIASES), default=CHAMPION)
 
 

@@ -74,7 +74,7 @@ def fetch_change(github: Source, pull: PullRequest, *, why_not: Callable[[str], 
                 git.root, diff, head, why_not=why_not, most=MAX_HEADS, environment=git.environment
             )
         except (CheckoutError, ChangeError):
-            raise FetchError("what git gave could not be read") from None
+            raise FetchError("the output of git could not be read") from None
 
 
 class _Git:

@@ -111,7 +111,7 @@ def prepare_review(
     """The review, without a write; an Outcome where there is none to be. Arguments as of `review_pull`."""
     pull = github.pull(repo, number)
     if head_sha not in (None, pull.head_sha):
-        return Outcome("superseded", f"the head is {pull.head_sha} by now", pull)
+        return Outcome("superseded", f"the head is now {pull.head_sha}", pull)
     # What the pull request alone decides comes before its files are listed, of which there may be thousands.
     reason = CLOSED if not pull.open else limits.why_skipped(pull, True) if limits is not None else None
     if reason is not None:
@@ -183,7 +183,7 @@ def post_prepared(
         before_write()
         now = github.pull(pull.repo, pull.number)
         if now.head_sha != pull.head_sha:
-            raise SupersededError(f"the head is {now.head_sha} by now")
+            raise SupersededError(f"the head is now {now.head_sha}")
         if not now.open:
             raise SupersededError("the pull request was closed")
 

@@ -138,7 +138,7 @@ class _Posting:
                 raise
             now = self._github.pull(self._pull.repo, self._pull.number).head_sha
             if now != self._pull.head_sha:
-                raise SupersededError(f"the head is {now} by now") from None
+                raise SupersededError(f"the head is now {now}") from None
         # GitHub does not say which comment it refuses, so all of them move to the body: nothing is lost.
         return self._submit(ReviewDraft(self._pull.head_sha, self._body(new, new), ()))
 

@@ -110,9 +110,9 @@ def _from_api(
             )
             found += change.files
             not_reviewed += (item for item in change.not_reviewed if item.path in missing)
-            reason = "GitHub shows no diff of it, nor does git"
+            reason = "neither GitHub nor git shows a diff of it"
         except FetchError as error:
-            reason = f"GitHub leaves its diff out, and {error}"
+            reason = f"GitHub omits its diff, and {error}"
         missing -= {file.path for file in found} | {item.path for item in not_reviewed}
         not_reviewed += (NotReviewed(path, reason) for path in missing)
     return Change(tuple(sorted(found, key=lambda file: file.path)), tuple(sorted(not_reviewed)))

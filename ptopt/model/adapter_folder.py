@@ -47,7 +47,7 @@ def check_folder(folder: Path) -> None:
     """Raise RegistryError unless this is an adapter folder that can be loaded without running anything."""
     missing = [name for name in _REQUIRED if not (folder / name).is_file()]
     if missing:
-        raise RegistryError(f"{folder} is no adapter folder: it has no {', '.join(missing)}")
+        raise RegistryError(f"{folder} is not an adapter folder: it has no {', '.join(missing)}")
     code = [path.name for path in files_of(folder) if path.suffix.lower() in _EXECUTABLE]
     if code:
         raise RegistryError(
@@ -73,7 +73,7 @@ def why_outdated(card: Mapping[str, Any]) -> str:
     for what, ours in (("prompt", PROMPT_VERSION), ("schema", SCHEMA_VERSION)):
         theirs = card.get(f"{what}_version")
         if theirs != ours:
-            return f"it was trained with {what} version {theirs}, and this version of ptopt speaks {ours}"
+            return f"it was trained with {what} version {theirs}, and this version of ptopt uses {ours}"
     return ""
 
 

@@ -200,7 +200,7 @@ class Registry:
         with self._locked():
             stack = _stack(self.history(), _checked(alias))
             if not stack:
-                raise RegistryError(f"there is no {alias} to take back")
+                raise RegistryError(f"there is no {alias} to roll back")
             before = stack[-2] if len(stack) > 1 else ""
             if before:
                 self._check_usable(before, force)
@@ -313,7 +313,7 @@ def _current(history: list[Event], alias: str) -> str:
 
 def _checked(alias: str) -> str:
     if alias not in ALIASES:
-        raise RegistryError(f"{alias!r} is no alias; there are {' and '.join(ALIASES)}")
+        raise RegistryError(f"{alias!r} is not an alias; the aliases are {' and '.join(ALIASES)}")
     return alias
 
 

@@ -46,7 +46,7 @@ def parse_python(path: str, data: bytes) -> Parsed:
 
         return parse_notebook(data)
     if len(data) > MAX_BYTES:
-        raise ParseError(f"larger than {MAX_BYTES // 1_000_000} MB, taken for generated")
+        raise ParseError(f"larger than {MAX_BYTES // 1_000_000} MB, treated as generated")
     text, encoding = decode_python(data)
     check_text(text)
     try:

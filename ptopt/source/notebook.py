@@ -55,7 +55,7 @@ def parse_notebook(data: bytes) -> Parsed:
     except RecursionError:
         raise ParseError("not a notebook: nested too deeply") from None
     if sum(len(line) for cell in cells for line in cell.lines) > MAX_BYTES:
-        raise ParseError(f"more than {MAX_BYTES // 1_000_000} MB of code, taken for generated")
+        raise ParseError(f"more than {MAX_BYTES // 1_000_000} MB of code, treated as generated")
     for cell in cells:
         if is_foreign_cell(cell.lines):
             cell.clear()

@@ -88,7 +88,7 @@ def test_what_is_gone_is_resolved_and_the_summary_says_so_once(desk: Desk) -> No
     (thread,) = desk.pull.threads
     assert thread.resolved
     (review,) = desk.pull.reviews
-    assert "ptopt: nothing left: no performance findings in 1 file." in review.body
+    assert "ptopt: all findings resolved: no performance findings in 1 file." in review.body
     writes = desk.writes
     assert desk.post().resolved == 0
     assert desk.writes == writes == 3
@@ -123,7 +123,7 @@ def test_what_was_not_looked_at_is_not_gone(desk: Desk) -> None:
     desk.post()
     desk.push(ITEM + "def broken(:\n")
     assert desk.post().resolved == 0
-    assert "1 file not looked at" in desk.pull.reviews[0].body
+    assert "1 file not reviewed" in desk.pull.reviews[0].body
 
 
 def test_markers_of_strangers_count_for_nothing(desk: Desk) -> None:

@@ -280,9 +280,7 @@ def test_where_git_fails_too_the_review_says_so(
     github.limits.file_lines = 300
     change = read(pull)
     assert [file.path for file in change.files] == ["train.py"]
-    assert change.not_reviewed == (
-        NotReviewed("huge.py", "GitHub leaves its diff out, and git fetch failed"),
-    )
+    assert change.not_reviewed == (NotReviewed("huge.py", "GitHub omits its diff, and git fetch failed"),)
     github.limits.files = 1
     github.limits.file_lines = 20_000
     change = read(pull)

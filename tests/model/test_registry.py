@@ -89,7 +89,7 @@ def test_rolling_back_goes_further_back_each_time(registry: Registry, three: lis
     assert registry.rollback("champion").hash == three[0]
     assert registry.rollback("champion").hash == ""
     assert registry.resolve("champion") is None
-    with pytest.raises(RegistryError, match="no champion to take back"):
+    with pytest.raises(RegistryError, match="no champion to roll back"):
         registry.rollback("champion")
 
 
@@ -345,7 +345,7 @@ def test_command_line(registry: Registry, tmp_path: Path) -> None:
         assert "active" in output and hash_[:12] in output
         assert "\x1b" not in output and "\N{RIGHT-TO-LEFT OVERRIDE}" not in output
     assert run(registry, "rollback") == (0, "There is no champion now.\n")
-    assert run(registry, "rollback") == (1, "Error: there is no champion to take back\n")
+    assert run(registry, "rollback") == (1, "Error: there is no champion to roll back\n")
     assert run(registry, "promote", "abc") == (
         1,
         "Error: 'abc' is too short for a hash: 6 characters are needed\n",

@@ -41,21 +41,21 @@ _IN_A_REGISTRY = re.compile(r"[0-9a-f]{64}")
     type=click.IntRange(1),
     default=300,
     show_default=True,
-    help="Samples of the validation and the test split that judges are asked about.",
+    help="Samples of the validation and test split to judge.",
 )
 @click.option(
     "--learned",
     type=click.IntRange(1),
     default=4000,
     show_default=True,
-    help="Samples that the baselines are fitted on.",
+    help="Samples to fit the baselines on.",
 )
 @click.option(
     "--advised",
     type=click.IntRange(0),
     default=40,
     show_default=True,
-    help="Samples that findings are asked for.",
+    help="Samples to generate findings for.",
 )
 @click.option(
     "--resamples",
@@ -71,7 +71,7 @@ _IN_A_REGISTRY = re.compile(r"[0-9a-f]{64}")
     "--calibrate/--no-calibrate",
     default=True,
     show_default=True,
-    help="Write into the adapter folder what its word is worth.",
+    help="Write the calibration into the adapter folder.",
 )
 def evaluate(
     adapter: Path | None, base: str | None, data: Path, cases: Path | None, out: Path | None, limit: int, learned: int,
@@ -141,7 +141,7 @@ def decide(found: Study, pool: Pool | None, tuned: bool) -> str:
     if not tuned:
         return "No adapter was measured."
     if pool is None:
-        return "The judge is off: it was not measured on real commits, and a score on made data alone proves nothing."
+        return "The judge is off: it was not measured on real commits, and a score on synthetic data alone proves nothing."
     on_cases = found.cases[TUNED]
     gain = on_cases.certain.gain
     if on_cases.helps:

@@ -35,11 +35,11 @@ def feedback() -> None:
     "--private",
     multiple=True,
     metavar="OWNER/NAME",
-    help="A private repository whose code may be learned from.",
+    help="A private repository whose code may be used for training.",
 )
 @click.option(
     "--adapter", type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="The adapter that is to learn: the rows show as much code as it judges from.",
+    help="The adapter to train: the rows show as much code as it reads.",
 )  # fmt: skip
 @click.option(
     "--most-per-person", type=click.IntRange(1), default=1, show_default=True,

@@ -18,7 +18,7 @@ _STORE = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("data/sources.sqlite"),
     show_default=True,
-    help="SQLite file that documents and cursors are kept in.",
+    help="SQLite file for documents and cursors.",
 )
 
 
@@ -54,15 +54,13 @@ def list_sources() -> None:
 )
 @click.option("--opt-in", multiple=True, metavar="LICENCE", help="Train on text under these terms, too.")
 @click.option(
-    "--contact", default="", help="Address that the User-Agent names, for the people who run the hosts."
+    "--contact", default="", help="Contact address in the User-Agent, for the operators of the hosts."
 )
-@click.option(
-    "--cache", type=click.Path(dir_okay=False, path_type=Path), help="File that answers are kept in."
-)
+@click.option("--cache", type=click.Path(dir_okay=False, path_type=Path), help="Cache file for responses.")
 @click.option(
     "--max-requests", type=click.IntRange(1), default=10_000, show_default=True, help="Of each source."
 )
-@click.option("--restart", is_flag=True, help="Start anew instead of where the last pull ended.")
+@click.option("--restart", is_flag=True, help="Start over instead of resuming the last pull.")
 def pull_sources(
     names: tuple[str, ...],
     store_path: Path,

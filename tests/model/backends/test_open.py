@@ -91,7 +91,7 @@ def test_a_calibration_that_cannot_be_read(folder: Path) -> None:
 def test_an_adapter_for_other_prompts_has_no_say(folder: Path) -> None:
     (folder / "card.json").write_text(json.dumps(CARD | {"prompt_version": "0"}))
     with pytest.raises(
-        ModelUnavailableError, match="trained with prompt version 0, and this version of ptopt speaks"
+        ModelUnavailableError, match="trained with prompt version 0, and this version of ptopt uses"
     ):
         open_model(str(folder), server="http://127.0.0.1:9")
 
