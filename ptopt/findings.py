@@ -184,3 +184,4 @@ class Review:
     dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
     model: ModelRecord | None = None  # None: no model was asked
     muted: tuple[Finding, ...] = ()  # real, but people do not want to see it in this pull request
+    compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`
