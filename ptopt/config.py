@@ -107,11 +107,15 @@ class Config(BaseModel):
 
     model_config = _SETTINGS | ConfigDict(title="ptopt")
 
-    select: _Rules = Field(
-        default=(), description="Rules to switch on besides those on by default: ids, names or families."
+    select: _Rules | None = Field(
+        default=None,
+        description="The rules to report, in place of those on by default: ids, names or families.",
+    )
+    extend_select: _Rules = Field(
+        default=(), description="Rules to report besides those of `select`: ids, names or families."
     )
     ignore: _Rules = Field(
-        default=(), description="Rules to switch off: ids, names or families. Wins over `select`."
+        default=(), description="Rules to switch off: ids, names or families. Wins over the two above."
     )
     per_path_ignores: Annotated[dict[_GlobText, _Rules], Field(max_length=_MAX_ITEMS)] = Field(
         default_factory=dict,
@@ -152,7 +156,8 @@ class Config(BaseModel):
     def enabled(self, rule_id: str, name: str, family: str, default_on: bool, path: str) -> bool:
         """Whether a rule is on for the file at `path`."""
         keys = {rule_id, name, family}
-        if not keys.isdisjoint(self.ignore) or not (default_on or not keys.isdisjoint(self.select)):
+        selected = default_on if self.select is None else not keys.isdisjoint(self.select)
+        if not keys.isdisjoint(self.ignore) or not (selected or not keys.isdisjoint(self.extend_select)):
             return False
         return not any(
             not keys.isdisjoint(rules) and parse_glob(glob).matches(path)
@@ -233,6 +238,7 @@ _TABLE = "pull-requests"
 _ITEMS = f"at most {_MAX_ITEMS}"
 _ALLOWED = {
     "select": f"a list of rule ids, rule names or families, {_ITEMS}",
+    "extend-select": f"a list of rule ids, rule names or families, {_ITEMS}",
     "ignore": f"a list of rule ids, rule names or families, {_ITEMS}",
     "per-path-ignores": f"a table from globs to lists of rule ids, rule names or families, {_ITEMS}",
     "include": f"a list of globs of 1 to 200 characters, {_ITEMS}",

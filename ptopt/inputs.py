@@ -25,6 +25,7 @@ MAX_PROJECT_FILE = 1_000_000  # bytes of a requirements file and the like
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 _ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 _SUFFIXES = (".py", ".ipynb")
+_NO_PYTHON = "not a Python file or a notebook"
 _NOT_UTF8 = "the file name is not UTF-8"
 
 # Nothing that a user or a repository configures may change the format or run a program of its own.
@@ -150,7 +151,9 @@ def change_from_patch(diff: bytes, tree: Path) -> Change:
                 "paths of the patch start from"
             )
         if all(item.reason == HEAD_MISSING or item.reason.startswith(MISMATCH) for item in lost):
-            raise CheckoutError(f"{tree}: the patch is not applied here; give the files as the patch leaves them")
+            raise CheckoutError(
+                f"{tree}: the patch is not applied here; give the files as the patch leaves them"
+            )
     return change
 
 
@@ -168,6 +171,25 @@ def change_from_paths(
         if not os.path.exists(path):
             raise CheckoutError(f"{path}: no such file or folder")
     return _walk_all(paths, root, wants)
+
+
+def file_from_bytes(
+    path: Path, root: Path, data: bytes, *, wants: Callable[[str], bool]
+) -> Iterator[ChangedFile | NotReviewed]:
+    """A file that need not exist, as `change_from_paths` would give it."""
+    name = _name(os.path.realpath(path), _top(root))
+    if path.suffix not in _SUFFIXES:
+        yield NotReviewed(_printable(name), _NO_PYTHON)
+    elif wants(name):
+        yield whole_file(name, data)
+
+
+def _top(root: Path) -> str:
+    return os.path.join(os.path.realpath(root), "")
+
+
+def _name(place: str, top: str) -> str:
+    return place.removeprefix(top).replace(os.sep, "/")
 
 
 def project_files(root: Path, names: Iterable[str]) -> dict[str, bytes]:
@@ -421,7 +443,7 @@ def _environment() -> Mapping[str, str]:
 def _walk_all(
     paths: Sequence[Path], root: Path, wants: Callable[[str], bool]
 ) -> Iterator[ChangedFile | NotReviewed]:
-    top = os.path.join(os.path.realpath(root), "")
+    top = _top(root)
     seen: set[str] = set()
     trees: dict[str, _Tree] = {}
     for path in paths:
@@ -429,7 +451,7 @@ def _walk_all(
         folder = start if os.path.isdir(start) else os.path.dirname(start)
         tree = trees[folder] if folder in trees else trees.setdefault(folder, _Tree(folder))
         for place, trouble in _walk(start):
-            name = place.removeprefix(top).replace(os.sep, "/")
+            name = _name(place, top)
             if name in seen:
                 continue
             seen.add(name)
@@ -437,7 +459,7 @@ def _walk_all(
             if trouble:
                 yield NotReviewed(printable, trouble)
             elif os.path.splitext(place)[1] not in _SUFFIXES:
-                yield NotReviewed(printable, "not a Python file or a notebook")
+                yield NotReviewed(printable, _NO_PYTHON)
             elif name != printable:
                 yield NotReviewed(printable, _NOT_UTF8)
             elif wants(name):

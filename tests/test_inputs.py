@@ -234,7 +234,9 @@ def test_a_patch_with_its_tree(repo: Repository, tmp_path: Path) -> None:
         "x.py": "the tree does not match the diff: line 2 of the file is not the line in the diff",
     }
     (tmp_path / "elsewhere").mkdir()
-    with pytest.raises(CheckoutError, match=r"holds no Python file of the patch, such as 'n.py'; give the folder"):
+    with pytest.raises(
+        CheckoutError, match=r"holds no Python file of the patch, such as 'n.py'; give the folder"
+    ):
         change_from_patch(diff, tmp_path / "elsewhere")
     with pytest.raises(CheckoutError, match="not a folder"):
         change_from_patch(diff, tmp_path / "nowhere")
