@@ -7,7 +7,7 @@ import errno
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from ptopt.cli_support import (
     model_options,
     nearest,
     output_options,
+    path_from_here,
     paths_options,
     progress,
     report,
@@ -53,6 +54,11 @@ class _Group(click.Group):
             return super().main(*args, **extra)
         try:
             code = super().main(*args, **extra)
+        except click.UsageError as error:
+            text = " ".join(error.format_message().split())
+            where = error.ctx.command_path if error.ctx is not None else "ptopt"
+            click.echo(f"ptopt: error: {text.rstrip('.')}; see `{where} --help`", err=True)
+            code = 2
         except click.ClickException as error:
             for line in error.format_message().splitlines():
                 click.echo(f"ptopt: error: {line}", err=True)
@@ -75,7 +81,7 @@ class _Group(click.Group):
 
 
 @click.group(
-    cls=_Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+    "ptopt", cls=_Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, message="ptopt %(version)s")
 @click.pass_context
@@ -136,7 +142,7 @@ def review(
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
     seen = progress(files, len(files))
     result = review_with(model, seen, config=config, facts=facts, limit_to_change=True, around=change.around)
-    report(dataclasses.replace(result, compared=compared), output, settings)
+    report(dataclasses.replace(result, compared=compared), output, settings, root)
 
 
 @main.command()
@@ -165,7 +171,10 @@ def check(
     settings: Settings,
     stdin: Stdin | None = None,
 ) -> None:
-    """Review whole files and folders, by default the current folder; - reads a file from stdin."""
+    """Review whole files and folders.
+
+    Without PATHS it is the current folder; - reads a file from stdin.
+    """
     from ptopt.baseline import read_baseline
 
     if write_baseline is not None and baseline is not None:
@@ -179,7 +188,7 @@ def check(
     if add_suppressions:
         _add_suppressions(paths, known, settings)
         return
-    _, files, config, facts, skipped = stream(paths, settings, stdin)
+    root, files, config, facts, skipped = stream(paths, settings, stdin)
     result = review_with(
         model,
         progress(files, None),
@@ -195,7 +204,7 @@ def check(
         withheld=(*result.findings[shown:], *result.withheld),
         not_reviewed=tuple(sorted({*result.not_reviewed, *skipped})),
     )
-    report(result, output, settings)
+    report(result, output, settings, root)
 
 
 def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> None:
@@ -239,7 +248,7 @@ def _add_suppressions(paths: Sequence[Path], baseline: frozenset[str], settings:
         if result.fixed:
             done.append(result)
             _write_to(root, result)
-            write(_fixed_rules(result))
+            write(_fixed_rules(result, path_from_here(root)))
     places = sum(len(result.fixed) for result in done)
     rest = f"; {count(left, 'place')} left, where a comment cannot stand" if left else ""
     click.echo(f"Suppressed {count(places, 'place')} in {count(len(done), 'file')}{rest}.")
@@ -256,7 +265,10 @@ def _add_suppressions(paths: Sequence[Path], baseline: frozenset[str], settings:
 def fix(
     paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings, stdin: Stdin | None = None
 ) -> None:
-    """Apply the fixes that do not change behaviour; - reads a file from stdin and writes it to stdout."""
+    """Apply the fixes that do not change behaviour.
+
+    Without PATHS it is the current folder; - reads a file from stdin and writes it to stdout.
+    """
     from ptopt.change import whole_file
     from ptopt.findings import NotReviewed
     from ptopt.fixes import fix_file
@@ -292,7 +304,7 @@ def fix(
             _write_diff(result)
         elif stdin is None:
             _write_to(root, result)
-            write(_fixed_rules(result))
+            write(_fixed_rules(result, path_from_here(root)))
     if stdin is not None and not diff:
         click.echo(after, nl=False)
     places = sum(len(result.fixed) for result in results)
@@ -322,14 +334,14 @@ def _write_to(root: Path, result: FixedFile) -> None:
         raise click.ClickException(str(error)) from None
 
 
-def _fixed_rules(result: FixedFile) -> str:
+def _fixed_rules(result: FixedFile, shown: Callable[[str], str]) -> str:
     from collections import Counter
 
     from ptopt.report.text import visible
 
     tally = Counter((finding.rule, finding.name) for finding in result.fixed)
     fixes = ", ".join(f"{number} × {rule} {name}" for (rule, name), number in sorted(tally.items()))
-    return f"{visible(result.path)}: {fixes}\n"
+    return f"{visible(shown(result.path))}: {fixes}\n"
 
 
 def _write_diff(result: FixedFile) -> None:
@@ -472,7 +484,10 @@ def _configuration(path: Path) -> Config:
 @main.command()
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
-    """Print the completion script for a shell: put `eval "$(ptopt completion bash)"` into its start file."""
+    """Print the completion script for a shell.
+
+    Put `eval "$(ptopt completion bash)"` into its start file.
+    """
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)

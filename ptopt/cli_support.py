@@ -83,7 +83,7 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option(
         "--select", multiple=True, metavar="RULES", shell_complete=complete_rules,
-        help="Report these rules only, whatever the configuration selects and ignores: ids, names, families.",
+        help="Report these rules only, whatever the configuration selects and ignores: ids, names, families, ALL.",
     )  # fmt: skip
     @click.option(
         "--extend-select", multiple=True, metavar="RULES", shell_complete=complete_rules,
@@ -312,9 +312,10 @@ def _config_from(path: Path, known: Mapping[str, str]) -> Config:
 
 
 def known_rule(text: str, known: Mapping[str, str]) -> str:
+    from ptopt.config import ALL
     from ptopt.report.text import visible
 
-    for name in known:
+    for name in (*known, ALL):
         if name.lower() == text.lower():
             return name
     raise click.ClickException(f"unknown rule {visible(text)!r}{nearest(text, known)}")
@@ -400,9 +401,12 @@ def progress(items: Iterable[_Item], total: int | None) -> Iterator[_Item]:
             bar.stop()
 
 
-def report(result: Review, output: Output, settings: Settings) -> None:
+def report(result: Review, output: Output, settings: Settings, root: Path) -> None:
+    """Write the review. `root` is where its paths start; people and editors see them from the current folder on."""
     from ptopt.report import render
 
+    if output.format in ("terminal", "concise"):
+        result = _from_here(result, root)
     how: dict[str, Any] = {
         "explain": output.explain, "verbose": output.verbose, "suppressed": output.suppressed
     }  # fmt: skip
@@ -413,6 +417,31 @@ def report(result: Review, output: Output, settings: Settings) -> None:
         write(render(output.format, result, width=width(), color=colored(), **how))
     if settings.exit_code and (result.findings or result.withheld):
         click.get_current_context().exit(1)
+
+
+def path_from_here(root: Path) -> Callable[[str], str]:
+    """How a path below `root` is shown: relative to the current folder where that is inside `root`."""
+    top, here = os.path.realpath(root), os.path.realpath(".")
+    if top == here or not Path(here).is_relative_to(top):
+        return lambda path: path
+    return lambda path: (
+        path if os.path.isabs(path) else os.path.relpath(os.path.join(top, path), here).replace(os.sep, "/")
+    )
+
+
+def _from_here(review: Review, root: Path) -> Review:
+    import dataclasses
+
+    shown = path_from_here(root)
+    listed = ("findings", "withheld", "suppressed", "in_baseline", "not_reviewed", "unused_suppressions")
+    changes: dict[str, Any] = {
+        name: tuple(dataclasses.replace(item, path=shown(item.path)) for item in getattr(review, name))
+        for name in listed
+    }
+    changes |= {
+        name: {shown(p): v for p, v in (getattr(review, name) or {}).items()} for name in ("sources", "cells")
+    }
+    return dataclasses.replace(review, **changes)
 
 
 def width() -> int:

@@ -36,6 +36,7 @@ else:
 
 OWN_FILE = ".ptopt.toml"
 PROJECT_FILE = "pyproject.toml"
+ALL = "ALL"  # in the place of a rule: every one
 
 MAX_BYTES = 64 * 1024  # of a file with settings
 _MAX_DOTS_IN_LINE = 1000  # the time that TOML parsers take grows with the square of the parts of a dotted key
@@ -61,7 +62,7 @@ def _check_glob(text: str) -> str:
 
 def _check_rule(text: str, info: ValidationInfo) -> str:
     known: Mapping[str, str] | None = info.context
-    if known is not None and text not in known:
+    if known is not None and text not in known and text != ALL:
         raise PydanticCustomError("rule", "unknown rule")
     return text
 
@@ -109,7 +110,7 @@ class Config(BaseModel):
 
     select: _Rules | None = Field(
         default=None,
-        description="The rules to report, in place of those on by default: ids, names or families.",
+        description="The rules to report, in place of those on by default: ids, names, families or `ALL`.",
     )
     extend_select: _Rules = Field(
         default=(), description="Rules to report besides those of `select`: ids, names or families."
@@ -155,7 +156,7 @@ class Config(BaseModel):
 
     def enabled(self, rule_id: str, name: str, family: str, default_on: bool, path: str) -> bool:
         """Whether a rule is on for the file at `path`."""
-        keys = {rule_id, name, family}
+        keys = {rule_id, name, family, ALL}
         selected = default_on if self.select is None else not keys.isdisjoint(self.select)
         if not keys.isdisjoint(self.ignore) or not (selected or not keys.isdisjoint(self.extend_select)):
             return False

@@ -378,7 +378,9 @@ def _commit(root: Path, revision: str, *, remote_too: bool = False) -> str:
         root, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/remotes", "refs/tags"
     )
     names = os.fsdecode(listed).split("\n")
-    near = [name for name in difflib.get_close_matches(revision, names) if name]
+    near = [
+        name for name in difflib.get_close_matches(revision, names) if name and not name.endswith("/HEAD")
+    ]
     message = f"{revision!r} is not a revision of {os.path.realpath(root)}"
     message += f"; the nearest: {', '.join(near)}" if near else ""
     if _COMMIT.search(revision) and _is_shallow(root):

@@ -126,6 +126,7 @@ def test_select_replaces_and_extend_select_adds(tree: Path) -> None:
     assert rules("--select", "log-of-softmax") == ["PTO407"]
     assert rules("--select", "sync", "--extend-select", "PTO407") == ["PTO101", "PTO407"]
     assert rules("--extend-select", "log-of-softmax") == ["PTO101", "PTO407"]
+    assert rules("--select", "ALL", "--ignore", "sync") == ["PTO407"]
     (tree / ".ptopt.toml").write_text('select = ["sync"]\nignore = ["PTO407"]\n')
     assert rules() == ["PTO101"]
     assert rules("--select", "PTO407") == ["PTO407"]  # over all that the file says of rules
@@ -191,6 +192,8 @@ def test_exit_status(tree: Path) -> None:
         ["config", "check", "missing"],
         ["config", "show", "missing"],
         ["completion", "csh"],
+        ["completion"],
+        ["review", "main"],
         ["nonsense"],
         ["--nonsense"],
     ],
@@ -233,6 +236,21 @@ def test_the_current_folder_is_the_default(tree: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tree)
     assert run("check").stdout == run("check", ".").stdout
     assert "Would fix 1 finding at 2 places in 1 file" in run("fix", "--diff").stderr
+
+
+def test_paths_are_shown_as_seen_from_the_current_folder(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "pkg").mkdir()
+    (checkout / "pkg" / "ops.py").write_text(OPS)
+    monkeypatch.chdir(checkout / "pkg")
+    text = run("review").stdout
+    assert text.startswith("ops.py:5  PTO407")
+    assert "\n../train.py:13  PTO101" in text
+    assert "12 │" in text  # with the code
+    assert run("check", "--format", "concise").stdout.startswith("ops.py:5: PTO407")
+    assert [f[1] for f in findings(run("check", "--format", "json"))] == ["pkg/ops.py"]
+    assert run("fix").stdout.startswith("ops.py: 2 × PTO407")
 
 
 def test_check_reads_stdin(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +375,9 @@ def test_review_refuses_what_is_no_diff_and_an_unknown_revision(checkout: Path) 
     assert result.exit_code == 2
     assert "no-such" in result.stderr
     result = run("review", "--diff", "-", "--tree", checkout, "--base", "main", stdin=b"")
-    assert result.stderr == "ptopt: error: --diff cannot be combined with --base and --head\n"
+    assert result.stderr == (
+        "ptopt: error: --diff cannot be combined with --base and --head; see `ptopt review --help`\n"
+    )
 
 
 def test_review_keeps_to_the_budget(checkout: Path) -> None:

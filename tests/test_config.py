@@ -254,6 +254,7 @@ def test_the_schema_agrees_with_the_reader() -> None:
         ("select = ['PTO101']\nignore = ['sync']", False, "a.py", False),
         ("select = ['PTO102']", True, "a.py", False),
         ("select = []", True, "a.py", False),
+        ("select = ['ALL']", False, "a.py", True),
         ("extend-select = ['sync']", False, "a.py", True),
         ("extend-select = ['PTO102']", True, "a.py", True),
         ("select = ['PTO102']\nextend-select = ['PTO101']", False, "a.py", True),

@@ -290,3 +290,5 @@ def _not_reviewed(review: Review, verbose: bool) -> Iterator[RenderableType]:
         names = ", ".join(visible(path) for path in paths[:most])
         rest = f" and {len(paths) - most:,} more (-v lists them)" if len(paths) > most else ""
         yield _indented(f"{count(len(paths), 'file')}: {reason}: {names}{rest}")
+    if any(reason.endswith("(`skip`)") for reason, _ in reasons):
+        yield _indented("--all-paths reviews those that `skip` leaves out")
