@@ -21,10 +21,13 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Else each process compiles all that it imports, a model stack among it, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-review check test test-light test-model lint format docs action-requirements service-requirements clean
+.PHONY: demo demo-setup demo-review check test test-light test-model lint format docs action-requirements service-requirements clean
 
 demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
 	$(BIN)/python -m examples.service
+
+demo-setup: $(SERVABLE)  ## /setup in your browser, with the pages of a fake GitHub
+	$(BIN)/python -m examples.service setup
 
 demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head

@@ -26,7 +26,7 @@ def router(checks: Mapping[str, Check]) -> APIRouter:
     def readyz() -> Response:
         failing = [name for name, check in checks.items() if not _passes(name, check)]
         if failing:
-            return problem(503, "Not ready; the log of the service says why.", failing=failing)
+            return problem(503, "Not ready; see the log of the service.", failing=failing)
         return JSONResponse({"status": "ready", "checks": list(checks)})
 
     return routes

@@ -29,13 +29,13 @@ class Metrics:
         self._events = frozenset(events)
         self._deliveries = Counter(
             "ptopt_deliveries",
-            "Deliveries whose signature was right, by what became of them.",
+            "Deliveries with a valid signature, by outcome.",
             ("event", "outcome"),
             registry=self._registry,
         )
         self.rejected = Counter(
             "ptopt_deliveries_rejected",
-            "Requests to the webhook that were refused before anything in them was believed.",
+            "Requests to the webhook that were rejected before their payload was trusted.",
             ("reason",),
             registry=self._registry,
         )
@@ -68,7 +68,7 @@ class _FromDatabase(Collector):
         jobs = GaugeMetricFamily("ptopt_jobs", "Jobs in the database.", labels=("kind", "state"))
         overdue = GaugeMetricFamily(
             "ptopt_oldest_due_job_seconds",
-            "Seconds since the job that waits longest for a worker was due.",
+            "Seconds since the job that has waited longest for a worker was due.",
             labels=("kind",),
         )
         latency = GaugeMetricFamily(
@@ -78,7 +78,7 @@ class _FromDatabase(Collector):
         )
         ended = CounterMetricFamily(
             "ptopt_ended_analyses",
-            "Analyses of files that were ended before their time, by what they took too much of.",
+            "Analyses of files that exceeded a limit, by limit.",
             labels=("reason",),
         )
         due = (Job.state == JobState.QUEUED.value, Job.due_at <= now)
@@ -107,7 +107,7 @@ class _FromDatabase(Collector):
             latency.add_metric((str(quantile),), times[at])
         models = GaugeMetricFamily(
             "ptopt_recent_reviews",
-            "Reviews of the last hour, by what the model had to do with them, and the adapter that it ran with.",
+            "Reviews of the last hour, by use of the model and by adapter.",
             labels=("model", "adapter"),
         )
         for labels, number in _by_model((r.model, r.adapter, r.model_note) for r in reviews).items():
@@ -116,9 +116,10 @@ class _FromDatabase(Collector):
 
 
 def _by_model(reviews: Iterable[tuple[str, str, str]]) -> Counted[tuple[str, str]]:
-    """(none | heard | away, the beginning of the adapter's hash) -> number. Of the rarer adapters it is "other"."""
+    """(none | used | unavailable, the beginning of the adapter's hash) -> number. Of the rarer adapters it is "other"."""
     found = Counted(
-        (("away" if note else "heard") if model else "none", adapter[:12]) for model, adapter, note in reviews
+        (("unavailable" if note else "used") if model else "none", adapter[:12])
+        for model, adapter, note in reviews
     )
     adapters = Counted[str]()
     for (_, adapter), number in found.items():

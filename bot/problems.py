@@ -80,5 +80,5 @@ class Unexpected:
             if started:
                 raise
             _log.exception("request failed", method=scope["method"], path=scope["path"])
-            answer = problem(500, "Something went wrong here; the log of the service says what.")
+            answer = problem(500, "Internal error; see the log of the service.")
             await answer(scope, receive, send)

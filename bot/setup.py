@@ -66,19 +66,22 @@ def router(settings: Settings, engine: Engine) -> APIRouter:
     def callback(code: str = "", state: str = "") -> Response:
         setup_token = _open(settings, engine)
         if not state_is_ours(state, setup_token, time.time()):
-            raise HTTPException(400, "This did not begin on the setup page, or too long ago. Open it again.")
+            raise HTTPException(
+                400,
+                "This request did not start on the setup page, or has expired. Open the setup page again.",
+            )
         if not _CODE.fullmatch(code):
             raise HTTPException(400, "GitHub sent no code. Open the setup page again.")
         if not _claim(engine, state):
-            raise HTTPException(400, "This link was used already. Open the setup page again.")
+            raise HTTPException(400, "This link has already been used. Open the setup page again.")
         try:
             app = convert_manifest(settings.github_url, code)
         except GitHubError as error:
             _log.error("the manifest's code was not accepted", error=str(error))
             raise HTTPException(
-                502, "GitHub did not hand out the App's credentials. Open the setup page again."
+                502, "GitHub did not return the App's credentials. Open the setup page again."
             ) from None
-        _log.info("GitHub App made", app_id=app.id, slug=app.slug)
+        _log.info("GitHub App created", app_id=app.id, slug=app.slug)
         install = f"{app.html_url}/installations/new"
         if not install.startswith(web + "/"):
             install = f"{web}/apps/{app.slug}/installations/new"
@@ -98,7 +101,7 @@ def announce(settings: Settings, engine: Engine) -> None:
         )
     else:
         _log.warning(
-            "there is no GitHub App yet: open this page, with the value of PTOPT_SETUP_TOKEN at its end",
+            "there is no GitHub App yet: open this page, with the value of PTOPT_SETUP_TOKEN appended",
             page=f"{settings.public_url}/setup?token=",
         )
 
@@ -109,7 +112,9 @@ def _keep(settings: Settings, engine: Engine, app: NewApp, install: str) -> str:
         return pages.copy(app.id, app.private_key, app.webhook_secret, install)
     new = Credentials(app.id, app.private_key, app.webhook_secret, app.slug)
     if not store(engine, settings.secret_key.get_secret_value(), new, datetime.now(timezone.utc)):
-        raise HTTPException(409, "Another App was set up meanwhile. Delete the one that you just made.")
+        raise HTTPException(
+            409, "Another App was set up in the meantime. Delete the one that you just created."
+        )
     return pages.stored(app.slug, install)
 
 

@@ -72,11 +72,11 @@ class Webhook:
         )
         try:
             if scope["method"] != "POST":
-                raise RefusedError(405, "method", "Deliveries come by POST.", {"Allow": "POST"})
+                raise RefusedError(405, "method", "Send deliveries by POST.", {"Allow": "POST"})
             outcome = await self._receive(Request(scope, receive), headers)
         except RefusedError as refused:
             self._metrics.rejected.labels(refused.reason).inc()
-            _log.warning("delivery refused", reason=refused.reason, status=refused.status)
+            _log.warning("delivery rejected", reason=refused.reason, status=refused.status)
             # What was not read of the body is not waited for.
             unread = refused.reason in ("too_large", "slow", "busy")
             more = dict(refused.headers or {}) | ({"Connection": "close"} if unread else {})
@@ -187,8 +187,8 @@ def _named(headers: Mapping[bytes, bytes]) -> tuple[str, str]:
         raise RefusedError(
             415,
             "content_type",
-            "The webhook sends its payload as a form, or in another way that is not understood. Set its content "
-            "type to application/json, in the settings of the GitHub App.",
+            "The payload is not JSON. Set the webhook's content type to application/json in the settings of the "
+            "GitHub App.",
         )
     guid = headers.get(b"x-github-delivery", b"")
     if not _GUID.fullmatch(guid):

@@ -30,8 +30,8 @@ def only_one(engine: Engine) -> ExitStack:
         process = file.read(20).strip() or "unknown"
         held.close()
         raise DatabaseError(
-            f"{database} is in use by another embedded service, process {process}: stop that one, "
-            "or name another file"
+            f"{database} is in use by another embedded service, process {process}: stop it, "
+            "or use another file"
         ) from None
     file.truncate()
     file.write(str(os.getpid()))

@@ -122,7 +122,7 @@ class Embedded:
         self._lock = only_one(self.resources.engine)  # before anything is taken back
         database.upgrade(self.settings.database_url)
         again = leases.recover(self.resources.engine, datetime.now(timezone.utc))
-        _log.info("embedded service starts", jobs_begun_again=again)
+        _log.info("embedded service starting", jobs_begun_again=again)
         self.resources.isolation.start()
         # Without a default application the threads of the workers would not find the task, and end without a word.
         self.celery.finalize()
@@ -133,7 +133,7 @@ class Embedded:
             lane.start()
         for lane in self._lanes:
             if not lane.ready.wait(end - time.monotonic()) or not lane.alive():
-                raise RuntimeError("a worker did not start; the log says why")
+                raise RuntimeError("a worker did not start; see the log")
         self._scheduler.start()
 
     def stop(self) -> bool:

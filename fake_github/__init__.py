@@ -11,8 +11,9 @@ installed on the owner of every repository unless `installation=False`.
 
 Tokens: `github.token(repo, {"pull_requests": "read"})` is a GITHUB_TOKEN of Actions, `github.user_token("maintainer")`
 a personal one, `github.installation_token(repo.installation)` one of the App without its JWT. `token_seconds=` of
-`FakeGitHub` says how long installation tokens live. `github.manifest()` gives a `code` of the App manifest flow. `github.install(login, repos)`, `uninstall`, `suspend`, `add_repository` and
-`remove_repository` change installations; `github.organization(login)` makes the account an organisation.
+`FakeGitHub` says how long installation tokens live. `github.manifest()` gives a `code` of the App manifest flow; for a
+browser, `/settings/apps/new` and the page of the installation are there, too (`fake_github.web`).
+`github.install(login, repos)`, `uninstall`, `suspend`, `add_repository` and `remove_repository` change installations; `github.organization(login)` makes the account an organisation.
 
 Repo: `commit(branch, files, message) -> sha`, `pull(...) -> Pull`, `fork(login)`, `permission(login, role)`,
 `rename(full_name)` (301 from then on), `file(path, ref) -> bytes | None`, `installation`, `sarifs`, `check_runs`.

@@ -50,7 +50,7 @@ class OpenAPICheck:
         self._routes = routes(name)
 
     def __call__(self, request: Request, response: Response) -> list[str]:
-        if request.path in GRAPHQL or _GIT.match(request.path):
+        if request.page or request.path in GRAPHQL or _GIT.match(request.path):
             return []
         found = self.operation(request.method, _BY_ID.sub("/repos/owner/name", request.path, count=1))
         if found is None:

@@ -172,8 +172,8 @@ class FakeGitHub:
 
     # The App
 
-    def _new_app(self, slug: str, key: str, webhook_secret: str) -> App:
-        app = App(self.next_id(), slug, slug, self.account("octo"), key, webhook_secret)
+    def _new_app(self, slug: str, key: str, webhook_secret: str, owner: str = "octo") -> App:
+        app = App(self.next_id(), slug, slug, self.account(owner), key, webhook_secret)
         self.account(app.login)
         return app
 
@@ -241,11 +241,16 @@ class FakeGitHub:
         login = installation.account.login
         return self.webhooks.prepare("installation", action, None, login, payload, installation)
 
-    def manifest(self, slug: str = "ptopt-made", webhook_secret: str = "a secret that GitHub made") -> str:
+    def manifest(
+        self,
+        slug: str = "ptopt-made",
+        webhook_secret: str = "a secret that GitHub made",
+        owner: str = "octo",
+    ) -> str:
         """What GitHub does when somebody submits an App manifest: the `code` to convert, once, in an hour."""
         code = secrets.token_hex(20)
         with self.lock:
-            self.manifests[code] = _Manifest(self._new_app(slug, private_key(), webhook_secret))
+            self.manifests[code] = _Manifest(self._new_app(slug, private_key(), webhook_secret, owner))
         return code
 
     # Repositories

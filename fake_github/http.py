@@ -33,6 +33,7 @@ class Request:
     route: str | None = None  # "/graphql" for GraphQL; None for git and unknown paths
     status: int = 0  # of the answer, once there is one; 0 when the connection was dropped
     fault: str | None = None
+    page: bool = False  # for a browser, and no part of the API
 
     @cached_property
     def json(self) -> Any:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import uvicorn
 
-from fake_github import access, githttp, graphql, rest
+from fake_github import access, githttp, graphql, rest, web
 from fake_github.faults import Fault
 from fake_github.http import ROUTES, Answer, ApiError, Call, Request, Response, Route, not_found
 
@@ -168,7 +168,8 @@ class Server:
                     token = access.authenticate(self.github, request)
                     return graphql.handle(Call(self.github, request, {}, token))
             if not path.startswith(_API):
-                return githttp.handle(self.github, request)
+                page = web.handle(self.github, request)
+                return githttp.handle(self.github, request) if page is None else page
             if "user-agent" not in request.headers:
                 raise ApiError(403, "Request forbidden by administrative rules.")
             with self.github.lock:

@@ -1,4 +1,4 @@
-"""The values a review is made of: what was found, where, why, and how to mend it.
+"""The values a review is made of: what was found, where, why, and how to fix it.
 
 Lines are 1-based and inclusive, in the head version of the file. Byte offsets count in the UTF-8 form of
 the head text (the form whose columns `ast` reports), whatever encoding the file has on disk.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 
 class Safety(str, enum.Enum):
-    """How far a fix may be trusted."""
+    """How safe it is to apply a fix."""
 
     SAFE = "safe"  # same behaviour: posted as a suggestion, applied by `ptopt fix`
     UNSAFE = "unsafe"  # posted as a suggestion that states its assumption
@@ -92,7 +92,7 @@ class Impact:
     scope: str  # what the factor is of: "this operation", "the training step", ...
     conditions: str  # hardware, versions, sizes
     provenance: str  # "measured" | "published"
-    source: str  # link, or the data file and the command that reprints it
+    source: str  # link
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Finding:
     assumes: str = ""  # library versions taken for granted, as in "torch >= 2.5"; "" when they are pinned
     origin: str = "rule"  # "rule" | "model"
     also: tuple[Span, ...] = ()  # other places with the same cause, listed in this comment
-    explanation: str = ""  # what a model wrote about it: shown as a quotation, and never believed
+    explanation: str = ""  # what a model wrote about it: untrusted, shown as a quotation
     features: tuple[tuple[str, float], ...] = ()  # what the ranker weighed, by name
     right: float | None = None  # how likely the statement is true, where the ranker's weights tell
     reasons: tuple[
@@ -140,7 +140,7 @@ def fingerprint(rule: str, path: str, symbol: str, code: str, occurrence: int = 
 
 @dataclass(frozen=True, slots=True, order=True)
 class NotReviewed:
-    """A file, or a part of one, that was not looked at, and why."""
+    """A file, or a part of one, that was not reviewed, and why."""
 
     path: str
     reason: str
@@ -148,7 +148,7 @@ class NotReviewed:
 
 @dataclass(frozen=True, slots=True, order=True)
 class UnusedSuppression:
-    """A suppression comment that silenced nothing."""
+    """An unused suppression comment."""
 
     path: str
     line: int
@@ -164,17 +164,17 @@ class ModelRecord:
     prompt_version: str
     schema_version: str
     judged: int = 0  # candidates of the rules that it gave an answer on
-    invalid: int = 0  # answers in another form than was asked for
-    note: str = ""  # why it had no say in this review; "" when it had one
+    invalid: int = 0  # answers that do not match the schema
+    note: str = ""  # why it was not used in this review; "" when it was
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What the reviewer says of a change: the findings that made the cut, and all that is left unsaid."""
+    """The result of a review: the findings that are reported, and what was left out."""
 
     findings: tuple[Finding, ...]  # within the budget, best first
-    withheld: tuple[Finding, ...] = ()  # real, but over the budget: listed in the summary
-    suppressed: tuple[Finding, ...] = ()  # silenced by a comment in the code
+    withheld: tuple[Finding, ...] = ()  # above the comment limit: only listed in the summary
+    suppressed: tuple[Finding, ...] = ()  # suppressed by a comment in the code
     not_reviewed: tuple[NotReviewed, ...] = ()
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
     files_reviewed: int = 0
@@ -183,8 +183,8 @@ class Review:
         None  # path -> the code of each file with a finding, line by line as on disk
     )
     dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
-    model: ModelRecord | None = None  # None: no model was asked
-    muted: tuple[Finding, ...] = ()  # real, but people do not want to see it in this pull request
+    model: ModelRecord | None = None  # None: reviewed without a model
+    muted: tuple[Finding, ...] = ()  # ignored in this pull request with `/ptopt ignore`
     cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(
         default_factory=dict
     )  # notebook -> line on disk -> (cell, line in the cell)

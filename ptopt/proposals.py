@@ -20,6 +20,7 @@ from ptopt.source.index import Loop
 from ptopt.source.work import WorkLimitError
 from ptopt.suppress import Suppressions, Use
 from ptopt.verify import holds, together, waiting_loops
+from ptopt.wrap import wrapped
 
 _MOST_LINES = 40  # from the first to the last edit of a suggestion
 
@@ -118,8 +119,9 @@ class Fixes:
         return postable(self._checked[key], self._source, change)
 
     def checked(self, fix: Fix, solved: Mapping[Rule, int], loops: Collection[Loop] = ()) -> Fix | None:
-        """The fix when it holds: of each rule it solves so many problems."""
-        return holds(self._source, fix, {rule: self._counts[rule] for rule in solved}, solved, loops)
+        """The fix when it holds: of each rule it solves so many problems. Its lines are as long as the project's may be."""
+        found = holds(self._source, fix, {rule: self._counts[rule] for rule in solved}, solved, loops)
+        return None if found is None else wrapped(self._source, found)
 
     def joined(self, group: Sequence[Proposal], change: ChangedFile | None) -> Fix | None:
         """One fix for all places of a comment; None when there is none."""
@@ -163,7 +165,7 @@ def _finding(
         fingerprint=identity,
         evidence=tuple(Evidence(head(e.line), e.note) for e in problem.evidence),
         fix=fix,
-        impact=impact.of_rule(rule.name),
+        impact=impact.of_finding(rule.name, known),
         assumes=assumptions(rule, source.facts),
         features=tuple(sorted(known.items())),
         right=None if weighed.right is None else round(weighed.right, 2),

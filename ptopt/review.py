@@ -38,9 +38,9 @@ _LONGEST_NOTE = 200
 # Visited nodes. The costliest of 6,500 files of 18 well-known projects takes 0.4 million.
 FILE_WORK = 3_000_000
 CHANGE_WORK = 30_000_000
-_TOO_MUCH_WORK = "reviewed in part: it takes more work than one file may"
-_IN_BASELINE = frozenset[Use]([(-1, "")])  # in the place of a comment that silences it
-_NONE_LEFT = "not reviewed: the files before it took all the work that one change may"
+_TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
+_NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
+_IN_BASELINE = frozenset[Use]([(-1, "")])  # in the place of a comment that suppresses it
 
 
 def review_change(
@@ -54,7 +54,7 @@ def review_change(
 ) -> Review:
     """Review a pull request: comments on what it changed, the best `config.budget` of them.
 
-    `muted` are fingerprints that people do not want to see in it: they take no place in the budget. `runner` is where
+    `muted` are fingerprints that are ignored in it: they do not count towards the budget. `runner` is where
     the files are analysed.
     """
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
@@ -121,7 +121,7 @@ def review_files(
         review = settle(weighed, record)
         return dataclasses.replace(review, findings=explained(model, review.findings, results))
     except ModelUnavailableError as error:
-        note = " ".join(str(error).split())[:_LONGEST_NOTE] or "it is away"
+        note = " ".join(str(error).split())[:_LONGEST_NOTE] or "it is unavailable"
         return settle(results, dataclasses.replace(model.record, note=note))
 
 
@@ -246,7 +246,9 @@ class _Inspector:
         if work.current().left < 0:  # rules were not run, or fixes not checked and so not offered
             notes.append(NotReviewed(source.path, _TOO_MUCH_WORK))
         notes += [
-            NotReviewed(source.path, f"{rule.id} failed on it ({type(error).__name__}): please report this")
+            NotReviewed(
+                source.path, f"{rule.id} crashed on it ({type(error).__name__}); please report this bug"
+            )
             for rule, error in failed
             if not isinstance(error, WorkLimitError)
         ]

@@ -20,7 +20,7 @@ _PRINTED = 160
 
 
 class ParseError(ValueError):
-    """A file that cannot be read as Python. Its text is the reason in "not looked at: <path>: <reason>"."""
+    """A file that cannot be read as Python. Its text is the reason in "not reviewed: <path>: <reason>"."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         shown = "".join(c if c.isprintable() else "?" for c in reason[:_PRINTED])
@@ -33,11 +33,11 @@ def check_text(text: str) -> None:
     """Raises ParseError for text that only a generator writes, or whose lines Python and git count differently."""
     # A tree takes up to 700 times the memory of its text; a hand-written file has one word in six characters.
     if len(text) > MAX_WORDS and sum(1 for _ in _WORD.finditer(text)) > MAX_WORDS:
-        raise ParseError(f"more than {MAX_WORDS:,} words, taken for generated")
+        raise ParseError(f"more than {MAX_WORDS:,} words, treated as generated")
     if len(text) > MAX_LINE:
         for number, line in enumerate(text.split("\n"), start=1):
             if len(line) > MAX_LINE:
-                raise ParseError(f"a line of more than {MAX_LINE:,} characters, taken for generated", number)
+                raise ParseError(f"a line of more than {MAX_LINE:,} characters, treated as generated", number)
     if "\r" in text:
         alone = re.search(r"\r(?!\n)", text)
         if alone:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ptopt.report.text import one_line, visible
 from service import database, leases, settings_table
 from service.database import reading
-from service.environment import read_settings
+from service.environment import read_settings, read_web_settings
 from service.models import Job, JobState
 
 _URL = click.option(
@@ -52,7 +52,7 @@ def upgrade(database_url: str) -> None:
         database.upgrade(database_url)
     except (database.DatabaseError, SQLAlchemyError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo("The database has the newest schema.")
+    click.echo("The database schema is up to date.")
 
 
 @main.command()
@@ -67,23 +67,30 @@ def check(database_url: str) -> None:
             engine.dispose()
     except (database.DatabaseError, SQLAlchemyError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo("The database has the newest schema.")
+    click.echo("The database schema is up to date.")
 
 
 @main.command()
 @click.option("--docs", is_flag=True, help="Print the table of all settings instead.")
 def settings(docs: bool) -> None:
-    """Check the settings of this environment."""
+    """Check the settings of this environment, and say what is missing."""
     if docs:
         click.echo(settings_table.markdown(), nl=False)
         return
-    read_settings()
-    click.echo("The settings are good.")
+    values = read_web_settings()
+    if values.app_id is None and values.setup_token is None and values.secret_key is None:
+        raise click.ClickException(
+            "no GitHub App is configured. Set PTOPT_SETUP_TOKEN, PTOPT_SECRET_KEY and PTOPT_PUBLIC_URL to create one with "
+            "/setup,\nor PTOPT_APP_ID, PTOPT_PRIVATE_KEY and PTOPT_WEBHOOK_SECRET to use an existing one."
+        )
+    click.echo("The settings are valid.")
+    for note in settings_table.incomplete(values):
+        click.echo(f"Note: {note}")
 
 
 @main.command()
-@click.option("--dead", is_flag=True, help="Only those that failed for good.")
-@click.option("--id", "job_id", type=int, help="One job, with the whole of its error.")
+@click.option("--dead", is_flag=True, help="Only dead jobs: those out of retries.")
+@click.option("--id", "job_id", type=int, help="One job, with its full error.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
 def jobs(dead: bool, job_id: int | None, limit: int) -> None:
     """List jobs, newest first."""
@@ -104,7 +111,7 @@ def jobs(dead: bool, job_id: int | None, limit: int) -> None:
         elif job.error:
             click.echo("".join(f"    {visible(line)}\n" for line in job.error.rstrip().split("\n")), nl=False)
     if not found:
-        click.echo("No dead job." if dead else "No job.")
+        click.echo("No dead jobs." if dead else "No jobs.")
 
 
 @main.command()

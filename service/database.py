@@ -36,7 +36,7 @@ def engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise DatabaseError(f"this is no URL of a database: {_EXPECTED}") from None
+        raise DatabaseError(f"not a database URL: {_EXPECTED}") from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername == "postgresql+psycopg":

@@ -12,7 +12,7 @@ from service.settings import Settings
 def read_settings() -> Settings:
     """The settings; ends the process with a sentence about each that is wrong. Values are not shown."""
     for name, likely in settings_table.unknown():
-        hint = f" Is it {likely}?" if likely else ""
+        hint = f" Did you mean {likely}?" if likely else ""
         click.echo(f"There is no setting {name}, it is ignored.{hint}", err=True)
     try:
         return Settings()
@@ -29,6 +29,6 @@ def read_web_settings() -> Settings:
     values = read_settings()
     if values.app_id is not None and values.webhook_secret is None:
         raise click.ClickException(
-            "PTOPT_APP_ID is set without PTOPT_WEBHOOK_SECRET: no delivery could be believed"
+            "PTOPT_APP_ID is set without PTOPT_WEBHOOK_SECRET: deliveries could not be verified"
         )
     return values

@@ -41,7 +41,7 @@ class LeaseRenewal:
         if not leases.renew(self._engine, self._job, datetime.now(timezone.utc), lease=self._lease):
             raise SupersededError("the lease was lost: another worker has the job, or it was taken back")
         if leases.is_stale(self._engine, self._job):
-            raise SupersededError("a newer push came")
+            raise SupersededError("superseded by a newer push")
 
     def _renew(self) -> None:
         while not self._over.wait(self._lease / 3):

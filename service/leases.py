@@ -71,15 +71,17 @@ def _claim(
         return None
     if job.kind == Kind.REVIEW.value:
         if _followed(connection, job):
-            over = _over(JobState.SUPERSEDED, now, error="a newer push follows")
+            over = _over(JobState.SUPERSEDED, now, error="superseded by a newer push")
             connection.execute(update(Job).where(Job.id == job_id, _QUEUED).values(over))
             return None
         older = and_(_other_reviews(job), not_(_is_later(job)), _QUEUED)
         connection.execute(
-            update(Job).where(older).values(_over(JobState.SUPERSEDED, now, error="a newer push came"))
+            update(Job)
+            .where(older)
+            .values(_over(JobState.SUPERSEDED, now, error="superseded by a newer push"))
         )
     if job.attempts >= max_attempts:
-        over = _over(JobState.DEAD, now, error=job.error or f"begun {job.attempts} times, never finished")
+        over = _over(JobState.DEAD, now, error=job.error or f"started {job.attempts} times, never finished")
         connection.execute(update(Job).where(Job.id == job_id, _QUEUED).values(over))
         return None
     running = and_(Job.repository_id == job.repository_id, Job.pull == job.pull, _RUNNING)
@@ -208,10 +210,14 @@ def sweep(engine: Engine, now: datetime, *, lease: float, max_attempts: int) -> 
         poison = update(Job).where(silent, Job.attempts >= max_attempts)
         dead = connection.execute(
             poison.values(
-                _over(JobState.DEAD, now, error="the worker died each time, the last time without a trace")
+                _over(
+                    JobState.DEAD,
+                    now,
+                    error="the worker died each time, the last time without an error message",
+                )
             )
         )
-        again = _begin_again(connection, silent, now, "the worker went silent")
+        again = _begin_again(connection, silent, now, "the worker stopped responding")
         unpublished = connection.execute(update(Job).where(lost).values(published_at=None))
     return dead.rowcount + again, unpublished.rowcount
 

@@ -26,7 +26,7 @@ def _api_url(url: str) -> str:
 
 def _public_url(url: str) -> str:
     if not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[\w./-]*)?", url):
-        raise ValueError("a URL such as https://ptopt.example.org is expected, without a query")
+        raise ValueError("expected a URL such as https://ptopt.example.org, without a query")
     return url.rstrip("/")
 
 
@@ -51,7 +51,7 @@ def _pem(secret: SecretStr | None) -> SecretStr | None:
     # Many ways of setting a variable cannot hold a line break.
     text = secret.get_secret_value().replace("\\n", "\n")
     if not text.lstrip().startswith("-----BEGIN "):
-        raise ValueError("this is no private key: it must begin with -----BEGIN RSA PRIVATE KEY-----")
+        raise ValueError("not a private key: it must begin with -----BEGIN RSA PRIVATE KEY-----")
     return SecretStr(text)
 
 
@@ -82,7 +82,7 @@ class Settings(BaseSettings):
         description="The REST API. GitHub Enterprise Server: `https://HOST/api/v3`.",
     )
     app_id: int | None = Field(
-        default=None, ge=1, description="The App's id. Left out, the App that `/setup` made is used."
+        default=None, ge=1, description="The App's id. Unset: the App that `/setup` created."
     )
     private_key: Annotated[SecretStr | None, AfterValidator(_pem)] = Field(
         default=None, description="The App's private key, PEM."
@@ -90,75 +90,77 @@ class Settings(BaseSettings):
     webhook_secret: Secret = Field(default=None, description="The App's webhook secret.")
     webhook_secret_previous: Secret = Field(
         default=None,
-        description="The secret before it was rotated; deliveries signed with it are accepted too.",
+        description="The previous secret during a rotation; deliveries signed with it are accepted too.",
     )
     secret_key: Secret = Field(
         default=None,
-        description="Encrypts what `/setup` stores and keys the hashes of people. Any long random text.",
+        description="Encrypts what `/setup` stores and keys the hashes of people. Any long random string.",
     )
     public_url: Annotated[str, AfterValidator(_public_url)] = Field(
         default="http://localhost:8000",
-        description="Where GitHub reaches this service; `/setup` tells GitHub so.",
+        description="The public URL of this service; `/setup` registers it with GitHub.",
     )
     proxies: Annotated[str, AfterValidator(_networks)] = Field(
         default="127.0.0.1,::1",
-        description="Addresses or networks of the reverse proxies, with commas between. Any other address may hold "
+        description="Addresses or networks of the reverse proxies, comma-separated. Any other address may hold "
         "64 connections and send 2 bodies above 128 KiB at a time; a proxy limits its clients itself.",
     )
     setup_token: Secret = Field(
-        default=None, description="Opens `/setup` (`/setup?token=…`). Left out, `/setup` is closed."
+        default=None, description="Enables `/setup` (`/setup?token=…`). Unset: `/setup` is disabled."
     )
     database_url: str = Field(
         default="sqlite:///ptopt.db",
         description="SQLAlchemy URL: `sqlite:///FILE`, or `postgresql+psycopg://USER:PASSWORD@HOST/NAME`.",
     )
     broker_url: str = Field(
-        default="redis://localhost:6379/0", description="Celery's broker. The embedded service needs none."
+        default="redis://localhost:6379/0", description="The Celery broker. Not used by the embedded service."
     )
     debounce: float = Field(
         default=10.0,
         ge=0,
-        description="Seconds to wait after a push for the next one before a review starts.",
+        description="Seconds without a further push before a review starts.",
     )
     reviews_at_once: int = Field(
         default=16,
         ge=1,
-        description="Pull requests that the embedded service reviews at the same time, and jobs that a worker does.",
+        description="Pull requests that the embedded service reviews concurrently; jobs that a worker runs concurrently.",
     )
     jobs_per_installation: int = Field(
         default=7,
         ge=1,
-        description="Jobs of one kind that one installation may have at work or on their way to a worker. "
+        description="Jobs of one kind that one installation may have running or dispatched. "
         "Less than all workers do at the same time, so that it never holds all of them.",
     )
     lease: float = Field(
         default=60.0,
         gt=1,
-        description="Seconds after which the job of a worker that went silent is run again.",
+        description="Seconds after which the job of an unresponsive worker is run again.",
     )
-    max_attempts: int = Field(default=3, ge=1, description="Crashes in a row after which a job is dead.")
+    max_attempts: int = Field(default=3, ge=1, description="Consecutive failures after which a job is dead.")
     review_seconds: float = Field(
         default=60.0,
         gt=0,
-        description="Seconds that the analysis of one pull request's files may take, after which they are skipped.",
+        description="Time limit, in seconds, for the analysis of one pull request's files; they are skipped after it.",
     )
     review_memory: int = Field(
-        default=2_000, ge=500, description="Megabytes of address space that the analysis may take."
+        default=2_000, ge=500, description="Memory limit of the analysis, in megabytes of address space."
     )
     sweep_every: float = Field(
-        default=15.0, gt=0, description="Seconds between two looks for unfinished jobs."
+        default=15.0, gt=0, description="Interval of the sweep for unfinished jobs, in seconds."
     )
     redeliver_every: float = Field(
         default=600.0,
         gt=0,
-        description="Seconds between two looks for deliveries that GitHub could not make.",
+        description="Interval of the check for failed deliveries, in seconds.",
     )
     poll_every: float = Field(
         default=3600.0,
         gt=0,
-        description="Seconds between two looks at the reactions to one pull request's comments.",
+        description="Interval at which the reactions to one pull request's comments are polled, in seconds.",
     )
-    keep_days: int = Field(default=30, ge=4, description="Days that deliveries and finished jobs are kept.")
+    keep_days: int = Field(
+        default=30, ge=4, description="Retention of deliveries and finished jobs, in days."
+    )
     max_files: int = Field(
         default=1_000,
         ge=1,
@@ -172,73 +174,71 @@ class Settings(BaseSettings):
     stranger_max_files: int = Field(
         default=100,
         ge=1,
-        description="The same limit for pull requests of people who may not write to the repository.",
+        description="The same limit for pull requests of people without write access.",
     )
     stranger_max_lines: int = Field(
         default=10_000,
         ge=1,
-        description="The same limit for pull requests of people who may not write to the repository.",
+        description="The same limit for pull requests of people without write access.",
     )
-    commands_per_hour: int = Field(
-        default=20, ge=1, description="Slash commands that one person may give in an hour."
-    )
+    commands_per_hour: int = Field(default=20, ge=1, description="Slash commands per person and hour.")
     stranger_commands_per_pull: int = Field(
         default=10,
         ge=1,
-        description="Slash commands that one person without write access may give in an hour on one pull request.",
+        description="Slash commands per hour and pull request of one person without write access.",
     )
     seconds_between_writes: float = Field(
-        default=1.0, ge=0, description="Pause between two writes to GitHub, which asks for one second."
+        default=1.0,
+        ge=0,
+        description="Pause between two writes to GitHub, in seconds; GitHub recommends one.",
     )
     model: str = Field(
         default="",
-        description="A model that reads along in reviews: the folder of a model or an adapter, `package:NAME`, "
-        "or a name on the model hub. Left out, and without a registry, the rules decide alone.",
+        description="The model for reviews: the folder of a model or an adapter, `package:NAME`, "
+        "or a name on the model hub. Unset, and without a registry: rules only.",
     )
     model_registry: Path | None = Field(
         default=None,
-        description="The folder of `python -m training registry`. Its champion reads along instead of `PTOPT_MODEL`; "
+        description="The folder of `python -m training registry`. Its champion is used instead of `PTOPT_MODEL`; "
         "a promotion needs no restart.",
     )
     model_challenger_share: float = Field(
         default=0.1,
         ge=0,
         le=1,
-        description="Share of the repositories for which the registry's challenger reads along, if there is one.",
+        description="Share of the repositories that use the registry's challenger, if there is one.",
     )
     model_server: Annotated[str | None, AfterValidator(_server_url)] = Field(
         default=None,
         description="The OpenAI-compatible server that runs the model, such as `http://vllm:8000/v1`. "
-        "Left out, the worker runs it.",
+        "Unset: the worker runs it.",
     )
     model_engine: Literal["transformers", "vllm"] = Field(
         default="transformers", description="What runs a model in the worker. `vllm` needs a GPU."
     )
-    model_api_key: Secret = Field(default=None, description="The key for that server, if it wants one.")
+    model_api_key: Secret = Field(default=None, description="The API key of that server, if it needs one.")
     model_seconds: float = Field(
         default=30.0,
         gt=0,
-        description="Seconds that one review may wait for the model, its loading included.",
+        description="Time limit of the model in one review, in seconds, loading included.",
     )
     model_threads: int | None = Field(
         default=None,
         ge=1,
-        description="CPU threads of a model that the worker runs. Left out, torch decides.",
+        description="CPU threads of a model that the worker runs. Unset: torch's default.",
     )
     ranker_weights: Annotated[Path | None, AfterValidator(_weights)] = Field(
         default=None,
-        description="A file of `python -m training ranker` that decides which comments are made, instead of the one that "
-        "ptopt carries. Read from the environment only.",
+        description="Weights from `python -m training ranker`, in place of the built-in ones. "
+        "Read from the environment only.",
     )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="INFO", description="What is logged."
-    )
-    log_format: Literal["json", "console"] = Field(default="json", description="How it is logged.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Log level.")
+    log_format: Literal["json", "console"] = Field(default="json", description="Log format.")
 
     @model_validator(mode="after")
     def _complete(self) -> Settings:
         if (self.app_id is None) != (self.private_key is None):
-            raise ValueError("PTOPT_APP_ID and PTOPT_PRIVATE_KEY belong together: set both, or neither")
+            raise ValueError("set both PTOPT_APP_ID and PTOPT_PRIVATE_KEY, or neither")
         if self.model and self.model_registry is not None:
-            raise ValueError("PTOPT_MODEL and PTOPT_MODEL_REGISTRY exclude each other: set one of them")
+            raise ValueError("set either PTOPT_MODEL or PTOPT_MODEL_REGISTRY, not both")
         return self

@@ -23,11 +23,11 @@ from ptopt.review import review_change
 change = Change((whole_file({path!r}, sys.stdin.buffer.read()),), ())
 print(review_change(change, config=Config(), facts=NO_FACTS).not_reviewed)
 """
-_IN_PART = "reviewed in part: it takes more work than one file may"
+_IN_PART = "reviewed in part: the analysis limit of one file was reached"
 _REASONS = {
     "attention in one function": _IN_PART,
-    "a long list": "taken for generated",
-    "a list of many lines": "taken for generated",
+    "a long list": "treated as generated",
+    "a list of many lines": "treated as generated",
     "nested parentheses": "too many nested parentheses",
 }
 

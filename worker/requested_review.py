@@ -38,7 +38,7 @@ def report(context: JobContext, payload: ReviewPayload, outcome: Outcome) -> lis
             outside_diff.update(context.github, outcome.pull, outcome.outside_diff, comments, context.check)
         _edit(context, comments, sentence(outcome, code_span(job.head_sha[:7]), payload.full))
     except (ForbiddenError, NotFoundError, RejectedError) as error:
-        return [f"could not tell what became of the review: {error}"]
+        return [f"could not report the outcome of the review: {error}"]
     return []
 
 
@@ -48,14 +48,14 @@ def sentence(outcome: Outcome, head: str, full: bool) -> str:
         return f"{head} was not reviewed: {markdown_text(outcome.reason)}."
     findings, posted = len(outcome.review.findings), outcome.posted
     if not outcome.review.files_reviewed:
-        text = f"Reviewed {head}: it changes no Python file that ptopt could look at."
+        text = f"Reviewed {head}: no Python files to review."
     elif posted is not None and posted.review_id is not None and not posted.already_reviewed:
         text = f"Reviewed {head}: {count(findings, 'finding')}, see the review."
     elif findings:
-        text = f"Reviewed {head}: nothing new; {count(findings, 'finding')} told before."
+        text = f"Reviewed {head}: no new findings; {count(findings, 'finding')} already reported."
     else:
         text = f"Reviewed {head}: no findings."
-    return f"{text} What else stands in its files is told in a comment of its own." if full else text
+    return f"{text} Findings outside the diff are in a separate comment." if full else text
 
 
 def _edit(context: JobContext, comments: list[IssueComment], text: str) -> None:

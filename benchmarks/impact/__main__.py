@@ -132,7 +132,6 @@ def write(file: Path, rule: type[Rule], gain: Gain, here: str) -> None:
         "scope": rule.BENCHMARK.scope,
         "conditions": f"{here}{sizes}",
         "provenance": "measured",
-        "source": f"python -m benchmarks.impact --rule {rule.name}",
     }
     file.parent.mkdir(exist_ok=True)
     known = json.loads(file.read_text(encoding="utf-8"))["gains"] if file.exists() else {}

@@ -59,16 +59,14 @@ class ActionHost:
         if full and outcome.pull is not None:
             comments = self._github.issue_comments(request.repo, request.number)
             outside_diff.update(self._github, outcome.pull, outcome.outside_diff, comments, lambda: None)
-            text += " What else stands in these files is told in a comment of its own."
+            text += " Findings outside the diff are in a separate comment."
         return text
 
     def status(self) -> Sequence[str]:
-        return ["Runs as a GitHub Action: nothing is queued between its runs."]
+        return ["Runs as a GitHub Action; there is no queue."]
 
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
-        raise UserError(
-            "The Action keeps no feedback; the service does. A reaction on the comment is seen by people."
-        )
+        raise UserError("The Action does not record feedback; only the service does.")
 
     def note_ignored(self, comment_ids: Sequence[int], scope: Literal["rule", "here"], actor: Actor) -> None:
         """The answer remembers what is ignored; there is nowhere to count it."""

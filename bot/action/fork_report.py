@@ -58,7 +58,7 @@ def review_again(
         raise ReportError("the report is about another repository or commit than the run that wrote it")
     pull = github.pull(repo, report.pull_request)
     if pull.head_sha != head_sha or pull.head_repo != head_repo or not pull.open:
-        return Outcome("superseded", "the pull request is closed, or its head is another one by now", pull)
+        return Outcome("superseded", "the pull request is closed, or its head has changed", pull)
     return prepare_review(github, repo, report.pull_request, head_sha=head_sha)
 
 

@@ -35,7 +35,7 @@ class ActionError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the step: what happened, and what the workflow asks for."""
+    """One run of the step: what happened, and what the workflow requests."""
 
     github: GitHubClient
     repo: str
@@ -92,13 +92,13 @@ def _within(workspace: Path, name: str, text: str) -> Path:
     path = workspace / text
     if not Path(text).is_absolute() and not path.resolve().is_relative_to(workspace.resolve()):
         raise ActionError(
-            f"{name}: {text!r} leads out of the workspace; give an absolute path if you want that"
+            f"{name}: {text!r} is outside the workspace; give an absolute path if that is intended"
         )
     return path
 
 
 def act(run: Run) -> int:
-    """Do what the event asks for. Raises ActionError and GitHubError."""
+    """Handle the event. Raises ActionError and GitHubError."""
     if run.event in ("pull_request", "pull_request_target"):
         return _review(run)
     if run.event in COMMENTS:
@@ -106,7 +106,7 @@ def act(run: Run) -> int:
     if run.event == "workflow_run":
         return _post_report(run)
     raise ActionError(
-        f"the event {run.event!r} is none that ptopt knows: use it on pull_request, issue_comment, "
+        f"the event {run.event!r} is not supported; run it on pull_request, issue_comment, "
         "pull_request_review_comment or workflow_run"
     )
 
@@ -133,7 +133,9 @@ def _post(run: Run, prepared: PreparedReview) -> int:
     try:
         outcome = post_prepared(run.github, prepared, before_write=lambda: None)
     except ForbiddenError:
-        print("The token may not post on this pull request: the findings are annotations and a job summary.")
+        print(
+            "The token cannot write to this pull request; the findings are annotations and in the job summary."
+        )
         print(report.render("github", prepared.review), end="")
         return _done(run, prepared.review)
     if outcome.status == "superseded":
@@ -153,12 +155,12 @@ def _answer(run: Run) -> int:
     if action == "edited":
         previous = ((run.payload.get("changes") or {}).get("body") or {}).get("from")
     if action != "created" and previous is None:
-        print("There is no new text in the comment.")
+        print("The edit added no text to the comment.")
         return 0
     user, author = run.payload["sender"], comment.get("user")
     if author is None or author["id"] != user["id"]:
         # What the author hid in it would run with the editor's permission.
-        print("The comment was edited by somebody else than its author.")
+        print("The comment was edited by someone other than its author.")
         return 0
     request = CommandRequest(
         repo=run.repo,

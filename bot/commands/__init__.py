@@ -111,7 +111,9 @@ def _run(call: Call, who: Standing, lines: Sequence[Line]) -> tuple[str, tuple[s
         parts.append(answer.text)
     if len(lines) > MOST_COMMANDS:
         left = count(len(lines) - MOST_COMMANDS, "command")
-        parts.append(f"{left} not run: a comment may give {MOST_COMMANDS}. Give the rest in another one.")
+        parts.append(
+            f"{left} not run: the limit is {MOST_COMMANDS} per comment. Put the rest into another comment."
+        )
     return "\n\n".join(parts), effects
 
 
@@ -123,7 +125,7 @@ def _run_one(call: Call, who: Standing, line: Line) -> Answer:
     if not who.may(command.who):
         return Answer(
             f"`{WORD} {command.name}` needs the {command.who.value} role in this repository. "
-            f"`{WORD} help {command.name}` tells what else there is."
+            f"See `{WORD} help {command.name}`."
         )
     try:
         return command.run(call, command.parse(line.words))

@@ -14,9 +14,11 @@ _MOST = 6_000  # characters of the listing
 def run(call: Call, _: None) -> Answer:
     config, problems = settings_of(call.github, call.pull)
     if problems:
-        source = f"The configuration of the base branch has errors:\n\n{listed(problems)}\n\nThe defaults are in force."
+        source = (
+            f"The configuration of the base branch has errors:\n\n{listed(problems)}\n\nThe defaults apply."
+        )
     elif not config.origin:
-        source = "No configuration: the defaults are in force."
+        source = "No configuration file; the defaults apply."
     elif "/" in config.origin:
         source = f"From {code_span(config.origin)}."
     else:
@@ -30,10 +32,10 @@ def run(call: Call, _: None) -> Answer:
 COMMAND: Command[None] = Command(
     name="config",
     arguments="",
-    summary="show the configuration in force, and where it comes from",
+    summary="show the effective configuration and its source",
     details=(
-        "It is that of the base branch: `.ptopt.toml`, else the `[tool.ptopt]` table of `pyproject.toml`, else "
-        "`.ptopt.toml` of the owner's `.github` repository. No comment can change it."
+        "The configuration of the base branch applies: `.ptopt.toml`, else the `[tool.ptopt]` table of `pyproject.toml`, else "
+        "`.ptopt.toml` of the owner's `.github` repository. Comments cannot change it."
     ),
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(("/ptopt config", "show every setting"),),

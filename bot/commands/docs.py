@@ -11,16 +11,16 @@ from bot.commands.parse import MOST_COMMANDS
 _INTRODUCTION = f"""\
 A command is a line of a comment that begins with `/ptopt`: in the conversation of a pull request, or in a review
 thread. Quotes and code are not read. Up to {MOST_COMMANDS} commands of one comment are run, in order, and answered
-together. When its author edits a comment, those that are new are run; an edit by somebody else runs nothing.
+together. When its author edits a comment, commands that are new in it are run; edits by other people run nothing.
 
-ptopt looks at the comment (:eyes:) and answers once. A confused face (:confused:) means that it does not obey:
+ptopt reacts to the comment with :eyes: and answers once. A :confused: reaction means that the command was refused:
 
-- *author* is the author of the pull request; *triage* and *write* are roles in the repository, as GitHub tells them,
-  and every higher role has them too. Others get no answer, so that strangers cannot make it talk.
-- Whoever gives very many commands in an hour has to wait.
+- for lack of permission: *author* is the author of the pull request; *triage* and *write* are repository roles, and higher
+  roles include them. People without a role get no answer.
+- for too many commands within an hour.
 
-What `ignore`, `pause` and `resume` do is kept in the answer itself: delete the answer to undo it. Nothing in a comment
-changes the configuration."""
+The effect of `ignore`, `pause` and `resume` is stored in the answer itself: delete the answer to undo it. Commands cannot
+change the configuration."""
 
 
 def table(commands: Iterable[Command[Any]]) -> str:

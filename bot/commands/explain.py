@@ -16,7 +16,7 @@ from ptopt.github.base_config import settings_of
 from ptopt.github.errors import TooLargeError
 from ptopt.github.reading import project_files
 from ptopt.project.facts import ProjectFacts, read_facts
-from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, short_gain, weighed
+from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, weighed
 from ptopt.review import review_files
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
@@ -37,7 +37,7 @@ class Topic:
 
 def parse(words: Sequence[str]) -> Topic:
     if len(words) > 1:
-        raise UsageError("It explains one rule, or one comment.")
+        raise UsageError("Name one rule or one comment.")
     if not words or words[0].lower() == "here":
         return Topic()
     comment = _COMMENT.fullmatch(words[0])
@@ -51,18 +51,18 @@ def run(call: Call, topic: Topic) -> Answer:
         posted = call.thread
         if posted is None:
             raise UserError(
-                "Name a rule, as in `/ptopt explain item-every-step`, or reply in the thread of a comment that ptopt made."
+                "Name a rule, as in `/ptopt explain item-every-step`, or reply in the thread of a ptopt comment."
             )
     else:
         posted = next((one for one in call.posted if one.comment_id == topic.comment_id), None)
         if posted is None:
             raise UserError(
-                f"Comment {topic.comment_id} is none of those that ptopt made in this pull request. Its link ends in "
+                f"Comment {topic.comment_id} is not a ptopt comment of this pull request. The link of a comment ends in "
                 "`#discussion_r` and a number."
             )
     rule = find_rule(posted.rule)
     if rule is None:
-        raise UserError(f"The comment is of {posted.rule}, a rule that this version of ptopt does not have.")
+        raise UserError(f"The comment is from {posted.rule}, which this version of ptopt does not have.")
     return Answer(f"{_in_this_code(call, posted)}\n\n{_rule(rule)}")
 
 
@@ -73,14 +73,14 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
     try:
         finding = _look(call, posted)
     except TooLargeError:
-        return f"**In this code:** {code_span(posted.path)} is too large to look at again."
+        return f"**In this code:** {code_span(posted.path)} is too large to analyse again."
     except AnalysisError as error:
         return f"**In this code:** {code_span(posted.path)} was {markdown_text(str(error))}."
     if finding is None:
-        return f"**In this code:** ptopt no longer finds it in {code_span(posted.path)} at {head}."
+        return f"**In this code:** no longer found in {code_span(posted.path)} at {head}."
     notes = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence[:_EVIDENCE]]
     if finding.reasons:
-        notes.append(f"weighed by: {markdown_text(weighed(finding))}")
+        notes.append(f"confidence: {markdown_text(weighed(finding))}")
     if finding.assumes:
         notes.append(f"it assumes {markdown_text(finding.assumes)}")
     where = code_span(place(finding.path, finding.span))
@@ -112,19 +112,14 @@ def _found_again(file: ChangedFile, fingerprint: str, config: Config, facts: Pro
 def _rule(rule: type[Rule]) -> str:
     """The rule's page, the part that convinces first and the rest folded."""
     sections = {title: _unwrapped(text) for title, text in rule.sections().items()}
-    gains = impact.of_rule(rule.name)
-    ours = [i for i in gains if i.provenance == "measured"]
-    worth = [markdown_text(short_gain(i)) for i in ours]
-    worth += [f"{markdown_text(gain(i))} ({markdown_source(i.source)})" for i in gains if i not in ours]
-    measured = [f"- {markdown_text(gain(i))}. Again: {code_span(i.source)}" for i in ours]
+    worth = [f"{markdown_text(gain(i))} ({markdown_source(i.source)})" for i in impact.of_rule(rule.name)]
     parts = [
         f"**{rule.id} {rule.name}**: {rule.summary()}",
         f"**Why it is slow.** {sections['Why it is slow']}",
         *(["**What the fix is worth.**\n" + "\n".join(f"- {line}" for line in worth)] if worth else []),
         f"**When this is wrong.** {sections['When this is wrong']}",
-        "<details><summary>What is found, example, fix, measurements, sources</summary>",
+        "<details><summary>What it does, example, fix, sources</summary>",
         *(f"**{title}**\n\n{sections[title]}" for title in _FOLDED if title in sections),
-        *(["**How the gain was measured**", "\n".join(measured)] if measured else []),
         "</details>",
     ]
     return "\n\n".join(parts)
@@ -150,13 +145,13 @@ COMMAND: Command[Topic] = Command(
     arguments="[RULE|COMMENT]",
     summary="explain a rule, or the finding of this thread in this code",
     details=(
-        "`RULE` is the id or the name of a rule, `COMMENT` the link of a comment that ptopt made here. In the thread "
-        "of such a comment neither is needed."
+        "`RULE` is the id or the name of a rule, `COMMENT` the link of a ptopt comment. In the thread of such a "
+        "comment neither is needed."
     ),
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(
-        ("/ptopt explain PTO101", "why the rule is there, what it is worth, when it is wrong"),
-        ("/ptopt explain", "in a thread: the lines that the finding rests on, and its rule"),
+        ("/ptopt explain PTO101", "why it is slow, what the fix gains, when the rule is wrong"),
+        ("/ptopt explain", "in a thread: the evidence for the finding, and its rule"),
     ),
     parse=parse,
     run=run,

@@ -1,4 +1,4 @@
-"""`/ptopt feedback`: what somebody thinks of one of our comments, kept as a signal."""
+"""`/ptopt feedback`: a rating of one of our comments, stored as a signal."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ class Verdict:
 
 def parse(words: Sequence[str]) -> Verdict:
     if not words:
-        raise UsageError("Say `good` or `bad`.")
+        raise UsageError("Use `good` or `bad`.")
     verdict = words[0].lower().rstrip(":,.")
     if verdict not in _VERDICTS:
-        raise UsageError(f"Say `good` or `bad`, not {shown(words[0])}.{nearest(verdict, _VERDICTS)}")
+        raise UsageError(f"Use `good` or `bad`, not {shown(words[0])}.{nearest(verdict, _VERDICTS)}")
     return Verdict(verdict == "good", " ".join(words[1:]))
 
 
 def run(call: Call, verdict: Verdict) -> Answer:
     if call.thread is None:
-        raise UserError("Feedback is about one comment: reply in the thread of a comment that ptopt made.")
+        raise UserError("Feedback is about one comment: reply in the thread of a ptopt comment.")
     call.host.record_feedback(call.thread.comment_id, verdict.good, verdict.reason, call.request.actor)
     noted = f"Noted as {'good' if verdict.good else 'bad'}{', with your reason' if verdict.reason else ''}. Thank you."
     if verdict.good:
         return Answer(noted)
     known = {call.thread.rule, call.thread.fingerprint}
-    silence = " To silence it here: `/ptopt ignore here`." if call.state.ignored.isdisjoint(known) else ""
+    silence = " To dismiss it: `/ptopt ignore here`." if call.state.ignored.isdisjoint(known) else ""
     return Answer(noted + silence)
 
 
 COMMAND: Command[Verdict] = Command(
     name="feedback",
     arguments="good|bad [REASON]",
-    summary="judge a comment of ptopt, in its thread",
-    details="Counts as a signal for how sure ptopt is of its rules; a thumb up or down on the comment does too, for less. "
-    "The reason, up to 500 characters of it, is kept with the verdict, for those who improve the rules: the one text "
-    "of people that ptopt stores. It goes when the App is uninstalled.",
+    summary="rate a ptopt comment, in its thread",
+    details="Used to calibrate the confidence of the rules. A 👍 or 👎 on the comment counts too, with less weight. "
+    "The reason (up to 500 characters) is stored with the rating, for those who improve the rules; it is the only "
+    "text of users that ptopt stores, and is deleted when the App is uninstalled.",
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(
         ("/ptopt feedback good saved us 8% of the step", "say that the comment helped"),

@@ -1,7 +1,7 @@
 """`/ptopt fix`: commit the safe fixes of what we commented on to the branch of the pull request.
 
 Only findings that were posted, are open and are not ignored; only fixes that keep the behaviour; only on the head that
-GitHub still has. Where ptopt may not write, the answer tells how it is done.
+GitHub still has. Where ptopt may not write, the answer says how to apply the fixes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run(call: Call, _: None) -> Answer:
     _check_reachable(pull)
     wanted = _wanted(call)
     if not wanted:
-        raise UserError("There is nothing to fix: ptopt has no open finding here.")
+        raise UserError("Nothing to fix: there are no open findings.")
     results = _safe_fixes(call, wanted)
     left = _left(wanted, results)
     files = {item.file.path: item.file.after for item in results if item.file.fixed}
@@ -42,7 +42,9 @@ def run(call: Call, _: None) -> Answer:
     try:
         commit = call.github.commit_files(pull.repo, pull.head_ref, pull.head_sha, files, message)
     except ForbiddenError:
-        raise UserError(f"ptopt may not write to this repository (`contents: write`). {_BY_HAND}") from None
+        raise UserError(
+            f"ptopt has no write access to this repository (`contents: write`). {_BY_HAND}"
+        ) from None
     except RejectedError as error:
         reasons = markdown_text("; ".join(error.errors)[:300]) or "the branch moved, or is protected"
         raise UserError(f"GitHub refused the commit: {reasons}. Try again, or: {_BY_HAND}") from None
@@ -54,7 +56,7 @@ def _check_reachable(pull: PullRequest) -> None:
     if not pull.open:
         raise UserError("The pull request is closed.")
     if pull.head_repo is None or pull.head_repo.lower() != pull.repo.lower():
-        raise UserError(f"The branch is in another repository, where ptopt cannot write. {_BY_HAND}")
+        raise UserError(f"The branch is in a fork, which ptopt cannot write to. {_BY_HAND}")
 
 
 def _wanted(call: Call) -> list[PostedFinding]:
@@ -74,7 +76,7 @@ def _safe_fixes(call: Call, wanted: Sequence[PostedFinding]) -> list[SafeFixes]:
     try:
         change = read_change(call.github, call.pull, config)
     except SupersededError:
-        raise UserError("The branch was pushed to meanwhile. Give `/ptopt fix` again.") from None
+        raise UserError("The branch was updated in the meantime. Run `/ptopt fix` again.") from None
     fingerprints = {
         file.path: {one.fingerprint for one in wanted if one.path == file.path} for file in change.files
     }
@@ -95,7 +97,7 @@ def _left(wanted: Iterable[PostedFinding], results: Iterable[SafeFixes]) -> str:
     reasons = {fingerprint: reason for item in results for fingerprint, reason in item.left.items()}
     fixed = {finding.fingerprint for item in results for finding in item.file.fixed}
     lines = [
-        f"{code_span(_cut(one.path))} {_title(one.rule)}: {reasons.get(one.fingerprint, 'its file is not looked at')}"
+        f"{code_span(_cut(one.path))} {_title(one.rule)}: {reasons.get(one.fingerprint, 'its file is not reviewed')}"
         for one in wanted
         if one.fingerprint not in fixed
     ]
@@ -124,7 +126,7 @@ def _message(call: Call, fixed: Iterable[Finding]) -> str:
         f"- {rule} {name}{f' ({number} places)' if number > 1 else ''}"
         for (rule, name), number in sorted(tally.items())
     ]
-    who = f"Asked for by {call.request.actor.login} with /ptopt fix."
+    who = f"Requested by {call.request.actor.login} with /ptopt fix."
     return "\n".join(["Apply the safe fixes of ptopt", "", *lines, "", who])
 
 
@@ -133,12 +135,12 @@ COMMAND: Command[None] = Command(
     arguments="",
     summary="commit the safe fixes of the open findings to the branch",
     details=(
-        "One commit with the fixes that keep the behaviour; in the thread of a comment, with that one. Findings that "
-        "are resolved or ignored are left alone, and so are fixes that assume something. Branches of forks cannot be "
+        "Makes one commit with the safe fixes; in the thread of a comment, with the fix of that finding. Findings that "
+        "are resolved or ignored are skipped, and so are unsafe fixes. Branches of forks cannot be "
         "written to: use *Commit suggestion* there, or `ptopt fix` on the command line."
     ),
     who=Who.WRITE,
-    examples=(("/ptopt fix", "commit what can be fixed without a thought"),),
+    examples=(("/ptopt fix", "commit all safe fixes"),),
     parse=nothing,
     run=run,
 )

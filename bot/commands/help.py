@@ -1,4 +1,4 @@
-"""`/ptopt help`: what there is to ask for, from the table that the documentation is made of."""
+"""`/ptopt help`: the commands, from the table that the documentation is made of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bot.commands.base import Answer, Call, Command, UsageError, Who, nearest, s
 
 
 def parse(words: Sequence[str]) -> str | None:
-    """The command that is asked about, if one is."""
+    """The command to show, if one is named."""
     from bot.commands.registry import COMMANDS
 
     if not words:
@@ -25,8 +25,8 @@ def run(call: Call, name: str | None) -> Answer:
 
     if name is None:
         notes = (
-            "A command stands on a line of its own. The author of the pull request may give those marked *author*; "
-            "else the role in the repository counts. `/ptopt help COMMAND` tells more."
+            "Put each command on a line of its own. The author of the pull request may use those marked *author*; "
+            "otherwise the role in the repository decides. `/ptopt help COMMAND` shows the details."
         )
         return Answer(f"{table(COMMANDS.values())}\n\n{notes}")
     command = COMMANDS[name]
@@ -39,10 +39,10 @@ def run(call: Call, name: str | None) -> Answer:
 COMMAND: Command[str | None] = Command(
     name="help",
     arguments="[COMMAND]",
-    summary="list the commands, or tell about one",
-    details="Without an argument, all commands in a table.",
+    summary="list the commands, or show one in detail",
+    details="Without an argument, lists all commands.",
     who=Who.AUTHOR_OR_TRIAGE,
-    examples=(("/ptopt help", "list the commands"), ("/ptopt help fix", "tell about `fix`")),
+    examples=(("/ptopt help", "list the commands"), ("/ptopt help fix", "show the details of `fix`")),
     parse=parse,
     run=run,
 )

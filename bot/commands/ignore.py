@@ -1,4 +1,4 @@
-"""`/ptopt ignore`: a rule, or one finding, is silenced in this pull request."""
+"""`/ptopt ignore`: ignore a rule, or one finding, in this pull request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parse(words: Sequence[str]) -> type[Rule] | None:
     """The rule; None for `here`."""
     if len(words) != 1:
         raise UsageError(
-            "Say what to ignore: one rule by its id or name, or `here` for the finding of a thread."
+            "Name what to ignore: a rule by its id or name, or `here` for the finding of this thread."
         )
     return None if words[0].lower() == _HERE else rule_named(words[0])
 
@@ -38,9 +38,7 @@ def run(call: Call, rule: type[Rule] | None) -> Answer:
 def _ignore_here(call: Call) -> Answer:
     finding = call.thread
     if finding is None:
-        raise UserError(
-            "`here` is the finding of a thread: reply in the thread of a comment that ptopt made, or name a rule."
-        )
+        raise UserError("`here` works only in the thread of a ptopt comment. Reply there, or name a rule.")
     call.host.note_ignored([finding.comment_id], "here", call.request.actor)
     _resolve(call, [finding])
     rule = find_rule(finding.rule)
@@ -62,29 +60,29 @@ def _resolve(call: Call, silenced: Sequence[PostedFinding]) -> str:
                 call.github.resolve_thread(thread.id)
     except (ForbiddenError, NotFoundError, RejectedError):  # no reason not to ignore it
         return ""
-    return "; its threads are resolved"
+    return ", and its threads are resolved"
 
 
 def _for_good(rule: type[Rule], *, here: bool = False) -> str:
     inline = f"`# ptopt: ignore[{rule.id}] reason` on the line"
     if here:
-        return f"To keep it: {inline}."
-    return f'To keep it: `ignore = ["{rule.name}"]` in `.ptopt.toml` on the base branch, or {inline}.'
+        return f"To ignore it permanently: {inline}."
+    return f'To ignore it permanently: `ignore = ["{rule.name}"]` in `.ptopt.toml` on the base branch, or {inline}.'
 
 
 COMMAND: Command[type[Rule] | None] = Command(
     name="ignore",
     arguments="RULE|here",
-    summary="silence a rule, or the finding of this thread, in this pull request",
+    summary="ignore a rule, or the finding of this thread, in this pull request",
     details=(
         "`RULE` is the id or the name of a rule; `here`, in the thread of a comment, is that finding alone. The "
-        "threads are resolved. It holds for this pull request; the answer tells how to make it permanent. To undo "
+        "threads are resolved. It applies to this pull request; the answer says how to make it permanent. To undo "
         "it, delete the answer."
     ),
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(
-        ("/ptopt ignore item-every-step", "no more comments of this rule"),
-        ("/ptopt ignore here", "no more of this finding"),
+        ("/ptopt ignore item-every-step", "no more comments from this rule"),
+        ("/ptopt ignore here", "dismiss this finding"),
     ),
     parse=parse,
     run=run,

@@ -9,14 +9,16 @@ from ptopt.github.pullstate import RESUME
 def run(call: Call, _: None) -> Answer:
     if not call.state.paused:
         return Answer("Reviews of this pull request are not paused.")
-    return Answer("Resumed: the next push is reviewed. `/ptopt review` reviews what is there.", (RESUME,))
+    return Answer(
+        "Resumed. The next push is reviewed; `/ptopt review` reviews the current head now.", (RESUME,)
+    )
 
 
 COMMAND: Command[None] = Command(
     name="resume",
     arguments="",
-    summary="go on with the reviews of this pull request",
-    details="Ends what `/ptopt pause` began. The next push is reviewed; `/ptopt review` reviews what was pushed before.",
+    summary="resume reviews of this pull request",
+    details="Ends `/ptopt pause`. The next push is reviewed; `/ptopt review` reviews the current head.",
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(("/ptopt resume", "review pushes again"),),
     parse=nothing,

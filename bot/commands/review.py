@@ -1,4 +1,4 @@
-"""`/ptopt review`: look at the pull request now."""
+"""`/ptopt review`: review the pull request now."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ COMMAND: Command[bool] = Command(
     arguments=_FULL.join("[]"),
     summary="review the head of the pull request now",
     details=(
-        "A push starts a review by itself; this is for a draft, for a pause, or for when none came. `--full` looks at "
-        "a head that was reviewed once more, and at all of the changed files, not only at what the pull request "
-        "changed. Comments that were made are not repeated."
+        "Each push is reviewed automatically; use this for a draft, during a pause, or when no review came. `--full` "
+        "reviews a head again, and the changed files as a whole rather than the changed lines only. Findings that "
+        "were already reported are not repeated."
     ),
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(
-        ("/ptopt review", "review what was pushed last"),
-        ("/ptopt review --full", "look again, at all of the changed files"),
+        ("/ptopt review", "review the current head"),
+        ("/ptopt review --full", "review again, and the changed files as a whole"),
     ),
     parse=parse,
     run=run,

@@ -81,5 +81,5 @@ def _why_left(finding: Finding | None) -> str:
     if finding.fix.safety is Safety.UNSAFE and finding.fix.assumption:
         return f"its fix assumes that {markdown_text(finding.fix.assumption).rstrip('.')}"
     if finding.fix.safety is Safety.SAFE:
-        return "another fix changed its place; give `/ptopt fix` again"
-    return "its fix is to be made by hand"
+        return "another fix changed the same lines; run `/ptopt fix` again"
+    return "its fix has to be applied by hand"

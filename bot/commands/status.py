@@ -29,16 +29,16 @@ def _reviewed(call: Call) -> str:
     ]
     head = code_span(pull.head_sha[:7])
     if not heads:
-        return f"Review: none was posted; the head is {head}."
+        return f"Review: none posted; the head is {head}."
     if pull.head_sha in heads:
         return f"Review: the head {head} was reviewed."
-    return f"Review: the last one that said something was of {code_span(heads[-1][:7])}; the head is {head}."
+    return f"Review: the last one with findings was of {code_span(heads[-1][:7])}; the head is {head}."
 
 
 def _findings(call: Call) -> str:
     ids = {one.comment_id for one in call.posted}
     if not ids:
-        return "Findings: none were told."
+        return "Findings: none reported."
     threads = call.github.threads(call.pull.repo, call.pull.number)
     ours = [thread for thread in threads if thread.comments and thread.comments[0][0] in ids]
     left = sum(not thread.resolved for thread in ours)
@@ -47,7 +47,7 @@ def _findings(call: Call) -> str:
 
 def _in_force(call: Call) -> Iterator[str]:
     if call.state.paused:
-        yield "Paused: `/ptopt resume` ends it."
+        yield "Paused; `/ptopt resume` resumes reviews."
     if call.state.ignored:
         rules = sorted(word for word in call.state.ignored if word.startswith("PTO"))
         parts = [", ".join(rules[:_LISTED]) + (" and more" if len(rules) > _LISTED else "")] if rules else []
@@ -56,7 +56,7 @@ def _in_force(call: Call) -> Iterator[str]:
         yield f"Ignored here: {' and '.join(parts)}."
     config, problems = settings_of(call.github, call.pull)
     if problems:
-        yield f"Configuration: the defaults, for that of the base branch has errors:\n{listed(problems, '  ')}"
+        yield f"Configuration: the defaults, because the one on the base branch has errors:\n{listed(problems, '  ')}"
     else:
         yield f"Configuration: {code_span(config.origin) if config.origin else 'the defaults'}."
     reason = why_skipped(call.pull, config)
@@ -67,8 +67,8 @@ def _in_force(call: Call) -> Iterator[str]:
 COMMAND: Command[None] = Command(
     name="status",
     arguments="",
-    summary="show what was reviewed, what is open, and what is in force here",
-    details="Tells the head that was reviewed, the open findings, pause and ignores, the configuration, and the queue.",
+    summary="show what was reviewed, what is open, and what applies here",
+    details="Shows the reviewed head, open findings, pauses and ignores, the configuration, and the queue.",
     who=Who.AUTHOR_OR_TRIAGE,
     examples=(("/ptopt status", "find out why there is no review"),),
     parse=nothing,

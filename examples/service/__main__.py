@@ -1,4 +1,4 @@
-"""The service, start to end, on this machine: `python -m examples.service`.
+"""The service, start to end, on this machine: `python -m examples.service`, or `setup` to try `/setup` in a browser.
 
 The embedded service (one process, SQLite) beside a fake GitHub on loopback. A recorded `pull_request` payload is
 delivered and signed; the review, the answer to a command and what became of a suggestion are shown as they stand there.
@@ -11,6 +11,7 @@ import hmac
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import sqlite3
@@ -20,7 +21,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,6 +62,20 @@ def main() -> int:
     return 0
 
 
+def rehearse_setup() -> int:
+    """A service without an App, and a fake GitHub to make one on, until Ctrl-C."""
+    with tempfile.TemporaryDirectory(prefix="ptopt-demo-") as name, FakeGitHub() as github:
+        pull_request(github, Path(name))
+        token = secrets.token_urlsafe(16)
+        with service(github, Path(name), PTOPT_SETUP_TOKEN=token) as url:
+            console.print(f"Open {url}/setup?token={token}")
+            console.print("GitHub's pages are those of a fake GitHub on this machine. Press Ctrl-C to stop.")
+            with suppress(KeyboardInterrupt):
+                while True:
+                    time.sleep(1)
+    return 0
+
+
 def step(text: str) -> None:
     console.print()
     console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
@@ -87,21 +102,25 @@ def files(folder: Path) -> dict[str, bytes | None]:
 
 
 @contextmanager
-def service(github: FakeGitHub, folder: Path) -> Iterator[str]:
-    """`python -m embedded`, ready. Its log goes to a file, whose end is shown when it does not start."""
+def service(github: FakeGitHub, folder: Path, **more: str) -> Iterator[str]:
+    """`python -m embedded`, up. With `more` settings it has no App yet. When it does not start, its log is shown."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = {
         "PTOPT_GITHUB_URL": github.url,
-        "PTOPT_APP_ID": str(github.app.id),
-        "PTOPT_PRIVATE_KEY": github.app.private_key,
-        "PTOPT_WEBHOOK_SECRET": github.app.webhook_secret,
+        "PTOPT_PUBLIC_URL": f"http://127.0.0.1:{port}",
         "PTOPT_SECRET_KEY": "the demo has nothing to hide",
         "PTOPT_DATABASE_URL": f"sqlite:///{folder / 'ptopt.db'}",
         "PTOPT_DEBOUNCE": "0.5",
         "PTOPT_SECONDS_BETWEEN_WRITES": "0",
     }
+    app = {
+        "PTOPT_APP_ID": str(github.app.id),
+        "PTOPT_PRIVATE_KEY": github.app.private_key,
+        "PTOPT_WEBHOOK_SECRET": github.app.webhook_secret,
+    }
+    settings |= more or app
     log = folder / "service.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -213,4 +232,4 @@ def wait_for(what: str, look: Callable[[], T]) -> T:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rehearse_setup() if sys.argv[1:] == ["setup"] else main())

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ptopt.change import Change, ChangedFile
-from ptopt.findings import Finding, Impact, Review, Safety, Span
+from ptopt.findings import Finding, Review, Safety, Span
 from ptopt.github import markers
 from ptopt.github.values import CommentDraft
 from ptopt.report.patch import Positions, fix_diff, hunks
@@ -25,7 +25,7 @@ from ptopt.report.text import (
     markdown_source,
     markdown_text,
     place,
-    short_gain,
+    rule_link,
     visible,
 )
 from ptopt.verify import EditError, apply_edits, with_line_ends_of
@@ -35,6 +35,9 @@ LIMIT = 60_000  # GitHub takes 65,536 characters, and does not say how it counts
 _LONGEST = 800  # characters of one text of a finding
 _DIFF_LINES = 60
 _EVIDENCE = 4
+_ANSWERS = (
+    "Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍 and 👎 are read as feedback."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,12 @@ def draft(review: Review, change: Change, finding: Finding) -> CommentDraft | No
 def body_section(review: Review, finding: Finding) -> str:
     """The finding as a part of a review's body."""
     where = code_span(place(finding.path, finding.span))
-    title = f"{where} {finding.rule} {markdown_text(finding.name)}: {_text(finding.message)}"
-    quote = markdown_quote(finding)
     blocks = [
-        title,
-        quote,
+        f"{_title(finding)} · {where}",
+        _text(finding.message),
+        markdown_quote(finding),
         *_fix(review, finding, None),
         _notes(finding, finding.span, None),
-        _measured(finding),
     ]
     return "\n\n".join(filter(None, blocks))
 
@@ -135,17 +136,23 @@ def _body(review: Review, finding: Finding, at: Span, offer: Suggestion | None) 
     far = at.end < finding.span.start or finding.span.end < at.start
     several = finding.span.start < finding.span.end
     where = f"{'Lines' if several else 'Line'} {lines(finding.span)}: " if far else ""
-    answer = "Not useful? Reply `/ptopt ignore here`, or leave a thumbs down."
     blocks = [
         str(markers.finding(finding.rule, finding.fingerprint)),
+        _title(finding),
         f"{where}{_text(finding.message)}",
         markdown_quote(finding),
         *_fix(review, finding, offer),
         _notes(finding, at, offer),
-        _measured(finding),
-        f"<sub>{finding.rule} {markdown_text(finding.name)}. {answer}</sub>",
+        f"<sub>{_ANSWERS}</sub>",
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _title(finding: Finding) -> str:
+    """What it is and how much it costs, in bold: a thread that is folded shows this line alone."""
+    name = f"{finding.rule} {markdown_text(finding.name)}"
+    page = rule_link(finding)
+    return f"**{f'[{name}](<{page}>)' if page else name}** · {finding.severity} severity"
 
 
 def _fix(review: Review, finding: Finding, offer: Suggestion | None) -> list[str]:
@@ -156,7 +163,7 @@ def _fix(review: Review, finding: Finding, offer: Suggestion | None) -> list[str
     diff = fix_diff(review, finding, context=0).replace("\r\n", "\n").rstrip("\n").split("\n")[2:]
     if not diff or len(diff) > _DIFF_LINES or size("\n".join(diff)) > LIMIT // 6:
         return []
-    return ["The fix, to be made by hand:", code_fence("\n".join(diff), "diff")]
+    return ["Fix, to apply by hand:", code_fence("\n".join(diff), "diff")]
 
 
 def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
@@ -165,13 +172,8 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
         subject = "suggestion" if offer is not None else "fix"
         notes.append(f"The {subject} assumes that {_text(finding.fix.assumption)}")
     elif offer is not None and finding.fix is not None and finding.fix.safety is Safety.SAFE:
-        notes.append("The suggestion keeps the behaviour")
-    notes += [
-        f"Gain: {_text(short_gain(i))}"
-        if _is_ours(i)
-        else f"Gain: {_text(gain(i))} ({markdown_source(i.source)})"
-        for i in finding.impact
-    ]
+        notes.append("The suggestion does not change behaviour")
+    notes += [f"Gain: {_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
     if finding.when_wrong:
         notes.append(f"Wrong if: {_text(finding.when_wrong)}")
     if finding.assumes:
@@ -183,19 +185,6 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
     if finding.also:
         notes.append(markdown_text(also_line(finding)))
     return "\n".join(f"- {note}" for note in notes)
-
-
-def _measured(finding: Finding) -> str:
-    """What our own measurements rest on, folded: it is long, and the command has it all."""
-    ours = [f"{_text(gain(i))}. Again: {code_span(i.source)}" for i in finding.impact if _is_ours(i)]
-    if not ours:
-        return ""
-    text = "\n".join(f"- {line}" for line in ours)
-    return f"<details><summary>How ptopt measured the gain</summary>\n\n{text}\n\n</details>"
-
-
-def _is_ours(impact: Impact) -> bool:
-    return impact.provenance == "measured"
 
 
 def _text(text: str) -> str:

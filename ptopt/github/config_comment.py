@@ -1,4 +1,4 @@
-"""One comment on settings that cannot be used: those that the pull request brings, and those it is reviewed with.
+"""One comment on an invalid configuration: that of the pull request, and that which it is reviewed with.
 
 It is edited as the problems change, and never repeated.
 """
@@ -13,7 +13,7 @@ from ptopt.github.values import IssueComment, PullRequest
 from ptopt.report.text import markdown_text
 
 _MOST = 20  # problems listed of each kind
-_VALID_AGAIN = "The settings of ptopt can be read again. Thank you."
+_VALID_AGAIN = "The configuration is valid again."
 
 
 def update(
@@ -38,13 +38,13 @@ def body(base: Sequence[str], head: Sequence[str]) -> str:
     parts = []
     if base:
         parts.append(
-            "The settings that ptopt finds for this pull request cannot be used, so it reviewed with the defaults:\n\n"
+            "The configuration on the base branch is not valid, so this pull request was reviewed with the defaults:\n\n"
             + listed(base)
         )
     if head:
-        parts.append("The settings that this pull request brings could not be used:\n\n" + listed(head))
+        parts.append("This pull request makes the configuration invalid:\n\n" + listed(head))
     if parts:
-        parts.append("`ptopt config check` finds the same before a push.")
+        parts.append("Run `ptopt config check` to see these problems before you push.")
     return f"{markers.config()}\n" + "\n\n".join(parts or [_VALID_AGAIN]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""One comment on what a full review found in the changed files beside the change. A person requested it."""
+"""One comment on what a full review, which a person requested, found in the changed files outside the diff."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def update(
 def body(head_sha: str, findings: Sequence[Finding]) -> str:
     """The comment. The texts quote the files, so they are hostile."""
     head = code_span(head_sha[:7])
-    lines = [f"All of the files that the pull request changes, at {head}, as asked.", ""]
+    lines = [f"Full review of the changed files at {head}.", ""]
     if findings:
         found = count(len(findings), "finding")
-        lines += [f"Beside what it changes there {'is' if len(findings) == 1 else 'are'} {found}:", ""]
+        lines += [f"{found} outside the diff:", ""]
     else:
-        lines += ["Nothing else in these files."]
+        lines += ["No findings outside the diff."]
     lines += [_line(finding) for finding in findings[:_MOST]]
     if len(findings) > _MOST:
-        lines.append(f"- … and {len(findings) - _MOST} more: `ptopt check` on the files shows all")
+        lines.append(f"- … and {len(findings) - _MOST} more; run `ptopt check` on the files to list them")
     return f"{markers.full(head_sha)}\n" + "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,7 @@ from ptopt.findings import Finding, Review
 from ptopt.github import markers
 from ptopt.github.comment import LIMIT, body_section, size
 from ptopt.github.markers import Marker
-from ptopt.report.text import MODEL_AWAY, code_span, count, headline, markdown_text, place
+from ptopt.report.text import MODEL_AWAY, code_span, count, headline, markdown_text, place, unused
 
 _LISTED = 20  # entries of a list
 _LONGEST_PATH = 300
@@ -40,34 +40,34 @@ def overview(review: Review, uncommented: Sequence[Finding], *, left: bool = Fal
     """The state of the pull request, as blocks of Markdown. `left`: there were findings before."""
     opening = markdown_text(headline(review))
     if left and review.files_reviewed and not review.findings and not review.withheld:
-        opening = f"nothing left: {opening[:1].lower()}{opening[1:]}"
+        opening = f"all findings resolved: {opening[:1].lower()}{opening[1:]}"
     away = review.model is not None and bool(review.model.note)
     blocks = [f"ptopt: {opening}.", *([MODEL_AWAY] if away else []), *_uncommented(review, uncommented)]
     blocks += _details(
-        f"{count(len(review.withheld), 'finding')} withheld over the budget of comments",
+        f"{count(len(review.withheld), 'finding')} not shown (comment limit reached)",
         [f"{_where(f)} {f.rule} {markdown_text(f.name)}" for f in review.withheld],
     )
     blocks += _details(
-        f"{count(len(review.unused_suppressions), 'suppression')} without effect",
+        f"{count(len(review.unused_suppressions), 'unused suppression')}",
         [
-            f"{_path(f'{u.path}:{u.line}')} {code_span(', '.join(u.codes)) if u.codes else 'any rule'}"
+            f"{_path(f'{u.path}:{u.line}')} {code_span(unused(u)) if u.codes else 'any rule'}"
             for u in review.unused_suppressions
         ],
     )
     blocks += _details(
-        f"{count(len(review.not_reviewed), 'file')} not looked at",
+        f"{count(len(review.not_reviewed), 'file')} not reviewed",
         [f"{_path(n.path)}: {markdown_text(n.reason)}" for n in review.not_reviewed],
     )
-    config = _path(review.config_path) if review.config_path else "the defaults"
+    config = _path(review.config_path) if review.config_path else "defaults"
     model = f" Model: {_path(review.model.name)}." if review.model is not None and not away else ""
     return [*blocks, f"<sub>Configuration: {config}.{model} Commands: `/ptopt help`.</sub>"]
 
 
 def _uncommented(review: Review, findings: Sequence[Finding]) -> list[str]:
-    """Findings without a comment of their own, as long as there is room; the rest by their places."""
+    """Findings without a comment of their own, as long as there is room; the rest by path and line."""
     if not findings:
         return []
-    blocks = ["Without a comment on their lines:"]
+    blocks = ["Findings on lines that GitHub takes no comment on:"]
     left: list[str] = []
     room = LIMIT // 2
     for finding in findings:

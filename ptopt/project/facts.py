@@ -1,4 +1,4 @@
-"""Which versions of its libraries the project under review runs with, from the files in which it says so."""
+"""What the project under review says about itself: the versions of its libraries, and how long its lines may be."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ptopt.project import readers
+from ptopt.project.linelength import LENGTH_FILES, line_length
 from ptopt.project.pins import PACKAGES, Pin, Reading
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ _READERS: dict[str, Callable[[Reading], None]] = {
     **dict.fromkeys(_DOCKERFILES, readers.dockerfile),
 }
 
-FACT_FILES: tuple[str, ...] = tuple(_READERS)
+FACT_FILES: tuple[str, ...] = tuple(dict.fromkeys((*_READERS, *LENGTH_FILES)))
 """Paths, from the root of the repository, of the files `read_facts` understands."""
 
 
@@ -67,6 +68,7 @@ class ProjectFacts:
 
     pins: Mapping[str, tuple[Pin, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()  # what could not be read, as "<path>: <reason>"
+    line_length: int | None = None  # characters, as the project's formatter or linter is configured
 
     def known(self, package: str) -> bool:
         """Whether anything constrains the version of `package` (a bare name does not)."""
@@ -128,7 +130,7 @@ NO_FACTS = ProjectFacts()
 
 
 def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
-    """Pins of the packages in `PACKAGES`, from files by their path from the root of the repository.
+    """Pins of the packages in `PACKAGES`, and the line length, from files by their path from the root of the repository.
 
     Reads those named in FACT_FILES and the requirements files they include. Never raises: what cannot be read
     is listed in `unread`.
@@ -166,7 +168,7 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
     pins.update(pin for pin in optional_pins if pin.package not in settled)
     ordered = sorted(pins, key=lambda pin: (pin.package, pin.path, pin.line, pin.specifier))
     by_package = {name: tuple(group) for name, group in itertools.groupby(ordered, lambda pin: pin.package)}
-    return ProjectFacts(by_package, tuple(sorted(unread)))
+    return ProjectFacts(by_package, tuple(sorted(unread)), line_length(files))
 
 
 def _locked_text(data: bytes) -> str:

@@ -19,10 +19,11 @@ def render(review: Review) -> str:
         values = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
         out.append(f"::{level} {values}::{_data(plain_message(finding))}")
     out += [
-        plain_line(f"Withheld over the budget: {f.rule} at {place(f.path, f.span)}") for f in review.withheld
+        plain_line(f"Not shown (comment limit reached): {f.rule} at {place(f.path, f.span)}")
+        for f in review.withheld
     ]
     if review.not_reviewed:
-        out.append(f"Not looked at: {count(len(review.not_reviewed), 'file')}")
+        out.append(f"Not reviewed: {count(len(review.not_reviewed), 'file')}")
     if review.model is not None and review.model.note:
         out.append(MODEL_AWAY)
     out.append(f"{headline(review)}.")

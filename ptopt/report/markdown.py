@@ -36,22 +36,22 @@ def render(review: Review) -> str:
     for finding in review.findings:
         blocks += _finding(review, finding)
     blocks += _details(
-        f"{count(len(review.withheld), 'finding')} withheld over the budget",
+        f"{count(len(review.withheld), 'finding')} not shown (comment limit reached)",
         [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.withheld],
     )
     blocks += _details(
-        f"{count(len(review.suppressed), 'finding')} suppressed in the code",
+        f"{count(len(review.suppressed), 'finding')} suppressed",
         [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.suppressed],
     )
     blocks += _details(
-        f"{count(len(review.unused_suppressions), 'suppression')} without effect",
+        f"{count(len(review.unused_suppressions), 'unused suppression')}",
         [
             f"{code_span(f'{u.path}:{u.line}')} {code_span(unused(u)) if u.codes else 'any rule'}"
             for u in review.unused_suppressions
         ],
     )
     blocks += _details(
-        f"{count(len(review.not_reviewed), 'file')} not looked at",
+        f"{count(len(review.not_reviewed), 'file')} not reviewed",
         [f"{code_span(n.path)}: {markdown_text(n.reason)}" for n in review.not_reviewed],
     )
     return "\n\n".join(blocks) + "\n"

@@ -102,8 +102,17 @@ def page(rule: type[Rule]) -> str:
 
 
 def _worth(rule: type[Rule]) -> list[str]:
-    gains = [f"- {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in impact.of_rule(rule.name)]
-    return ["## What the fix is worth", "\n".join(gains)] if gains else []
+    gains = impact.of_rule(rule.name)
+    if not gains:
+        return []
+    ours = [f"- {markdown_text(gain(i))}" for i in gains if i.provenance == "measured"]
+    others = [
+        f"- {markdown_text(gain(i))} ({markdown_source(i.source)})"
+        for i in gains
+        if i.provenance != "measured"
+    ]
+    again = f"To measure it again, in a clone with torch: `python -m benchmarks.impact --rule {rule.name}`."
+    return ["## What the fix is worth", "\n".join([*ours, *others]), *([again] if ours else [])]
 
 
 def pages(rules: Sequence[type[Rule]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Words that the reports share, and what makes hostile text harmless in each of them."""
+"""Text that the reports share, and escaping of untrusted text for each of them."""
 
 from __future__ import annotations
 
@@ -193,17 +193,17 @@ def gain(impact: Impact) -> str:
     return one_line(f"{_factor(impact)} — {impact.provenance}: {impact.conditions}")
 
 
-def short_gain(impact: Impact) -> str:
-    """A measured gain with no more of its conditions than the machine: where the rest stands close by."""
-    machine = ", ".join(impact.conditions.partition(";")[0].split(", ")[:2])
-    return one_line(f"{_factor(impact)} — {impact.provenance}: {machine}")
-
-
 def _factor(impact: Impact) -> str:
-    low, high = f"{impact.low:.3g}", f"{impact.high:.3g}"
+    what = "less memory for" if impact.gain == "memory" else "faster on"
+    if impact.high == 1:
+        return f"no gain on {impact.scope}"
+    low, high = _rounded(impact.low), _rounded(impact.high)
     factor = high if low == high else f"up to {high}" if impact.low == 1 else f"{low}–{high}"
-    of = "less memory for" if impact.gain == "memory" else "on"
-    return f"{factor}× {of} {impact.scope}"
+    return f"{factor}× {what} {impact.scope}"
+
+
+def _rounded(factor: float) -> str:
+    return f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}"
 
 
 def impact_line(impact: Impact) -> str:
@@ -212,21 +212,19 @@ def impact_line(impact: Impact) -> str:
 
 
 def fix_line(finding: Finding) -> str:
-    """How far the fix may be trusted; "" without a fix."""
+    """How safe the fix is; "" without a fix."""
     if finding.fix is None:
         return ""
     if finding.fix.safety is Safety.SAFE:
         return "Fix (safe: same behaviour)"
     if finding.fix.safety is Safety.UNSAFE:
         assumption = one_line(finding.fix.assumption).rstrip(".")
-        return (
-            f"Fix (unsafe: assumes that {assumption})" if assumption else "Fix (unsafe: read it before use)"
-        )
+        return f"Fix (unsafe: assumes that {assumption})" if assumption else "Fix (unsafe: review before use)"
     assumption = one_line(finding.fix.assumption).rstrip(".")
     return f"Fix (apply by hand; assumes that {assumption})" if assumption else "Fix (apply by hand)"
 
 
-MODEL_AWAY = "The model did not answer in time; this review is from the rules alone."
+MODEL_AWAY = "The model did not answer in time. This review comes from the rules alone."
 
 
 def plain_message(finding: Finding) -> str:

@@ -74,11 +74,11 @@ Serve = Callable[..., AbstractContextManager[Served]]
 
 
 @contextmanager
-def running_at(url: str, **values: Any) -> Iterator[Served]:
+def running_at(url: str, port: int = 0, **values: Any) -> Iterator[Served]:
     configured = {"database_url": url, "webhook_secret": SECRET, "debounce": 60.0} | values
     engine = database.engine(url)
     app = create_app(Settings(**configured), engine=engine, celery=Celery(broker="memory://"))
-    running = server(app, "127.0.0.1", 0)
+    running = server(app, "127.0.0.1", port)
     thread = threading.Thread(target=running.run)
     thread.start()
     while not running.started and thread.is_alive():

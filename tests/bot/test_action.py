@@ -169,8 +169,8 @@ def test_a_full_review_on_demand(runner: Runner, pull: Pull) -> None:
         runner.run("issue_comment", _comment(pull, "dev", "/ptopt review --full"), token)
         assert runner.exit_code == 0, runner.log
     told = [comment.body for comment in pull.issue_comments if "ptopt:full" in comment.body]
-    assert len(told) == 1 and "Nothing else in these files." in told[0]
-    assert "told in a comment of its own" in pull.issue_comments[-1].body
+    assert len(told) == 1 and "No findings outside the diff." in told[0]
+    assert "in a separate comment" in pull.issue_comments[-1].body
 
 
 def test_a_review_that_a_push_overtakes_is_not_said_to_be_posted(runner: Runner, pull: Pull) -> None:
@@ -317,7 +317,7 @@ class TestFork:
 @pytest.mark.parametrize(
     ("event", "inputs", "told"),
     [
-        ("push", {}, "the event 'push' is none that ptopt knows"),
+        ("push", {}, "the event 'push' is not supported"),
         ("pull_request", {"mode": "both"}, "mode: 'both' is not allowed"),
         ("pull_request", {"token": "two words"}, "token: "),
     ],

@@ -133,9 +133,9 @@ def test_metrics_name_the_models_and_not_too_many(served: Served) -> None:
                    "adapter": f"{max(0, number - 20):02x}" * 32,
                    "model_note": "" if number else "the model is away"}  # fmt: skip
             connection.execute(insert(ReviewRow), row)
-    assert served.metric('ptopt_recent_reviews{adapter="000000000000",model="heard"}') == 20
-    assert served.metric('ptopt_recent_reviews{adapter="000000000000",model="away"}') == 1
-    assert served.metric('ptopt_recent_reviews{adapter="other",model="heard"}') == 15
+    assert served.metric('ptopt_recent_reviews{adapter="000000000000",model="used"}') == 20
+    assert served.metric('ptopt_recent_reviews{adapter="000000000000",model="unavailable"}') == 1
+    assert served.metric('ptopt_recent_reviews{adapter="other",model="used"}') == 15
     assert served.client.get("/metrics").text.count("\nptopt_recent_reviews{") == 7
 
 

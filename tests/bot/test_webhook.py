@@ -201,7 +201,7 @@ def test_log_lines_tell_delivery_and_repository(served: Served, log: io.StringIO
     assert accepted["delivery"] == GUID
     assert accepted["repository"] == "octo/models"
     assert accepted["github_event"] == "pull_request"
-    refused = next(line for line in lines if line["event"] == "delivery refused")
+    refused = next(line for line in lines if line["event"] == "delivery rejected")
     assert (refused["delivery"], refused["reason"]) == (GUID, "signature_wrong")
     assert "repository" not in refused  # one delivery's words do not stick to the next
 

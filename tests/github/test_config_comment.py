@@ -21,14 +21,14 @@ def problems(text: str) -> tuple[str, ...]:
 
 
 def test_each_kind_of_problem_has_its_words() -> None:
-    mended = body((), ())
-    assert "can be read again" in mended
+    valid = body((), ())
+    assert "is valid again" in valid
     base = body((".ptopt.toml: not UTF-8 text, see byte 3",), ())
     assert "reviewed with the defaults" in base and "see byte 3" in base
     head = body((), problems("buget = 3"))
-    assert "this pull request brings" in head and "did you mean 'budget'" in head
+    assert "This pull request makes the configuration invalid" in head and "did you mean 'budget'" in head
     assert "defaults" not in head
-    for text in (mended, base, head):
+    for text in (valid, base, head):
         assert markers.first(text, "config") == markers.config()
 
 

@@ -25,7 +25,7 @@ def found(path: str = "train.py", message: str = "It waits.") -> Finding:
 def test_nothing_else() -> None:
     text = outside_diff.body(SHA, [])
     assert markers.read(text) == (markers.full(SHA),)
-    assert text.endswith("at `abcdef1`, as asked.\n\nNothing else in these files.\n")
+    assert text.endswith("at `abcdef1`.\n\nNo findings outside the diff.\n")
 
 
 def test_the_list_is_bounded() -> None:
@@ -62,7 +62,7 @@ def test_it_is_found_again_and_kept_as_it_should_be(fake_github: FakeGitHub) -> 
     assert ours.author.login == BOT and "1 finding" in ours.body
     assert len(checks) == 1
     tell()
-    assert "Nothing else" in ours.body and len(desk.pull.issue_comments) == 2
+    assert "No findings outside" in ours.body and len(desk.pull.issue_comments) == 2
     assert len(checks) == 2
 
 

@@ -123,7 +123,7 @@ def test_what_was_not_looked_at_is_not_gone(desk: Desk) -> None:
     desk.post()
     desk.push(ITEM + "def broken(:\n")
     assert desk.post().resolved == 0
-    assert "1 file not looked at" in desk.pull.reviews[0].body
+    assert "1 file not reviewed" in desk.pull.reviews[0].body
 
 
 def test_markers_of_strangers_count_for_nothing(desk: Desk) -> None:

@@ -119,7 +119,7 @@ def test_comments_that_github_refuses_move_to_the_body(refused: Desk) -> None:
     assert refused.pull.review_comments == []
     assert posted == Posted(review.id, (), already_reviewed=False, resolved=0)
     assert [m.kind for m in markers.read(review.body)] == ["review", "finding"]
-    assert "Without a comment on their lines:\n\n`train.py:41` PTO101 item-every-step: " in review.body
+    assert "Findings on lines that GitHub takes no comment on:\n\n**[PTO101 item-every-step](<" in review.body
     assert refused.writes == 2
     assert refused.post(*far(refused)) == dataclasses.replace(posted, already_reviewed=True)
     refused.push("# changed again\n" + FAR)
@@ -137,9 +137,12 @@ def test_refused_on_a_later_push(desk: Desk) -> None:
     long = dataclasses.replace(change.files[0], hunks=(Hunk(1, 300),))
     desk.post(Change((long,), ()), dataclasses.replace(review, findings=(moved,)))
     first, second = desk.pull.reviews
-    assert "ptopt: 1 new performance finding.\n\nWithout a comment on their lines:\n" in second.body
-    assert "`train.py:200` PTO201" in second.body
-    assert "`train.py:200` PTO201" in first.body
+    assert (
+        "ptopt: 1 new performance finding.\n\nFindings on lines that GitHub takes no comment on:\n"
+        in second.body
+    )
+    assert "**[PTO201 " in second.body and " · `train.py:200`\n" in second.body
+    assert "**[PTO201 " in first.body and " · `train.py:200`\n" in first.body
     assert desk.rules() == ["PTO101"]
 
 

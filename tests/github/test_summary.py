@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from markdown_it import MarkdownIt
 
+from ptopt.address import rule_page
 from ptopt.findings import NotReviewed, UnusedSuppression
 from ptopt.github import markers
 from ptopt.github.comment import LIMIT, size
@@ -13,6 +14,7 @@ from tests.github.reviews import HOSTILE, SOURCE, finding, reviewed
 from tests.github.test_comment import assert_inert
 
 HEAD = "a" * 40
+TITLE = f"**[PTO101 item-every-step](<{rule_page('item-every-step')}>)** · high severity"
 ITEM = finding(SOURCE, "total += loss.item()", "total += loss.detach()")
 PRINT = finding(SOURCE, "print(loss.item())", "pass", rule="PTO104", name="tensor-logged-every-step")
 
@@ -40,29 +42,29 @@ def test_what_is_left_unsaid() -> None:
     )
     text = summary(review, (), body_markers(HEAD, ()))
     assert (
-        "<details><summary>1 finding withheld over the budget of comments</summary>\n\n"
+        "<details><summary>1 finding not shown (comment limit reached)</summary>\n\n"
         "- `train.py:11` PTO104 tensor-logged-every-step\n\n</details>" in text
     )
-    assert "<summary>22 files not looked at</summary>\n\n- `old0.py`: Python 2 code\n" in text
+    assert "<summary>22 files not reviewed</summary>\n\n- `old0.py`: Python 2 code\n" in text
     assert "- `old19.py`: Python 2 code\n- and 2 more\n\n</details>" in text
     assert "- `train.py:3` `PTO101`\n- `a.py:1` any rule\n" in text
-    assert "Configuration: the defaults." in text
+    assert "Configuration: defaults." in text
     assert_inert(text)
 
 
 def test_a_finding_without_a_comment_is_told_in_full() -> None:
     text = summary(reviewed(ITEM), (ITEM,), body_markers(HEAD, ()))
     assert (
-        "Without a comment on their lines:\n\n"
-        "`train.py:10` PTO101 item-every-step: `loss.item()` makes Python wait for the GPU.\n\n"
-        "The fix, to be made by hand:\n\n```diff\n@@ -10 +10 @@\n" in text
+        "Findings on lines that GitHub takes no comment on:\n\n"
+        f"{TITLE} · `train.py:10`\n\n`loss.item()` makes Python wait for the GPU.\n\n"
+        "Fix, to apply by hand:\n\n```diff\n@@ -10 +10 @@\n" in text
     )
     assert "- Wrong if: the value is needed on every step\n" in text
 
 
 def test_nothing_left() -> None:
     text = summary(reviewed(), (), body_markers(HEAD, ()))
-    assert "\nptopt: nothing left: no performance findings in 1 file.\n" in text
+    assert "\nptopt: all findings resolved: no performance findings in 1 file.\n" in text
 
 
 def test_nothing_is_left_of_nothing() -> None:
@@ -71,7 +73,7 @@ def test_nothing_is_left_of_nothing() -> None:
 
 @pytest.mark.parametrize("changes", [{"withheld": (ITEM,)}, {"files_reviewed": 0}])
 def test_something_may_be_left(changes: dict[str, object]) -> None:
-    assert "nothing left" not in summary(reviewed(**changes), (), body_markers(HEAD, ()))
+    assert "resolved" not in summary(reviewed(**changes), (), body_markers(HEAD, ()))
 
 
 def test_later_reviews_are_one_line() -> None:
@@ -84,7 +86,7 @@ def test_later_reviews_are_one_line() -> None:
 def test_refused_findings_are_told_and_remembered() -> None:
     text = later(reviewed(ITEM), HEAD, [ITEM], [ITEM])
     assert markers.read(text) == (markers.review(HEAD), markers.finding("PTO101", ITEM.fingerprint))
-    assert "`train.py:10` PTO101 item-every-step: " in text
+    assert f"{TITLE} · `train.py:10`" in text
 
 
 def test_hostile_texts_stay_texts() -> None:
@@ -118,6 +120,6 @@ def test_a_body_is_never_too_long() -> None:
     )
     text = summary(review, items, body_markers(HEAD, items))
     assert size(text) < LIMIT
-    assert "\n\n50 findings withheld over the budget of comments.\n\n" in text
+    assert "\n\n50 findings not shown (comment limit reached).\n\n" in text
     assert text.endswith("</sub>\n")
     assert sum(text.count(f"{n}:10`") for n in range(10)) >= 50  # every place, in full or by name

@@ -227,7 +227,7 @@ def _leads_nowhere_else(found: Review, by_rules: Review, change: Change) -> None
     allowed |= {i.source for f in found.findings for i in f.impact}
     assert _recipients(_all_markdown(found, change)) <= allowed
     for line in render("github", found).splitlines():
-        assert line.startswith(("::warning ", "::notice ", "Not looked at", "No ", "Withheld")) or re.match(
+        assert line.startswith(("::warning ", "::notice ", "Not reviewed", "No ", "Not shown")) or re.match(
             r"\d", line
         )
     for diagnostic in json.loads(render("rdjson", found))["diagnostics"]:

@@ -340,7 +340,7 @@ def test_a_model_without_a_calibration_is_told_to_have_no_say(tmp_path: Path) ->
     options = ["--model", "tiny", "--model-server", "http://127.0.0.1:9"]
     result = CliRunner().invoke(main, ["check", str(tmp_path), *options])
     assert (result.exit_code, result.stdout) == (0, plain.stdout)
-    assert "without a calibration" in result.stderr and result.stderr.count("\n") == 1
+    assert "has no calibration" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_a_server_needs_the_name_of_a_model(tmp_path: Path) -> None:

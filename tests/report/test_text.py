@@ -14,7 +14,6 @@ from ptopt.report.text import (
     gain,
     markdown_text,
     one_line,
-    short_gain,
     split_code,
     visible,
 )
@@ -90,13 +89,14 @@ def test_a_fence_ends_where_it_should(text: str) -> None:
     assert token.info == "python"
 
 
-def test_a_factor_names_its_source() -> None:
-    impact = Impact("time", 1.0, 1.5, "the step", "torch 2.13", "published", "x")
-    assert gain(impact) == "up to 1.5× on the step — published: torch 2.13"
-    impact = Impact("memory", 2.0, 2.0, "the step", "torch 2.13", "measured", "x")
-    assert gain(impact) == "2× less memory for the step — measured: torch 2.13"
-
-
-def test_a_short_gain_names_the_machine() -> None:
-    impact = Impact("time", 1.2, 1.5, "the step", "a Xeon, 1 thread, torch 2.13; batch, 32", "measured", "x")
-    assert short_gain(impact) == "1.2–1.5× on the step — measured: a Xeon, 1 thread"
+@pytest.mark.parametrize(
+    ("impact", "text"),
+    [
+        (Impact("time", 1.0, 1.5, "the step", "a V100", "published", "x"), "up to 1.5× faster on the step — published: a V100"),
+        (Impact("memory", 2.0, 2.0, "the step", "a V100", "measured", "x"), "2× less memory for the step — measured: a V100"),
+        (Impact("time", 7580.1, 8423.99, "it", "a Xeon", "measured", "x"), "7,580–8,424× faster on it — measured: a Xeon"),
+        (Impact("time", 1.0, 1.0, "training", "YOLOv5", "published", "x"), "no gain on training — published: YOLOv5"),
+    ],
+)  # fmt: skip
+def test_a_gain_names_its_conditions(impact: Impact, text: str) -> None:
+    assert gain(impact) == text

@@ -191,5 +191,5 @@ def test_nothing_of_it_is_logged(serve: Serve, github: FakeGitHub) -> None:
         for name, before in levels.items():
             logging.getLogger(name).setLevel(before)
         structlog.reset_defaults()
-    assert "GitHub App made" in out.getvalue()
+    assert "GitHub App created" in out.getvalue()
     assert not re.search(f"{TOKEN}|hunter2|{code}|{'0' * 40}|PRIVATE KEY", out.getvalue())

@@ -21,7 +21,7 @@ def invoke(resources: Resources, monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 def test_jobs_and_retry(resources: Resources, invoke) -> None:  # type: ignore[no-untyped-def]
-    assert "No job." in invoke("jobs").output
+    assert "No jobs." in invoke("jobs").output
     fine, broken = add(resources.engine, "a" * 40), add(resources.engine, "b" * 40, pull=4)
     change(
         resources.engine, broken, state="dead", attempts=3, error="Traceback\n  File\nValueError: \x1b[31mred"
@@ -37,4 +37,4 @@ def test_jobs_and_retry(resources: Resources, invoke) -> None:  # type: ignore[n
     assert refused.exit_code == 1 and "not dead" in refused.output
     assert invoke("retry", str(broken)).exit_code == 0
     assert row(resources.engine, broken).state == "queued"
-    assert "No dead job." in invoke("jobs", "--dead").output
+    assert "No dead jobs." in invoke("jobs", "--dead").output

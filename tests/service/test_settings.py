@@ -54,7 +54,7 @@ def test_what_is_wrong_is_said_without_values() -> None:
     assert "hunter2" not in result.stderr + result.stdout
     for name in ("DEBOUNCE", "APP_ID", "PRIVATE_KEY", "GITHUB_URL", "PUBLIC_URL"):
         assert f"PTOPT_{name}: " in result.stderr
-    assert "Is it PTOPT_WEBHOOK_SECRET?" in result.stderr
+    assert "Did you mean PTOPT_WEBHOOK_SECRET?" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -62,7 +62,7 @@ def test_what_is_wrong_is_said_without_values() -> None:
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
-        ({"PTOPT_APP_ID": "3"}, "belong together"),
+        ({"PTOPT_APP_ID": "3"}, "set both PTOPT_APP_ID and PTOPT_PRIVATE_KEY"),
         ({"PTOPT_APP_ID": "3", "PTOPT_PRIVATE_KEY": PEM}, "PTOPT_WEBHOOK_SECRET"),
         ({"PTOPT_DATABASE_URL": "mysql://root:hunter2@db/x"}, "PTOPT_DATABASE_URL"),
         ({"PTOPT_DATABASE_URL": "nonsense"}, "PTOPT_DATABASE_URL"),
@@ -84,7 +84,7 @@ def test_the_service_does_not_start_with(environment: dict[str, str], says: str)
 def test_a_wrong_url_is_told_in_one_line(module: tuple[str, ...]) -> None:
     result = python(*module, PTOPT_DATABASE_URL="nonsense")
     assert result.returncode == 1
-    assert "this is no URL of a database" in result.stderr
+    assert "not a database URL" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -104,9 +104,37 @@ def test_the_service_does_not_start_without_the_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_good_settings() -> None:
+def test_settings_that_are_complete() -> None:
+    result = python(
+        "service", "settings", PTOPT_SETUP_TOKEN="t", PTOPT_SECRET_KEY="k", PTOPT_PUBLIC_URL="https://a.org"
+    )
+    assert (result.returncode, result.stdout) == (0, "The settings are valid.\n")
+
+
+def test_nothing_set_says_what_is_missing() -> None:
     result = python("service", "settings", PTOPT_DEBOUNCE="5")
-    assert (result.returncode, result.stdout) == (0, "The settings are good.\n")
+    assert result.returncode == 1
+    for name in (
+        "PTOPT_SETUP_TOKEN",
+        "PTOPT_SECRET_KEY",
+        "PTOPT_PUBLIC_URL",
+        "PTOPT_APP_ID",
+        "PTOPT_WEBHOOK_SECRET",
+    ):
+        assert name in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ({"secret_key": "k"}, "the App that /setup stored is used"),
+        ({"setup_token": "t", "secret_key": "k"}, "PTOPT_PUBLIC_URL is not set"),
+        ({"setup_token": "t", "public_url": "https://a.org"}, "PTOPT_SECRET_KEY is not set"),
+    ],
+)
+def test_what_may_be_missing(given: dict[str, str], note: str) -> None:
+    (found,) = settings_table.incomplete(Settings(**given))
+    assert note in found
 
 
 def test_an_empty_secret_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_the_text_goes_back_to_the_same_bytes(data: bytes, encoding: str) -> Non
         (b"x = 1\n" * 400_000, "larger than 2 MB"),
         (
             b"x = 1\ny = '" + b"a" * MAX_LINE + b"'\n",
-            "more than 100,000 characters, taken for generated (line 2)",
+            "more than 100,000 characters, treated as generated (line 2)",
         ),
         ("x = 1\nprint x\n", "not Python 3: Missing parentheses in call to 'print'"),
         ("try:\n    f()\nexcept A, e as x:\n    pass\n", "(line 3)"),

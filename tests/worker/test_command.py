@@ -81,7 +81,7 @@ def test_status_tells_the_queue(resources: Resources, repo: Repo) -> None:
     assert "is queued" in pull.issue_comments[-1].body
     change(resources.engine, job_id, state="dead", error="Traceback: secret")
     say(resources, pull, "/ptopt status")
-    assert "failed for good" in pull.issue_comments[-1].body
+    assert "failed; the operator" in pull.issue_comments[-1].body
     assert "secret" not in pull.issue_comments[-1].body
 
 
@@ -97,7 +97,7 @@ def test_status_names_the_model_that_read_along(resources: Resources, repo: Repo
     with resources.engine.begin() as connection:
         connection.execute(update(ReviewRow).values(model_note="it took *longer* than 30 s"))
     say(resources, pull, "/ptopt status")
-    assert r"was not heard in the last review: it took \*longer\* than 30 s." in pull.issue_comments[-1].body
+    assert r"was not used in the last review: it took \*longer\* than 30 s." in pull.issue_comments[-1].body
 
 
 def test_feedback_and_ignore_become_signals(resources: Resources, repo: Repo) -> None:

@@ -10,7 +10,7 @@ from ptopt.github import markers
 from tests.worker.pulls import FAST, SLOW
 from tests.worker.service import Service
 
-ELSEWHERE = "told in a comment of its own"
+ELSEWHERE = "in a separate comment"
 
 
 def answers(pull: Pull) -> list[str]:
@@ -47,7 +47,7 @@ def test_nothing_that_could_be_looked_at(service: Service, repo: Repo) -> None:
     pull = repo.pull(files={"README.md": b"#"}, author="dev", draft=True)
     pull.comment("dev", "/ptopt review")
     service.catch_up()
-    assert "changes no Python file" in answers(pull)[0]
+    assert "no Python files to review" in answers(pull)[0]
 
 
 def test_the_review_is_refused(service: Service, repo: Repo) -> None:
@@ -84,7 +84,7 @@ def test_all_that_stands_in_the_files(service: Service, repo: Repo) -> None:
     pull.comment("dev", "/ptopt review --full")
     service.catch_up()
     assert full(pull) == [told, full(pull)[1]]
-    assert "Nothing else in these files." in full(pull)[1]
+    assert "No findings outside the diff." in full(pull)[1]
 
 
 def test_full_after_an_edit_of_the_same_comment(service: Service, repo: Repo) -> None:

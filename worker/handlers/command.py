@@ -25,7 +25,7 @@ from worker.job_context import JobContext
 _STATES = {
     JobState.QUEUED.value: "is queued",
     JobState.RUNNING.value: "is under way",
-    JobState.DEAD.value: "failed for good; the operator of this service finds out why in its job list",
+    JobState.DEAD.value: "failed; the operator of this service can see why with `python -m service jobs`",
 }
 
 
@@ -51,8 +51,8 @@ def _read_along(review: ReviewRow) -> str:
     adapter = f", adapter {code_span(review.adapter[:12])}" if review.adapter else ""
     name = f"{code_span(review.model)}{adapter}"
     if review.model_note:
-        return f"Model: {name} was not heard in the last review: {markdown_text(review.model_note)}."
-    return f"Model: {name} read along in the last review."
+        return f"Model: {name} was not used in the last review: {markdown_text(review.model_note)}."
+    return f"Model: {name} was used in the last review."
 
 
 class ServiceHost:
@@ -95,7 +95,7 @@ class ServiceHost:
         head = self._context.github.pull(job.repository, job.pull).head_sha
         shown = code_span(head[:7])
         if not full and self._is_reviewed(head):
-            return f"The head {shown} was reviewed already. `/ptopt review --full` looks at it once more."
+            return f"The head {shown} was already reviewed. `/ptopt review --full` reviews it again."
         wanted = NewJob(
             kind=Kind.REVIEW,
             installation_id=job.installation_id,
@@ -121,9 +121,9 @@ class ServiceHost:
             found = session.execute(reviews.order_by(Job.id.desc()).limit(3)).all()
             model = [_read_along(row) for row in session.scalars(last) if row.model]
         waiting = [
-            f"Queue: the review of {code_span(head[:7])}, asked for at {at:%H:%M} UTC, {_STATES[state]}."
+            f"Queue: the review of {code_span(head[:7])}, requested at {at:%H:%M} UTC, {_STATES[state]}."
             for state, head, at in found
-        ] or ["Queue: no review waits."]
+        ] or ["Queue: empty."]
         return [*waiting, *model]
 
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:

@@ -86,8 +86,8 @@ def choose(found: Capabilities, works: Callable[[str], str | None], override: st
         if override not in KNOWN:
             raise ValueError(f"unknown attention {override!r}: give one of {', '.join(KNOWN)}")
         if wrong := works(override):
-            raise ValueError(f"attention {override!r} was asked for but does not work here: {wrong}")
-        return Choice(override, "asked for")
+            raise ValueError(f"attention {override!r} was requested but does not work here: {wrong}")
+        return Choice(override, "requested")
     *fast, last = candidates(found)
     for choice in fast:
         wrong = works(choice.implementation)

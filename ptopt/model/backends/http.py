@@ -110,7 +110,7 @@ class Http:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ModelUnavailableError(f"the model server cannot be used ({type(error).__name__})") from None
         if response.status_code in _BUSY:
-            raise _TryAgainError(f"is in trouble ({response.status_code})", _retry_after(response))
+            raise _TryAgainError(f"failed ({response.status_code})", _retry_after(response))
         text = content.decode("utf-8", "replace")
         if not response.is_success:
             raise RefusedError(response.status_code, _error_message(text))

@@ -122,7 +122,7 @@ class OpenAIBackend:
         if not isinstance(text, str):
             raise ModelUnavailableError("the model server answered without a text")
         if len(text) > prompt.max_tokens * _CHARACTERS_A_TOKEN:
-            raise ModelUnavailableError("the model server answered with more than was asked for")
+            raise ModelUnavailableError("the model server answered with more than was requested")
         return text if prompt.schema is None else _strict_json(text)
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class OpenAIBackend:
     def _models(self) -> list[dict[str, Any]]:
         data = self._http.json("GET", "/v1/models").get("data")
         if not isinstance(data, list):
-            raise ModelUnavailableError("the model server does not say which models it has")
+            raise ModelUnavailableError("the model server does not list its models")
         return [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
 
@@ -216,5 +216,5 @@ def _top_logprobs(logprobs: Any) -> dict[str, float]:
         if isinstance(token, str) and isinstance(value, int | float) and math.isfinite(value)
     }
     if not top:
-        raise ModelUnavailableError("the model server does not tell log-probabilities, which judging needs")
+        raise ModelUnavailableError("the model server does not return log-probabilities, which judging needs")
     return top

@@ -1,4 +1,4 @@
-"""Which model read along in a review."""
+"""Which model a review used."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def test_help_lists_all(world: World) -> None:
 
 def test_help_tells_about_one(world: World) -> None:
     answer = world.give("dev", "/ptopt help IGNORE")
-    assert "`/ptopt ignore RULE|here`: silence" in answer
-    assert "- `/ptopt ignore here`: no more of this finding" in answer
+    assert "`/ptopt ignore RULE|here`: ignore a rule" in answer
+    assert "- `/ptopt ignore here`: dismiss this finding" in answer
 
 
 def test_what_is_not_understood_is_answered_with_the_nearest(world: World) -> None:
@@ -53,7 +53,7 @@ def test_what_is_not_understood_is_answered_with_the_nearest(world: World) -> No
         "ignore PTO999": "There is no rule `PTO999`. Usage: `/ptopt ignore RULE|here`",
         "explain itm-every-step": "There is no rule `itm-every-step`. Did you mean `item-every-step`? "
         "Usage: `/ptopt explain [RULE|COMMENT]`",
-        "feedback god": "Say `good` or `bad`, not `god`. Did you mean `good`? "
+        "feedback god": "Use `good` or `bad`, not `god`. Did you mean `good`? "
         "Usage: `/ptopt feedback good|bad [REASON]`",
     }.items():
         assert world.give("writer", f"/ptopt {command}") == f"> writer: `/ptopt {command}`\n\n{expected}\n"
@@ -75,12 +75,12 @@ def test_a_closed_pull_request_is_not_reviewed(world: World) -> None:
 
 
 def test_pause_and_resume(world: World) -> None:
-    assert "Paused: this pull request is not reviewed" in world.give("dev", "/ptopt pause")
+    assert "Paused. Pushes to this pull request are not reviewed" in world.give("dev", "/ptopt pause")
     assert world.state().paused
     world.pull.push({"new.py": CODE})
     outcome = review_pull(world.client, REPO, world.pull.number, before_write=lambda: None)
     assert outcome.status == "paused"
-    assert "paused already" in world.give("dev", "/ptopt pause", thread=world.posted("PTO101"))
+    assert "already paused" in world.give("dev", "/ptopt pause", thread=world.posted("PTO101"))
     assert "Resumed" in world.give("triager", "/ptopt resume")
     assert not world.state().paused
     assert "not paused" in world.give("triager", "/ptopt resume")
@@ -108,9 +108,9 @@ def test_status(world: World) -> None:
     world.give("dev", "/ptopt ignore PTO702\n/ptopt pause")
     answer = world.give("dev", "/ptopt status")
     new = world.pull.head_sha[:7]
-    assert f"- Review: the last one that said something was of `{head}`; the head is `{new}`.\n" in answer
+    assert f"- Review: the last one with findings was of `{head}`; the head is `{new}`.\n" in answer
     assert "- Findings: 1 open, 1 resolved.\n" in answer
-    assert "- Paused: `/ptopt resume` ends it.\n" in answer
+    assert "- Paused; `/ptopt resume` resumes reviews.\n" in answer
     assert "- Ignored here: PTO702.\n" in answer
 
 
@@ -118,7 +118,7 @@ def test_status_of_what_is_not_reviewed() -> None:
     with FakeGitHub() as github:
         world = World(github, files={".ptopt.toml": b"[pull-requests]\nskip-authors = ['dev']\n"})
         answer = world.give("dev", "/ptopt status")
-        assert "- Review: none was posted; the head is " in answer
+        assert "- Review: none posted; the head is " in answer
         assert "- Configuration: `.ptopt.toml`.\n" in answer
         assert "- Pushes are not reviewed: its author is listed in `pull-requests.skip-authors`.\n" in answer
 
@@ -143,8 +143,8 @@ def test_config_tells_what_is_wrong() -> None:
         answer = world.give("dev", "/ptopt config")
         assert "has errors:\n\n- .ptopt.toml: unknown key 'budgte', did you mean 'budget'?" in answer
         assert "@octo" not in answer
-        assert "The defaults are in force." in answer
-        assert "the defaults, for that of the base branch has errors:\n  - " in world.give(
+        assert "The defaults apply." in answer
+        assert "the defaults, because the one on the base branch has errors:\n  - " in world.give(
             "dev", "/ptopt status"
         )
 
@@ -181,14 +181,14 @@ def test_explain_looks_at_the_head_as_it_is(world: World) -> None:
     world.pull.push({"train.py": b"\n\n" + CODE})
     assert "`train.py:12`" in world.give("dev", "/ptopt explain", thread=thread)
     world.pull.push({"train.py": CODE.replace(b".item()", b".detach()")})
-    assert "no longer finds it in `train.py`" in world.give("dev", "/ptopt explain", thread=thread)
+    assert "no longer found in `train.py`" in world.give("dev", "/ptopt explain", thread=thread)
     world.pull.push({"train.py": None})
-    assert "no longer finds it in `train.py`" in world.give("dev", "/ptopt explain", thread=thread)
+    assert "no longer found in `train.py`" in world.give("dev", "/ptopt explain", thread=thread)
 
 
 def test_a_comment_of_somebody_else_is_not_explained(world: World) -> None:
     comment = world.pull.review_comment("stranger", "train.py", 3, "<!-- ptopt:finding PTO101 abc -->\nhello")
-    assert "none of those that ptopt made" in world.give("dev", f"/ptopt explain {comment}")
+    assert "is not a ptopt comment" in world.give("dev", f"/ptopt explain {comment}")
 
 
 def test_the_longest_rules_together_fit_into_a_comment() -> None:
@@ -202,7 +202,7 @@ def test_the_longest_rules_together_fit_into_a_comment() -> None:
 
 def test_ignore_a_rule(world: World) -> None:
     answer = world.give("dev", "/ptopt ignore pto101")
-    assert "PTO101 item-every-step is ignored in this pull request; its threads are resolved." in answer
+    assert "PTO101 item-every-step is ignored in this pull request, and its threads are resolved." in answer
     assert '`ignore = ["item-every-step"]` in `.ptopt.toml`' in answer
     assert "`# ptopt: ignore[PTO101] reason`" in answer
     assert world.state().ignored == {"PTO101"}
@@ -233,9 +233,9 @@ def test_ignore_here(world: World) -> None:
 
 
 def test_here_is_a_thread_of_ours(world: World) -> None:
-    assert "reply in the thread" in world.give("dev", "/ptopt ignore here")
+    assert "works only in the thread" in world.give("dev", "/ptopt ignore here")
     other = world.pull.review_comment("stranger", "train.py", 3, "hello")
-    assert "reply in the thread" in world.give("dev", "/ptopt ignore here", thread=other)
+    assert "works only in the thread" in world.give("dev", "/ptopt ignore here", thread=other)
     assert world.state().ignored == frozenset()
 
 
@@ -279,7 +279,7 @@ def test_fix_commits_what_is_safe(world: World) -> None:
         "where it is reported\n"
     )
     assert world.repo.git.read_commit(commit).message.rstrip() == (
-        "Apply the safe fixes of ptopt\n\n- PTO201 factory-then-move\n\nAsked for by writer with /ptopt fix."
+        "Apply the safe fixes of ptopt\n\n- PTO201 factory-then-move\n\nRequested by writer with /ptopt fix."
     )
 
 
@@ -332,7 +332,7 @@ def test_fix_of_a_fork_tells_how() -> None:
     with FakeGitHub() as github:
         world = World(github, head="mallory:change")
         world.review()
-        assert "in another repository, where ptopt cannot write. Use *Commit suggestion*" in world.give(
+        assert "in a fork, which ptopt cannot write to. Use *Commit suggestion*" in world.give(
             "writer", "/ptopt fix"
         )
 
@@ -343,7 +343,7 @@ def test_fix_without_the_permission_tells_so() -> None:
         assert world.repo.installation is not None
         world.repo.installation.permissions["contents"] = "read"
         world.review()
-        assert "ptopt may not write to this repository (`contents: write`)" in world.give(
+        assert "ptopt has no write access to this repository (`contents: write`)" in world.give(
             "writer", "/ptopt fix"
         )
 
@@ -366,4 +366,4 @@ def test_fix_that_is_repeated_after_a_failure(world: World) -> None:
 def test_nothing_to_fix() -> None:
     with FakeGitHub() as github:
         world = World(github)
-        assert "no open finding here" in world.give("writer", "/ptopt fix")
+        assert "no open findings" in world.give("writer", "/ptopt fix")

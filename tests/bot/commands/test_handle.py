@@ -109,13 +109,15 @@ def test_the_budget_of_who_does_not_write_on_one_pull_request(world: World) -> N
 def test_all_commands_of_a_comment_are_answered_together(world: World) -> None:
     answer = world.give("writer", "/ptopt pause\nand\n/ptopt status")
     assert answer.index("`/ptopt pause`") < answer.index("Paused: this") < answer.index("`/ptopt status`")
-    assert "Paused: `/ptopt resume` ends it." in answer, "status sees what the command before it did"
+    assert "Paused; `/ptopt resume` resumes reviews." in answer, "status sees what the command before it did"
 
 
 def test_only_so_many_commands_of_a_comment_are_run(world: World) -> None:
     answer = world.give("writer", "\n".join(f"/ptopt explain nothing-{n}" for n in range(7)))
     assert answer.count("There is no rule") == 5
-    assert answer.endswith("2 commands not run: a comment may give 5. Give the rest in another one.\n")
+    assert answer.endswith(
+        "2 commands not run: the limit is 5 per comment. Put the rest into another comment.\n"
+    )
 
 
 def test_a_redelivery_is_answered_once(reviewed: World) -> None:

@@ -169,7 +169,7 @@ def test_the_server_names_how_long_to_wait(
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        (Reply(500, b""), "is in trouble"),
+        (Reply(500, b""), "failed"),
         (
             Reply(400, {"error": {"message": "too\nlong\x1b[31m " + "x" * 500}}),
             r"refused \(400\): too long \[31m x+$",
@@ -182,7 +182,7 @@ def test_the_server_names_how_long_to_wait(
         (Reply(200, {}), "choice"),
         (Reply(200, {"choices": [7]}), "choice"),
         (Reply(200, {"choices": [{"message": {"content": None}}]}), "without a text"),
-        (Reply(200, {"choices": [{"message": {"content": "x" * 10_000}}]}), "more than was asked"),
+        (Reply(200, {"choices": [{"message": {"content": "x" * 10_000}}]}), "more than was requested"),
         (Reply(200, b" " * 100_000_000), "too large"),
         (Reply(307, b"", headers={"Location": "http://169.254.169.254/"}), "refused"),
     ],

@@ -1,0 +1,146 @@
+"""The pages of GitHub that `/setup` leads to: a new App from a manifest, and its installation.
+
+The person who is signed in is `octocat`. A new App takes the place of `github.app`, and its webhook that of
+`github.webhook_url`: from then on the fake GitHub delivers to the service that was set up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from fake_github.http import Answer, Request, not_found
+
+if TYPE_CHECKING:
+    from fake_github.fake import FakeGitHub
+
+_NEW = re.compile(r"(?:/organizations/([^/]+))?/settings/apps(/new)?")
+_INSTALL = re.compile(r"/apps/([^/]+)/installations/new")
+_USER = "octocat"
+_LONGEST_NAME = 34
+# What an App has to be allowed to get an event, of those that ptopt subscribes to.
+_NEEDS = {
+    "issue_comment": {"issues", "pull_requests"},
+    "pull_request": {"pull_requests"},
+    "pull_request_review_comment": {"pull_requests"},
+    "pull_request_review_thread": {"pull_requests"},
+}
+_LEVELS = ("read", "write", "admin")
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>body {{ font: 16px/1.5 sans-serif; max-width: 40rem; margin: 2rem auto; padding: 0 1rem }}</style></head>
+<body><h1>{title}</h1>
+{body}
+</body></html>
+"""
+
+
+def handle(github: FakeGitHub, request: Request) -> Answer | None:
+    """The answer to a request for one of these pages; None for any other path."""
+    request.page = True
+    form = {name: values[0] for name, values in parse_qs(request.body.decode("utf-8", "replace")).items()}
+    if match := _NEW.fullmatch(request.path):
+        if request.method != "POST":
+            return _page("Register new GitHub App", "<p>An App begins with a manifest here.</p>")
+        owner = match[1] or _USER
+        return _confirm(owner, request, form) if match[2] else _create(github, owner, form)
+    if match := _INSTALL.fullmatch(request.path):
+        if match[1] != github.app.slug:
+            raise not_found()
+        return _installed(github) if request.method == "POST" else _install(github)
+    if request.path == "/favicon.ico":
+        return Answer(None, 404)
+    request.page = False
+    return None
+
+
+def _confirm(owner: str, request: Request, form: dict[str, str]) -> Answer:
+    """What GitHub shows when a manifest is posted: the name, which may be changed, and a button."""
+    problems, manifest = _read(form.get("manifest", ""))
+    if problems:
+        items = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
+        return _page("Invalid GitHub App configuration", f'<ul id="problems">{items}</ul>', 422)
+    action = request.path.removesuffix("/new")
+    fields = {"manifest": form["manifest"], "state": request.query.get("state", "")}
+    hidden = "".join(f'<input type="hidden" name="{k}" value="{escape(v)}">' for k, v in fields.items())
+    return _page(
+        f"Create GitHub App for {escape(owner)}",
+        f'<form action="{escape(action)}" method="post">{hidden}'
+        f'<label for="name">GitHub App name</label> '
+        f'<input id="name" name="name" value="{escape(manifest["name"])}" maxlength="{_LONGEST_NAME}" required> '
+        f'<button type="submit">Create GitHub App for {escape(owner)}</button></form>',
+    )
+
+
+def _create(github: FakeGitHub, owner: str, form: dict[str, str]) -> Answer:
+    """Makes the App, and sends the browser back with the code."""
+    problems, manifest = _read(form.get("manifest", ""))
+    name = form.get("name", "")[:_LONGEST_NAME]
+    if problems or not name:
+        return _page("Invalid GitHub App configuration", "<p>It has no name, or no manifest.</p>", 422)
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    with github.lock:
+        code = github.manifest(slug, owner=owner)
+        app = github.manifests[code].app
+        app.name, app.permissions = name, dict(manifest["default_permissions"])
+        app.events = list(manifest["default_events"])
+        github.app, github.webhook_url = app, manifest["hook_attributes"]["url"]
+    query = urlencode({"code": code, "state": form.get("state", "")})
+    return Answer(None, 302, {"Location": f"{manifest['redirect_url']}?{query}"})
+
+
+def _read(text: str) -> tuple[list[str], dict[str, Any]]:
+    """What is wrong with a manifest, and the manifest."""
+    try:
+        manifest = json.loads(text)
+    except ValueError:
+        return ["The manifest is not JSON"], {}
+    if not isinstance(manifest, dict):
+        return ["The manifest is not an object"], {}
+    hook = manifest.get("hook_attributes") or {}
+    addresses = {
+        "url": manifest.get("url"),
+        "redirect_url": manifest.get("redirect_url"),
+        "hook_attributes.url": hook.get("url") if isinstance(hook, dict) else None,
+    }
+    problems = [
+        f"{name} must be a URL"
+        for name, value in addresses.items()
+        if not isinstance(value, str) or urlsplit(value).scheme not in ("http", "https")
+    ]
+    if not isinstance(manifest.get("name"), str) or len(manifest["name"]) > _LONGEST_NAME:
+        problems.append(f"name is too long (maximum is {_LONGEST_NAME} characters)")
+    permissions = manifest.get("default_permissions") or {}
+    problems += [
+        f"{name} has no level {level}" for name, level in permissions.items() if level not in _LEVELS
+    ]
+    for event in manifest.get("default_events") or ():
+        if event not in _NEEDS:
+            problems.append(f"Default events unsupported: {event}")
+        elif _NEEDS[event].isdisjoint(permissions):
+            problems.append(f"Default events are not supported by permissions: {event}")
+    return problems, manifest
+
+
+def _install(github: FakeGitHub) -> Answer:
+    return _page(
+        f"Install {escape(github.app.name)}",
+        f'<form method="post"><button type="submit">Install on {_USER}</button></form>',
+    )
+
+
+def _installed(github: FakeGitHub) -> Answer:
+    mine = [repo for repo in github.repos.values() if repo.owner.login == _USER]
+    github.install(_USER, mine)
+    return _page(f"{escape(github.app.name)} is installed", f"<p>On {_USER}: {len(mine)} repositories.</p>")
+
+
+def _page(title: str, body: str, status: int = 200) -> Answer:
+    text = _PAGE.format(title=title, body=body)
+    return Answer(text.encode(), status, media_type="text/html; charset=utf-8")

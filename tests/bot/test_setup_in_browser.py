@@ -1,0 +1,95 @@
+"""`/setup` as a person goes through it: in a real browser, on the pages of the fake GitHub."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fake_github import FakeGitHub
+from service.credentials import load
+from service.settings import Settings
+from tests.bot.conftest import Serve, sign
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt-get install chromium)"),
+]
+TOKEN = "a setup token"
+KEY = "a long random text that is the secret key"
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = browser.new_page()
+        problems: list[str] = []
+        opened.on("console", lambda message: problems.append(message.text))
+        yield opened
+        browser.close()
+        assert not any("Security Policy" in problem for problem in problems), "a page breaks its own policy"
+
+
+def settings(github: FakeGitHub, **more: Any) -> dict[str, Any]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return {
+        "port": port,
+        "public_url": f"http://127.0.0.1:{port}",
+        "github_url": github.url,
+        "setup_token": TOKEN,
+        "webhook_secret": None,
+        **more,
+    }
+
+
+def test_from_the_page_to_the_installation(serve: Serve, page: Page) -> None:
+    with FakeGitHub() as github:
+        values = settings(github, secret_key=KEY)
+        with serve(**values) as served:
+            page.goto(f"{values['public_url']}/setup?token={TOKEN}")
+            page.get_by_role("button", name="Create the GitHub App").click()
+            page.get_by_label("GitHub App name").fill("Our ptopt")
+            page.get_by_role("button", name="Create GitHub App for octocat").click()
+            page.get_by_role("heading", name="GitHub App created").wait_for()
+            assert "PRIVATE KEY" not in page.content()
+            stored = load(served.engine, Settings(secret_key=KEY))
+            assert stored is not None
+            assert (stored.slug, stored.app_id) == ("our-ptopt", github.app.id)
+            page.get_by_role("link", name="Install the App").click()
+            page.get_by_role("button", name="Install on octocat").click()
+            page.get_by_role("heading", name="Our ptopt is installed").wait_for()
+            signature = sign(b"{}", stored.webhook_secret)
+            assert served.deliver("ping", {}, X_Hub_Signature_256=signature).status_code in (202, 503)
+        assert [each.account.login for each in github.installations.values()] == ["octocat"]
+
+
+def test_for_an_organisation_without_a_secret_key(serve: Serve, page: Page) -> None:
+    with FakeGitHub() as github:
+        values = settings(github)
+        with serve(**values):
+            page.goto(f"{values['public_url']}/setup?token={TOKEN}")
+            page.get_by_label("Name of the organisation").fill("no such / name")
+            page.get_by_role("button", name="Use this organisation").click()
+            assert "letters, digits and hyphens only" in page.get_by_role("alert").all_inner_texts()[-1]
+            page.get_by_label("Name of the organisation").fill("acme-corp")
+            page.get_by_role("button", name="Use this organisation").click()
+            page.get_by_role("button", name="Create the GitHub App").click()
+            page.get_by_role("button", name="Create GitHub App for acme-corp").click()
+            page.get_by_role("heading", name="GitHub App created").wait_for()
+            shown = page.get_by_label("Settings").input_value()
+            assert f"PTOPT_APP_ID={github.app.id}\n" in shown
+            assert (
+                page.get_by_label("PTOPT_PRIVATE_KEY").input_value().strip() == github.app.private_key.strip()
+            )

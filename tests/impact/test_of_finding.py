@@ -1,0 +1,67 @@
+"""Which gains a finding may claim."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from ptopt import impact
+from ptopt.change import whole_file
+from ptopt.config import Config
+from ptopt.project.facts import NO_FACTS
+from ptopt.review import review_files
+from ptopt.rules import find_rule
+
+SHORT_LOOP = """\
+import torch
+
+
+def names_of(token_ids: torch.Tensor):
+    return [t.item() for t in token_ids.cuda()]
+"""
+
+
+def _provenance(name: str, features: dict[str, float]) -> set[str]:
+    return {i.provenance for i in impact.of_finding(name, features)}
+
+
+@pytest.mark.parametrize(
+    ("features", "claimed"),
+    [
+        ({}, {"published"}),  # where it runs is not known
+        ({"device:moved": 1.0}, {"published"}),
+        ({"device:cpu": 1.0}, {"measured", "published"}),
+        ({"device:cpu": 1.0, "trips:known": math.log1p(4)}, {"published"}),
+        ({"device:cpu": 1.0, "trips:known": math.log1p(5000)}, {"measured", "published"}),
+    ],
+)
+def test_a_measurement_on_a_cpu_is_claimed_for_code_that_resembles_it(
+    features: dict[str, float], claimed: set[str]
+) -> None:
+    assert _provenance("optimizer-not-fused", features) == claimed
+
+
+def test_work_of_the_host_is_the_same_beside_a_gpu() -> None:
+    assert _provenance("tensor-from-list-of-arrays", {"device:moved": 1.0}) == {"measured"}
+    assert all(find_rule(name) is not None for name in impact._ON_THE_HOST)
+
+
+def test_a_short_loop_of_gpu_code_gets_no_figure_of_a_cpu() -> None:
+    file = whole_file("train.py", SHORT_LOOP.encode())
+    config = Config().model_copy(update={"min_confidence": 0.0})
+    found = review_files([file], config=config, facts=NO_FACTS, limit_to_change=False).findings
+    (finding,) = [f for f in found if f.name == "item-per-element"]
+    assert finding.impact == ()
+    assert [i.provenance for i in impact.of_rule(finding.name)] == ["measured"]
+
+
+def test_the_source_of_a_measurement_is_a_page_that_exists() -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs" / "rules"
+    for name in impact._tables():
+        for each in impact.of_rule(name):
+            assert each.source.startswith("https://")
+            if each.provenance == "measured":
+                assert each.source.endswith(f"/docs/rules/{name}.md")
+                assert (docs / f"{name}.md").is_file()
