@@ -57,6 +57,7 @@ docs: $(SERVABLE)  ## write what is generated from the code
 	$(BIN)/ptopt rules --docs docs/rules
 	$(BIN)/python -m service settings --docs > docs/settings.md
 	$(BIN)/python -m bot.commands --docs docs/commands.md
+	$(BIN)/python docs/pages.py
 	$(BIN)/python docs/picture.py
 
 PIN := env -u UV_FIND_LINKS $(BIN)/uv pip compile pyproject.toml --universal --generate-hashes \

@@ -20,17 +20,20 @@ from ptopt.review import review_change
 WIDTH = 106
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "pull-request"
-COMMENTS = 2  # what fits a page
 
 
 def main() -> None:
+    (ROOT / "docs" / "review.svg").write_text(picture(), encoding="utf-8")
+
+
+def picture() -> str:
+    """The picture as SVG."""
     change = change_from_patch((EXAMPLE / "change.patch").read_bytes(), EXAMPLE / "head")
-    config = Config().model_copy(update={"budget": COMMENTS})
-    text = render("terminal", review_change(change, config=config, facts=NO_FACTS), width=WIDTH, color=True)
+    review = review_change(change, config=Config(), facts=NO_FACTS)
+    text = render("terminal", review, width=WIDTH, color=True)
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi("$ ptopt review --base main\n\n" + text))
-    svg = console.export_svg(title="ptopt", unique_id="ptopt")
-    (ROOT / "docs" / "review.svg").write_text(svg, encoding="utf-8")
+    return console.export_svg(title="ptopt", unique_id="ptopt")
 
 
 if __name__ == "__main__":

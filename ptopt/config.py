@@ -110,13 +110,14 @@ class Config(BaseModel):
 
     select: _Rules | None = Field(
         default=None,
-        description="The rules to report, in place of those on by default: ids, names, families or `ALL`.",
+        description="The rules to report: ids, names, families or `ALL`. Left out, those that are on by default.",
     )
     extend_select: _Rules = Field(
         default=(), description="Rules to report besides those of `select`: ids, names or families."
     )
     ignore: _Rules = Field(
-        default=(), description="Rules to switch off: ids, names or families. Wins over the two above."
+        default=(),
+        description="Rules to switch off: ids, names or families. Wins over `select` and `extend-select`.",
     )
     per_path_ignores: Annotated[dict[_GlobText, _Rules], Field(max_length=_MAX_ITEMS)] = Field(
         default_factory=dict,

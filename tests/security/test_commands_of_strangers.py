@@ -58,7 +58,7 @@ def test_the_author_of_a_fork_writes_nothing(service: Service) -> None:
     service.repo.commit("fix", {"x.py": b""})
     pull.comment("dev", "/ptopt fix")
     service.work()
-    assert "another repository" in answers(service, pull)[-1]
+    assert "in a fork" in answers(service, pull)[-1]
     assert not commits(service)
 
 
