@@ -95,7 +95,11 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
         parts += ["", code, ""]
     shown = finding.span.lines() if code is not None else ()
     parts += [
-        _labelled(with_cells(review, finding.path, f"line {e.line}"), e.note, color)
+        _labelled(
+            with_cells(review, finding.path, f"line {e.line}"),
+            with_cells(review, finding.path, e.note),
+            color,
+        )
         for e in finding.evidence
         if e.line not in shown
     ]

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from rich.text import Text
 
-from ptopt.findings import Edit, Fix, Review, Safety, Span, UnusedSuppression
+from ptopt.findings import Edit, Evidence, Fix, Review, Safety, Span, UnusedSuppression
 from ptopt.report import render
 
 
@@ -55,6 +55,22 @@ def test_on_demand_all_that_was_left_out_is_listed(review: Review) -> None:
     assert "\nSuppressed:\n  src/train.py:12  PTO104 tensor-logged-every-step\n" in text
     names = ", ".join(f"old{n}.py" for n in range(42))
     assert f"\nNot reviewed:\n  42 files: Python 2 code: {names}\n" in text
+
+
+def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None:
+    first = dataclasses.replace(
+        review.findings[0],
+        message="Waits in the loop at line 6; it also waits at line 70.",
+        evidence=(Evidence(8, "the loop at line 6"),),
+    )
+    cells = {"src/train.py": {line: (2, line - 3) for line in range(4, 13)}}
+    text = render("terminal", dataclasses.replace(review, findings=(first,), cells=cells), width=110)
+    assert text.startswith("src/train.py:cell 2:7  PTO101")
+    assert "Waits in the loop at line 3 of cell 2; it also waits at line 70." in text
+    assert "line 5 of cell 2: the loop at line 3 of cell 2\n" in text
+    assert "\n  6 │ optimizer.step()\n  7 ┃ total += loss.item()\n" in text
+    assert "Also at cell 2:8\n" in text
+    assert "\n  7 - total += loss.item()\n" in text
 
 
 def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> None:
