@@ -17,7 +17,7 @@ _AT_START = re.compile(r"^(?:(\d+)([.)])(?=\s|$)|([-+=]))")
 # GitHub links these also right after an underscore, and where the number is that of a commit.
 _AUTOLINK = re.compile(r"(?<![a-z0-9])(www(?=\.)|gh-(?=\d)|[0-9a-f]{7,}(?![a-z0-9]))", re.I | re.A)
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
-_LINE_NAME = re.compile(r"\bline ([1-9]\d{0,6})\b", re.A)
+_LINE_NAMES = re.compile(r"\blines? [1-9]\d{0,6}\b(?:(?:, | and )[1-9]\d{0,6}\b)*", re.A)
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
 # Characters that Python calls printable and nobody sees: fillers, joiners, and all but the two variation selectors
@@ -151,10 +151,10 @@ def with_cells(review: Review, path: str, text: str) -> str:
         return text
 
     def named(match: re.Match[str]) -> str:
-        cell = cell_of(review, path, Span(int(match[1]), int(match[1])))
-        return match[0] if cell is None else f"line {lines(cell[1])} of cell {cell[0]}"
+        cell = cell_of(review, path, Span(int(match[0]), int(match[0])))
+        return match[0] if cell is None else f"{lines(cell[1])} of cell {cell[0]}"
 
-    return _LINE_NAME.sub(named, text)
+    return _LINE_NAMES.sub(lambda names: re.sub(r"\d+", named, names[0]), text)
 
 
 def lines(span: Span) -> str:

@@ -60,13 +60,13 @@ def test_on_demand_all_that_was_left_out_is_listed(review: Review) -> None:
 def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None:
     first = dataclasses.replace(
         review.findings[0],
-        message="Waits in the loop at line 6; it also waits at line 70.",
+        message="Waits in the loop at line 6; it also waits at lines 7, 8 and 70.",
         evidence=(Evidence(8, "the loop at line 6"),),
     )
     cells = {"src/train.py": {line: (2, line - 3) for line in range(4, 13)}}
     text = render("terminal", dataclasses.replace(review, findings=(first,), cells=cells), width=110)
     assert text.startswith("src/train.py:cell 2:7  PTO101")
-    assert "Waits in the loop at line 3 of cell 2; it also waits at line 70." in text
+    assert "loop at line 3 of cell 2; it also waits at lines 4 of cell 2, 5 of cell 2 and 70." in text
     assert "line 5 of cell 2: the loop at line 3 of cell 2\n" in text
     assert "\n  6 │ optimizer.step()\n  7 ┃ total += loss.item()\n" in text
     assert "Also at cell 2:8\n" in text
