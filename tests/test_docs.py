@@ -9,8 +9,6 @@ from types import ModuleType
 
 import pytest
 
-from bot.commands.docs import page as commands_page
-from bot.commands.registry import COMMANDS
 from ptopt.address import REPOSITORY, rule_page
 from ptopt.config import config_schema
 from ptopt.report.rulelist import pages
@@ -43,11 +41,6 @@ def test_the_page_of_the_configuration_is_current_and_whole() -> None:
     schema = config_schema()
     for key in (*schema["properties"], *schema["$defs"]["PullRequests"]["properties"]):
         assert f"# `{key}`\n" in text
-
-
-def test_the_page_of_the_commands_is_current() -> None:
-    text = (DOCS / "commands.md").read_text(encoding="utf-8")
-    assert text == commands_page(COMMANDS.values()), "run `make docs`"
 
 
 @pytest.mark.usefixtures("learned_ranker")

@@ -88,7 +88,7 @@ def test_what_is_gone_is_resolved_and_the_summary_says_so_once(desk: Desk) -> No
     (thread,) = desk.pull.threads
     assert thread.resolved
     (review,) = desk.pull.reviews
-    assert "ptopt: nothing left: no performance findings in 1 file." in review.body
+    assert "ptopt: all findings resolved: no performance findings in 1 file." in review.body
     writes = desk.writes
     assert desk.post().resolved == 0
     assert desk.writes == writes == 3

@@ -49,7 +49,7 @@ def test_review_queues_a_review(resources: Resources, repo: Repo) -> None:
     assert len(pull.reviews) == 1
     say(resources, pull, "/ptopt review")
     assert len(reviews(resources)) == 1
-    assert "reviewed already" in pull.issue_comments[-1].body
+    assert "was already reviewed" in pull.issue_comments[-1].body
     say(resources, pull, "/ptopt review --full")
     assert reviews(resources)[-1].payload == {"requested": True, "full": True}
 
@@ -74,7 +74,7 @@ def test_a_command_that_runs_twice_is_answered_once(resources: Resources, repo: 
 def test_status_tells_the_queue(resources: Resources, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     say(resources, pull, "/ptopt status")
-    assert "no review waits" in pull.issue_comments[-1].body
+    assert "Queue: empty." in pull.issue_comments[-1].body
     job_id = job_for(resources, pull)
     say(resources, pull, "/ptopt status")
     assert f"`{pull.head_sha[:7]}`" in pull.issue_comments[-1].body
@@ -85,7 +85,7 @@ def test_status_tells_the_queue(resources: Resources, repo: Repo) -> None:
     assert "secret" not in pull.issue_comments[-1].body
 
 
-def test_status_names_the_model_that_read_along(resources: Resources, repo: Repo) -> None:
+def test_status_names_the_model_that_was_used(resources: Resources, repo: Repo) -> None:
     pull = repo.pull(files={"train.py": SLOW}, author="dev")
     run(resources, job_for(resources, pull))
     say(resources, pull, "/ptopt status")
@@ -93,7 +93,7 @@ def test_status_names_the_model_that_read_along(resources: Resources, repo: Repo
     with resources.engine.begin() as connection:
         connection.execute(update(ReviewRow).values(model="base + judge", adapter="ab" * 32))
     say(resources, pull, "/ptopt status")
-    assert "Model: `base + judge`, adapter `abababababab` read along" in pull.issue_comments[-1].body
+    assert "Model: `base + judge`, adapter `abababababab` was used" in pull.issue_comments[-1].body
     with resources.engine.begin() as connection:
         connection.execute(update(ReviewRow).values(model_note="it took *longer* than 30 s"))
     say(resources, pull, "/ptopt status")

@@ -65,7 +65,7 @@ def test_in_a_thread(service: Service, repo: Repo) -> None:
     pull.reply("dev", pull.review_comments[0].id, "/ptopt review --full")
     service.catch_up()
     answer = pull.review_comments[-1].body
-    assert "nothing new; 1 finding told before." in answer and ELSEWHERE in answer
+    assert "no new findings; 1 finding already reported." in answer and ELSEWHERE in answer
     assert len(pull.review_comments) == 3 and len(full(pull)) == 1
 
 

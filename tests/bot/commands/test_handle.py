@@ -108,7 +108,7 @@ def test_the_budget_of_who_does_not_write_on_one_pull_request(world: World) -> N
 
 def test_all_commands_of_a_comment_are_answered_together(world: World) -> None:
     answer = world.give("writer", "/ptopt pause\nand\n/ptopt status")
-    assert answer.index("`/ptopt pause`") < answer.index("Paused: this") < answer.index("`/ptopt status`")
+    assert answer.index("`/ptopt pause`") < answer.index("Paused. Pushes") < answer.index("`/ptopt status`")
     assert "Paused; `/ptopt resume` resumes reviews." in answer, "status sees what the command before it did"
 
 
