@@ -51,7 +51,7 @@ line, `--config FILE` names another file, and options such as `--ignore` overrid
 On GitHub the configuration of the base branch applies, so that a pull request cannot change its own review. A repository without
 one gets that of `.ptopt.toml` in the repository `.github` of its owner.
 
-`ptopt config check` checks a configuration, `ptopt config schema` prints its JSON schema. A rule is named by its id (`PTO101`),
+`ptopt config show` prints the effective settings, `ptopt config check` checks them, `ptopt config schema` prints its JSON schema. A rule is named by its id (`PTO101`),
 its name (`item-every-step`), or its family (`sync`); [rules](rules/README.md) lists them. Globs are those of `.gitignore`, without `!`.
 """
 

@@ -16,6 +16,8 @@ from ptopt.findings import NotReviewed, Span
 __all__ = ["Change", "ChangeError", "ChangedFile", "Hunk", "Status", "parse_diff", "whole_file"]
 
 _SPECIAL_MODES = {"120000": "a symbolic link", "160000": "a submodule"}
+HEAD_MISSING = "the head version of the file is missing"
+MISMATCH = "the tree does not match the diff"
 _MOST_LINES = 10**9  # a hunk that starts beyond is no hunk of a file
 
 
@@ -130,7 +132,7 @@ def _look(entry: Entry, heads: Callable[[str], bytes | None]) -> ChangedFile | N
         return NotReviewed(entry.path, "binary, or marked as binary in .gitattributes")
     head = heads(entry.path)
     if head is None:
-        return NotReviewed(entry.path, "the head version of the file is missing")
+        return NotReviewed(entry.path, HEAD_MISSING)
     text = _split(head)
     added = set()
     for line in chain.from_iterable(entry.hunks):
@@ -138,9 +140,7 @@ def _look(entry: Entry, heads: Callable[[str], bytes | None]) -> ChangedFile | N
         if number is None:
             continue
         if number > len(text) or not _same(line.value, text[number - 1], exact=line.is_added):
-            reason = (
-                f"the tree does not match the diff: line {number} of the file is not the line in the diff"
-            )
+            reason = f"{MISMATCH}: line {number} of the file is not the line in the diff"
             return NotReviewed(entry.path, reason)
         if line.is_added:
             added.add(number)

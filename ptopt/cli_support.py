@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ptopt.findings import NotReviewed, Review
     from ptopt.project.facts import ProjectFacts
 
-FORMATS = ("terminal", "json", "sarif", "github", "rdjson", "markdown")
+FORMATS = ("terminal", "concise", "json", "sarif", "github", "gitlab", "rdjson", "markdown")
+_STDIN = Path("-")
 _MANY = 50  # files from which on progress is shown
 _Item = TypeVar("_Item")
 
@@ -30,12 +31,21 @@ _Item = TypeVar("_Item")
 class Settings:
     """What the command line says about the configuration."""
 
-    config: Path | None
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-    min_confidence: float | None
-    all_paths: bool
-    exit_code: bool
+    config: Path | None = None
+    select: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    min_confidence: float | None = None
+    all_paths: bool = False
+    exit_code: bool = False
+
+
+@dataclass(frozen=True)
+class Stdin:
+    """A file that is read from stdin, and the path it goes by."""
+
+    path: Path
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,17 @@ class Output:
     format: str
     file: Path | None
     budget: int | None
-    explain: bool = False
+    explain: bool
+    verbose: bool
+    suppressed: bool
+
+
+def complete_rules(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+    """Ids, names and families that begin with the last of the comma-separated rules in `typed`."""
+    from ptopt.rules import known_names
+
+    before, comma, last = typed.rpartition(",")
+    return [before + comma + name for name in known_names() if name.lower().startswith(last.lower())]
 
 
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -62,29 +82,57 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         "--config", type=click.Path(path_type=Path), help="Read this file, not .ptopt.toml or pyproject.toml."
     )
     @click.option(
-        "--select", multiple=True, metavar="RULES", help="Switch on rules besides the default ones."
-    )
-    @click.option("--ignore", multiple=True, metavar="RULES", help="Switch off rules: ids, names, families.")
+        "--select", multiple=True, metavar="RULES", shell_complete=complete_rules,
+        help="Report these rules only, whatever the configuration selects and ignores: ids, names, families, ALL.",
+    )  # fmt: skip
     @click.option(
-        "--min-confidence",
-        type=click.FloatRange(0, 1),
-        help="Show only findings with at least this confidence.",
-    )
+        "--extend-select", multiple=True, metavar="RULES", shell_complete=complete_rules,
+        help="Report these rules besides those that are on.",
+    )  # fmt: skip
+    @click.option(
+        "--ignore", multiple=True, metavar="RULES", shell_complete=complete_rules,
+        help="Do not report these rules.",
+    )  # fmt: skip
+    @click.option(
+        "--min-confidence", type=click.FloatRange(0, 1), metavar="P",
+        help="Show only findings with at least this confidence, from 0 to 1.",
+    )  # fmt: skip
     @click.option("--all-paths", is_flag=True, help="Review tests, examples, demos and the like too.")
     @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are findings.")
     @functools.wraps(command)
     def wrapped(
         config: Path | None,
         select: Sequence[str],
+        extend_select: Sequence[str],
         ignore: Sequence[str],
         min_confidence: float | None,
         all_paths: bool,
         exit_code: bool,
         **rest: Any,
     ) -> None:
-        settings = Settings(config, _split(select), _split(ignore), min_confidence, all_paths, exit_code)
+        chosen = (_split(select), _split(extend_select), _split(ignore))
+        settings = Settings(config, *chosen, min_confidence, all_paths, exit_code)
         with user_errors():
             command(settings=settings, **rest)
+
+    return wrapped
+
+
+def paths_options(command: Callable[..., None]) -> Callable[..., None]:
+    @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+    @click.option(
+        "--stdin-filename", metavar="FILE", type=click.Path(path_type=Path),
+        help="The path of the file that `-` reads from stdin.",
+    )  # fmt: skip
+    @functools.wraps(command)
+    def wrapped(paths: Sequence[Path], stdin_filename: Path | None, **rest: Any) -> None:
+        if _STDIN in paths:
+            if len(paths) > 1:
+                raise click.UsageError("- (stdin) cannot be combined with other paths")
+            rest["stdin"] = Stdin(stdin_filename or Path("stdin.py"), sys.stdin.buffer.read())
+        elif stdin_filename is not None:
+            raise click.UsageError("--stdin-filename goes with -, which reads stdin")
+        command(paths=paths or (Path("."),), **rest)
 
     return wrapped
 
@@ -92,11 +140,32 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--format", "format_", type=click.Choice(FORMATS), default="terminal", show_default=True)
     @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
-    @click.option("--budget", type=click.IntRange(min=0), help="The largest number of findings to show.")
+    @click.option("--budget", type=click.IntRange(min=0), metavar="N", help="Show N findings at most.")
+    @click.option(
+        "--statistics", is_flag=True, help="Show how many findings each rule has, not the findings."
+    )
     @click.option("--explain", is_flag=True, help="Show what determined the confidence of each finding.")
+    @click.option(
+        "--show-suppressed",
+        is_flag=True,
+        help="List suppressed findings too; SARIF leaves them out otherwise.",
+    )
+    @click.option("-v", "--verbose", is_flag=True, help="List each file that was not reviewed.")
     @functools.wraps(command)
-    def wrapped(format_: str, output: Path | None, budget: int | None, explain: bool, **rest: Any) -> None:
-        command(output=Output(format_, output, budget, explain), **rest)
+    def wrapped(
+        format_: str,
+        output: Path | None,
+        budget: int | None,
+        statistics: bool,
+        explain: bool,
+        show_suppressed: bool,
+        verbose: bool,
+        **rest: Any,
+    ) -> None:
+        if statistics and format_ != "terminal":
+            raise click.UsageError(f"--statistics cannot be combined with --format {format_}")
+        shown = "statistics" if statistics else format_
+        command(output=Output(shown, output, budget, explain, verbose, show_suppressed), **rest)
 
     return wrapped
 
@@ -126,13 +195,15 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
 def review_with(
     model: ModelChoice, files: Iterable[ChangedFile | NotReviewed], *, config: Config, facts: ProjectFacts,
     limit_to_change: bool, around: Mapping[str, bytes] = MappingProxyType({}),
+    baseline: frozenset[str] = frozenset(),
 ) -> Review:  # fmt: skip
     """The review, reweighed by a model where one is named. A server that cannot be reached does not stop the review."""
     from ptopt.review import review_files
 
     review = functools.partial(
-        review_files, files, config=config, facts=facts, limit_to_change=limit_to_change, around=around
-    )
+        review_files, files, config=config, facts=facts, limit_to_change=limit_to_change, around=around,
+        baseline=baseline,
+    )  # fmt: skip
     if model.name is None:
         return review()
     from ptopt.model.interface import ModelUnavailableError
@@ -180,6 +251,7 @@ def _split(values: Sequence[str]) -> tuple[str, ...]:
 @contextmanager
 def user_errors() -> Iterator[None]:
     """Report what the user can fix as an error without a traceback."""
+    from ptopt.baseline import BaselineError
     from ptopt.change import ChangeError
     from ptopt.config import ConfigError
     from ptopt.inputs import CheckoutError
@@ -188,7 +260,7 @@ def user_errors() -> Iterator[None]:
 
     try:
         yield
-    except (CheckoutError, ChangeError, ConfigError, WeightsError) as error:
+    except (BaselineError, CheckoutError, ChangeError, ConfigError, WeightsError) as error:
         raise click.ClickException(visible(str(error), keep="\n")) from None
     except OSError as error:
         if error.errno == errno.EPIPE:
@@ -206,10 +278,16 @@ def load(root: Path, settings: Settings) -> tuple[Config, ProjectFacts]:
     files = project_files(root, [OWN_FILE, PROJECT_FILE, *FACT_FILES])
     known = known_names()
     config = _config_in(files, known) if settings.config is None else _config_from(settings.config, known)
+    select, more, ignore = (
+        tuple(known_rule(text, known) for text in texts)
+        for texts in (settings.select, settings.extend_select, settings.ignore)
+    )
     update: dict[str, object] = {
-        "select": (*config.select, *(known_rule(text, known) for text in settings.select)),
-        "ignore": (*config.ignore, *(known_rule(text, known) for text in settings.ignore)),
+        "extend_select": (*config.extend_select, *more),
+        "ignore": (*config.ignore, *ignore),
     }
+    if select:
+        update |= {"select": select, "extend_select": more, "ignore": ignore}
     if settings.min_confidence is not None:
         update["min_confidence"] = settings.min_confidence
     if settings.all_paths:
@@ -234,31 +312,33 @@ def _config_from(path: Path, known: Mapping[str, str]) -> Config:
 
 
 def known_rule(text: str, known: Mapping[str, str]) -> str:
+    from ptopt.config import ALL
     from ptopt.report.text import visible
 
-    for name in known:
+    for name in (*known, ALL):
         if name.lower() == text.lower():
             return name
     raise click.ClickException(f"unknown rule {visible(text)!r}{nearest(text, known)}")
 
 
 def nearest(text: str, known: Iterable[str]) -> str:
-    import difflib
+    """What the user may have meant, to stand behind the name of no rule."""
+    from ptopt.report.text import did_you_mean
 
-    folded = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(text.lower()[:100], folded, n=3)
-    names = " or ".join(folded[name] for name in close)
-    return f"; did you mean {names}?" if names else "; `ptopt rules` lists them"
+    return did_you_mean(text, known) or "; `ptopt rules` lists them"
 
 
 def stream(
-    paths: Sequence[Path], settings: Settings
+    paths: Sequence[Path], settings: Settings, stdin: Stdin | None = None
 ) -> tuple[Path, Iterator[ChangedFile | NotReviewed], Config, ProjectFacts, list[NotReviewed]]:
-    """The root, and the files under `paths`; the list fills with those that the configuration leaves out."""
-    from ptopt.findings import NotReviewed
-    from ptopt.inputs import change_from_paths
+    """The root, and the files under `paths`; the list fills with those that the configuration leaves out.
 
-    root = _root_of(paths[0])
+    With `stdin`, that is the one file.
+    """
+    from ptopt.findings import NotReviewed
+    from ptopt.inputs import change_from_paths, file_from_bytes
+
+    root = root_of(paths[0] if stdin is None else stdin.path)
     config, facts = load(root, settings)
     skipped: list[NotReviewed] = []
 
@@ -276,11 +356,14 @@ def stream(
                 skipped.append(item)
             yield item
 
-    files = change_from_paths(paths, root, wants=wants)
+    if stdin is None:
+        files = change_from_paths(paths, root, wants=wants)
+    else:
+        files = file_from_bytes(stdin.path, root, stdin.data, wants=wants)
     return root, chosen(), config, facts, skipped
 
 
-def _root_of(path: Path) -> Path:
+def root_of(path: Path) -> Path:
     """The repository of `path`, else the current folder when `path` is below it, else its own folder."""
     from ptopt.inputs import CheckoutError, repository_root
 
@@ -318,16 +401,47 @@ def progress(items: Iterable[_Item], total: int | None) -> Iterator[_Item]:
             bar.stop()
 
 
-def report(result: Review, output: Output, settings: Settings) -> None:
+def report(result: Review, output: Output, settings: Settings, root: Path) -> None:
+    """Write the review. `root` is where its paths start; people and editors see them from the current folder on."""
     from ptopt.report import render
 
+    if output.format in ("terminal", "concise"):
+        result = _from_here(result, root)
+    how: dict[str, Any] = {
+        "explain": output.explain, "verbose": output.verbose, "suppressed": output.suppressed
+    }  # fmt: skip
     if output.file is not None:
-        text = render(output.format, result, explain=output.explain)
+        text = render(output.format, result, **how)
         output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
     else:
-        write(render(output.format, result, width=width(), color=colored(), explain=output.explain))
+        write(render(output.format, result, width=width(), color=colored(), **how))
     if settings.exit_code and (result.findings or result.withheld):
         click.get_current_context().exit(1)
+
+
+def path_from_here(root: Path) -> Callable[[str], str]:
+    """How a path below `root` is shown: relative to the current folder where that is inside `root`."""
+    top, here = os.path.realpath(root), os.path.realpath(".")
+    if top == here or not Path(here).is_relative_to(top):
+        return lambda path: path
+    return lambda path: (
+        path if os.path.isabs(path) else os.path.relpath(os.path.join(top, path), here).replace(os.sep, "/")
+    )
+
+
+def _from_here(review: Review, root: Path) -> Review:
+    import dataclasses
+
+    shown = path_from_here(root)
+    listed = ("findings", "withheld", "suppressed", "in_baseline", "not_reviewed", "unused_suppressions")
+    changes: dict[str, Any] = {
+        name: tuple(dataclasses.replace(item, path=shown(item.path)) for item in getattr(review, name))
+        for name in listed
+    }
+    changes |= {
+        name: {shown(p): v for p, v in (getattr(review, name) or {}).items()} for name in ("sources", "cells")
+    }
+    return dataclasses.replace(review, **changes)
 
 
 def width() -> int:

@@ -36,6 +36,7 @@ else:
 
 OWN_FILE = ".ptopt.toml"
 PROJECT_FILE = "pyproject.toml"
+ALL = "ALL"  # in the place of a rule: every one
 
 MAX_BYTES = 64 * 1024  # of a file with settings
 _MAX_DOTS_IN_LINE = 1000  # the time that TOML parsers take grows with the square of the parts of a dotted key
@@ -61,7 +62,7 @@ def _check_glob(text: str) -> str:
 
 def _check_rule(text: str, info: ValidationInfo) -> str:
     known: Mapping[str, str] | None = info.context
-    if known is not None and text not in known:
+    if known is not None and text not in known and text != ALL:
         raise PydanticCustomError("rule", "unknown rule")
     return text
 
@@ -107,11 +108,16 @@ class Config(BaseModel):
 
     model_config = _SETTINGS | ConfigDict(title="ptopt")
 
-    select: _Rules = Field(
-        default=(), description="Rules to switch on besides those on by default: ids, names or families."
+    select: _Rules | None = Field(
+        default=None,
+        description="The rules to report: ids, names, families or `ALL`. Left out, those that are on by default.",
+    )
+    extend_select: _Rules = Field(
+        default=(), description="Rules to report besides those of `select`: ids, names or families."
     )
     ignore: _Rules = Field(
-        default=(), description="Rules to switch off: ids, names or families. Wins over `select`."
+        default=(),
+        description="Rules to switch off: ids, names or families. Wins over `select` and `extend-select`.",
     )
     per_path_ignores: Annotated[dict[_GlobText, _Rules], Field(max_length=_MAX_ITEMS)] = Field(
         default_factory=dict,
@@ -151,8 +157,9 @@ class Config(BaseModel):
 
     def enabled(self, rule_id: str, name: str, family: str, default_on: bool, path: str) -> bool:
         """Whether a rule is on for the file at `path`."""
-        keys = {rule_id, name, family}
-        if not keys.isdisjoint(self.ignore) or not (default_on or not keys.isdisjoint(self.select)):
+        keys = {rule_id, name, family, ALL}
+        selected = default_on if self.select is None else not keys.isdisjoint(self.select)
+        if not keys.isdisjoint(self.ignore) or not (selected or not keys.isdisjoint(self.extend_select)):
             return False
         return not any(
             not keys.isdisjoint(rules) and parse_glob(glob).matches(path)
@@ -233,6 +240,7 @@ _TABLE = "pull-requests"
 _ITEMS = f"at most {_MAX_ITEMS}"
 _ALLOWED = {
     "select": f"a list of rule ids, rule names or families, {_ITEMS}",
+    "extend-select": f"a list of rule ids, rule names or families, {_ITEMS}",
     "ignore": f"a list of rule ids, rule names or families, {_ITEMS}",
     "per-path-ignores": f"a table from globs to lists of rule ids, rule names or families, {_ITEMS}",
     "include": f"a list of globs of 1 to 200 characters, {_ITEMS}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ class FileResult:
     line_numbers: tuple[int, ...] | None = None  # of notebooks: the line on disk of each line of the text
     change: ChangedFile | None = None  # None: the file as a whole is under review
     text: str | None = None  # as on disk, where a finding may quote it
+    cells: Mapping[int, tuple[int, int]] | None = None  # of a notebook that has one: see `cell_lines`
     # For a model alone:
     regions: tuple[Region, ...] = ()
     head: bytes = b""  # to parse the file again where the model has findings of its own

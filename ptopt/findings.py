@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 class Safety(str, enum.Enum):
@@ -184,3 +185,8 @@ class Review:
     dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
     model: ModelRecord | None = None  # None: reviewed without a model
     muted: tuple[Finding, ...] = ()  # ignored in this pull request with `/ptopt ignore`
+    cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(
+        default_factory=dict
+    )  # notebook -> line on disk -> (cell, line in the cell)
+    in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
+    compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`

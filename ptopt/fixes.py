@@ -1,4 +1,4 @@
-"""Fixes on disk: applied one at a time, each to the text it was verified on, and written in one step."""
+"""Fixes on disk: applied one at a time, each to the text it was verified on, and written in one step; suppressions too."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pathlib import Path
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Edit, Finding, Review, Safety
 from ptopt.source.decode import decode_python
+from ptopt.suppress import add_suppressions
 from ptopt.verify import apply_edits, with_line_ends_of
 
 
 @dataclass(frozen=True, slots=True)
 class FixedFile:
-    """What the fixes make of one file."""
+    """What fixes, or suppressions, make of one file."""
 
     path: str
     before: bytes
     after: bytes
-    fixed: tuple[Finding, ...]  # in the order they were applied
+    fixed: tuple[Finding, ...]  # in the order they were applied; or those that are suppressed now
     left: tuple[Finding, ...]  # findings of the file as it is afterwards
 
 
@@ -46,6 +47,21 @@ def fix_file(file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsa
         fixed.append(finding)
         data = after
         seen.add(data)
+
+
+def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review]) -> FixedFile:
+    """Write a comment that suppresses it above each finding; a notebook stays as it is."""
+    before = file.head or b""
+    found = review(file).findings
+    if not found or file.path.endswith(".ipynb"):
+        return FixedFile(file.path, before, before, (), found)
+    text, encoding = decode_python(before)
+    after = add_suppressions(text, [(finding.span.start, finding.name) for finding in found])
+    data = after.encode(encoding)
+    left = review(whole_file(file.path, data)).findings
+    identities = {finding.fingerprint for finding in left}
+    done = tuple(finding for finding in found if finding.fingerprint not in identities)
+    return FixedFile(file.path, before, data, done, left)
 
 
 def _apply(data: bytes, edits: Sequence[Edit]) -> bytes:

@@ -11,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 
-from ptopt.change import Change, ChangedFile, parse_diff, whole_file
+from ptopt.change import HEAD_MISSING, MISMATCH, Change, ChangedFile, parse_diff, whole_file
+from ptopt.difftext import show
 from ptopt.findings import NotReviewed
 from ptopt.project.around import MOST_BYTES, files_around
 
@@ -24,6 +25,8 @@ MAX_PROJECT_FILE = 1_000_000  # bytes of a requirements file and the like
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 _ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 _SUFFIXES = (".py", ".ipynb")
+_NO_PYTHON = "not a Python file or a notebook"
+_NOT_UTF8 = "the file name is not UTF-8"
 
 # Nothing that a user or a repository configures may change the format or run a program of its own.
 _GIT = ("git", "--no-pager", "-c", "core.quotepath=on", "-c", "core.fsmonitor=false", "-c", "diff.external=")
@@ -41,9 +44,10 @@ class CheckoutError(RuntimeError):
 def change_between(root: Path, base: str, head: str | None = None) -> Change:
     """What a pull request from `head` into `base` would show: the diff since they parted.
 
-    Without `head` it is the working tree of the repository that holds `root`: the commits of the branch, and
-    the uncommitted changes of tracked files. A `base` that is no revision here but a branch of `origin` means
-    that branch. Paths are relative to the top of the repository. Raises CheckoutError and ChangeError.
+    Without `head` it is the working tree of the repository that holds `root`: the commits of the branch, the
+    uncommitted changes of tracked files, and the files that are neither tracked nor ignored. A `base` that is no
+    revision here but a branch of `origin` means that branch. Paths are relative to the top of the repository. Raises
+    CheckoutError and ChangeError.
     """
     base_commit = _commit(root, base, remote_too=True)
     head_commit = _commit(root, head if head is not None else "HEAD")
@@ -51,13 +55,52 @@ def change_between(root: Path, base: str, head: str | None = None) -> Change:
     if head is None:
         top = repository_root(root)
         files = _Tree(top)
-        change = files.explain(parse_diff(_output(root, *DIFF, ancestor, "--"), files))
+        change = parse_diff(_output(root, *DIFF, ancestor, "--"), files)
+        change = files.explain(_with_new(change, untracked_files(top), files))
         listed = _output(top, "ls-files", "-z", "--", "*.py")
         return _with_around(change, listed, _Tree(top, MOST_BYTES))
     with _Blobs(root, head_commit) as blobs:
         change = blobs.explain(parse_diff(_output(root, *DIFF, ancestor, head_commit, "--"), blobs))
         listed = _output(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", head_commit)
         return _with_around(change, listed, blobs)
+
+
+def untracked_files(top: Path) -> tuple[str, ...]:
+    """The Python files and notebooks that git neither tracks nor ignores; `top` is the top of the repository.
+
+    Without those of folders that are not walked either (see `change_from_paths`).
+    """
+    listed = _output(top, "ls-files", "-z", "--others", "--exclude-standard")
+    paths = [PurePosixPath(os.fsdecode(path)) for path in listed.split(b"\0") if path]
+    foreign = {parent for path in paths for parent in path.parents if parent.name in _ENVIRONMENT_MARKS}
+    foreign |= {path for path in paths if path.name in _ENVIRONMENT_MARKS}
+    environments = {mark.parent for mark in foreign} - {PurePosixPath()}
+    return tuple(
+        str(path)
+        for path in paths
+        if path.suffix in _SUFFIXES
+        and not any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in path.parts[:-1])
+        and environments.isdisjoint(path.parents)
+    )
+
+
+def _with_new(change: Change, paths: Iterable[str], read: _Tree) -> Change:
+    """The change with files that git does not track yet, each as a new one."""
+    files, not_reviewed = list(change.files), list(change.not_reviewed)
+    for path in paths:
+        printable = _printable(path)
+        content = read(path) if path == printable else None
+        if content is not None:
+            files.append(whole_file(path, content))
+        else:
+            reason = "the file is gone" if path == printable else _NOT_UTF8
+            not_reviewed.append(NotReviewed(printable, reason))
+    files.sort(key=lambda file: file.path)
+    return replace(change, files=tuple(files), not_reviewed=tuple(sorted(not_reviewed)))
+
+
+def _printable(path: str) -> str:
+    return path.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _with_around(change: Change, listed: bytes, read: Callable[[str], bytes | None]) -> Change:
@@ -94,11 +137,24 @@ def change_of_commit(
 
 
 def change_from_patch(diff: bytes, tree: Path) -> Change:
-    """The change in `diff`; its head files lie under `tree`. Raises as `change_between`."""
+    """The change in `diff`; its head files lie under `tree`. Raises as `change_between`, and where no file fits."""
     if not tree.is_dir():
         raise CheckoutError(f"{tree}: not a folder; give the folder that holds the patched files")
     files = _Tree(tree)
-    return files.explain(parse_diff(diff, files))
+    change = parse_diff(diff, files)
+    change = files.explain(change)
+    lost = [item for item in change.not_reviewed if item.path.endswith(_SUFFIXES)]
+    if lost and not any(file.path.endswith(_SUFFIXES) for file in change.files):
+        if all(item.reason == HEAD_MISSING for item in lost):
+            raise CheckoutError(
+                f"{tree}: holds no Python file of the patch, such as {show(lost[0].path)}; give the folder that the "
+                "paths of the patch start from"
+            )
+        if all(item.reason == HEAD_MISSING or item.reason.startswith(MISMATCH) for item in lost):
+            raise CheckoutError(
+                f"{tree}: the patch is not applied here; give the files as the patch leaves them"
+            )
+    return change
 
 
 def change_from_paths(
@@ -117,6 +173,25 @@ def change_from_paths(
     return _walk_all(paths, root, wants)
 
 
+def file_from_bytes(
+    path: Path, root: Path, data: bytes, *, wants: Callable[[str], bool]
+) -> Iterator[ChangedFile | NotReviewed]:
+    """A file that need not exist, as `change_from_paths` would give it."""
+    name = _name(os.path.realpath(path), _top(root))
+    if path.suffix not in _SUFFIXES:
+        yield NotReviewed(_printable(name), _NO_PYTHON)
+    elif wants(name):
+        yield whole_file(name, data)
+
+
+def _top(root: Path) -> str:
+    return os.path.join(os.path.realpath(root), "")
+
+
+def _name(place: str, top: str) -> str:
+    return place.removeprefix(top).replace(os.sep, "/")
+
+
 def project_files(root: Path, names: Iterable[str]) -> dict[str, bytes]:
     """Those of the named files that exist under `root` and are at most 1 MB, by name."""
     tree = _Tree(root, MAX_PROJECT_FILE)
@@ -130,12 +205,28 @@ def repository_root(start: Path) -> Path:
 
 
 def default_base(root: Path) -> str:
-    """What a branch goes into where nobody says it: `main`, or `master` in a repository that has no `main`."""
+    """What a branch goes into where nobody says it: the default branch of `origin`, else `main`, else `master`."""
+    head = _git(root, "symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD")
+    if head.returncode == 0 and _is_commit(root, name := os.fsdecode(head.stdout).strip()):
+        return name
     for name in ("main", "master"):
-        for place in (name, f"refs/remotes/origin/{name}"):
-            if _git(root, "rev-parse", "--verify", "--quiet", f"{place}^{{commit}}").returncode == 0:
-                return name
-    return "main"
+        if _is_commit(root, name) or _is_commit(root, f"refs/remotes/origin/{name}"):
+            return name
+    _output(root, "rev-parse", "--git-dir")  # raises where the trouble is git or the repository
+    raise CheckoutError(
+        f"{root}: neither origin/HEAD nor a branch main or master; name with --base what the branch goes into"
+    )
+
+
+def _is_commit(root: Path, revision: str) -> bool:
+    return _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").returncode == 0
+
+
+def comparison(root: Path, base: str, head: str | None = None) -> str:
+    """What `change_between` compares, for people: both sides, and how many files are not tracked."""
+    sides = f"{base}...{head or 'working tree'}"
+    new = 0 if head is not None else len(untracked_files(repository_root(root)))
+    return sides + (f", with {new:,} untracked file{'s' * (new > 1)}" if new else "")
 
 
 def together_too_large(limit: int) -> str:
@@ -287,7 +378,9 @@ def _commit(root: Path, revision: str, *, remote_too: bool = False) -> str:
         root, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/remotes", "refs/tags"
     )
     names = os.fsdecode(listed).split("\n")
-    near = [name for name in difflib.get_close_matches(revision, names) if name]
+    near = [
+        name for name in difflib.get_close_matches(revision, names) if name and not name.endswith("/HEAD")
+    ]
     message = f"{revision!r} is not a revision of {os.path.realpath(root)}"
     message += f"; the nearest: {', '.join(near)}" if near else ""
     if _COMMIT.search(revision) and _is_shallow(root):
@@ -352,7 +445,7 @@ def _environment() -> Mapping[str, str]:
 def _walk_all(
     paths: Sequence[Path], root: Path, wants: Callable[[str], bool]
 ) -> Iterator[ChangedFile | NotReviewed]:
-    top = os.path.join(os.path.realpath(root), "")
+    top = _top(root)
     seen: set[str] = set()
     trees: dict[str, _Tree] = {}
     for path in paths:
@@ -360,17 +453,17 @@ def _walk_all(
         folder = start if os.path.isdir(start) else os.path.dirname(start)
         tree = trees[folder] if folder in trees else trees.setdefault(folder, _Tree(folder))
         for place, trouble in _walk(start):
-            name = place.removeprefix(top).replace(os.sep, "/")
+            name = _name(place, top)
             if name in seen:
                 continue
             seen.add(name)
-            printable = name.encode("utf-8", "backslashreplace").decode("utf-8")
+            printable = _printable(name)
             if trouble:
                 yield NotReviewed(printable, trouble)
             elif os.path.splitext(place)[1] not in _SUFFIXES:
-                yield NotReviewed(printable, "not a Python file or a notebook")
+                yield NotReviewed(printable, _NO_PYTHON)
             elif name != printable:
-                yield NotReviewed(printable, "the file name is not UTF-8")
+                yield NotReviewed(printable, _NOT_UTF8)
             elif wants(name):
                 content = tree(place)
                 if content is None:

@@ -13,7 +13,7 @@ from ptopt.change import Change, ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.model.interface import ModelUnavailableError
-from ptopt.proposals import Fixes, propose
+from ptopt.proposals import Fixes, Proposal, propose
 from ptopt.ranker.model import threshold
 from ptopt.ranking import by_cause, joined, merged, rank
 from ptopt.rules import rules
@@ -24,7 +24,7 @@ from ptopt.source import work
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Repository
 from ptopt.source.work import WorkLimitError, limited
-from ptopt.suppress import Suppressions, find_suppressions
+from ptopt.suppress import Suppressions, Use, find_suppressions
 from ptopt.syntax import ParseError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ FILE_WORK = 3_000_000
 CHANGE_WORK = 30_000_000
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
+_IN_BASELINE = frozenset[Use]([(-1, "")])  # in the place of a comment that suppresses it
 
 
 def review_change(
@@ -79,11 +80,13 @@ def review_files(
     around: Mapping[str, bytes] = MappingProxyType({}),
     advisor: Advisor | None = None,
     muted: Collection[str] = (),
+    baseline: frozenset[str] = frozenset(),
     runner: Runner = in_process,
 ) -> Review:
     """Review files one at a time: propose, verify, rank.
 
     `around` holds other files of the repository, by path, that may answer questions about these.
+    `baseline` are fingerprints of places that are reported as old ones only.
     With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
     place is a finding of its own, each with its own fix. An `advisor` reweighs the proposals of all files at once; when
     it does not answer each question, the review is what it would be without it, and its `model.note` says why.
@@ -93,7 +96,9 @@ def review_files(
     if runner is not in_process:
         files = list(files)  # it has to go elsewhere as a whole
     try:
-        results = runner(inspect_files, files, config, facts, limit_to_change, calibration, dict(around))
+        results = runner(
+            inspect_files, files, config, facts, limit_to_change, calibration, dict(around), baseline
+        )
     except AnalysisError as error:
         results = [
             FileResult.skipped(NotReviewed(file.path, str(error)))
@@ -142,6 +147,7 @@ def inspect_files(
     limit_to_change: bool,
     calibration: Calibration | None,
     around: Mapping[str, bytes] = MappingProxyType({}),
+    baseline: frozenset[str] = frozenset(),
 ) -> list[FileResult]:
     """What is proposed on each file; the part of a review that reads what strangers wrote. Plain values in and out.
 
@@ -151,7 +157,7 @@ def inspect_files(
         files = list(files)
         heads = {f.path: f.head for f in files if isinstance(f, ChangedFile) and f.head is not None}
         around = {**heads, **around}
-    inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around))
+    inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around), baseline)
     with _no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]
 
@@ -166,8 +172,10 @@ class _Inspector:
         limit_to_change: bool,
         calibration: Calibration | None,
         repository: Repository,
+        baseline: frozenset[str],
     ) -> None:
         self._repository = repository
+        self._baseline = baseline
         self._config = config
         self._facts = facts
         self._limit_to_change = limit_to_change
@@ -211,6 +219,11 @@ class _Inspector:
         self._work_left -= account.spent
         return result
 
+    def _old_or_new(self, proposal: Proposal) -> Proposal:
+        if proposal.silenced_by or proposal.finding.fingerprint not in self._baseline:
+            return proposal
+        return dataclasses.replace(proposal, silenced_by=_IN_BASELINE)
+
     def _enabled(self, rule: Rule, path: str) -> bool:
         return self._config.enabled(*rule.keys(), rule.default, path)
 
@@ -228,8 +241,8 @@ class _Inspector:
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
         fixes = Fixes(source, hits)
-        proposals = tuple(propose(source, hits, change, self._floor, fixes, suppressions))
-        proposals = joined(proposals, fixes, change)
+        found = propose(source, hits, change, self._floor, fixes, suppressions)
+        proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
         if work.current().left < 0:  # rules were not run, or fixes not checked and so not offered
             notes.append(NotReviewed(source.path, _TOO_MUCH_WORK))
         notes += [
@@ -250,7 +263,10 @@ class _Inspector:
             ),
             line_numbers=source.parsed.head_lines,
             change=change,
-            text=source.text if proposals and source.numbered_as_on_disk else None,
+            text=source.text + "\n" * source.is_notebook
+            if proposals and source.numbered_as_on_disk
+            else None,
+            cells=_cells(file.head) if proposals and source.is_notebook else None,
         )
         if self._calibration is None:
             return result
@@ -263,6 +279,12 @@ class _Inspector:
         taken = tuple(hit.span for hit in hits)
         text = source.text if source.numbered_as_on_disk else None
         return dataclasses.replace(result, regions=shown, head=file.head or b"", taken=taken, text=text)
+
+
+def _cells(data: bytes | None) -> Mapping[int, tuple[int, int]]:
+    from ptopt.source.notebook import cell_lines
+
+    return cell_lines(data or b"")
 
 
 def _mentions_ptopt(data: bytes) -> bool:
@@ -283,6 +305,7 @@ def _settle(
     """Drop what is not sure enough, merge what has one cause, leave out what is silenced, rank the rest."""
     comments: list[Finding] = []
     suppressed: list[Finding] = []
+    old: list[Finding] = []
     dropped: list[Finding] = []
     unused: list[UnusedSuppression] = []
     least = threshold(config.min_confidence)
@@ -291,7 +314,8 @@ def _settle(
         dropped += [p.finding for p in file.proposals if p.confidence < least <= p.ranked_confidence]
         for group in by_cause(sure) if one_per_cause else [[p] for p in sure]:
             loud = [p for p in group if not p.silenced_by]
-            suppressed += [p.finding for p in group if p.silenced_by]
+            old += [p.finding for p in group if p.silenced_by == _IN_BASELINE]
+            suppressed += [p.finding for p in group if p.silenced_by and p.silenced_by != _IN_BASELINE]
             if loud:
                 comments.append(merged(loud))
         unused += _unused(file, config)
@@ -310,6 +334,8 @@ def _settle(
         config_path=config.origin,
         sources={path: texts[path] for path in dict.fromkeys(f.path for f in shown) if path in texts},
         dropped=tuple(sorted(dropped, key=Finding.sort_key)),
+        cells={file.path: file.cells for file in results if file.cells is not None},
+        in_baseline=tuple(sorted(old, key=Finding.sort_key)),
         model=record,
     )
 

@@ -10,7 +10,9 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -89,6 +91,40 @@ def find_suppressions(text: str) -> Suppressions:
         return Suppressions(_comments(source))
     except (tokenize.TokenError, SyntaxError, ValueError):
         return Suppressions()
+
+
+def add_suppressions(text: str, places: Iterable[tuple[int, str]]) -> str:
+    """The text with a comment above each statement that holds one of the places (line, rule name).
+
+    A text that cannot be split into tokens comes back as it is.
+    """
+    lines = text.split("\n")
+    wanted: defaultdict[int, set[str]] = defaultdict(set)
+    try:
+        starts = _statement_starts(text)
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return text
+    for line, rule in places:
+        wanted[starts[bisect_right(starts, line) - 1] if starts and starts[0] <= line else line].add(rule)
+    for line, rules in sorted(wanted.items(), reverse=True):
+        code = lines[line - 1]
+        end = "\r" if code.endswith("\r") else ""
+        indentation = code[: len(code) - len(code.lstrip())]
+        lines.insert(line - 1, f"{indentation}# ptopt: ignore[{', '.join(sorted(rules))}]{end}")
+    return "\n".join(lines)
+
+
+def _statement_starts(text: str) -> list[int]:
+    """The first line of each logical line."""
+    starts: list[int] = []
+    begins = True
+    for token in tokenize.generate_tokens(io.StringIO(text.replace("\r\n", "\n")).readline):
+        if token.type == tokenize.NEWLINE:
+            begins = True
+        elif begins and token.type not in _LAYOUT and token.type != tokenize.COMMENT:
+            starts.append(token.start[0])
+            begins = False
+    return starts
 
 
 def _may_silence(text: str) -> bool:

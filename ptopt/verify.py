@@ -13,10 +13,11 @@ from ptopt.rules.base import Problem, Rule
 from ptopt.rules.engine import run
 from ptopt.rules.shared.stale import removal, stale_names
 from ptopt.source import work
+from ptopt.source.decode import Parsed
 from ptopt.source.file import SourceFile
 from ptopt.source.index import LOOPS, Loop
 from ptopt.source.work import WorkLimitError
-from ptopt.syntax import ParseError
+from ptopt.syntax import ParseError, check_text, parse_text
 
 _BYTES_PER_NODE = 8
 _MOST_CHAINED = 3
@@ -95,12 +96,13 @@ def holds(
     edited text parses, each rule sees at least as many problems less as `solved` says and would not edit the new code
     again, the lines outside of the edits are untouched, and nothing is left that was used only by what is gone.
     """
-    if file.is_notebook:
-        return None
     try:
-        return _holding(file, fix, before, solved, loops)
+        found = _holding(file, fix, before, solved, loops)
     except (EditError, ParseError, UnicodeError, WorkLimitError):
         return None
+    if found is not None and file.is_notebook:  # the edits are of its code, not of the file
+        return dataclasses.replace(found, safety=Safety.DISPLAY)
+    return found
 
 
 def _holding(
@@ -149,6 +151,11 @@ def _edited(file: SourceFile, fix: Fix) -> SourceFile:
     """The file after the fix; raises when it does not parse."""
     work.current().charge(len(file.data) // _BYTES_PER_NODE)  # for parsing it again
     text = apply_edits(file.text, fix.edits)
+    if file.is_notebook:
+        check_text(text)
+        numbers = tuple(range(1, text.count("\n") + 2))
+        parsed = Parsed(text, parse_text(text), file.parsed.encoding, numbers)
+        return SourceFile(file.path, parsed, file.facts, file.repository)
     return SourceFile.parse(file.path, text.encode(file.parsed.encoding), file.facts, file.repository)
 
 

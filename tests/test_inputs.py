@@ -20,6 +20,8 @@ from ptopt.inputs import (
     change_between,
     change_from_patch,
     change_from_paths,
+    comparison,
+    default_base,
     project_files,
     repository_root,
 )
@@ -84,11 +86,38 @@ def test_the_branch_and_what_is_not_committed_yet(repo: Repository) -> None:
     repo.git("checkout", "-q", "work")
     repo.write({"x.py": b"a\nB\nc\nd\n", "pkg/staged.py": b"s\n", "untracked.py": b"u\n"})
     repo.git("add", "pkg/staged.py")
-    assert added(change_between(repo.root, "main")) == {"pkg/staged.py": [1], "x.py": [2, 4]}
-    assert added(change_between(repo.root / "pkg", "main")) == {"pkg/staged.py": [1], "x.py": [2, 4]}
+    expected = {"pkg/staged.py": [1], "untracked.py": [1], "x.py": [2, 4]}
+    assert added(change_between(repo.root, "main")) == expected
+    assert added(change_between(repo.root / "pkg", "main")) == expected
+    assert comparison(repo.root / "pkg", "main") == "main...working tree, with 1 untracked file"
     assert added(change_between(repo.root, "main", "HEAD")) == {"x.py": [2]}
+    assert comparison(repo.root, "main", "HEAD") == "main...HEAD"
     assert added(change_between(repo.root, "main", "main")) == {}
     assert repository_root(repo.root / "pkg") == repo.root.resolve()
+
+
+def test_untracked_files_but_those_of_environments_and_ignored_ones(repo: Repository) -> None:
+    repo.write({
+        ".gitignore": b"ignored.py\n", "ignored.py": b"1\n", "pkg/new.py": b"1\n", "data.csv": b"1\n",
+        "env/pyvenv.cfg": b"", "env/lib/x.py": b"1\n", "conda/conda-meta/history": b"", "conda/y.py": b"1\n",
+        ".hidden/z.py": b"1\n", "build/lib/new.py": b"1\n", "nb.ipynb": b"{}\n",
+    })  # fmt: skip
+    (repo.root / "link.py").symlink_to("ignored.py")
+    change = change_between(repo.root, "main")
+    assert added(change) == {"nb.ipynb": [1], "pkg/new.py": [1]}
+    assert reasons(change) == {"link.py": "a symbolic link, not a file"}
+
+
+def test_the_default_base_is_the_default_branch_of_the_remote(repo: Repository, tmp_path: Path) -> None:
+    assert default_base(repo.root) == "main"
+    repo.git("checkout", "-q", "-b", "develop", "main")
+    subprocess.run(["git", "clone", "-q", str(repo.root), str(tmp_path / "clone")], check=True)
+    assert default_base(tmp_path / "clone") == "origin/develop"
+    repo.git("branch", "-m", "main", "master")
+    assert default_base(repo.root) == "master"
+    repo.git("branch", "-D", "master")
+    with pytest.raises(CheckoutError, match=r"neither origin/HEAD nor .* --base"):
+        default_base(repo.root)
 
 
 @pytest.mark.parametrize("head", [None, "HEAD"])
@@ -196,10 +225,19 @@ def test_a_patch_with_its_tree(repo: Repository, tmp_path: Path) -> None:
     mail = repo.git("format-patch", "--stdout", "main..HEAD")
     assert added(change_from_patch(mail, repo.root)) == {"n.py": [1], "x.py": [2]}
     repo.git("checkout", "-q", "main")
-    assert reasons(change_from_patch(diff, repo.root)) == {
+    with pytest.raises(CheckoutError, match="the patch is not applied here"):
+        change_from_patch(diff, repo.root)
+    repo.write({"z.py": b"z\n"})
+    new = b"--- /dev/null\n+++ b/z.py\n@@ -0,0 +1 @@\n+z\n"
+    assert reasons(change_from_patch(diff + new, repo.root)) == {
         "n.py": "the head version of the file is missing",
         "x.py": "the tree does not match the diff: line 2 of the file is not the line in the diff",
     }
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(
+        CheckoutError, match=r"holds no Python file of the patch, such as 'n.py'; give the folder"
+    ):
+        change_from_patch(diff, tmp_path / "elsewhere")
     with pytest.raises(CheckoutError, match="not a folder"):
         change_from_patch(diff, tmp_path / "nowhere")
 

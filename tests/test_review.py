@@ -116,6 +116,32 @@ def validate(model, loader):
     assert "`model(x.flip(3))`" in finding.message
 
 
+@pytest.mark.parametrize(("outermost", "expected"), [("with torch.no_grad():", 0), ("if True:", 1)])
+def test_evaluation_under_no_grad_three_callers_up(outermost: str, expected: int) -> None:
+    head = f"""\
+import torch
+
+def evaluate(model, loader):
+    model.eval()
+    correct = 0
+    for x, y in loader:
+        correct += (model(x.cuda()).argmax(1) == y.cuda()).sum()
+    return correct
+
+def all_splits(model, loaders):
+    return [evaluate(model, loader) for loader in loaders]
+
+def report(model, loaders):
+    print(all_splits(model, loaders))
+
+def main(model, loaders):
+    {outermost}
+        report(model, loaders)
+"""
+    found = _review("", head, config='select = ["evaluation-records-graph"]\nmin-confidence = 0.0').findings
+    assert len(found) == expected
+
+
 def test_the_budget_withholds_and_says_so() -> None:
     review = _review(BASE, HEAD, config="budget = 0")
     assert review.findings == ()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.suppress import Suppressions, Use, find_suppressions
+from ptopt.suppress import Suppressions, Use, add_suppressions, find_suppressions
 
 RULE = ("PTO101", "item-in-step", "sync")
 
@@ -162,3 +162,26 @@ def test_any_text_is_read_the_same_way_twice(lines: list[str], end: str, tail: s
         return matching, found.unused(frozenset().union(*matching))
 
     assert ask(find_suppressions(text)) == ask(find_suppressions(text))
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after"),
+    [
+        ("x = 1\n", 1, "# ptopt: ignore[a]\nx = 1\n"),
+        ("if x:\n\ty = (\n    1)\n", 3, "if x:\n\t# ptopt: ignore[a]\n\ty = (\n    1)\n"),
+        ('x = """\nq\n"""\n', 2, '# ptopt: ignore[a]\nx = """\nq\n"""\n'),
+        ("if x:\n    y\nelif z:\n    y\n", 3, "if x:\n    y\n# ptopt: ignore[a]\nelif z:\n    y\n"),
+        ("@f\ndef g(): pass\n", 2, "@f\n# ptopt: ignore[a]\ndef g(): pass\n"),
+        ("# c\r\n\r\nx = \\\r\n  1\r\n", 4, "# c\r\n\r\n# ptopt: ignore[a]\r\nx = \\\r\n  1\r\n"),
+        ("x = (\n", 1, "x = (\n"),
+    ],
+)
+def test_comments_are_added_above_the_statement(before: str, line: int, after: str) -> None:
+    assert add_suppressions(before, [(line, "a")]) == after
+    if after != before:
+        assert find_suppressions(after).matching(("PTO1", "a", "f"), line + 1, line + 1)
+
+
+def test_one_comment_for_all_findings_of_a_statement() -> None:
+    text = add_suppressions("x = [\n 1]\ny\n", [(3, "c"), (2, "b"), (1, "a"), (1, "b")])
+    assert text == "# ptopt: ignore[a, b]\nx = [\n 1]\n# ptopt: ignore[c]\ny\n"

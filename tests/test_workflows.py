@@ -31,7 +31,7 @@ def test_zizmor() -> None:
 
 
 def test_actionlint() -> None:
-    assert len(WORKFLOWS) == 4
+    assert len(WORKFLOWS) == 5
     done = _run("actionlint", *WORKFLOWS)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -8,7 +8,7 @@ from ptopt.findings import Finding, Review
 from ptopt.github import markers
 from ptopt.github.comment import LIMIT, body_section, size
 from ptopt.github.markers import Marker
-from ptopt.report.text import MODEL_AWAY, code_span, count, headline, markdown_text, place
+from ptopt.report.text import MODEL_AWAY, code_span, count, headline, markdown_text, place, unused
 
 _LISTED = 20  # entries of a list
 _LONGEST_PATH = 300
@@ -50,7 +50,7 @@ def overview(review: Review, uncommented: Sequence[Finding], *, left: bool = Fal
     blocks += _details(
         f"{count(len(review.unused_suppressions), 'unused suppression')}",
         [
-            f"{_path(f'{u.path}:{u.line}')} {code_span(', '.join(u.codes)) if u.codes else 'any rule'}"
+            f"{_path(f'{u.path}:{u.line}')} {code_span(unused(u)) if u.codes else 'any rule'}"
             for u in review.unused_suppressions
         ],
     )

@@ -9,17 +9,39 @@ from ptopt.findings import Review
 
 FORMATS = {
     "terminal": "ptopt.report.terminal",
+    "concise": "ptopt.report.concise",
+    "statistics": "ptopt.report.statistics",
     "json": "ptopt.report.json",
     "sarif": "ptopt.report.sarif",
     "github": "ptopt.report.github",
+    "gitlab": "ptopt.report.gitlab",
     "rdjson": "ptopt.report.rdjson",
     "markdown": "ptopt.report.markdown",
 }
 
 
-def render(name: str, review: Review, *, width: int = 100, color: bool = False, explain: bool = False) -> str:
-    """The review in the format `name`, a key of `FORMATS`; `width` (columns) and `color` are for the terminal."""
+def render(
+    name: str,
+    review: Review,
+    *,
+    width: int = 100,
+    color: bool = False,
+    explain: bool = False,
+    verbose: bool = False,
+    suppressed: bool = False,
+) -> str:
+    """The review in the format `name`, a key of `FORMATS`.
+
+    `width` (columns), `color`, `explain` and `verbose` are for the terminal; `suppressed` puts findings that a comment
+    silences into SARIF and on the terminal. Formats that always have them, or never, take no notice.
+    """
     module = importlib.import_module(FORMATS[name])
     if name == "terminal":
-        return cast(str, module.render(review, width=width, color=color, explain=explain))
-    return cast(str, module.render(review))
+        text = module.render(
+            review, width=width, color=color, explain=explain, verbose=verbose, suppressed=suppressed
+        )
+    elif name == "sarif":
+        text = module.render(review, suppressed=suppressed)
+    else:
+        text = module.render(review)
+    return cast(str, text)

@@ -8,6 +8,7 @@ from typing import Any
 from ptopt import __version__
 from ptopt.findings import Finding, ModelRecord, Review
 from ptopt.report.patch import fix_diff
+from ptopt.report.text import cell_of
 
 VERSION = 1
 
@@ -23,9 +24,11 @@ def as_data(review: Review) -> dict[str, Any]:
         "tool": {"name": "ptopt", "version": __version__},
         "files_reviewed": review.files_reviewed,
         "config_path": review.config_path,
+        "compared": review.compared,
         "findings": [_finding(review, f) for f in review.findings],
         "withheld": [_finding(review, f) for f in review.withheld],
         "suppressed": [_finding(review, f) for f in review.suppressed],
+        "in_baseline": [_finding(review, f) for f in review.in_baseline],
         "not_reviewed": [{"path": n.path, "reason": n.reason} for n in review.not_reviewed],
         "unused_suppressions": [
             {"path": u.path, "line": u.line, "codes": list(u.codes)} for u in review.unused_suppressions
@@ -68,6 +71,7 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "path": finding.path,
         "start_line": finding.span.start,
         "end_line": finding.span.end,
+        "cell": _cell(review, finding),
         "symbol": finding.symbol,
         "confidence": finding.confidence,
         "right": finding.right,
@@ -96,6 +100,13 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
     if finding.explanation:
         data["explanation"] = finding.explanation
     return data
+
+
+def _cell(review: Review, finding: Finding) -> dict[str, int] | None:
+    found = cell_of(review, finding.path, finding.span)
+    return None if found is None else {
+        "number": found[0], "start_line": found[1].start, "end_line": found[1].end
+    }  # fmt: skip
 
 
 def _fix(review: Review, finding: Finding) -> dict[str, Any] | None:

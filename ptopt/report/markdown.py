@@ -21,6 +21,9 @@ from ptopt.report.text import (
     markdown_source,
     markdown_text,
     place,
+    unused,
+    where,
+    with_cells,
 )
 
 _LISTED = 20  # entries of a list in the details
@@ -43,7 +46,7 @@ def render(review: Review) -> str:
     blocks += _details(
         f"{count(len(review.unused_suppressions), 'unused suppression')}",
         [
-            f"{code_span(f'{u.path}:{u.line}')} {code_span(', '.join(u.codes)) if u.codes else 'any rule'}"
+            f"{code_span(f'{u.path}:{u.line}')} {code_span(unused(u)) if u.codes else 'any rule'}"
             for u in review.unused_suppressions
         ],
     )
@@ -55,18 +58,23 @@ def render(review: Review) -> str:
 
 
 def _finding(review: Review, finding: Finding) -> Iterable[str]:
-    where = code_span(place(finding.path, finding.span))
-    yield f"### {where} {finding.rule} {markdown_text(finding.name)}"
-    yield f"{markdown_text(finding.message)} (confidence {finding.confidence:.2f})"
+    title = code_span(where(review, finding.path, finding.span))
+    yield f"### {title} {finding.rule} {markdown_text(finding.name)}"
+    message = with_cells(review, finding.path, finding.message)
+    yield f"{markdown_text(message)} (confidence {finding.confidence:.2f})"
     if finding.explanation:
         yield markdown_quote(finding)
     code = excerpt(review, finding.path, finding.span)
     if code:
         yield code_fence("\n".join(line for _, line in code), "python")
     shown = finding.span.lines()
-    facts = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence if e.line not in shown]
+    facts = [
+        f"{with_cells(review, finding.path, f'line {e.line}: {markdown_text(e.note)}')}"
+        for e in finding.evidence
+        if e.line not in shown
+    ]
     if finding.also:
-        facts.append(markdown_text(also_line(finding)))
+        facts.append(markdown_text(also_line(finding, review)))
     if facts:
         yield _bullets(facts)
     diff = fix_diff(review, finding, context=0)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 
 from ptopt import impact
 from ptopt.report.text import gain, markdown_source, markdown_text
 from ptopt.rules.base import Rule
 
+_TABLE = 120  # columns from which on a table is readable
+
 
 def as_table(rules: Sequence[type[Rule]], width: int, color: bool) -> str:
+    if width < _TABLE:
+        return _as_list(rules, width)
     import io
 
     from rich import box
@@ -38,6 +43,15 @@ def as_table(rules: Sequence[type[Rule]], width: int, color: bool) -> str:
         console.print(table)
     lines = [line.rstrip() for line in captured.get().split("\n")]
     return "\n".join(line for line in lines if line) + "\n"
+
+
+def _as_list(rules: Sequence[type[Rule]], width: int) -> str:
+    """Where a table would leave too little room for what each rule does."""
+    lines: list[str] = []
+    for rule in rules:
+        lines.append(f"{rule.id} {rule.name} ({rule.family}{'' if rule.default else ', off by default'})")
+        lines += textwrap.wrap(rule.summary(), max(width, 40), initial_indent="  ", subsequent_indent="  ")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def as_json(rules: Sequence[type[Rule]]) -> str:

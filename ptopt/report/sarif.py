@@ -7,20 +7,32 @@ from typing import Any
 from urllib.parse import quote
 
 from ptopt import __version__
+from ptopt.address import URL
 from ptopt.findings import Edit, Finding, NotReviewed, Review, Safety, Span, UnusedSuppression
 from ptopt.report.patch import Positions
 from ptopt.report.rulelist import page
-from ptopt.report.text import MODEL_AWAY, fix_line, is_minor, one_line, place, plain_message
+from ptopt.report.text import (
+    MODEL_AWAY,
+    fix_line,
+    is_minor,
+    one_line,
+    place,
+    plain_message,
+    rule_link,
+    unused,
+)
 from ptopt.rules import find_rule
 from ptopt.verify import EditError
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def render(review: Review) -> str:
-    reported = [*review.findings, *review.suppressed]
-    names = {f.rule: f.name for f in reported}
-    ids = sorted(names)
+def render(review: Review, *, suppressed: bool = False) -> str:
+    """`suppressed`: with the findings that a comment silences. GitHub shows these like all others."""
+    silenced = review.suppressed if suppressed else ()
+    reported = [*review.findings, *silenced]
+    rules = {f.rule: f for f in reported}
+    ids = sorted(rules)
     notifications = [
         *(_not_reviewed(n) for n in review.not_reviewed),
         *(_withheld(f) for f in review.withheld),
@@ -32,8 +44,9 @@ def render(review: Review) -> str:
         "tool": {
             "driver": {
                 "name": "ptopt",
+                "informationUri": URL,
                 "semanticVersion": __version__,
-                "rules": [_rule(rule, names[rule]) for rule in ids],
+                "rules": [_rule(rules[rule]) for rule in ids],
             }
         },
         "columnKind": "unicodeCodePoints",
@@ -43,21 +56,23 @@ def render(review: Review) -> str:
             *(_result(review, f, ids.index(f.rule)) for f in review.findings),
             *(
                 {**_result(review, f, ids.index(f.rule)), "suppressions": [{"kind": "inSource"}]}
-                for f in review.suppressed
+                for f in silenced
             ),
         ],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-def _rule(rule: str, name: str) -> dict[str, Any]:
-    known = find_rule(rule)
+def _rule(finding: Finding) -> dict[str, Any]:
+    known = find_rule(finding.rule)
     if known is None:
-        return {"id": rule, "name": name}
+        return {"id": finding.rule, "name": finding.name}
     text = page(known)
+    link = rule_link(finding)
     return {
-        "id": rule,
+        "id": finding.rule,
         "name": known.name,
+        **({"helpUri": link} if link else {}),
         "shortDescription": {"text": known.summary()},
         "fullDescription": {"text": known.sections().get("What it does") or known.summary()},
         "help": {"text": text, "markdown": text},
@@ -137,13 +152,14 @@ def _artifact(path: str) -> dict[str, str]:
 def _not_reviewed(item: NotReviewed) -> dict[str, Any]:
     return {
         "level": "note",
-        "message": {"text": _message(one_line(f"Not looked at: {item.reason}"))},
+        "message": {"text": _message(one_line(f"Not reviewed: {item.reason}"))},
         "locations": [{"physicalLocation": {"artifactLocation": _artifact(item.path)}}],
     }
 
 
 def _withheld(finding: Finding) -> dict[str, Any]:
-    text = f"Withheld over the budget: {finding.rule} {finding.name} at {place(finding.path, finding.span)}"
+    where = place(finding.path, finding.span)
+    text = f"Not shown (comment limit reached): {finding.rule} {finding.name} at {where}"
     return {
         "level": "note",
         "message": {"text": _message(text)},
@@ -154,9 +170,7 @@ def _withheld(finding: Finding) -> dict[str, Any]:
 def _unused(item: UnusedSuppression) -> dict[str, Any]:
     return {
         "level": "note",
-        "message": {
-            "text": _message(one_line(f"Suppression that silences nothing: {', '.join(item.codes)}"))
-        },
+        "message": {"text": _message(f"Unused suppression: {unused(item)}")},
         "locations": [_location(item.path, Span(item.line, item.line))],
     }
 

@@ -8,39 +8,55 @@ from __future__ import annotations
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ptopt.findings import Finding, Fix, Review, Safety, Severity
+from ptopt.findings import Finding, Fix, Review, Safety, Severity, Span
 from ptopt.report.patch import fix_hunks
 from ptopt.report.text import (
     MODEL_AWAY,
     also_line,
     assumed,
+    cell_of,
     code_line,
     count,
     excerpt,
     fix_line,
     headline,
     impact_line,
+    lines,
     one_line,
-    place,
     split_code,
+    unused,
     visible,
     weighed,
+    where,
+    with_cells,
 )
 
 _LISTED = 5
+_REASONS = 2
 _MAX_LINES = 12  # of code in one excerpt, and of one fix
 _SEVERITY = {Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold blue"}
 _SAFETY = {Safety.SAFE: "green", Safety.UNSAFE: "yellow", Safety.DISPLAY: "dim"}
 
 
-def render(review: Review, *, width: int = 100, color: bool = False, explain: bool = False) -> str:
-    """`width` in columns; `explain` shows what each finding was weighed by. Colours are the 16 of the terminal's own theme."""
+def render(
+    review: Review,
+    *,
+    width: int = 100,
+    color: bool = False,
+    explain: bool = False,
+    verbose: bool = False,
+    suppressed: bool = False,
+) -> str:
+    """`width` in columns; `explain` shows what each finding was weighed by, `verbose` lists each file that was not
+    reviewed, `suppressed` the findings that a comment silences. Colours are the 16 of the terminal's own theme.
+    """
     out = io.StringIO()
     console = Console(
         file=out,
@@ -56,13 +72,13 @@ def render(review: Review, *, width: int = 100, color: bool = False, explain: bo
     for finding in review.findings:
         console.print(_finding(review, finding, color, console.width, explain))
         console.print()
-    for line in _summary(review):
+    for line in _summary(review, verbose, suppressed):
         console.print(line)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").split("\n"))
 
 
 def _finding(review: Review, finding: Finding, color: bool, width: int, explain: bool) -> RenderableType:
-    where = Text(place(finding.path, finding.span), "bold")
+    at = Text(where(review, finding.path, finding.span), "bold")
     title = Text.assemble(
         (finding.rule, _SEVERITY[finding.severity]),
         f" {one_line(finding.name)}  ",
@@ -70,16 +86,25 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
     )
     if finding.origin != "rule":
         title.append(f"  by the {one_line(finding.origin)}", "dim")
-    parts: list[RenderableType] = [_prose(finding.message, color)]
+    message = with_cells(review, finding.path, finding.message)
+    parts: list[RenderableType] = [_prose(message, color)]
     if finding.explanation:
         parts.append(_labelled("The model says", finding.explanation, color))
     code = _code(review, finding, color)
     if code is not None:
         parts += ["", code, ""]
     shown = finding.span.lines() if code is not None else ()
-    parts += [_labelled(f"line {e.line}", e.note, color) for e in finding.evidence if e.line not in shown]
+    parts += [
+        _labelled(
+            with_cells(review, finding.path, f"line {e.line}"),
+            with_cells(review, finding.path, e.note),
+            color,
+        )
+        for e in finding.evidence
+        if e.line not in shown
+    ]
     if finding.also:
-        parts.append(_prose(also_line(finding), color))
+        parts.append(_prose(also_line(finding, review), color))
     parts += _fix(review, finding, color)
     parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
     if finding.when_wrong:
@@ -88,9 +113,9 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
         parts.append(_labelled("Assumes", assumed(finding), color))
     if explain:
         parts.append(_labelled("Weighed by", weighed(finding), color))
-    if where.cell_len + 2 + title.cell_len <= width:
-        return Group(Text.assemble(where, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))
-    return Group(where, Padding(Group(title, *parts), (0, 0, 0, 2)))
+    if at.cell_len + 2 + title.cell_len <= width:
+        return Group(Text.assemble(at, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))
+    return Group(at, Padding(Group(title, *parts), (0, 0, 0, 2)))
 
 
 def _prose(text: str, color: bool, style: str = "") -> Text:
@@ -120,7 +145,11 @@ def _grid() -> Table:
 
 def _code(review: Review, finding: Finding, color: bool) -> Table | None:
     """The lines of the finding marked with a bar, with one line of context on each side."""
-    numbered = excerpt(review, finding.path, finding.span, context=1)
+    numbered = [
+        (number, line)
+        for number, line in excerpt(review, finding.path, finding.span, context=1)
+        if _number(review, finding.path, number)  # not from one cell into the next
+    ]
     if not numbered:
         return None
     texts = _highlighted(_dedented([line for _, line in numbered]), color)
@@ -128,10 +157,20 @@ def _code(review: Review, finding: Finding, color: bool) -> Table | None:
     grid = _grid()
     for number, text in rows[:_MAX_LINES]:
         inside = number in finding.span.lines()
-        grid.add_row(str(number), Text("┃", "red") if inside else Text("│", "dim"), text)
+        grid.add_row(
+            _number(review, finding.path, number), Text("┃", "red") if inside else Text("│", "dim"), text
+        )
     if len(rows) > _MAX_LINES:
         grid.add_row("", Text("┆", "dim"), Text(f"{len(rows) - _MAX_LINES} more lines", "dim"))
     return grid
+
+
+def _number(review: Review, path: str, line: int) -> str:
+    """The number of a line: in a notebook that in its cell, and none between the cells."""
+    if path not in review.cells:
+        return str(line)
+    cell = cell_of(review, path, Span(line, line))
+    return "" if cell is None else lines(cell[1])
 
 
 def _dedented(lines: list[str]) -> list[str]:
@@ -158,12 +197,15 @@ def _fix(review: Review, finding: Finding, color: bool) -> Iterator[RenderableTy
     yield _prose(fix_line(finding) + (":" if changes else ""), color, _SAFETY[finding.fix.safety])
     if not changes:
         return
+    name = partial(_number, review, finding.path)
     grid = _grid()
     signed: list[tuple[str, str, str]] = []
     for hunk in changes:
-        signed += [(str(number), "-", line) for number, line in enumerate(hunk.old, hunk.start)]
+        signed += [(name(number), "-", line) for number, line in enumerate(hunk.old, hunk.start)]
         # A line that replaces another stands below it; an added one names its place.
-        places = [""] * len(hunk.new) if hunk.old else map(str, range(hunk.start, hunk.start + len(hunk.new)))
+        places = (
+            [""] * len(hunk.new) if hunk.old else map(name, range(hunk.start, hunk.start + len(hunk.new)))
+        )
         signed += [(place, "+", line) for place, line in zip(places, hunk.new, strict=True)]
     codes = _dedented([line for _, _, line in signed])
     rows = [
@@ -178,11 +220,13 @@ def _fix(review: Review, finding: Finding, color: bool) -> Iterator[RenderableTy
     yield grid
 
 
-def _summary(review: Review) -> Iterator[RenderableType]:
+def _summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[RenderableType]:
     silent = not review.findings and not review.withheld
-    facts = [headline(review)]
+    facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
     if review.withheld:
-        facts.append(f"{len(review.withheld):,} withheld over the budget")
+        facts.append(f"{len(review.withheld):,} not shown (comment limit reached)")
+    if review.in_baseline:
+        facts.append(f"{count(len(review.in_baseline), 'place')} in the baseline")
     if review.suppressed:
         facts.append(f"{len(review.suppressed):,} suppressed")
     if review.findings:
@@ -194,15 +238,24 @@ def _summary(review: Review) -> Iterator[RenderableType]:
     elif review.dropped:
         yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
     for finding in review.withheld:
-        yield _indented(f"{place(finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}")
-    yield from _not_reviewed(review)
+        yield _indented(_named(review, finding))
+    if suppressed and review.suppressed:
+        yield Text("Suppressed:", "dim")
+        for finding in review.suppressed:
+            yield _indented(_named(review, finding))
+    yield from _not_reviewed(review, verbose)
     if review.unused_suppressions:
-        yield Text("Suppressions that silence nothing:", "yellow")
-        shown = [f"{u.path}:{u.line}  {', '.join(u.codes) or 'any rule'}" for u in review.unused_suppressions]
-        for line in shown[:_LISTED]:
-            yield _indented(visible(line).rstrip())
-        if len(shown) > _LISTED:
-            yield _indented(f"and {len(shown) - _LISTED:,} more; --format json lists all")
+        yield Text("Unused suppressions:", "yellow")
+        shown = [f"{visible(u.path)}:{u.line}  {unused(u)}" for u in review.unused_suppressions]
+        most = len(shown) if verbose else _LISTED
+        for line in shown[:most]:
+            yield _indented(line)
+        if len(shown) > most:
+            yield _indented(f"and {len(shown) - most:,} more (-v lists them)")
+
+
+def _named(review: Review, finding: Finding) -> str:
+    return f"{where(review, finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}"
 
 
 def _indented(text: str) -> Padding:
@@ -214,18 +267,32 @@ def _fixable(fixes: Iterable[Fix | None]) -> list[str]:
     return [f"{safe:,} with a safe fix (`ptopt fix`)"] if safe else []
 
 
-def _not_reviewed(review: Review) -> Iterator[RenderableType]:
+def _not_reviewed(review: Review, verbose: bool) -> Iterator[RenderableType]:
+    """One line for all of them, or a list: on demand, and where nothing else was reviewed."""
     if not review.not_reviewed:
         return
+    short = not verbose and review.files_reviewed > 0
     by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for item in review.not_reviewed:
-        by_reason[item.reason].append(item.path)
-    yield Text("Not looked at:", "dim")
-    for reason, places in list(by_reason.items())[:_LISTED]:
-        paths = list(dict.fromkeys(places))  # a notebook can come once per cell
-        names = ", ".join(visible(path) for path in paths[:_LISTED])
-        rest = f" and {len(paths) - _LISTED:,} more; --format json lists all" if len(paths) > _LISTED else ""
-        yield _indented(f"{count(len(paths), 'file')}: {one_line(reason)}: {names}{rest}")
-    left = len(by_reason) - _LISTED
-    if left > 0:
-        yield _indented(f"and {count(left, 'more reason')}; --format json lists all")
+        by_reason[item.reason.partition(":")[0] if short else item.reason].append(item.path)
+    reasons = [  # a notebook can come once per cell
+        (one_line(reason), list(dict.fromkeys(paths)))
+        for reason, paths in sorted(by_reason.items(), key=lambda pair: -len(pair[1]))
+    ]
+    if short:
+        number = len({item.path for item in review.not_reviewed})
+        parts = [
+            f"{reason}: {len(paths):,}" if len(reasons) > 1 else reason
+            for reason, paths in reasons[:_REASONS]
+        ]
+        parts += [f"{count(len(reasons) - _REASONS, 'other reason')}"] if len(reasons) > _REASONS else []
+        yield Text(f"{count(number, 'file')} not reviewed (-v lists them): {'; '.join(parts)}.", "dim")
+        return
+    yield Text("Not reviewed:", "dim")
+    for reason, paths in reasons:
+        most = len(paths) if verbose else _LISTED
+        names = ", ".join(visible(path) for path in paths[:most])
+        rest = f" and {len(paths) - most:,} more (-v lists them)" if len(paths) > most else ""
+        yield _indented(f"{count(len(paths), 'file')}: {reason}: {names}{rest}")
+    if any(reason.endswith("(`skip`)") for reason, _ in reasons):
+        yield _indented("--all-paths reviews those that `skip` leaves out")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection, Iterable
 
 from ptopt.address import rule_page
-from ptopt.findings import Finding, Impact, Review, Safety, Severity, Span
-from ptopt.rules import find_rule
+from ptopt.findings import Finding, Impact, Review, Safety, Severity, Span, UnusedSuppression
+from ptopt.rules import find_rule, known_names
 
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 _BACKTICKS = re.compile(r"`+")
@@ -15,6 +17,7 @@ _AT_START = re.compile(r"^(?:(\d+)([.)])(?=\s|$)|([-+=]))")
 # GitHub links these also right after an underscore, and where the number is that of a commit.
 _AUTOLINK = re.compile(r"(?<![a-z0-9])(www(?=\.)|gh-(?=\d)|[0-9a-f]{7,}(?![a-z0-9]))", re.I | re.A)
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
+_LINE_NAMES = re.compile(r"\blines? [1-9]\d{0,6}\b(?:(?:, | and )[1-9]\d{0,6}\b)*", re.A)
 _ZERO_WIDTH = "&#8203;"
 _SPACES = "\u3000"  # the wide space of Chinese and Japanese text
 # Characters that Python calls printable and nobody sees: fillers, joiners, and all but the two variation selectors
@@ -127,6 +130,33 @@ def place(path: str, span: Span) -> str:
     return f"{visible(path)}:{lines(span)}"
 
 
+def where(review: Review, path: str, span: Span) -> str:
+    """`place`; in a notebook `path:cell 2:5`, with the line in the cell."""
+    cell = cell_of(review, path, span)
+    return place(path, span) if cell is None else f"{visible(path)}:cell {cell[0]}:{lines(cell[1])}"
+
+
+def cell_of(review: Review, path: str, span: Span) -> tuple[int, Span] | None:
+    """The cell of a notebook and the lines in it, where all of the span lies in one."""
+    found = review.cells.get(path, {})
+    start, end = found.get(span.start), found.get(span.end)
+    if start is None or end is None or start[0] != end[0]:
+        return None
+    return start[0], Span(start[1], end[1])
+
+
+def with_cells(review: Review, path: str, text: str) -> str:
+    """The text with `line 5` as `line 2 of cell 3` where the file is a notebook."""
+    if path not in review.cells:
+        return text
+
+    def named(match: re.Match[str]) -> str:
+        cell = cell_of(review, path, Span(int(match[0]), int(match[0])))
+        return match[0] if cell is None else f"{lines(cell[1])} of cell {cell[0]}"
+
+    return _LINE_NAMES.sub(lambda names: re.sub(r"\d+", named, names[0]), text)
+
+
 def lines(span: Span) -> str:
     return str(span.start) if span.start == span.end else f"{span.start}-{span.end}"
 
@@ -144,11 +174,18 @@ def count(number: int, noun: str) -> str:
 def headline(review: Review) -> str:
     """The outcome in one line, without the full stop."""
     if not review.files_reviewed:
-        return "No files reviewed"
+        return "No files reviewed" if review.not_reviewed else "No Python files or notebooks to review"
     files = count(review.files_reviewed, "file")
     if not review.findings and not review.withheld:
         return f"No performance findings in {files}"
-    return f"{count(len(review.findings), 'performance finding')} in {files}"
+    return f"{counted(review.findings, 'performance finding')} in {files}"
+
+
+def counted(findings: Collection[Finding], noun: str = "finding") -> str:
+    """The one way in which findings are counted: `2 findings at 5 places`."""
+    places = sum(1 + len(finding.also) for finding in findings)
+    at = f" at {places:,} places" if places > len(findings) else ""
+    return f"{count(len(findings), noun)}{at}"
 
 
 def gain(impact: Impact) -> str:
@@ -183,7 +220,8 @@ def fix_line(finding: Finding) -> str:
     if finding.fix.safety is Safety.UNSAFE:
         assumption = one_line(finding.fix.assumption).rstrip(".")
         return f"Fix (unsafe: assumes that {assumption})" if assumption else "Fix (unsafe: review before use)"
-    return "Fix (apply by hand)"
+    assumption = one_line(finding.fix.assumption).rstrip(".")
+    return f"Fix (apply by hand; assumes that {assumption})" if assumption else "Fix (apply by hand)"
 
 
 MODEL_AWAY = "The model did not answer in time. This review comes from the rules alone."
@@ -215,13 +253,41 @@ def assumed(finding: Finding) -> str:
 _ALSO = 12  # places a comment lists before it only counts them
 
 
-def also_line(finding: Finding) -> str:
-    """The other places of the same cause; "" without any."""
+def also_line(finding: Finding, review: Review | None = None) -> str:
+    """The other places of the same cause, those in a notebook by cell where there is a `review`; "" without any."""
     if not finding.also:
         return ""
+    if review is not None and review.cells.get(finding.path):
+        shown = [where(review, finding.path, span) for span in finding.also[:_ALSO]]
+        names = [name.removeprefix(f"{visible(finding.path)}:") for name in shown]
+        rest = f" and {len(finding.also) - _ALSO} more" if len(finding.also) > _ALSO else ""
+        return f"Also at {', '.join(names)}{rest}"
     several = len(finding.also) > 1 or finding.also[0].start != finding.also[0].end
     rest = f" and {len(finding.also) - _ALSO} more" if len(finding.also) > _ALSO else ""
     return f"Also at {'lines' if several else 'line'} {', '.join(map(lines, finding.also[:_ALSO]))}{rest}"
+
+
+def unused(item: UnusedSuppression) -> str:
+    """What a suppression names in vain; a name that no rule has is called that."""
+    if not item.codes:
+        return "any rule"
+    known = known_names()
+    ours = {name.lower() for name in known}
+    return ", ".join(
+        one_line(code)
+        if code.lower() in ours
+        else f"unknown rule {one_line(code)}{did_you_mean(code, known)}"
+        for code in item.codes
+    )
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """The names that begin like `text`, or else look like it, to stand behind it; "" where there are none."""
+    folded = {name.lower(): name for name in known}
+    start = text.lower()[:100]
+    close = [name for name in folded if len(start) > 2 and name.startswith(start)]
+    close = sorted(close)[:3] or difflib.get_close_matches(start, folded, n=3)
+    return f", did you mean {' or '.join(folded[name] for name in close)}?" if close else ""
 
 
 def is_minor(severity: Severity) -> bool:

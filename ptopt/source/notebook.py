@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -71,6 +72,17 @@ def parse_notebook(data: bytes) -> Parsed:
         text, head, blanked = _join(cells)
         tree = parse_text(text)
     return Parsed(text, tree, encoding, head, blanked, tuple(lost))
+
+
+def cell_lines(data: bytes) -> dict[int, tuple[int, int]]:
+    """For each JSON line that holds one line of code: the number of its cell, from 1, and the line in that cell.
+
+    `data` is a notebook that `parse_notebook` reads.
+    """
+    cells = _read_cells(_Reader(data.decode("utf-8-sig")))
+    places = [(at, (cell.number, line)) for cell in cells for line, at in enumerate(cell.head, 1)]
+    times = Counter(at for at, _ in places)
+    return {at: place for at, place in places if times[at] == 1}
 
 
 def _mend(cell: _Cell) -> str:
@@ -243,9 +255,12 @@ def _lines(pieces: list[tuple[str, int]]) -> tuple[list[str], list[int]]:
             ends = text.endswith("\n")
             head += [at] * (begins + text.count("\n") - ends)
             begins = ends
-    if begins:
+    lines = "".join(text for text, _ in pieces).split("\n")
+    if begins and len(lines) > 1 and not lines[-2].endswith("\r"):
+        lines.pop()  # what ends in a newline has no further line
+    elif begins:
         head.append(at)
-    return "".join(text for text, _ in pieces).split("\n"), head
+    return lines, head
 
 
 def _language(metadata: object) -> str:

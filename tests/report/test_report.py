@@ -15,7 +15,9 @@ from ptopt.report import FORMATS, render
 
 
 def test_the_command_offers_every_format() -> None:
-    assert tuple(FORMATS) == OFFERED
+    assert (
+        tuple(name for name in FORMATS if name != "statistics") == OFFERED
+    )  # that one is an option of its own
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -26,7 +28,7 @@ def test_a_report_is_deterministic_and_ends_in_one_newline(
     review: Review = request.getfixturevalue(case)
     text = render(name, review)
     assert text == render(name, review)
-    assert text.endswith("\n")
+    assert text.endswith("\n") or (name, case, text) == ("concise", "silent", "")
     assert not text.endswith("\n\n")
 
 
@@ -90,4 +92,4 @@ REVIEW = st.builds(
 @given(REVIEW, st.sampled_from(sorted(FORMATS)), st.booleans())
 def test_any_review_can_be_reported(review: Review, name: str, color: bool) -> None:
     text = render(name, review, color=color)
-    assert text.encode("utf-8").endswith(b"\n")
+    assert text.encode("utf-8").endswith(b"\n") or (name == "concise" and not review.findings)

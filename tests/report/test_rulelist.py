@@ -22,4 +22,12 @@ def test_the_index_links_every_page() -> None:
 def test_the_table_fits_the_terminal() -> None:
     for width in (80, 120):
         assert max(map(len, as_table(all_rules(), width, color=False).splitlines())) <= width
-    assert "\x1b[" in as_table(all_rules(), 100, color=True)
+    assert "\x1b[" in as_table(all_rules(), 130, color=True)
+
+
+def test_in_a_narrow_terminal_the_text_has_a_line_of_its_own() -> None:
+    text = as_table(all_rules(), 80, color=False)
+    assert (
+        "PTO101 item-every-step (sync)\n  A tensor is read back to Python in code that runs often.\n" in text
+    )
+    assert ", off by default)\n" in text

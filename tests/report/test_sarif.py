@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import pytest
 from jsonschema import Draft7Validator
 
+from ptopt.address import URL, rule_page
 from ptopt.findings import Review, Safety
 from ptopt.report import render
 
@@ -20,8 +21,8 @@ def validator() -> Draft7Validator:
     return Draft7Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
-def run_of(review: Review) -> Any:
-    (run,) = json.loads(render("sarif", review))["runs"]
+def run_of(review: Review, *, suppressed: bool = False) -> Any:
+    (run,) = json.loads(render("sarif", review, suppressed=suppressed))["runs"]
     return run
 
 
@@ -29,7 +30,9 @@ def run_of(review: Review) -> Any:
 def test_reports_follow_the_standard(
     validator: Draft7Validator, case: str, request: pytest.FixtureRequest
 ) -> None:
-    validator.validate(json.loads(render("sarif", request.getfixturevalue(case))))
+    for suppressed in (False, True):
+        text = render("sarif", request.getfixturevalue(case), suppressed=suppressed)
+        validator.validate(json.loads(text))
 
 
 def test_a_result_points_at_its_lines_and_keeps_its_identity(review: Review) -> None:
@@ -51,6 +54,8 @@ def test_a_rule_brings_its_text(review: Review) -> None:
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
     assert "## Why it is slow" in rules[0]["help"]["markdown"]
+    assert rules[0]["helpUri"] == rule_page("item-every-step")
+    assert run["tool"]["driver"]["informationUri"] == URL
 
 
 def test_a_rule_that_is_not_ours_is_named_only(review: Review) -> None:
@@ -82,17 +87,18 @@ def test_a_fix_for_reading_is_not_offered(review: Review) -> None:
     assert "fixes" not in run_of(dataclasses.replace(review, findings=(shown,)))["results"][0]
 
 
-def test_suppressed_findings_are_results_that_say_so(review: Review) -> None:
-    results = run_of(review)["results"]
+def test_suppressed_findings_are_results_that_say_so_on_demand(review: Review) -> None:
+    assert ["suppressions" in r for r in run_of(review)["results"]] == [False, False]
+    results = run_of(review, suppressed=True)["results"]
     assert [r.get("suppressions") for r in results] == [None, None, [{"kind": "inSource"}]]
 
 
 def test_what_was_left_out_is_told(review: Review) -> None:
     notes = run_of(review)["invocations"][0]["toolExecutionNotifications"]
     texts = [note["message"]["text"] for note in notes]
-    assert texts.count("Not looked at: Python 2 code") == 42
-    assert "Withheld over the budget: PTO101 item-every-step at src/other.py:10" in texts
-    assert "Suppression that silences nothing: PTO101" in texts
+    assert texts.count("Not reviewed: Python 2 code") == 42
+    assert "Not shown (comment limit reached): PTO101 item-every-step at src/other.py:10" in texts
+    assert "Unused suppression: PTO101" in texts
 
 
 def test_paths_are_encoded_and_messages_hold_no_link_or_placeholder(hostile: Review) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from rich.text import Text
 
-from ptopt.findings import Edit, Fix, Review, Safety, Span, UnusedSuppression
+from ptopt.findings import Edit, Evidence, Fix, Review, Safety, Span, UnusedSuppression
 from ptopt.report import render
 
 
@@ -40,14 +40,63 @@ src/train.py:11  PTO104 tensor-logged-every-step  confidence 0.90
   Wrong if: the value is needed on every step
   Assumes: torch >= 2.4
 
-2 performance findings in 7 files, 1 withheld over the budget, 1 suppressed, 1 with a safe fix (`ptopt fix`).
+2 performance findings at 3 places in 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with a
+safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
-Not looked at:
-  42 files: Python 2 code: old0.py, old1.py, old2.py, old3.py, old4.py and 37 more; --format json lists all
-Suppressions that silence nothing:
+42 files not reviewed (-v lists them): Python 2 code.
+Unused suppressions:
   src/train.py:3  PTO101
 """
     )
+
+
+def test_on_demand_all_that_was_left_out_is_listed(review: Review) -> None:
+    text = render("terminal", review, width=4000, verbose=True, suppressed=True)
+    assert "\nSuppressed:\n  src/train.py:12  PTO104 tensor-logged-every-step\n" in text
+    names = ", ".join(f"old{n}.py" for n in range(42))
+    assert f"\nNot reviewed:\n  42 files: Python 2 code: {names}\n" in text
+
+
+def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None:
+    first = dataclasses.replace(
+        review.findings[0],
+        message="Waits in the loop at line 6; it also waits at lines 7, 8 and 70.",
+        evidence=(Evidence(8, "the loop at line 6"),),
+    )
+    cells = {"src/train.py": {line: (2, line - 3) for line in range(4, 13)}}
+    text = render("terminal", dataclasses.replace(review, findings=(first,), cells=cells), width=110)
+    assert text.startswith("src/train.py:cell 2:7  PTO101")
+    assert "loop at line 3 of cell 2; it also waits at lines 4 of cell 2, 5 of cell 2 and 70." in text
+    assert "line 5 of cell 2: the loop at line 3 of cell 2\n" in text
+    assert "\n  6 │ optimizer.step()\n  7 ┃ total += loss.item()\n" in text
+    assert "Also at cell 2:8\n" in text
+    assert "\n  7 - total += loss.item()\n" in text
+
+
+def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> None:
+    text = render(
+        "terminal", dataclasses.replace(review, findings=(), withheld=(), files_reviewed=0), width=150
+    )
+    assert text.startswith(
+        "No files reviewed, 1 suppressed.\nNot reviewed:\n  42 files: Python 2 code: old0.py, "
+    )
+    assert "old4.py and 37 more (-v lists them)\n" in text
+
+
+def test_what_was_compared_stands_beside_the_outcome(silent: Review) -> None:
+    text = render("terminal", dataclasses.replace(silent, compared="origin/main...working tree"))
+    assert text == "No performance findings in 12 files (origin/main...working tree).\n"
+
+
+def test_a_suppression_of_an_unknown_rule_names_the_nearest(silent: Review) -> None:
+    comments = (
+        UnusedSuppression("a.py", 1, ("item-every-stp", "PTO101")),
+        UnusedSuppression("a.py", 2, ("zzz",)),
+    )
+    text = render("terminal", dataclasses.replace(silent, unused_suppressions=comments))
+    assert "\n  a.py:1  unknown rule item-every-stp, did you mean item-every-step or " in text
+    assert "?, PTO101\n" in text
+    assert text.endswith("\n  a.py:2  unknown rule zzz\n")
 
 
 def test_silence(silent: Review) -> None:
@@ -107,5 +156,5 @@ def test_a_heading_that_is_too_wide_breaks_after_the_place(review: Review) -> No
 def test_a_suppression_without_names_and_an_empty_review() -> None:
     bare = Review((), (), (), (), (UnusedSuppression("a.py", 3, ()),), 0, "", {})
     text = render("terminal", bare, width=80)
-    assert text == "No files reviewed.\nSuppressions that silence nothing:\n  a.py:3  any rule\n"
+    assert text == "No Python files or notebooks to review.\nUnused suppressions:\n  a.py:3  any rule\n"
     assert "- `a.py:3` any rule\n" in render("markdown", bare)

@@ -50,7 +50,7 @@ def test_a_rule_of_another_package_speaks_when_it_is_selected(site: Path) -> Non
     (site.parent / "train.py").write_text(CODE)
     off = ptopt(site, "check", "train.py")
     assert "ACME001" not in off.stdout, off.stderr
-    on = ptopt(site, "check", "train.py", "--select", "ACME001", "--min-confidence", "0")
+    on = ptopt(site, "check", "train.py", "--extend-select", "ACME001", "--min-confidence", "0")
     assert "ACME001 manual-seed-every-step" in on.stdout, on.stderr
     assert "Seed once, before the loop." in " ".join(on.stdout.split())
 

@@ -1,0 +1,38 @@
+"""The baseline: a file with the findings that were there before, so that only new ones are reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from ptopt.findings import Finding
+
+_VERSION = 1
+
+
+class BaselineError(ValueError):
+    """The file is no baseline."""
+
+
+def as_baseline(findings: Iterable[Finding]) -> str:
+    """One line for each place, without line numbers, so that the file changes only where findings come or go."""
+    entries = sorted((f.path, f.rule, f.symbol, f.fingerprint) for f in findings)
+    lines = [
+        json.dumps({"path": path, "rule": rule, "symbol": symbol, "fingerprint": identity})
+        for path, rule, symbol, identity in entries
+    ]
+    body = "".join(f"\n    {line}," for line in lines).removesuffix(",")
+    return f'{{\n  "version": {_VERSION},\n  "findings": [{body}{chr(10) + "  " if lines else ""}]\n}}\n'
+
+
+def read_baseline(path: Path) -> frozenset[str]:
+    """The fingerprints in the file. Raises `BaselineError` and `OSError`."""
+    try:
+        data = json.loads(path.read_bytes())
+        found = frozenset(entry["fingerprint"] for entry in data["findings"])
+        if data["version"] == _VERSION and all(isinstance(text, str) for text in found):
+            return found
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise BaselineError(f"{path}: not a baseline; write one with `ptopt check --write-baseline {path}`")

@@ -1,0 +1,41 @@
+"""The effective settings, as TOML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ptopt.config import Config
+from ptopt.ranker.model import threshold
+
+
+def as_toml(config: Config) -> str:
+    """Every setting on a line of its own; where a file sets some, those at their default say so."""
+    defaults = _settings(Config()) if config.origin else {}
+    return "\n".join(_lines(_settings(config), defaults)) + "\n"
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """The effective values: without a threshold of the repository's own, that of the ranker."""
+    found = config.model_dump(mode="json", by_alias=True)
+    return found | {"min-confidence": threshold(config.min_confidence)}
+
+
+def _lines(table: Mapping[str, Any], defaults: Mapping[str, Any], name: str = "") -> Iterator[str]:
+    """The settings of a table, tables last."""
+    tables = {key: value for key, value in table.items() if isinstance(value, dict) and value}
+    if name:
+        yield f"\n[{name}]"
+    for key, value in table.items():
+        if value is None:
+            yield f"# {_key(key)}: the rules that are on by default"
+        elif key not in tables and value != {}:
+            default = "  # default" if value == defaults.get(key) else ""
+            yield f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}{default}"
+    for key, value in tables.items():
+        yield from _lines(value, defaults.get(key, {}), f"{name}.{_key(key)}" if name else _key(key))
+
+
+def _key(key: str) -> str:
+    return key if key.isascii() and key.replace("-", "").isalnum() else json.dumps(key, ensure_ascii=False)

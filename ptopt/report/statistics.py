@@ -1,0 +1,21 @@
+"""How many findings each rule has, the most frequent one first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ptopt.findings import Finding, Review
+from ptopt.report.text import headline, one_line
+
+
+def render(review: Review) -> str:
+    by_rule: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in (*review.findings, *review.withheld):
+        by_rule[finding.rule, one_line(finding.name)].append(finding)
+    rows = [
+        (len(found), sum(1 + len(finding.also) for finding in found), f"{rule} {name}")
+        for (rule, name), found in by_rule.items()
+    ]
+    rows.sort(key=lambda row: (-row[0], -row[1], row[2]))
+    table = [f"{findings:>8,}  {places:>6,}  {rule}\n" for findings, places, rule in rows]
+    return "".join([*(["findings  places  rule\n"] if rows else []), *table, f"{headline(review)}.\n"])
