@@ -63,16 +63,15 @@ def propose(
         parts = (rule.id, source.path, (hit or seen).symbol, (hit or seen).code)
         base = fingerprint(*parts)
         occurrences[base] += 1
-        if hit is None:
+        if hit is None or (min_confidence and problem.confidence < weigher.least_stated):
             continue
         try:
             known = features(hit, source, change, hits_of_rule[rule.id])
         except WorkLimitError:  # the review names what was cut
             return
+        if weigher.useful.probability(known) < min_confidence:
+            continue  # most end here, before the reasons are worked out
         weighed = weigher.weigh(known)
-        unsure = problem.confidence < weigher.least_stated
-        if weighed.useful < min_confidence or (unsure and min_confidence):
-            continue
         fix = fixes.of(hit, change)
         finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix, known, weighed)
         silenced_by = (

@@ -104,7 +104,7 @@ def _guards(at: ast.AST, file: SourceFile) -> Iterator[tuple[str, float]]:
     depth = exits = 0
     for ancestor, child in file.index.ancestors(at):
         if isinstance(child, ast.stmt):
-            for early in file.guards.early_exits(ancestor):
+            for early in file.guards.early_exits(ancestor)[:_MOST_GUARDS]:
                 if early.lineno < child.lineno:
                     exits += 1
                     yield from ((f"exit:{name}", 1.0) for name in _asked(early.test, file))

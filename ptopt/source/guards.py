@@ -33,6 +33,7 @@ class Guards:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._rare: dict[tuple[ast.expr, bool], bool] = {}
+        self._exits: dict[ast.AST, list[ast.If]] = {}
         self._filling: dict[tuple[ast.If, bool], bool] = {}
         self._continued: dict[ast.AST, frozenset[ast.stmt]] = {}
 
@@ -140,12 +141,14 @@ class Guards:
 
     def early_exits(self, block: ast.AST) -> list[ast.If]:
         """The `if ...: return` (`continue`, `break`, `raise`) among the statements of a block, without an `else`."""
-        body = getattr(block, "body", None)
-        return [
-            stmt
-            for stmt in (body if isinstance(body, list) else ())
-            if isinstance(stmt, ast.If) and not stmt.orelse and isinstance(stmt.body[-1], _LEAVING)
-        ]
+        if block not in self._exits:
+            body = getattr(block, "body", None)
+            self._exits[block] = [
+                stmt
+                for stmt in (body if isinstance(body, list) else ())
+                if isinstance(stmt, ast.If) and not stmt.orelse and isinstance(stmt.body[-1], _LEAVING)
+            ]
+        return self._exits[block]
 
     def _fills(self, condition: ast.If, in_body: bool) -> bool:
         """Does the branch compute what its condition says is missing, so that it runs the first time alone?"""

@@ -47,6 +47,7 @@ class Waits:
         self._values = values
         self._guards = guards
         self._bindings = bindings
+        self._blocking: dict[Loop | FunctionNode, int] = {}
         self._iterations: dict[Loop | FunctionNode, tuple[ast.AST, ...]] = {}
 
     def is_wait(self, node: ast.AST) -> bool:
@@ -213,7 +214,12 @@ class Waits:
 
     def blocking_copies(self, scope: Loop | FunctionNode) -> int:
         """How many statements of the iteration copy to the device without `non_blocking`."""
-        found = {
+        if scope not in self._blocking:
+            self._blocking[scope] = len(self._blocking_statements(scope))
+        return self._blocking[scope]
+
+    def _blocking_statements(self, scope: Loop | FunctionNode) -> set[ast.stmt]:
+        return {
             self._index.statement_of(call)
             for call in self._candidates_in(scope)
             if isinstance(call, ast.Call)
@@ -223,7 +229,6 @@ class Waits:
             and not goes_to_cpu(call)
             and self._guards.rare(call, scope) is None
         }
-        return len(found)
 
     def _function_of(self, scope: Loop | FunctionNode) -> FunctionNode | None:
         return (
