@@ -167,12 +167,7 @@ def _same_but_for_the_record(found: Review, rules: Review) -> None:
 
 def test_reports_say_that_the_model_was_away() -> None:
     found = review(HEADS, Scripted(calls=0))
-    for name in set(FORMATS) - {
-        "json",
-        "rdjson",
-        "gitlab",
-        "statistics",
-    }:  # these have no place for it, or another
+    for name in set(FORMATS) - {"json", "rdjson", "gitlab", "concise", "statistics"}:
         assert MODEL_AWAY in render(name, found), name
         assert MODEL_AWAY not in render(name, RULES), name
     assert MODEL_AWAY in summary.summary(found, (), ())
