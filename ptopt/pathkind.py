@@ -44,4 +44,6 @@ def path_kind(path: str) -> Kind | None:
         return "tests"
     if words[0] == "demo":
         return "demos"
+    if stem in ("benchmark", "benchmarks"):
+        return "benchmarks"
     return None

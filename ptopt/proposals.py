@@ -66,10 +66,10 @@ def propose(
         if hit is None or (min_confidence and problem.confidence < weigher.least_stated):
             continue
         try:
-            known = features(hit, source, change, hits_of_rule[rule.id])
+            known = features(hit, source, hits_of_rule[rule.id])
         except WorkLimitError:  # the review names what was cut
             return
-        if weigher.useful.probability(known) < min_confidence:
+        if not weigher.admits(known, min_confidence):
             continue  # most end here, before the reasons are worked out
         weighed = weigher.weigh(known)
         fix = fixes.of(hit, change)

@@ -18,6 +18,7 @@ from ptopt.pathkind import path_kind
         ("docs/conf.py", "examples"),
         ("demo_video.py", "demos"),
         ("perf/matmul.py", "benchmarks"),
+        ("deploy/benchmark.py", "benchmarks"),
         ("test.py", None),
         ("train_test.py", None),
         ("test_time_adaptation/model.py", None),

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping
 
-from ptopt.change import ChangedFile
 from ptopt.pathkind import path_kind
 from ptopt.ranker.surroundings import surroundings
 from ptopt.rules.engine import Hit
@@ -62,8 +61,10 @@ _PROGRESS = re.compile(r"print\((?<!\wprint\()f?[\"'].*(?:loss|acc|iter|step|epo
 _MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
 
 
-def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: int) -> dict[str, float]:
+def features(hit: Hit, file: SourceFile, of_rule: int) -> dict[str, float]:
     """The features of a hit by name. `of_rule` is the number of hits of the same rule in the file.
+
+    The change under review is none of them, so that a finding is weighed the same wherever it is shown.
 
     Names with a colon are yes-or-no ("often:step"); the others are numbers of about 0 to 10.
     """
@@ -89,9 +90,6 @@ def features(hit: Hit, file: SourceFile, change: ChangedFile | None, of_rule: in
     found |= _purpose(hit, file)
     found |= file.once(_of_file)
     found |= _sizes(problem.node, file)
-    if change is not None and change.head is not None:
-        found["share of the file that is new"] = min(len(change.added) / file.once(_line_count), 1.0)
-        found["size of the change"] = math.log1p(len(change.added))
     return {name: value for name, value in found.items() if value}
 
 

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-_FORMAT = 2
+_FORMAT = 3
 ENVIRONMENT = "PTOPT_RANKER_WEIGHTS"  # a data file to use instead of the one that ptopt carries
 
 
@@ -96,10 +96,18 @@ class Ranker:
     right: Head | None
     useful: Head
     means: Mapping[str, float]
-    least_stated: float = (
-        0.0  # what a rule states with less confidence is not posted, however useful it would be
-    )
+    # What a rule states with less confidence, or what is less likely right, is not posted, however useful it would be.
+    least_stated: float = 0.0
+    least_right: float = 0.0
     threshold: float = 0.6  # P(useful) from which on a comment is made, unless the user sets another
+
+    def admits(self, features: Mapping[str, float], min_confidence: float) -> bool:
+        """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is."""
+        if not min_confidence:
+            return True
+        return self.useful.probability(features) >= min_confidence and (
+            self.right is None or self.right.probability(features) >= self.least_right
+        )
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful
@@ -133,7 +141,9 @@ def read(text: str) -> Ranker:
         return Head(part["bias"], part["weights"], part["slope"], part["offset"], trees)
 
     right = None if data["right"] is None else head("right")
-    return Ranker(right, head("useful"), data["means"], data["least_stated"], data["threshold"])
+    return Ranker(
+        right, head("useful"), data["means"], data["least_stated"], data["least_right"], data["threshold"]
+    )
 
 
 class WeightsError(ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from ptopt.change import whole_file
 from ptopt.ranker.features import features
 from ptopt.rules import find_rule
 from ptopt.rules.engine import run
@@ -36,7 +35,7 @@ def of_first_hit(
     assert found is not None
     hits = run(file, [found()])
     assert hits
-    return features(hits[0], file, whole_file(path, data), len(hits))
+    return features(hits[0], file, len(hits))
 
 
 def test_a_hit_in_a_training_loop() -> None:
@@ -45,7 +44,6 @@ def test_a_hit_in_a_training_loop() -> None:
     assert known["use:reported"] == 1.0
     assert known["path:train"] == known["symbol:train"] == 1.0
     assert known["other waits"] > 0 and "waits:none other" not in known
-    assert known["share of the file that is new"] == 1.0
 
 
 def test_nothing_that_is_zero_is_kept() -> None:

@@ -39,7 +39,15 @@ def test_the_data_file_of_this_version_can_be_read() -> None:
 def test_the_environment_names_another_data_file(
     learned_ranker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"format": 2, "right": None, "least_stated": 0.0, "threshold": 0.5, "means": {}, "features": []}
+    given = {
+        "format": 3,
+        "right": None,
+        "least_stated": 0.0,
+        "least_right": 0.0,
+        "threshold": 0.5,
+        "means": {},
+        "features": [],
+    }
     head = {"bias": 3.0, "slope": 1.0, "offset": 0.0, "weights": {}, "trees": []}
     weights = tmp_path / "weights.json"
     weights.write_text(json.dumps(given | {"useful": head}))
@@ -47,7 +55,7 @@ def test_the_environment_names_another_data_file(
     assert ranker().weigh({}).useful == pytest.approx(1 / (1 + math.exp(-3)))
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"format": 2, "useful": 3}'])
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"format": 3, "useful": 3}'])
 def test_a_data_file_that_is_none_is_named(tmp_path: Path, text: str | None) -> None:
     weights = tmp_path / "weights.json"
     if text is not None:
@@ -59,3 +67,12 @@ def test_a_data_file_that_is_none_is_named(tmp_path: Path, text: str | None) -> 
 def test_a_data_file_of_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match="format 1"):
         read(json.dumps({"format": 1}))
+
+
+def test_a_comment_has_to_be_useful_and_right() -> None:
+    useful, right = Head(0.0, {"a": 1.0}), Head(0.0, {"b": 1.0})
+    known = Ranker(right, useful, {}, least_right=0.8)
+    assert known.admits({"a": 2.0, "b": 2.0}, 0.6)
+    assert not known.admits({"a": 2.0, "b": 1.0}, 0.6), "P(right) is 0.73"
+    assert not known.admits({"a": 0.1, "b": 2.0}, 0.6), "P(useful) is 0.52"
+    assert known.admits({"a": -9.0, "b": -9.0}, 0.0), "whoever wants to see everything does"

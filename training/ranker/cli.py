@@ -121,8 +121,11 @@ def _table(name: str, fitted: Ranker, training: Sequence[Row], rows: Sequence[Ro
 
 
 def _is_sure(row: Row, fitted: Ranker) -> bool:
-    """Is the rule sure enough of what it states?"""
-    return row.features.get("stated confidence", 0.0) >= fitted.least_stated
+    """Are the rule and the ranker sure enough that the statement is right?"""
+    stated = row.features.get("stated confidence", 0.0)
+    return stated >= fitted.least_stated and (
+        fitted.right is None or fitted.right.probability(row.features) >= fitted.least_right
+    )
 
 
 def _tfidf(training: Sequence[Row], rows: Sequence[Row]) -> tuple[Matrix, Matrix]:

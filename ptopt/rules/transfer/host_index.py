@@ -70,6 +70,11 @@ class HostIndex(Rule):
             return data[torch.arange(n)]
         """,
         """
+        def every_fourth(frames: torch.Tensor, n):
+            first = torch.arange(n) % 4 == 0
+            return frames[first]
+        """,
+        """
         class Items(Dataset):
             def __getitem__(self, i):
                 x = self.images[i].unsqueeze(0)
@@ -146,7 +151,8 @@ class HostIndex(Rule):
 
 def _on_host(index: ast.expr, file: SourceFile) -> bool:
     value = file.values.of(index)
-    return value.kind == "tensor" and value.device == "cpu"
+    # On the device a mask would make Python wait as well, for the number of elements that it picks.
+    return value.kind == "tensor" and value.device == "cpu" and not file.waits.is_mask(index)
 
 
 def _fix(node: ast.Subscript, made: list[ast.Call], base: str, file: SourceFile) -> Fix | None:
