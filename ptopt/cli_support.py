@@ -338,7 +338,7 @@ def stream(
     from ptopt.findings import NotReviewed
     from ptopt.inputs import change_from_paths, file_from_bytes
 
-    root = root_of(paths[0] if stdin is None else stdin.path)
+    root = root_of(paths[0] if stdin is None else _folder_above(stdin.path))
     config, facts = load(root, settings)
     skipped: list[NotReviewed] = []
 
@@ -361,6 +361,11 @@ def stream(
     else:
         files = file_from_bytes(stdin.path, root, stdin.data, wants=wants)
     return root, chosen(), config, facts, skipped
+
+
+def _folder_above(path: Path) -> Path:
+    """The nearest folder above `path` that exists: an editor may not have saved a new file in a new folder yet."""
+    return next(folder for folder in Path(os.path.realpath(path)).parents if folder.is_dir())
 
 
 def root_of(path: Path) -> Path:
