@@ -399,7 +399,7 @@ def progress(items: Iterable[_Item], total: int | None) -> Iterator[_Item]:
                 task = bar.add_task("Reviewing", total=total)
                 bar.start()
             if bar is not None:
-                bar.update(task, completed=number, description=f"Reviewing {number:,} files")
+                bar.update(task, completed=number, description=f"Reviewing {number + 1:,} files")
             yield item
     finally:
         if bar is not None:
