@@ -270,7 +270,7 @@ def fix(
     Without PATHS it is the current folder; - reads a file from stdin and writes it to stdout.
     """
     from ptopt.change import whole_file
-    from ptopt.findings import NotReviewed
+    from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
@@ -316,6 +316,8 @@ def fix(
     if not fixed:
         done = "Nothing to fix"
     rest = [f"{counted(left)} left"] if left else []
+    assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
+    rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
     rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
     click.echo(
         f"{done}{'; ' if rest else ''}{', '.join(rest)}{', see `ptopt check`' if rest else ''}.",

@@ -95,7 +95,7 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     @click.option(
         "--min-confidence", type=click.FloatRange(0, 1), metavar="P",
-        help="Show only findings with at least this confidence, from 0 to 1.",
+        help="Show only findings with at least this confidence, from 0 to 1; 0 shows all that the rules propose.",
     )  # fmt: skip
     @click.option("--all-paths", is_flag=True, help="Review tests, examples, demos and the like too.")
     @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are findings.")
@@ -338,7 +338,7 @@ def stream(
     from ptopt.findings import NotReviewed
     from ptopt.inputs import change_from_paths, file_from_bytes
 
-    root = root_of(paths[0] if stdin is None else stdin.path)
+    root = root_of(paths[0] if stdin is None else _folder_above(stdin.path))
     config, facts = load(root, settings)
     skipped: list[NotReviewed] = []
 
@@ -361,6 +361,11 @@ def stream(
     else:
         files = file_from_bytes(stdin.path, root, stdin.data, wants=wants)
     return root, chosen(), config, facts, skipped
+
+
+def _folder_above(path: Path) -> Path:
+    """The nearest folder above `path` that exists: an editor may not have saved a new file in a new folder yet."""
+    return next(folder for folder in Path(os.path.realpath(path)).parents if folder.is_dir())
 
 
 def root_of(path: Path) -> Path:
@@ -394,7 +399,7 @@ def progress(items: Iterable[_Item], total: int | None) -> Iterator[_Item]:
                 task = bar.add_task("Reviewing", total=total)
                 bar.start()
             if bar is not None:
-                bar.update(task, completed=number, description=f"Reviewing {number:,} files")
+                bar.update(task, completed=number, description=f"Reviewing {number + 1:,} files")
             yield item
     finally:
         if bar is not None:

@@ -134,7 +134,7 @@ class Config(BaseModel):
     min_confidence: Annotated[float, Field(strict=True, ge=0, le=1)] | None = Field(
         default=None,
         description="Findings that are less probably worth acting on than this are not shown. "
-        "Left out, the ranker's own threshold holds.",
+        "Left out, the ranker's own threshold holds; 0 shows all that the rules propose.",
     )
 
     pull_requests: PullRequests = Field(

@@ -260,6 +260,7 @@ def test_check_reads_stdin(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = ["check", "-", "--format", "json", "--stdin-filename"]
     assert findings(run(*named, "pkg.py", stdin=source)) == [("PTO407", "pkg.py", 5)]
     assert findings(run(*named, tree / "ops.py", stdin=source)) == [("PTO407", "ops.py", 5)]
+    assert findings(run(*named, tree / "new" / "a.py", stdin=source)) == [("PTO407", "new/a.py", 5)]
     assert findings(run(*named, "tests/test_a.py", stdin=source)) == []  # as the file itself would be
     assert "not a Python file or a notebook" in run(*named, "a.txt", stdin=source).stdout
 
@@ -422,7 +423,8 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert result.exit_code == 0
     assert "ops.py: 2 × PTO407 log-of-softmax\n" in result.stdout
     assert result.stdout.endswith(
-        "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 file not reviewed, see `ptopt check`.\n"
+        "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 with an unsafe fix (`--unsafe`), "
+        "1 file not reviewed, see `ptopt check`.\n"
     )
     after = OPS.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
     after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")
@@ -430,7 +432,7 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert stat.S_IMODE((tree / "ops.py").stat().st_mode) == 0o755
     assert (tree / "train.py").read_text() == TRAIN
     assert sorted(p.name for p in tree.iterdir()) == ["link.py", "ops.py", "tests", "train.py"]
-    rest = "1 finding left, 1 file not reviewed, see `ptopt check`"
+    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 1 file not reviewed, see `ptopt check`"
     assert run("fix", tree).stdout == f"Nothing to fix; {rest}.\n"
 
 

@@ -40,7 +40,7 @@ EXAMPLE = ROOT / "examples/pull-request"
 SECONDS = 60.0  # to wait for anything
 T = TypeVar("T")
 
-console = Console(width=110, highlight=False)
+console = Console(width=min(110, shutil.get_terminal_size((110, 24)).columns), highlight=False)
 
 
 def main() -> int:
@@ -77,8 +77,12 @@ def rehearse_setup() -> int:
 
 
 def step(text: str) -> None:
+    title = Text(text, style="bold")
     console.print()
-    console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
+    if title.cell_len + 2 < console.width:  # a rule cuts a longer one
+        console.print(Rule(title, align="left", style="dim"))
+    else:
+        console.print(title)
 
 
 def pull_request(github: FakeGitHub, folder: Path) -> tuple[Repo, Pull]:

@@ -15,9 +15,15 @@ def render(review: Review) -> str:
     return json.dumps([_entry(finding) for finding in review.findings], indent=2) + "\n"
 
 
+def _sentence(line: str) -> str:
+    """GitLab shows the description as one paragraph, so what were lines end in a full stop."""
+    text = one_line(line)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 def _entry(finding: Finding) -> dict[str, Any]:
     return {
-        "description": one_line(plain_message(finding)),
+        "description": " ".join(_sentence(line) for line in plain_message(finding).split("\n")),
         "check_name": f"{finding.rule} {finding.name}",
         "fingerprint": finding.fingerprint,
         "severity": _SEVERITY[finding.severity],

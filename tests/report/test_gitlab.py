@@ -15,5 +15,11 @@ def test_the_fields_that_gitlab_reads(review: Review) -> None:
     assert (first["severity"], second["severity"]) == ("major", "info")
 
 
+def test_what_were_lines_are_sentences_of_one_paragraph(review: Review) -> None:
+    first = json.loads(render("gitlab", review))[0]["description"]
+    assert "\n" not in first
+    assert first.endswith(". Also at line 11.")
+
+
 def test_silence(silent: Review) -> None:
     assert render("gitlab", silent) == "[]\n"
