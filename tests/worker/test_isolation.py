@@ -187,12 +187,20 @@ def test_a_review_says_what_was_skipped(reason: str) -> None:
 def test_children_killed_at_random_lose_no_review(isolated: Isolation) -> None:
     """Each review is as it is without the kills."""
     expected = review_change(CHANGE, config=Config(), facts=NO_FACTS)
+    review_change(
+        CHANGE, config=Config(), facts=NO_FACTS, runner=isolated
+    )  # starts what children are forked from
+    begun = time.monotonic()
+    review_change(CHANGE, config=Config(), facts=NO_FACTS, runner=isolated)
+    usual = (
+        time.monotonic() - begun
+    )  # a review that is killed more often than it can end is given up, by design
     stop, killed = threading.Event(), 0
     pace = random.Random(5)
 
     def kill() -> None:
         nonlocal killed
-        while not stop.wait(pace.uniform(0.3, 1.0)):
+        while not stop.wait(max(0.3, usual) * pace.uniform(0.5, 3.0)):
             for child in multiprocessing.active_children():
                 child.kill()
                 killed += 1
