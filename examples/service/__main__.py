@@ -40,7 +40,7 @@ EXAMPLE = ROOT / "examples/pull-request"
 SECONDS = 60.0  # to wait for anything
 T = TypeVar("T")
 
-console = Console(width=110, highlight=False)
+console = Console(width=min(110, shutil.get_terminal_size((110, 24)).columns), highlight=False)
 
 
 def main() -> int:
