@@ -282,12 +282,14 @@ def test_one_unit_of_counting(tree: Path) -> None:
 
 
 def test_statistics(tree: Path) -> None:
-    assert run("check", tree, "--statistics").stdout == (
+    expected = (
         "findings  places  rule\n"
         "       1       2  PTO407 log-of-softmax\n"
         "       1       1  PTO101 item-every-step\n"
         "2 performance findings at 3 places in 2 files.\n"
     )
+    assert run("check", tree, "--statistics").stdout == expected
+    assert run("check", tree, "--statistics", "--budget", "1").stdout == expected  # the total of the table
 
 
 def test_suppressed_findings_are_shown_on_demand(tree: Path) -> None:
