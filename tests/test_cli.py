@@ -540,6 +540,8 @@ def test_explain_knows_ids_and_names_and_near_misses() -> None:
     assert error.startswith("ptopt: error: unknown rule 'item-evry-step', did you mean item-every-step")
     error = run("explain", "loader-without").stderr
     assert error.endswith("did you mean loader-without-pinning or loader-without-workers?\n")
+    error = run("explain", "sync").stderr
+    assert error == "ptopt: error: 'sync' is a family; `ptopt rules` lists the rules of each\n"
 
 
 def test_config_schema_and_check(tmp_path: Path) -> None:
