@@ -338,7 +338,7 @@ def stream(
     from ptopt.findings import NotReviewed
     from ptopt.inputs import change_from_paths, file_from_bytes
 
-    root = root_of(paths[0] if stdin is None else stdin.path)
+    root = root_of(paths[0] if stdin is None else _existing(stdin.path))
     config, facts = load(root, settings)
     skipped: list[NotReviewed] = []
 
@@ -361,6 +361,12 @@ def stream(
     else:
         files = file_from_bytes(stdin.path, root, stdin.data, wants=wants)
     return root, chosen(), config, facts, skipped
+
+
+def _existing(path: Path) -> Path:
+    """`path`, or the nearest folder above it that exists: a new file in an editor may lie in a new folder."""
+    real = Path(os.path.realpath(path))
+    return next(place for place in (real, *real.parents) if os.path.exists(place))
 
 
 def root_of(path: Path) -> Path:

@@ -259,6 +259,7 @@ def test_check_reads_stdin(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings(run("check", "-", "--format", "json", stdin=source)) == [("PTO407", "stdin.py", 5)]
     named = ["check", "-", "--format", "json", "--stdin-filename"]
     assert findings(run(*named, "pkg.py", stdin=source)) == [("PTO407", "pkg.py", 5)]
+    assert findings(run(*named, "no/folder/yet.py", stdin=source)) == [("PTO407", "no/folder/yet.py", 5)]
     assert findings(run(*named, tree / "ops.py", stdin=source)) == [("PTO407", "ops.py", 5)]
     assert findings(run(*named, "tests/test_a.py", stdin=source)) == []  # as the file itself would be
     assert "not a Python file or a notebook" in run(*named, "a.txt", stdin=source).stdout
