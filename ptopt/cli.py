@@ -414,9 +414,11 @@ def explain(rule: str) -> None:
     """Show the documentation of a rule, by its id or name."""
     from ptopt.report.rulelist import page
     from ptopt.report.text import visible
-    from ptopt.rules import all_rules, find_rule
+    from ptopt.rules import all_rules, find_rule, known_names
 
     found = find_rule(rule)
+    if found is None and known_names().get(rule.strip().lower()) == "family":
+        raise click.ClickException(f"{visible(rule)!r} is a family; `ptopt rules` lists the rules of each")
     if found is None:
         names = [name for known in all_rules() for name in (known.id, known.name)]
         raise click.ClickException(f"unknown rule {visible(rule)!r}{nearest(rule, names)}")

@@ -259,6 +259,7 @@ def test_check_reads_stdin(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings(run("check", "-", "--format", "json", stdin=source)) == [("PTO407", "stdin.py", 5)]
     named = ["check", "-", "--format", "json", "--stdin-filename"]
     assert findings(run(*named, "pkg.py", stdin=source)) == [("PTO407", "pkg.py", 5)]
+    assert findings(run(*named, "no/folder/yet.py", stdin=source)) == [("PTO407", "no/folder/yet.py", 5)]
     assert findings(run(*named, tree / "ops.py", stdin=source)) == [("PTO407", "ops.py", 5)]
     assert findings(run(*named, tree / "new" / "a.py", stdin=source)) == [("PTO407", "new/a.py", 5)]
     assert findings(run(*named, "tests/test_a.py", stdin=source)) == []  # as the file itself would be
@@ -283,12 +284,14 @@ def test_one_unit_of_counting(tree: Path) -> None:
 
 
 def test_statistics(tree: Path) -> None:
-    assert run("check", tree, "--statistics").stdout == (
+    expected = (
         "findings  places  rule\n"
         "       1       2  PTO407 log-of-softmax\n"
         "       1       1  PTO101 item-every-step\n"
         "2 performance findings at 3 places in 2 files.\n"
     )
+    assert run("check", tree, "--statistics").stdout == expected
+    assert run("check", tree, "--statistics", "--budget", "1").stdout == expected  # the total of the table
 
 
 def test_suppressed_findings_are_shown_on_demand(tree: Path) -> None:
@@ -540,6 +543,8 @@ def test_explain_knows_ids_and_names_and_near_misses() -> None:
     assert error.startswith("ptopt: error: unknown rule 'item-evry-step', did you mean item-every-step")
     error = run("explain", "loader-without").stderr
     assert error.endswith("did you mean loader-without-pinning or loader-without-workers?\n")
+    error = run("explain", "sync").stderr
+    assert error == "ptopt: error: 'sync' is a family; `ptopt rules` lists the rules of each\n"
 
 
 def test_config_schema_and_check(tmp_path: Path) -> None:

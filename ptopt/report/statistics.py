@@ -1,7 +1,8 @@
-"""How many findings each rule has, the most frequent one first."""
+"""How many findings each rule has, the most frequent one first; those above the comment limit count, too."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 
 from ptopt.findings import Finding, Review
@@ -9,8 +10,9 @@ from ptopt.report.text import headline, one_line
 
 
 def render(review: Review) -> str:
+    review = dataclasses.replace(review, findings=(*review.findings, *review.withheld), withheld=())
     by_rule: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
-    for finding in (*review.findings, *review.withheld):
+    for finding in review.findings:
         by_rule[finding.rule, one_line(finding.name)].append(finding)
     rows = [
         (len(found), sum(1 + len(finding.also) for finding in found), f"{rule} {name}")
