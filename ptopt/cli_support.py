@@ -140,7 +140,10 @@ def paths_options(command: Callable[..., None]) -> Callable[..., None]:
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--format", "format_", type=click.Choice(FORMATS), default="terminal", show_default=True)
     @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
-    @click.option("--budget", type=click.IntRange(min=0), metavar="N", help="Show N findings at most.")
+    @click.option(
+        "--budget", type=click.IntRange(min=0), metavar="N",
+        help="Show N findings at most.  [default: review: `budget` of the configuration; check: all]",
+    )  # fmt: skip
     @click.option(
         "--statistics", is_flag=True, help="Show how many findings each rule has, not the findings."
     )
