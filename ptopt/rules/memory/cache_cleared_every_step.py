@@ -199,10 +199,10 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         when = f"runs {frequency.reason}" if frequency.reason else "runs on each call of this function"
         yield Problem(
             node,
-            f"`{name}()` {when}: it {_VISITS if collects else _GIVES_BACK}. Remove it, or call it once after the whole of "
-            "the work.",
+            f"`{name}()` {when}: it {_VISITS if collects else _GIVES_BACK}. Remove it, or call it once, when "
+            "the work is done.",
             prior,
-            (Evidence(line, f"runs {frequency.reason}"),) if line and line != node.lineno else (),
+            (Evidence(line, "what repeats it"),) if line and line != node.lineno else (),
             Fix(Safety.UNSAFE, (edit,), "the job fits in memory without it") if edit else None,
             cause=scope,
             facts={

@@ -140,7 +140,7 @@ class KernelPerParameter(Rule):
             node,
             f"The loop over {quote(file, node.iter, 50)} {does}, so each gets kernels of its own, most of them tiny. {instead}",
             0.4,
-            (Evidence(first.lineno, "the kernels of one tensor"),),
+            (Evidence(first.lineno, "launches kernels for one parameter at a time"),),
             cause=node,
             span=Span(node.lineno, node.lineno),
             at=first,
