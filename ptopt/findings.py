@@ -121,6 +121,10 @@ class Finding:
     reasons: tuple[
         tuple[str, float], ...
     ] = ()  # the features that moved the confidence most: (name, log-odds)
+    score: float | None = (
+        None  # the confidence before the feedback of the repository; None where there is none
+    )
+    explored: bool = False  # shown although people made the rule quiet: the rule may return
 
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)
@@ -184,3 +188,4 @@ class Review:
     dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
     model: ModelRecord | None = None  # None: no model was asked
     muted: tuple[Finding, ...] = ()  # real, but people do not want to see it in this pull request
+    quieted: tuple[Finding, ...] = ()  # below the threshold by the feedback of the repository
