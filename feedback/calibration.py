@@ -65,7 +65,7 @@ class RuleState:
         effect = f"confidence {self.before:.2f} -> {self.now:.2f} ({self.offset:+.1f} log-odds)"
         text = f"{said}; {self.good:.1f} of {self.votes:.1f} effective votes are good; {effect}"
         if self.quiet(least):
-            return f"quiet here: {text}; below {max(least, QUIET_BELOW):.2f}, {EXPLORE:.0%} are still shown"
+            return f"quiet here: {text}; below {max(least, QUIET_BELOW):.2f}, up to {EXPLORE:.0%} are still shown"
         if self.now < max(least, QUIET_BELOW):
             return f"not quiet: {text}; it takes {self.fewest} people against it"
         return f"{'less sure' if self.offset < 0 else 'surer'} here: {text}"

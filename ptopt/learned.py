@@ -60,9 +60,8 @@ class Learned:
 
     def floor(self, least: float) -> float:
         """The confidence from which on a finding may reach `least` by feedback."""
-        return (
-            shifted(least, -max([0.0, *(known.offset for known in self.rules.values())])) if least else least
-        )
+        offsets = (*(known.offset for known in self.rules.values()), *self.families.values(), self.others)
+        return shifted(least, -max(0.0, *offsets)) if least else least
 
 
 NOTHING_LEARNED = Learned()

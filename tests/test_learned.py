@@ -67,7 +67,7 @@ def test_one_quiet_finding_is_explored_where_there_is_room() -> None:
 
 
 def test_praise_brings_what_was_below_the_threshold() -> None:
-    config = Config(budget=50).model_copy(update={"min_confidence": 0.7})
+    config = Config(budget=50).model_copy(update={"min_confidence": 0.8})
     plain = review_change(CHANGE, config=config, facts=NO_FACTS)
     review = review_change(CHANGE, config=config, facts=NO_FACTS, learned=Learned(others=3.0))
     sure = {finding.fingerprint for finding in plain.findings}
