@@ -30,7 +30,8 @@ from service.models import CommentRow, Repository, Signal
 
 STRENGTHS = (20.0, 40.0, 4.0)  # of the prior, in votes: of a repository, of a family, of a rule
 QUIET_BELOW = 0.25  # the expected share of good comments below which a rule is quiet, whatever the threshold
-EXPLORE = 0.05
+EXPLORE = 0.03  # share of the quiet findings that are shown all the same
+FOLLOW_UP = 0.5  # the same, once the newest opinion on a quiet rule is good
 FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
 FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
 _LARGEST = 4.0  # log-odds
@@ -50,10 +51,15 @@ class RuleState:
     people: int  # who can be named
     against: int
     fewest: int  # how many it takes against the rule
+    hopeful: bool  # is the newest opinion a good one?
 
     @property
     def may_quiet(self) -> bool:
         return self.against >= self.fewest
+
+    @property
+    def explore(self) -> float:
+        return FOLLOW_UP if self.hopeful else EXPLORE
 
     def quiet(self, least: float) -> bool:
         """Is the usual finding of the rule not reported, where comments need this confidence?"""
@@ -65,7 +71,9 @@ class RuleState:
         effect = f"confidence {self.before:.2f} -> {self.now:.2f} ({self.offset:+.1f} log-odds)"
         text = f"{said}; {self.good:.1f} of {self.votes:.1f} effective votes are good; {effect}"
         if self.quiet(least):
-            return f"quiet here: {text}; below {max(least, QUIET_BELOW):.2f}, up to {EXPLORE:.0%} are still shown"
+            return (
+                f"quiet here: {text}; below {max(least, QUIET_BELOW):.2f}, {self.explore:.0%} are still shown"
+            )
         if self.now < max(least, QUIET_BELOW):
             return f"not quiet: {text}; it takes {self.fewest} people against it"
         return f"{'less sure' if self.offset < 0 else 'surer'} here: {text}"
@@ -89,8 +97,10 @@ class RepositoryState:
 
     def learned(self, seed: str = "") -> Learned:
         """What a review is to take into account."""
-        rules = {state.rule: RuleFeedback(state.offset, state.may_quiet) for state in self.rules}
-        return Learned(rules, self.offsets.families, self.offsets.repository, QUIET_BELOW, EXPLORE, seed)
+        rules = {
+            state.rule: RuleFeedback(state.offset, state.may_quiet, state.explore) for state in self.rules
+        }
+        return Learned(rules, self.offsets.families, self.offsets.repository, QUIET_BELOW, seed)
 
 
 def state(cast: Iterable[Vote], family_of: Callable[[str], str] | None = None) -> RepositoryState:
@@ -211,7 +221,12 @@ def _state(rule: str, cell: Sequence[Opinion], offset: float) -> RuleState:
     critical = known is not None and known.severity is Severity.HIGH
     fewest = FEWEST_AGAINST_CRITICAL if critical else FEWEST_AGAINST
     good = math.fsum(o.weight * o.good for o in cell)
-    return RuleState(rule, offset, before, shifted(before, offset), total, good, len(people), against, fewest)
+    # Of those who may write: a stranger would be able to bring a rule back.
+    newest = max((o for o in cell if o.writes), key=lambda o: (o.at, o.voter), default=None)
+    hopeful = newest is not None and newest.good > 0.5
+    return RuleState(
+        rule, offset, before, shifted(before, offset), total, good, len(people), against, fewest, hopeful
+    )
 
 
 def _family(rule: str) -> str:

@@ -15,10 +15,12 @@ _EDGE = 1e-4
 @dataclass(frozen=True, slots=True)
 class RuleFeedback:
     """`offset` is added to the log-odds of a confidence. Without `may_quiet`, it moves no comment below the threshold:
-    too few people said so."""
+    too few people said so. `explore` is the share of the quiet findings that is shown all the same, so that the rule
+    can return."""
 
     offset: float
     may_quiet: bool = False
+    explore: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,6 @@ class Learned:
     families: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     others: float = 0.0
     quiet_below: float = 0.0  # where people made a rule quiet, it takes so much confidence to be shown
-    explore: float = (
-        0.0  # share of quiet findings just below the threshold that are shown, so that a rule can return
-    )
     seed: str = ""
 
     def of(self, rule: str, family: str) -> RuleFeedback:
@@ -48,10 +47,6 @@ class Learned:
     def limit(self, feedback: RuleFeedback, least: float) -> float:
         """The confidence, feedback included, from which on a finding is worth a comment."""
         return max(least, self.quiet_below) if feedback.may_quiet else least
-
-    def exploration(self, confidence: float, limit: float) -> float:
-        """The share of quiet findings with this confidence that is shown: the less, the surer people are."""
-        return self.explore * min(confidence / limit, 1.0) if limit else 0.0
 
     def explores(self, fingerprint: str, share: float) -> bool:
         """Is a quiet finding among this share of them?"""

@@ -300,12 +300,11 @@ def _settle(
         sure = []
         for weighed in file.proposals:
             proposal = _with_feedback(weighed, learned, least)
-            limit = learned.limit(learned.of(proposal.finding.rule, proposal.finding.family), least)
-            if proposal.confidence >= limit:
+            feedback = learned.of(proposal.finding.rule, proposal.finding.family)
+            if proposal.confidence >= learned.limit(feedback, least):
                 sure.append(proposal)
             elif weighed.confidence >= least and not weighed.silenced_by:
-                share = learned.exploration(proposal.confidence, limit)
-                explored = learned.explores(proposal.finding.fingerprint, share)
+                explored = learned.explores(proposal.finding.fingerprint, feedback.explore)
                 quieted.append(dataclasses.replace(proposal.finding, explored=explored))
         for group in by_cause(sure) if one_per_cause else [[p] for p in sure]:
             loud = [p for p in group if not p.silenced_by]

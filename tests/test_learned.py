@@ -33,7 +33,7 @@ def of_rule(review: Review, rule: str) -> list[Finding]:
 
 
 def quiet(rule: str, explore: float = 0.0) -> Learned:
-    return Learned({rule: RuleFeedback(-4.0, may_quiet=True)}, explore=explore)
+    return Learned({rule: RuleFeedback(-4.0, may_quiet=True, explore=explore)})
 
 
 def test_nothing_learned_changes_nothing() -> None:
@@ -58,11 +58,11 @@ def test_too_few_people_make_it_less_sure_alone() -> None:
 
 
 def test_one_quiet_finding_is_explored_where_there_is_room() -> None:
-    review = reviewed(quiet(BEST.rule, explore=1e9))
+    review = reviewed(quiet(BEST.rule, explore=1.0))
     explored = [finding for finding in review.findings if finding.explored]
     assert [f.rule for f in explored] == [BEST.rule] and review.findings[-1] is explored[0]
     assert explored[0] not in review.quieted
-    full = reviewed(quiet(BEST.rule, explore=1e9), budget=1)
+    full = reviewed(quiet(BEST.rule, explore=1.0), budget=1)
     assert not full.findings[0].explored and full.withheld
 
 

@@ -132,9 +132,9 @@ def test_quiet_in_most_repositories_is_for_maintainers_to_decide() -> None:
 
 def test_exploration_is_a_small_share_that_a_push_does_not_change() -> None:
     learned = state([vote(f"dev{n}", False, number=n) for n in range(1, 6)]).learned("7#3")
-    share = learned.exploration(0.2, 0.34)
+    share = learned.of(ORDINARY, "").explore
     drawn = [learned.explores(f"{n}", share) for n in range(4000)]
-    assert 0 < share < calibration.EXPLORE
+    assert share == calibration.EXPLORE
     assert share * 0.6 < sum(drawn) / 4000 < share * 1.4
     assert drawn == [learned.explores(f"{n}", share) for n in range(4000)]
 
@@ -219,3 +219,11 @@ def test_comments_of_before_the_column_count_with_their_confidence(two_tenants: 
 
 def test_of_one_voter_there_is_one_opinion_however_often_it_is_cast() -> None:
     assert one_rule(cast_by("dev", False, 20)).votes == one_rule(cast_by("dev", False, 1)).votes
+
+
+def test_a_good_word_on_a_quiet_rule_is_followed_up() -> None:
+    against = [vote(f"dev{n}", False, number=n) for n in range(1, 8)]
+    stranger = vote("eve", True, number=20, writes=False)
+    assert one_rule([*against, stranger]).explore == calibration.EXPLORE
+    found = one_rule([*against, vote("dev9", True, number=21)])
+    assert found.quiet(LEAST) and found.explore == calibration.FOLLOW_UP
