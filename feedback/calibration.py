@@ -29,7 +29,7 @@ from ptopt.rules.base import Rule
 from service.models import CommentRow, Repository, Signal
 
 STRENGTHS = (20.0, 40.0, 4.0)  # of the prior, in votes: of a repository, of a family, of a rule
-QUIET_BELOW = 0.25  # the expected share of good comments below which a rule is quiet, whatever the threshold
+QUIET_BELOW = 0.3  # the expected share of good comments below which a rule is quiet, whatever the threshold
 EXPLORE = 0.03  # share of the quiet findings that are shown all the same
 FOLLOW_UP = 0.5  # the same, once the newest opinion on a quiet rule is good
 FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
@@ -105,7 +105,12 @@ class RepositoryState:
 
 def state(cast: Iterable[Vote], family_of: Callable[[str], str] | None = None) -> RepositoryState:
     """What the votes on one repository add up to. Raises ValueError for several repositories."""
-    found = limited(opinions(cast))
+    return state_of(opinions(cast), family_of)
+
+
+def state_of(effective: Iterable[Opinion], family_of: Callable[[str], str] | None = None) -> RepositoryState:
+    """What opinions on one repository add up to. Raises ValueError for several repositories."""
+    found = limited(effective)
     if len({opinion.repository for opinion in found}) > 1:
         raise ValueError("votes of different repositories do not belong together")
     moved = offsets(found, family_of or _family)

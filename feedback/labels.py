@@ -15,10 +15,10 @@ from typing import Protocol
 
 from feedback.signals import SignalKind
 
-_NEWEST = 3  # pull requests on which a person voted on a rule that make up the opinion; each weighs half of the newer one
-FADES = (
-    0.85  # an opinion weighs so much of the next newer one on the rule, so that a change of mind is noticed
-)
+# Pull requests on which a person voted on a rule that make up the opinion, and what a vote weighs of the next newer one.
+_NEWEST, _OLDER = 3, 0.3
+# An opinion weighs so much of the next newer one on the rule, so that a change of mind is noticed.
+FADES = 0.85
 STRANGERS = 1.0  # the weight of all people together who may not write to the repository, on a rule
 ORGANISATION = 3.0  # the weight of an organisation on a rule, wherever organisations are added up
 _SILENCE = 0.15
@@ -69,22 +69,22 @@ class Tier:
 # The most trusted first. Of the kinds that `SignalKind` does not have, those that collect them use these names.
 TIERS = (
     Tier(SignalKind.MERGED.value, 1.0, {"exact": True, "similar": True}),
-    Tier(SignalKind.APPLIED.value, 0.9, {"exact": True, "similar": True}),
-    Tier("changed", 0.8, {"suggested": True}),  # the line, by hand
-    Tier(SignalKind.VERDICT.value, 0.8, {"good": True, "bad": False}),
-    Tier(SignalKind.IGNORED.value, 0.7, {"rule": False, "here": False}),
-    Tier(SignalKind.REPLY.value, 0.6, {"agreement": True, "disagreement": False, "intentional": False}),
-    Tier("hidden", 0.6, {"hidden": False, "deleted": False}),
+    Tier(SignalKind.APPLIED.value, 0.95, {"exact": True, "similar": True}),
+    Tier("changed", 0.9, {"suggested": True}),  # the line, by hand
+    Tier(SignalKind.VERDICT.value, 0.9, {"good": True, "bad": False}),
+    Tier(SignalKind.IGNORED.value, 0.85, {"rule": False, "here": False}),
+    Tier(SignalKind.REPLY.value, 0.8, {"agreement": True, "disagreement": False, "intentional": False}),
+    Tier("hidden", 0.8, {"hidden": False, "deleted": False}),
     # Resolved is done with, not accepted: where the same person reacted, the reaction tells which way.
-    Tier(SignalKind.THREAD.value, 0.55, {}),
+    Tier(SignalKind.THREAD.value, 0.75, {}),
     Tier(
         SignalKind.REACTION.value,
-        0.5,
+        0.7,
         {"+1": True, "heart": True, "hooray": True, "rocket": True, "-1": False, "confused": False},
     ),
 )
 _RANK = {tier.kind: at for at, tier in enumerate(TIERS)}
-_RESOLVED_ALONE = 0.2
+_RESOLVED_ALONE = 0.3
 CLOSED = "closed"  # the kind of signal that says what became of the pull request
 SILENCE = "silence"
 
@@ -296,7 +296,7 @@ def _cast(comment: Comment, person: str, good: bool, weight: float, kind: str, s
 
 def _opinion(cast: Iterable[Vote]) -> Opinion:
     newest = sorted(cast, key=lambda v: (v.at, v.comment.pull, _trust(v)), reverse=True)[:_NEWEST]
-    shares = [vote.weight * 0.5**age for age, vote in enumerate(newest)]
+    shares = [vote.weight * _OLDER**age for age, vote in enumerate(newest)]
     total = math.fsum(shares)
     first = newest[0]
     return Opinion(

@@ -32,12 +32,12 @@ VOTES = st.lists(st.tuples(COMMENTS, st.lists(ROWS, max_size=6)), max_size=8).ma
     ("rows", "good", "weight", "reason"),
     [
         ([Row("merged", "exact", "", None)], True, 1.0, "merged (1 of 1)"),
-        ([Row("applied", "similar", "", None)], True, 0.9, "applied (1 of 1)"),
-        ([Row("verdict", "bad")], False, 0.8, "verdict (1 of 1)"),
-        ([Row("ignored", "rule")], False, 0.7, "ignored (1 of 1)"),
-        ([Row("reply", "disagreement")], False, 0.6, "reply (1 of 1)"),
-        ([Row("thread", "resolved")], True, 0.2, "thread (1 of 1)"),
-        ([Row("reaction", "-1")], False, 0.5, "reaction (1 of 1)"),
+        ([Row("applied", "similar", "", None)], True, 0.95, "applied (1 of 1)"),
+        ([Row("verdict", "bad")], False, 0.9, "verdict (1 of 1)"),
+        ([Row("ignored", "rule")], False, 0.85, "ignored (1 of 1)"),
+        ([Row("reply", "disagreement")], False, 0.8, "reply (1 of 1)"),
+        ([Row("thread", "resolved")], True, 0.3, "thread (1 of 1)"),
+        ([Row("reaction", "-1")], False, 0.7, "reaction (1 of 1)"),
         ([Row("closed", "merged", "", None)], False, 0.15, "merged without a reaction"),
         # What is trusted more decides, whoever says it and however many say otherwise.
         (
@@ -46,16 +46,16 @@ VOTES = st.lists(st.tuples(COMMENTS, st.lists(ROWS, max_size=6)), max_size=8).ma
             1.0,
             None,
         ),
-        ([Row("verdict", "good"), Row("reaction", "-1", "rev"), Row("reaction", "-1", "x")], True, 0.8, None),
+        ([Row("verdict", "good"), Row("reaction", "-1", "rev"), Row("reaction", "-1", "x")], True, 0.9, None),
         # A resolved thread is done with; the reaction of the same person tells which way.
-        ([Row("thread", "resolved"), Row("reaction", "-1")], False, 0.55, None),
+        ([Row("thread", "resolved"), Row("reaction", "-1")], False, 0.75, None),
         ([Row("thread", "resolved"), Row("thread", "unresolved", created_at=at(1))], None, 0.0, None),
         # The newest of one person and kind; a draw goes on to the next kind.
-        ([Row("verdict", "good"), Row("verdict", "bad", created_at=at(1))], False, 0.8, None),
+        ([Row("verdict", "good"), Row("verdict", "bad", created_at=at(1))], False, 0.9, None),
         (
             [Row("verdict", "good"), Row("verdict", "bad", "rev"), Row("reaction", "-1", "x")],
             False,
-            0.5,
+            0.7,
             "reaction (1 of 1)",
         ),
         # Nothing that says anything.
@@ -66,7 +66,7 @@ VOTES = st.lists(st.tuples(COMMENTS, st.lists(ROWS, max_size=6)), max_size=8).ma
         # Those who may not write do not count, but for the author.
         ([Row("verdict", "bad", "eve", False)], None, 0.0, None),
         ([Row("verdict", "bad", "eve", None)], None, 0.0, None),
-        ([Row("verdict", "bad", "author", False)], False, 0.8, None),
+        ([Row("verdict", "bad", "author", False)], False, 0.9, None),
     ],
 )
 def test_a_label(rows: list[Row], good: bool | None, weight: float, reason: str | None) -> None:
@@ -128,7 +128,7 @@ def cast_by(person: str, good: bool, number: int, *, writes: bool = True, first:
 
 def test_twenty_votes_of_one_person_weigh_what_one_does() -> None:
     (one,), (twenty,) = opinions(cast_by("dev", False, 1)), opinions(cast_by("dev", False, 20))
-    assert (twenty.weight, twenty.good) == (one.weight, one.good) == (0.8, 0.0)
+    assert (twenty.weight, twenty.good) == (one.weight, one.good) == (0.9, 0.0)
 
 
 def test_a_change_of_mind_shows() -> None:
@@ -145,7 +145,7 @@ def test_a_change_of_mind_shows() -> None:
 def test_older_opinions_fade() -> None:
     cast = [votes(comment(n), [Row("verdict", "bad", f"dev{n}", created_at=at(n))])[0] for n in range(1, 4)]
     weights = {o.voter: o.weight for o in limited(opinions(cast))}
-    assert weights == pytest.approx({"dev3": 0.8, "dev2": 0.8 * FADES, "dev1": 0.8 * FADES**2})
+    assert weights == pytest.approx({"dev3": 0.9, "dev2": 0.9 * FADES, "dev1": 0.9 * FADES**2})
 
 
 def test_who_always_disagrees_is_reported_and_so_is_a_ring() -> None:
