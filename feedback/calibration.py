@@ -34,6 +34,7 @@ EXPLORE = 0.03  # share of the quiet findings that are shown all the same
 FOLLOW_UP = 0.5  # the same, once the newest opinion on a quiet rule is good
 FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
 FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
+MAJORITY = 0.6  # and so large a share of those who may write and said anything
 _LARGEST = 4.0  # log-odds
 _NEWEST = 5_000  # comments of a repository that count
 
@@ -49,7 +50,7 @@ class RuleState:
     votes: float  # effective ones, and those of them that are good
     good: float
     people: int  # who can be named
-    against: int
+    against: int  # of those who may write
     fewest: int  # how many it takes against the rule
     hopeful: bool  # is the newest opinion a good one?
 
@@ -221,10 +222,11 @@ def _state(rule: str, cell: Sequence[Opinion], offset: float) -> RuleState:
     before = math.fsum(o.weight * o.score for o in cell) / total
     people = [o for o in cell if o.named]
     # Whoever may not write has a say in the confidence, and none in whether a rule is quiet.
-    against = sum(o.writes and o.good < 0.5 for o in people)
+    writers = [o for o in people if o.writes]
+    against = sum(o.good < 0.5 for o in writers)
     known = _known(rule)
     critical = known is not None and known.severity is Severity.HIGH
-    fewest = FEWEST_AGAINST_CRITICAL if critical else FEWEST_AGAINST
+    fewest = max(FEWEST_AGAINST_CRITICAL if critical else FEWEST_AGAINST, math.ceil(MAJORITY * len(writers)))
     good = math.fsum(o.weight * o.good for o in cell)
     # Of those who may write: a stranger would be able to bring a rule back.
     newest = max((o for o in cell if o.writes), key=lambda o: (o.at, o.voter), default=None)

@@ -12,7 +12,7 @@ from benchmarks.learning.rows import Candidate, family_of
 from feedback.calibration import STRENGTHS
 
 GOOD = [Candidate("a/b", f"s{n}", "item-every-step", 0.4, True) for n in range(6)]
-BAD = [Candidate("a/b", f"s{n}", "host-copy-every-step", 0.45, False) for n in range(10)]
+BAD = [Candidate("a/b", f"s{n}", "host-copy-every-step", 0.25, False) for n in range(10)]
 
 
 def test_the_judged_comments_have_scores_and_families() -> None:
