@@ -21,7 +21,7 @@ _NEWEST, _OLDER = 3, 0.3
 FADES = 0.85
 STRANGERS = 1.0  # the weight of all people together who may not write to the repository, on a rule
 ORGANISATION = 3.0  # the weight of an organisation on a rule, wherever organisations are added up
-_SILENCE = 0.15
+_SILENCE, _SILENCES = 0.15, 0.5  # the weight of one comment without an answer, and of all on a rule
 _SUSPICIOUS = 0.001  # probability by chance
 _FEWEST = 5  # votes that say something of a person, and people that are a ring
 
@@ -197,22 +197,27 @@ def opinions(cast: Iterable[Vote]) -> tuple[Opinion, ...]:
 
 
 def limited(found: Iterable[Opinion]) -> tuple[Opinion, ...]:
-    """The opinions on each rule in a repository: older ones fade, and strangers together weigh `STRANGERS` at most.
-
-    Silence is of strangers, too: nobody said anything.
-    """
+    """The opinions on each rule in a repository: older ones fade, and those of people who may not write weigh together
+    `STRANGERS` at most, and half of what those who may weigh: without these they move nothing."""
     cells: defaultdict[tuple[int, str], list[Opinion]] = defaultdict(list)
     for opinion in found:
         cells[opinion.repository, opinion.rule].append(opinion)
     kept: list[Opinion] = []
     for _, cell in sorted(cells.items()):
-        for trusted in (True, False):
-            part = [o for o in cell if (o.writes and o.weight > _SILENCE) == trusted]
-            # By voter, too, so that equal times have an order.
-            part.sort(key=lambda o: (o.at, o.voter), reverse=True)
-            faded = [replace(o, weight=o.weight * FADES**age) for age, o in enumerate(part)]
-            kept += faded if trusted else _scaled(faded, STRANGERS)
+        silent = [o for o in cell if o.weight <= _SILENCE]
+        spoken = [o for o in cell if o.weight > _SILENCE]
+        trusted = _faded(o for o in spoken if o.writes)
+        most = min(STRANGERS, math.fsum(o.weight for o in trusted) / 2)
+        kept += trusted
+        kept += _scaled(_faded(o for o in spoken if not o.writes), most)
+        kept += _scaled(_faded(silent), _SILENCES)
     return tuple(kept)
+
+
+def _faded(found: Iterable[Opinion]) -> list[Opinion]:
+    """The newest first, by voter where times are equal."""
+    ordered = sorted(found, key=lambda o: (o.at, o.voter), reverse=True)
+    return [replace(o, weight=o.weight * FADES**age) for age, o in enumerate(ordered)]
 
 
 def per_organisation(found: Iterable[Opinion], most: float = ORGANISATION) -> tuple[Opinion, ...]:
@@ -315,7 +320,8 @@ def _opinion(cast: Iterable[Vote]) -> Opinion:
 
 def _scaled(found: Sequence[Opinion], most: float) -> list[Opinion]:
     total = math.fsum(o.weight for o in found)
-    return list(found) if total <= most else [replace(o, weight=o.weight * most / total) for o in found]
+    scale = min(1.0, most / total) if total else 1.0
+    return [replace(o, weight=o.weight * scale) for o in found if scale]
 
 
 def _chronological(signal: Evidence) -> tuple[datetime, str, str, str, str]:

@@ -87,8 +87,7 @@ def test_strangers_make_no_rule_quiet(number: int, times: int) -> None:
         for who in range(number)
         for n in range(times)
     ]
-    found = one_rule(ring)
-    assert not found.may_quiet and found.votes <= 1.0 + 1e-9
+    assert state(ring).rules == () and state(ring).offsets.repository == 0
     honest = [vote("dev", True, number=999), vote("rev", True, number=998)]
     assert one_rule([*ring, *honest]).now > 0.45
 
