@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
 
 from feedback import calibration
 from feedback.calibration import QUIET_BELOW, RuleState, quiet_everywhere, state
@@ -17,7 +18,7 @@ from ptopt.learned import Learned, shifted
 from ptopt.rules import rules
 from service.database import reading, writing
 from service.models import CommentRow, Installation, Repository, ReviewRow, Signal
-from tests.feedback.evidence import NOW, Row, at, comment
+from tests.feedback.evidence import NOW, ROWS, Row, at, comment
 from tests.feedback.test_labels import VOTES, cast_by
 
 LEAST = 0.34
@@ -204,6 +205,24 @@ def test_no_person_moves_the_repository_of_another_tenant(two_tenants: Engine) -
         assert calibration.of_repository(session, 2) == before
         assert calibration.of_repository(session, 1) != before
     assert before.rules == ()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(1, 3), ROWS), max_size=12))
+def test_whatever_happens_in_one_repository_stays_there(
+    two_tenants: Engine, told: list[tuple[int, Row]]
+) -> None:
+    with Session(two_tenants) as session:  # never committed
+        mine = {one.pull: one.id for one in session.query(CommentRow).filter_by(repository_id=1)}
+        before = calibration.of_repository(session, 2)
+        for number, (pull, row) in enumerate(told):
+            more = {"source": f"{row.source}-{number}", "created_at": row.created_at}
+            said = {"kind": row.kind, "value": row.value, "actor": row.actor}
+            session.add(Signal(comment_id=mine[pull], actor_writes=row.actor_writes, **said, **more))
+        session.flush()
+        assert calibration.of_repository(session, 2) == before
+        voted = {vote.comment.repository for vote in calibration.cast_in(session, [1])}
+        assert voted <= {1}
 
 
 def test_comments_of_before_the_column_count_with_their_confidence(two_tenants: Engine) -> None:
