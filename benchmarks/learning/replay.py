@@ -181,7 +181,7 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seeds", type=int, default=5, help="runs of each repository")
+    parser.add_argument("--seeds", type=int, default=4, help="runs of each repository")
     parser.add_argument(
         "--part", choices=("work", "calibrate", "judge"), action="append", help="[default: judge]"
     )
