@@ -122,6 +122,10 @@ class Finding:
     reasons: tuple[
         tuple[str, float], ...
     ] = ()  # the features that moved the confidence most: (name, log-odds)
+    score: float | None = (
+        None  # the confidence before the feedback of the repository; None where there is none
+    )
+    explored: bool = False  # shown although people made the rule quiet: the rule may return
 
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)
@@ -185,6 +189,7 @@ class Review:
     dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
     model: ModelRecord | None = None  # None: reviewed without a model
     muted: tuple[Finding, ...] = ()  # ignored in this pull request with `/ptopt ignore`
+    quieted: tuple[Finding, ...] = ()  # below the threshold by the feedback of the repository
     cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(
         default_factory=dict
     )  # notebook -> line on disk -> (cell, line in the cell)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ptopt.change import Change, ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
+from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, log_odds
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.proposals import Fixes, Proposal, propose
 from ptopt.ranker.model import threshold
@@ -50,12 +51,13 @@ def review_change(
     facts: ProjectFacts,
     advisor: Advisor | None = None,
     muted: Collection[str] = (),
+    learned: Learned = NOTHING_LEARNED,
     runner: Runner = in_process,
 ) -> Review:
     """Review a pull request: comments on what it changed, the best `config.budget` of them.
 
-    `muted` are fingerprints that are ignored in it: they do not count towards the budget. `runner` is where
-    the files are analysed.
+    `muted` are fingerprints that are ignored in it: they do not count towards the budget. `learned` is the feedback of the
+    repository. `runner` is where the files are analysed.
     """
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
     return review_files(
@@ -66,6 +68,7 @@ def review_change(
         around=change.around,
         advisor=advisor,
         muted=muted,
+        learned=learned,
         runner=runner,
     )
 
@@ -81,12 +84,14 @@ def review_files(
     advisor: Advisor | None = None,
     muted: Collection[str] = (),
     baseline: frozenset[str] = frozenset(),
+    learned: Learned = NOTHING_LEARNED,
     runner: Runner = in_process,
 ) -> Review:
     """Review files one at a time: propose, verify, rank.
 
     `around` holds other files of the repository, by path, that may answer questions about these.
-    `baseline` are fingerprints of places that are reported as old ones only.
+    `baseline` are fingerprints of places that are reported as old ones only. `learned` moves the confidence of rules last,
+    after a model.
     With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
     place is a finding of its own, each with its own fix. An `advisor` reweighs the proposals of all files at once; when
     it does not answer each question, the review is what it would be without it, and its `model.note` says why.
@@ -96,8 +101,9 @@ def review_files(
     if runner is not in_process:
         files = list(files)  # it has to go elsewhere as a whole
     try:
+        floor = learned.floor(threshold(config.min_confidence))
         results = runner(
-            inspect_files, files, config, facts, limit_to_change, calibration, dict(around), baseline
+            inspect_files, files, config, facts, limit_to_change, calibration, dict(around), baseline, floor
         )
     except AnalysisError as error:
         results = [
@@ -108,7 +114,7 @@ def review_files(
 
     def settle(results: Sequence[FileResult], record: ModelRecord | None) -> Review:
         budget = config.budget if limit_to_change else None
-        return _settle(results, config, budget, one_per_cause, frozenset(muted), record)
+        return _settle(results, config, budget, one_per_cause, frozenset(muted), learned, record)
 
     if model is None:
         return settle(results, None)
@@ -148,16 +154,18 @@ def inspect_files(
     calibration: Calibration | None,
     around: Mapping[str, bytes] = MappingProxyType({}),
     baseline: frozenset[str] = frozenset(),
+    floor: float = 1.0,
 ) -> list[FileResult]:
     """What is proposed on each file; the part of a review that reads what strangers wrote. Plain values in and out.
 
-    `calibration` is that of the model that is asked afterwards, None without one.
+    `calibration` is that of the model that is asked afterwards, None without one. What is below the threshold is
+    proposed, too, from the `floor` on.
     """
     if limit_to_change:  # the files of a change answer questions about one another
         files = list(files)
         heads = {f.path: f.head for f in files if isinstance(f, ChangedFile) and f.head is not None}
         around = {**heads, **around}
-    inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around), baseline)
+    inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around), baseline, floor)
     with _no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]
 
@@ -173,6 +181,7 @@ class _Inspector:
         calibration: Calibration | None,
         repository: Repository,
         baseline: frozenset[str],
+        floor: float,
     ) -> None:
         self._repository = repository
         self._baseline = baseline
@@ -181,10 +190,9 @@ class _Inspector:
         self._limit_to_change = limit_to_change
         self._calibration = calibration
         self._prefilter = Prefilter(rules())
-        floor = None if calibration is None else calibration.floor
         self._work_left = CHANGE_WORK
-        least = threshold(config.min_confidence)
-        self._floor = least if floor is None else min(floor, least)
+        judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
+        self._floor = min(floor, judged, threshold(config.min_confidence))
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
@@ -300,6 +308,7 @@ def _settle(
     budget: int | None,
     one_per_cause: bool,
     muted: frozenset[str],
+    learned: Learned,
     record: ModelRecord | None,
 ) -> Review:
     """Drop what is not sure enough, merge what has one cause, leave out what is silenced, rank the rest."""
@@ -307,11 +316,20 @@ def _settle(
     suppressed: list[Finding] = []
     old: list[Finding] = []
     dropped: list[Finding] = []
+    quieted: list[Finding] = []
     unused: list[UnusedSuppression] = []
     least = threshold(config.min_confidence)
     for file in results:
-        sure = [p for p in file.proposals if p.confidence >= least]
         dropped += [p.finding for p in file.proposals if p.confidence < least <= p.ranked_confidence]
+        sure = []
+        for weighed in file.proposals:
+            proposal = _with_feedback(weighed, learned, least)
+            feedback = learned.of(proposal.finding.rule, proposal.finding.family)
+            if proposal.confidence >= learned.limit(feedback, least):
+                sure.append(proposal)
+            elif weighed.confidence >= least and not weighed.silenced_by:
+                explored = learned.explores(proposal.finding.fingerprint, feedback.explore)
+                quieted.append(dataclasses.replace(proposal.finding, explored=explored))
         for group in by_cause(sure) if one_per_cause else [[p] for p in sure]:
             loud = [p for p in group if not p.silenced_by]
             old += [p.finding for p in group if p.silenced_by == _IN_BASELINE]
@@ -322,10 +340,13 @@ def _settle(
     comments.sort(key=rank)
     wanted = [f for f in comments if f.fingerprint not in muted]
     shown = wanted[:budget]
+    quieted.sort(key=rank)
+    if budget is not None and len(shown) < budget:  # a quiet rule takes no place of another
+        shown += [f for f in quieted if f.explored and f.fingerprint not in muted][:1]
     texts = {file.path: file.text for file in results if file.text is not None}
     return Review(
         findings=tuple(shown),
-        withheld=tuple(wanted[len(shown) :]),
+        withheld=tuple(wanted[budget:] if budget is not None else ()),
         muted=tuple(f for f in comments if f.fingerprint in muted),
         suppressed=tuple(sorted(suppressed, key=Finding.sort_key)),
         not_reviewed=tuple(sorted({note for file in results for note in file.not_reviewed})),
@@ -336,8 +357,25 @@ def _settle(
         dropped=tuple(sorted(dropped, key=Finding.sort_key)),
         cells={file.path: file.cells for file in results if file.cells is not None},
         in_baseline=tuple(sorted(old, key=Finding.sort_key)),
+        quieted=tuple(f for f in quieted if f not in shown),
         model=record,
     )
+
+
+def _with_feedback(proposal: Proposal, learned: Learned, least: float) -> Proposal:
+    """The proposal with what the people of the repository say of its rule, which becomes a reason like the others."""
+    finding = proposal.finding
+    feedback = learned.of(finding.rule, finding.family)
+    if not feedback.offset:
+        return proposal
+    confidence = learned.confidence(feedback, proposal.confidence, least)
+    by = round(log_odds(confidence) - log_odds(proposal.confidence), 2)
+    finding = dataclasses.replace(
+        finding,
+        score=round(proposal.confidence, 4),
+        reasons=((FEEDBACK, by), *finding.reasons) if by else finding.reasons,
+    )
+    return dataclasses.replace(proposal, finding=finding).reweighed(confidence)
 
 
 def _unused(file: FileResult, config: Config) -> Iterator[UnusedSuppression]:

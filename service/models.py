@@ -20,6 +20,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -181,6 +182,12 @@ class CommentRow(Base):
     fingerprint: Mapped[str] = mapped_column(String(64))
     origin: Mapped[str] = mapped_column(String(16))
     confidence: Mapped[float]
+    # What ranker and model gave it before feedback; None in rows of before there was any: then `confidence` is.
+    score: Mapped[float | None]
+    # Was it shown although the rule is quiet in the repository?
+    explored: Mapped[bool] = mapped_column(default=False, server_default=false())
+    # Of the pull request: keyed hash of the author's id; "" where it is not known.
+    author: Mapped[str] = mapped_column(String(64), default="", server_default="")
     safety: Mapped[str] = mapped_column(String(16), default="")  # of the fix; "" without one
     path_hash: Mapped[str] = mapped_column(String(64))
     # Hashes that tell whether the suggestion was applied, see feedback.suggestions; empty without a suggestion.

@@ -59,7 +59,7 @@ def store(context: JobContext, outcome: Outcome, now: datetime) -> None:
         review_id = _review(session, job, outcome.review, posted.review_id if posted else None, now)
         if posted is None or not posted.comments:
             return
-        _comments(session, job, review_id, outcome.change, outcome.review, posted, hash_key(settings), now)
+        _comments(session, job, review_id, outcome, posted, hash_key(settings), now)
         polled = insert(session, PolledPull).values(
             repository_id=job.repository_id,
             pull=job.pull,
@@ -126,12 +126,15 @@ def _comments(
     session: Session,
     job: Claim,
     review_id: int,
-    change: Change,
-    review: Review,
+    outcome: Outcome,
     posted: Posted,
     key: bytes,
     now: datetime,
 ) -> None:
+    change, review, pull = outcome.change, outcome.review, outcome.pull
+    if change is None or review is None:
+        return
+    author = hashed(str(pull.author.id), key) if pull is not None and pull.author.id else ""
     rows = [
         {
             "review_id": review_id,
@@ -142,6 +145,9 @@ def _comments(
             "fingerprint": finding.fingerprint,
             "origin": finding.origin,
             "confidence": finding.confidence,
+            "score": finding.confidence if finding.score is None else finding.score,
+            "explored": finding.explored,
+            "author": author,
             "safety": str(finding.fix.safety) if finding.fix else "",
             "path_hash": hashed(finding.path, key),
             "suggestion": _suggestion(change, review, finding, key),

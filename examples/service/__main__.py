@@ -1,7 +1,8 @@
 """The service, start to end, on this machine: `python -m examples.service`, or `setup` to try `/setup` in a browser.
 
 The embedded service (one process, SQLite) beside a fake GitHub on loopback. A recorded `pull_request` payload is
-delivered and signed; the review, the answer to a command and what became of a suggestion are shown as they stand there.
+delivered and signed; the review, the answer to a command, what became of a suggestion and what votes teach are shown as
+they stand there.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def main() -> int:
             show_review(pull)
             explain(pull)
             accept(pull, folder)
+            learn(github, repo, pull)
     console.print(
         f"\n[bold]Done[/bold] in {time.monotonic() - started:.0f} s. No account, no GPU, nothing left behind."
     )
@@ -214,6 +216,35 @@ def accept(pull: Pull, folder: Path) -> None:
 
     for rule, kind, value, source, at in wait_for("the signal", recorded):
         console.print(f"\nsignal: {rule} was [bold]{kind}[/bold], {value}, in {source[:7]} ({at[:19]} UTC)")
+
+
+def learn(github: FakeGitHub, repo: Repo, pull: Pull) -> None:
+    """People with write access do not want a comment; the next pull request with the same code has none of its rule."""
+    comment = pull.reviews[0].comments[-1]
+    rule = rule_of(comment.body)
+    people = ("ada", "grace", "barbara", "radia")
+    step(f"{', '.join(people)} answer the comment of {rule}: /ptopt feedback bad")
+    for login in people:
+        repo.permission(login, "write")
+        pull.reply(login, comment.id, "/ptopt feedback bad on purpose: this is how we want it")
+    wait_for(
+        "the answers", lambda: sum("Noted as bad" in c.body for c in pull.review_comments) == len(people)
+    )
+    second = repo.pull(files=files(EXAMPLE / "head"), title="The same code once more", author="Codertocat")
+    deliver(github, repo, second)
+    (review,) = wait_for("the second review", lambda: second.reviews)
+    before, now = ([rule_of(c.body) for c in r.comments] for r in (pull.reviews[0], review))
+    console.print(
+        f"\nrules in the first review: {', '.join(before)}\nrules in the second one:   {', '.join(now)}"
+    )
+    second.comment("ada", "/ptopt status")
+    status = wait_for("the status", lambda: second.issue_comments[1:])[0].body
+    show("\n".join(line for line in status.splitlines() if "Feedback on" in line))
+
+
+def rule_of(body: str) -> str:
+    found = re.search(r"PTO\d+", body)
+    return found.group() if found else ""
 
 
 def show(body: str) -> None:

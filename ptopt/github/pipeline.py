@@ -16,6 +16,7 @@ from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, Su
 from ptopt.github.filters import CLOSED, WRITERS, Limits, why_skipped
 from ptopt.github.post import Posted, PostOptions
 from ptopt.github.values import IssueComment, PostedComment, PullRequest
+from ptopt.learned import NOTHING_LEARNED, Learned
 from ptopt.project.facts import NO_FACTS, ProjectFacts, read_facts
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
@@ -64,6 +65,7 @@ def review_pull(
     before_write: Callable[[], None],
     head_sha: str | None = None,
     muted: Collection[str] = (),
+    learned: Learned = NOTHING_LEARNED,
     requested: bool = False,
     full: bool = False,
     advisor: Advisor | None = None,
@@ -73,7 +75,7 @@ def review_pull(
     """Review a pull request and post the review.
 
     With `head_sha`, only while that is the head. `muted` are rules and fingerprints not to be reported, besides
-    those that people ignored in the pull request. `requested`: a person wants it now, so
+    those that people ignored in the pull request. `learned` is the feedback of the repository. `requested`: a person wants it now, so
     drafts and paused ones are reviewed too. `before_write` is called before each write, and may raise SupersededError.
     `advisor` is the model; the review is made without it where it does not answer. `runner` is where what strangers
     wrote is analysed. `limits` are the operator's.
@@ -84,6 +86,7 @@ def review_pull(
         number,
         head_sha=head_sha,
         muted=muted,
+        learned=learned,
         requested=requested,
         full=full,
         advisor=advisor,
@@ -102,6 +105,7 @@ def prepare_review(
     *,
     head_sha: str | None = None,
     muted: Collection[str] = (),
+    learned: Learned = NOTHING_LEARNED,
     requested: bool = False,
     full: bool = False,
     advisor: Advisor | None = None,
@@ -158,7 +162,7 @@ def prepare_review(
             change = dataclasses.replace(change, not_reviewed=(*change.not_reviewed, note))
     silenced = {*muted, *state.ignored}
     review, outside_diff = review_without(
-        change, config, facts, silenced, full=full, advisor=advisor, runner=runner
+        change, config, facts, silenced, learned=learned, full=full, advisor=advisor, runner=runner
     )
     return PreparedReview(
         pull,
@@ -227,6 +231,7 @@ def review_without(
     facts: ProjectFacts,
     silenced: Collection[str],
     *,
+    learned: Learned = NOTHING_LEARNED,
     full: bool = False,
     advisor: Advisor | None = None,
     runner: Runner = in_process,
@@ -239,7 +244,9 @@ def review_without(
     rules = tuple(name for name in sorted(silenced) if name in known_names())
     muted = frozenset(silenced).difference(rules)
     config = config.model_copy(update={"ignore": (*config.ignore, *rules)})
-    review = review_change(change, config=config, facts=facts, advisor=advisor, muted=muted, runner=runner)
+    review = review_change(
+        change, config=config, facts=facts, advisor=advisor, muted=muted, learned=learned, runner=runner
+    )
     if not full:
         return review, ()
     everything = review_files(
@@ -249,8 +256,16 @@ def review_without(
         limit_to_change=False,
         one_per_cause=False,
         muted=muted,
+        learned=learned,
         runner=runner,
     )
-    in_review = (review.findings, review.withheld, review.muted, review.suppressed, review.dropped)
+    in_review = (
+        review.findings,
+        review.withheld,
+        review.muted,
+        review.suppressed,
+        review.dropped,
+        review.quieted,
+    )
     known = {(f.path, span) for several in in_review for f in several for span in (f.span, *f.also)}
     return review, tuple(f for f in everything.findings if (f.path, f.span) not in known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
@@ -10,10 +10,14 @@ from sqlalchemy import Select, func, select
 
 from bot import commands
 from bot.commands.base import CommandRequest
+from feedback import calibration
+from feedback.calibration import RuleState
 from feedback.signals import SignalKind
 from ptopt.github.errors import RejectedError
 from ptopt.github.values import Actor
-from ptopt.report.text import code_span, markdown_text
+from ptopt.ranker.model import threshold
+from ptopt.report.text import code_span, count, markdown_text
+from ptopt.rules import find_rule
 from ptopt.runner import Runner
 from service import inbox
 from service.database import reading
@@ -22,6 +26,7 @@ from service.models import Job, JobState, ReviewRow
 from worker import person_signal, requested_review
 from worker.job_context import JobContext
 
+_MOST_RULES = 10  # whose feedback `/ptopt status` shows
 _STATES = {
     JobState.QUEUED.value: "is queued",
     JobState.RUNNING.value: "is under way",
@@ -53,6 +58,21 @@ def _read_along(review: ReviewRow) -> str:
     if review.model_note:
         return f"Model: {name} was not used in the last review: {markdown_text(review.model_note)}."
     return f"Model: {name} was used in the last review."
+
+
+def _feedback(states: Sequence[RuleState]) -> Iterator[str]:
+    """What the people of the repository made of the rules, those that moved most first."""
+    least = threshold(None)
+    moved = sorted(states, key=lambda state: (-abs(state.offset), state.rule))
+    for state in moved[:_MOST_RULES]:
+        yield f"Feedback on {_named(state.rule)}: {markdown_text(state.explained(least))}."
+    if len(moved) > _MOST_RULES:
+        yield f"Feedback: {count(len(moved) - _MOST_RULES, 'more rule')} had some."
+
+
+def _named(rule: str) -> str:
+    known = find_rule(rule)
+    return code_span(rule if known is None else f"{rule} {known.name}")
 
 
 class ServiceHost:
@@ -120,11 +140,12 @@ class ServiceHost:
         with reading(self._context.engine) as session:
             found = session.execute(reviews.order_by(Job.id.desc()).limit(3)).all()
             model = [_read_along(row) for row in session.scalars(last) if row.model]
+            learned = calibration.of_repository(session, job.repository_id).rules
         waiting = [
             f"Queue: the review of {code_span(head[:7])}, requested at {at:%H:%M} UTC, {_STATES[state]}."
             for state, head, at in found
         ] or ["Queue: empty."]
-        return [*waiting, *model]
+        return [*waiting, *model, *_feedback(learned)]
 
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
         self._record([comment_id], SignalKind.VERDICT, "good" if good else "bad", actor, note=reason)

@@ -6,10 +6,12 @@ from datetime import datetime, timezone
 
 from sqlalchemy import select
 
+from feedback import calibration
 from feedback.signals import SignalKind
 from ptopt.github.errors import SupersededError
 from ptopt.github.filters import Limits
 from ptopt.github.pipeline import Outcome, review_pull
+from ptopt.learned import Learned
 from service import leases
 from service.database import reading
 from service.jobs import Kind, ReviewPayload
@@ -34,6 +36,7 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
             requested=payload.requested,
             full=payload.full,
             advisor=advisor,
+            learned=_learned(context),
             runner=context.resources.isolation,
             limits=_limits(context),
         )
@@ -48,6 +51,14 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
     applied_suggestions.note(context, job.head_sha, [SignalKind.APPLIED], outcome.change)
     notes = outcome.posted.notes if outcome.posted else ()
     return "; ".join([*notes, *requested_review.report(context, payload, outcome)])
+
+
+def _learned(context: JobContext) -> Learned:
+    """What the people of the repository made of the rules until now."""
+    job = context.job
+    with reading(context.engine) as session:
+        found = calibration.of_repository(session, job.repository_id)
+    return found.learned(seed=f"{job.repository_id}#{job.pull}")
 
 
 def _limits(context: JobContext) -> Limits:

@@ -1,0 +1,255 @@
+"""Replay: the reviewer learns from simulated people who vote on judged comments of real commits.
+
+Each run is one repository of the part `judge` (which the ranker was not fitted on), with people, tastes and chance of its own.
+Pull requests bring candidates of that repository's commits, up to five; what the review shows is answered by some; an *event* is an
+answer that counts. At each checkpoint all candidates of the repository are reviewed once more: *addressed* is the share of
+useful ones (R) among those shown, explored ones included; *lost* the share of the useful ones that is not shown.
+
+*broad* starts from all candidates (`min-confidence = 0`), *default* from the threshold of the shipped ranker. *held out* is
+a repository that voted on the comments of half of its commits alone, at those of the other half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.learning import rows
+from benchmarks.learning.people import Attack, Repository
+from benchmarks.learning.rows import Candidate, family_of
+from feedback.calibration import RepositoryState
+from ptopt.learned import Learned
+from ptopt.ranker.model import threshold
+
+CHECKPOINTS = (0, 25, 50, 100, 200, 400)
+_IN_REVIEW = 5
+_FEWEST = 8  # candidates of a repository that is simulated
+_MOST_PULLS = 3_000  # where nothing is shown, nobody answers
+_DRIFT_AT = 200
+_AFTER_DRIFT = (0, 10, 25, 50, 100)
+HONEST = Attack("nobody")
+ATTACKS = (
+    HONEST,
+    Attack("10 % of the people vote the opposite", members=0.1),
+    Attack("a ring of 20 accounts, without write access", ring=20),
+    Attack("5 % of the signals turned round", poisoned=0.05),
+    Attack("a ring of 20 accounts with write access", ring=20, ring_writes=True),
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Expected numbers, summed over repositories: what is explored counts by its share."""
+
+    shown: float = 0.0
+    good: float = 0.0
+    useful: float = 0.0
+
+    def add(
+        self, repository: Repository, learned: Learned, candidates: Sequence[Candidate], least: float
+    ) -> None:
+        for one in candidates:
+            share = shows(learned, one, least)
+            useful = repository.useful(one)
+            self.shown += share
+            self.good += share * useful
+            self.useful += useful
+
+    @property
+    def addressed(self) -> float:
+        return self.good / self.shown if self.shown else 0.0
+
+    @property
+    def lost(self) -> float:
+        return 1 - self.good / self.useful if self.useful else 0.0
+
+
+def shows(learned: Learned, one: Candidate, least: float) -> float:
+    """The probability that a review shows the candidate, as `ptopt.review` decides."""
+    feedback = learned.of(one.rule, family_of(one.rule))
+    confidence = learned.confidence(feedback, one.score, least)
+    if confidence >= learned.limit(feedback, least):
+        return 1.0
+    return feedback.explore if one.score >= least else 0.0
+
+
+def run(
+    repository: Repository, candidates: Sequence[Candidate], least: float, events: Sequence[int]
+) -> Iterator[RepositoryState]:
+    """Pull requests until so many answers were given; the state at each number of them."""
+    given = pulls = 0
+    for wanted in events:
+        current = repository.state()
+        learned = current.learned()
+        while given < wanted and pulls < _MOST_PULLS:
+            drawn = repository.chance.choices(candidates, k=_IN_REVIEW)
+            shown = [c for c in dict.fromkeys(drawn) if repository.chance.random() < shows(learned, c, least)]
+            pulls += 1
+            answered = repository.pull_request(shown)
+            if answered:
+                given += answered
+                current = repository.state()
+                learned = current.learned()
+        yield current
+
+
+def repositories(
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, attack: Attack
+) -> Iterator[tuple[Repository, Sequence[Candidate]]]:
+    for seed in range(seeds):
+        for number, (name, candidates) in enumerate(by_repo.items()):
+            if len(candidates) >= _FEWEST:
+                chance = random.Random(f"{seed} {name} {attack.name}")
+                yield Repository(number, candidates, attack, chance), candidates
+
+
+def learning(
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, held_out: bool = False
+) -> list[Tally]:
+    """The tally at each checkpoint."""
+    tallies = [Tally() for _ in CHECKPOINTS]
+    for repository, candidates in repositories(by_repo, seeds, HONEST):
+        voted_on, judged = candidates, candidates
+        if held_out:
+            commits = sorted({c.sha for c in candidates})
+            repository.chance.shuffle(commits)
+            half = set(commits[: len(commits) // 2])
+            voted_on = [c for c in candidates if c.sha in half]
+            judged = [c for c in candidates if c.sha not in half]
+            if not voted_on or not judged:
+                continue
+        for tally, current in zip(tallies, run(repository, voted_on, least, CHECKPOINTS), strict=True):
+            tally.add(repository, current.learned(), judged, least)
+    return tallies
+
+
+def drift(
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, *, returns: bool
+) -> tuple[Tally, list[Tally]]:
+    """After 200 events people change their minds about a third of the rules that find what is useful: they do not want
+    them any more, or, with `returns`, want them from then on. First the tally of people who never thought otherwise, at as
+    many events; then that at numbers of events after the drift."""
+    settled, after = Tally(), [Tally() for _ in _AFTER_DRIFT]
+    for repository, candidates in repositories(by_repo, seeds, HONEST):
+        liked = sorted({c.rule for c in candidates if c.useful})
+        changed = frozenset(repository.chance.sample(liked, math.ceil(len(liked) / 3)))
+        now = frozenset() if returns else changed
+        fresh = Repository(repository.number, candidates, HONEST, random.Random(repository.number))
+        fresh.unwanted = now
+        (current,) = run(fresh, candidates, least, [_DRIFT_AT])
+        settled.add(fresh, current.learned(), candidates, least)
+        repository.unwanted = changed - now
+        for _ in run(repository, candidates, least, [_DRIFT_AT]):
+            repository.unwanted = now
+        for tally, current in zip(after, run(repository, candidates, least, _AFTER_DRIFT), strict=True):
+            tally.add(repository, current.learned(), candidates, least)
+    return settled, after
+
+
+def damage(
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, attack: Attack
+) -> tuple[int, int, Tally]:
+    """Runs, those that lose a good rule (at least two findings, most of them useful) at 200 events, and the tally."""
+    runs = lost = 0
+    tally = Tally()
+    for repository, candidates in repositories(by_repo, seeds, attack):
+        (current,) = run(repository, candidates, least, [200])
+        learned = current.learned()
+        tally.add(repository, learned, candidates, least)
+        of_rule: dict[str, list[Candidate]] = {}
+        for one in candidates:
+            of_rule.setdefault(one.rule, []).append(one)
+        good = [
+            cell
+            for cell in of_rule.values()
+            if len(cell) >= 2
+            and sum(c.useful for c in cell) >= 0.6 * len(cell)
+            and any(c.score >= least for c in cell)
+        ]
+        if good:
+            runs += 1
+            lost += any(all(shows(learned, c, least) < 1 for c in cell) for cell in good)
+    return runs, lost, tally
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.learning",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=4, help="runs of each repository")
+    parser.add_argument(
+        "--part", choices=("work", "calibrate", "judge"), action="append", help="[default: judge]"
+    )
+    options = parser.parse_args(arguments)
+    by_repo = rows.read(options.part or rows.UNSEEN)
+    used = [c for several in by_repo.values() if len(several) >= _FEWEST for c in several]
+    print(
+        f"{sum(len(s) >= _FEWEST for s in by_repo.values())} repositories, {len(used)} judged comments, "
+        f"{sum(c.useful for c in used) / len(used):.0%} of them useful; {options.seeds} runs of each\n"
+    )
+    shipped = threshold(None)
+    print(f"{'addressed / lost after events':42}" + "".join(f"{n:>13}" for n in CHECKPOINTS))
+    tables = {}
+    for name, least, held_out in (
+        ("broad", 0.0, False),
+        ("default", shipped, False),
+        ("broad, held out", 0.0, True),
+        ("default, held out", shipped, True),
+    ):
+        tables[name] = learning(by_repo, options.seeds, least, held_out)
+        print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in tables[name]))
+    print(
+        f"\n{'broad, events after a change of minds':42}{'settled':>13}"
+        + "".join(f"{n:>13}" for n in _AFTER_DRIFT)
+    )
+    drifts = {}
+    for name, returns in (
+        ("a third of the rules unwanted", False),
+        ("a third of the rules wanted again", True),
+    ):
+        settled, after = drifts[returns] = drift(by_repo, options.seeds, 0.0, returns=returns)
+        print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
+    print(f"\n{'attack':46}{'runs':>6}{'lose a good rule':>18}{'addressed':>11}{'lost':>6}")
+    harmed = {}
+    for attack in ATTACKS:
+        runs, lost, tally = damage(by_repo, options.seeds, 0.0, attack)
+        harmed[attack.name] = lost / max(runs, 1)
+        print(f"{attack.name:46}{runs:6}{lost / max(runs, 1):18.1%}{tally.addressed:11.0%}{tally.lost:6.0%}")
+    at_200 = tables["broad"][CHECKPOINTS.index(200)]
+    settled, unwanted = drifts[False][0], drifts[False][1][_AFTER_DRIFT.index(50)]
+    at_home, wanted = drifts[True][0], drifts[True][1][_AFTER_DRIFT.index(50)]
+    bars = (
+        (
+            "addressed after 200 events, from all candidates",
+            f"{at_200.addressed:.1%}",
+            ">= 60 %",
+            at_200.addressed >= 0.6,
+        ),
+        ("useful findings lost then", f"{at_200.lost:.1%}", "<= 3 %", at_200.lost <= 0.03),
+        (
+            "50 events after rules became unwanted: addressed, of the settled share",
+            f"{unwanted.addressed / settled.addressed:.0%}",
+            ">= 95 %",
+            unwanted.addressed >= 0.95 * settled.addressed,
+        ),
+        (
+            "50 events after rules became wanted again: found, of the settled share",
+            f"{(1 - wanted.lost) / (1 - at_home.lost):.0%}",
+            ">= 95 %",
+            1 - wanted.lost >= 0.95 * (1 - at_home.lost),
+        ),
+        *(
+            (f"runs that lose a good rule: {name}", f"{share:.1%}", "< 2 %", share < 0.02)
+            for name, share in harmed.items()
+            if name not in (HONEST.name, ATTACKS[-1].name)
+        ),
+    )
+    print()
+    for what, value, bar, reached in bars:
+        print(f"{what:75}{value:>8}   bar {bar:8} {'reached' if reached else 'MISSED'}")
+    return 0

@@ -1,0 +1,246 @@
+"""How much what people did moves the confidence of a rule in their repository: a hierarchical Beta-Binomial.
+
+The prior of a comment is the ranker's score. In each cell (the repository; a family in it; a rule in it) the share of good
+votes has a Beta prior around the mean score of the comments that were voted on, shifted by the cells above, with the
+strength of that level; the posterior mean, as a difference of log-odds, is what the cell adds. Only votes of the
+repository itself count: nobody moves another one.
+
+The strengths are fitted to judged comments: how well do those of other commits of a repository predict one of it?
+`python -m benchmarks.learning prior` fits them again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from feedback.labels import Comment, Opinion, Vote, limited, opinions, votes
+from ptopt.findings import Severity
+from ptopt.learned import Learned, RuleFeedback, log_odds, shifted
+from ptopt.rules import find_rule
+from ptopt.rules.base import Rule
+from service.models import CommentRow, Repository, Signal
+
+STRENGTHS = (20.0, 40.0, 4.0)  # of the prior, in votes: of a repository, of a family, of a rule
+QUIET_BELOW = 0.3  # the expected share of good comments below which a rule is quiet, whatever the threshold
+EXPLORE = 0.03  # share of the quiet findings that are shown all the same
+FOLLOW_UP = 0.5  # the same, once the newest opinion on a quiet rule is good
+FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
+FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
+MAJORITY = 0.6  # and so large a share of those who may write and said anything
+_LARGEST = 4.0  # log-odds
+_NEWEST = 5_000  # comments of a repository that count
+
+
+@dataclass(frozen=True, slots=True)
+class RuleState:
+    """What became of a rule in a repository, and why. `before` and `now` are of the comments that were voted on."""
+
+    rule: str
+    offset: float
+    before: float
+    now: float
+    votes: float  # effective ones, and those of them that are good
+    good: float
+    people: int  # who can be named
+    against: int  # of those who may write
+    fewest: int  # how many it takes against the rule
+    hopeful: bool  # is the newest opinion a good one?
+
+    @property
+    def may_quiet(self) -> bool:
+        return self.against >= self.fewest
+
+    @property
+    def explore(self) -> float:
+        return FOLLOW_UP if self.hopeful else EXPLORE
+
+    def quiet(self, least: float) -> bool:
+        """Is the usual finding of the rule not reported, where comments need this confidence?"""
+        return self.may_quiet and self.now < max(least, QUIET_BELOW)
+
+    def explained(self, least: float) -> str:
+        """One sentence for people, without the name of the rule."""
+        said = f"{self.people} {'person' if self.people == 1 else 'people'}, {self.against} against it"
+        effect = f"confidence {self.before:.2f} -> {self.now:.2f} ({self.offset:+.1f} log-odds)"
+        text = f"{said}; {self.good:.1f} of {self.votes:.1f} effective votes are good; {effect}"
+        if self.quiet(least):
+            return (
+                f"quiet here: {text}; below {max(least, QUIET_BELOW):.2f}, {self.explore:.0%} are still shown"
+            )
+        if self.now < max(least, QUIET_BELOW):
+            return f"not quiet: {text}; it takes {self.fewest} people against it"
+        return f"{'less sure' if self.offset < 0 else 'surer'} here: {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Log-odds that votes add: for every finding of a repository, by family and by rule, those above included."""
+
+    repository: float
+    families: Mapping[str, float]
+    rules: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryState:
+    """What the votes on a repository make of its rules, by id."""
+
+    offsets: Offsets
+    rules: tuple[RuleState, ...]
+
+    def learned(self, seed: str = "") -> Learned:
+        """What a review is to take into account."""
+        rules = {
+            state.rule: RuleFeedback(state.offset, state.may_quiet, state.explore) for state in self.rules
+        }
+        return Learned(rules, self.offsets.families, self.offsets.repository, QUIET_BELOW, seed)
+
+
+def state(cast: Iterable[Vote], family_of: Callable[[str], str] | None = None) -> RepositoryState:
+    """What the votes on one repository add up to. Raises ValueError for several repositories."""
+    return state_of(opinions(cast), family_of)
+
+
+def state_of(effective: Iterable[Opinion], family_of: Callable[[str], str] | None = None) -> RepositoryState:
+    """What opinions on one repository add up to. Raises ValueError for several repositories."""
+    found = limited(effective)
+    if len({opinion.repository for opinion in found}) > 1:
+        raise ValueError("votes of different repositories do not belong together")
+    moved = offsets(found, family_of or _family)
+    by_rule: defaultdict[str, list[Opinion]] = defaultdict(list)
+    for opinion in found:
+        by_rule[opinion.rule].append(opinion)
+    rules = tuple(_state(rule, cell, moved.rules[rule]) for rule, cell in sorted(by_rule.items()))
+    return RepositoryState(moved, rules)
+
+
+def offsets(
+    found: Sequence[Opinion],
+    family_of: Callable[[str], str],
+    strengths: tuple[float, float, float] = STRENGTHS,
+) -> Offsets:
+    """From the repository to its families to their rules, each with the one above as its prior."""
+    by_rule: defaultdict[str, list[Opinion]] = defaultdict(list)
+    by_family: defaultdict[str, list[Opinion]] = defaultdict(list)
+    for opinion in found:
+        by_rule[opinion.rule].append(opinion)
+        by_family[family_of(opinion.rule)].append(opinion)
+    whole = _moved(found, 0.0, strengths[0])
+    families = {name: _moved(cell, whole, strengths[1]) for name, cell in by_family.items()}
+    rules = {rule: _moved(cell, families[family_of(rule)], strengths[2]) for rule, cell in by_rule.items()}
+    return Offsets(whole, families, rules)
+
+
+def quiet_everywhere(
+    by_repository: Mapping[int, Sequence[RuleState]], least: float, fewest: int = 5
+) -> list[str]:
+    """Rules that are quiet in most of the repositories that voted on them: for maintainers to decide on, nothing more."""
+    quiet: defaultdict[str, list[bool]] = defaultdict(list)
+    for found in by_repository.values():
+        for state in found:
+            quiet[state.rule].append(state.quiet(least))
+    return sorted(rule for rule, said in quiet.items() if len(said) >= fewest and sum(said) > 0.8 * len(said))
+
+
+# -- the database -------------------------------------------------------------------------------------------------
+
+
+def of_repository(session: Session, repository_id: int) -> RepositoryState:
+    """What people made of the rules in a repository until now. One query."""
+    return state(cast_in(session, [repository_id]))
+
+
+def cast_in(session: Session, repository_ids: Collection[int]) -> tuple[Vote, ...]:
+    """The votes on our newest comments in these repositories."""
+    newest = select(CommentRow.id).where(CommentRow.repository_id.in_(list(repository_ids)))
+    newest = newest.order_by(CommentRow.id.desc()).limit(_NEWEST)
+    rows = session.execute(
+        select(
+            CommentRow,
+            Repository.installation_id,
+            Signal.kind,
+            Signal.value,
+            Signal.actor,
+            Signal.actor_writes,
+            Signal.source,
+            Signal.created_at,
+        )
+        .join(Signal, Signal.comment_id == CommentRow.id)
+        .join(Repository, Repository.id == CommentRow.repository_id)
+        .where(CommentRow.id.in_(newest))
+    )
+    comments: dict[int, Comment] = {}
+    signals: defaultdict[int, list[_Signal]] = defaultdict(list)
+    for row, organisation, kind, value, actor, writes, source, at in rows:
+        if row.id not in comments:
+            comments[row.id] = _comment(row, organisation)
+        signals[row.id].append(_Signal(kind, value, actor, writes, source, at))
+    return tuple(vote for at in sorted(comments) for vote in votes(comments[at], signals[at]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Signal:
+    kind: str
+    value: str
+    actor: str
+    actor_writes: bool | None
+    source: str
+    created_at: datetime
+
+
+def _comment(row: CommentRow, organisation: int) -> Comment:
+    score = row.confidence if row.score is None else row.score
+    return Comment(
+        row.id, organisation, row.repository_id, row.rule, row.pull, score, row.author, row.posted_at
+    )
+
+
+# -- statistics ---------------------------------------------------------------------------------------------------
+
+
+def _moved(cell: Sequence[Opinion], offset: float, strength: float) -> float:
+    """`offset`, of the cells above, and what this cell adds to it."""
+    total = math.fsum(opinion.weight for opinion in cell)
+    if not total:
+        return offset
+    expected = math.fsum(o.weight * shifted(o.score, offset) for o in cell) / total
+    good = math.fsum(o.weight * o.good for o in cell)
+    added = log_odds((strength * expected + good) / (strength + total)) - log_odds(expected)
+    return max(-_LARGEST, min(_LARGEST, offset + added))
+
+
+def _state(rule: str, cell: Sequence[Opinion], offset: float) -> RuleState:
+    total = math.fsum(opinion.weight for opinion in cell)
+    before = math.fsum(o.weight * o.score for o in cell) / total
+    people = [o for o in cell if o.named]
+    # Whoever may not write has a say in the confidence, and none in whether a rule is quiet.
+    writers = [o for o in people if o.writes]
+    against = sum(o.good < 0.5 for o in writers)
+    known = _known(rule)
+    critical = known is not None and known.severity is Severity.HIGH
+    fewest = max(FEWEST_AGAINST_CRITICAL if critical else FEWEST_AGAINST, math.ceil(MAJORITY * len(writers)))
+    good = math.fsum(o.weight * o.good for o in cell)
+    # Of those who may write: a stranger would be able to bring a rule back.
+    newest = max((o for o in cell if o.writes), key=lambda o: (o.at, o.voter), default=None)
+    hopeful = newest is not None and newest.good > 0.5
+    return RuleState(
+        rule, offset, before, shifted(before, offset), total, good, len(people), against, fewest, hopeful
+    )
+
+
+def _family(rule: str) -> str:
+    known = _known(rule)
+    return "" if known is None else known.family
+
+
+@cache
+def _known(rule: str) -> type[Rule] | None:
+    return find_rule(rule)

@@ -1,0 +1,72 @@
+"""What the people of a repository taught about a rule: values that a review takes into account."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+FEEDBACK = "feedback in this repository"  # the name of the reason
+_EDGE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFeedback:
+    """`offset` is added to the log-odds of a confidence. Without `may_quiet`, it moves no comment below the threshold:
+    too few people said so. `explore` is the share of the quiet findings that is shown all the same, so that the rule
+    can return."""
+
+    offset: float
+    may_quiet: bool = False
+    explore: float = 0.0
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The feedback by rule (its id), by family for rules that nobody voted on, and for all others.
+
+    `seed` tells pull requests apart: what is explored is the same on each push.
+    """
+
+    rules: Mapping[str, RuleFeedback] = field(default_factory=lambda: MappingProxyType({}))
+    families: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    others: float = 0.0
+    quiet_below: float = 0.0  # where people made a rule quiet, it takes so much confidence to be shown
+    seed: str = ""
+
+    def of(self, rule: str, family: str) -> RuleFeedback:
+        return self.rules.get(rule) or RuleFeedback(self.families.get(family, self.others))
+
+    def confidence(self, feedback: RuleFeedback, confidence: float, least: float) -> float:
+        """The confidence with what people say of the rule; `least` is the threshold."""
+        moved = shifted(confidence, feedback.offset)
+        return moved if feedback.may_quiet else max(moved, min(confidence, least))
+
+    def limit(self, feedback: RuleFeedback, least: float) -> float:
+        """The confidence, feedback included, from which on a finding is worth a comment."""
+        return max(least, self.quiet_below) if feedback.may_quiet else least
+
+    def explores(self, fingerprint: str, share: float) -> bool:
+        """Is a quiet finding among this share of them?"""
+        drawn = hashlib.sha256(f"{self.seed}\0{fingerprint}".encode()).digest()
+        return int.from_bytes(drawn[:4], "big") < share * 2**32
+
+    def floor(self, least: float) -> float:
+        """The confidence from which on a finding may reach `least` by feedback."""
+        offsets = (*(known.offset for known in self.rules.values()), *self.families.values(), self.others)
+        return shifted(least, -max(0.0, *offsets)) if least else least
+
+
+NOTHING_LEARNED = Learned()
+
+
+def log_odds(probability: float) -> float:
+    kept = min(max(probability, _EDGE), 1 - _EDGE)
+    return math.log(kept / (1 - kept))
+
+
+def shifted(probability: float, offset: float) -> float:
+    """The probability whose log-odds are greater by the offset."""
+    return probability if not offset else 1 / (1 + math.exp(-(log_odds(probability) + offset)))

@@ -1,0 +1,58 @@
+"""The replay bench: simulated people vote, and the tables and bars are printed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks.learning import prior, replay, rows
+from benchmarks.learning.people import Repository
+from benchmarks.learning.rows import Candidate, family_of
+from feedback.calibration import STRENGTHS
+
+GOOD = [Candidate("a/b", f"s{n}", "item-every-step", 0.4, True) for n in range(6)]
+BAD = [Candidate("a/b", f"s{n}", "host-copy-every-step", 0.25, False) for n in range(10)]
+
+
+def test_the_judged_comments_have_scores_and_families() -> None:
+    by_repo = rows.read(("calibrate",))
+    candidates = [c for several in by_repo.values() for c in several]
+    assert len(candidates) > 300 and all(0 < c.score < 1 for c in candidates)
+    assert all(family_of(c.rule) for c in candidates)
+
+
+def test_people_teach_what_is_not_wanted() -> None:
+    before, *_, after = replay.learning({"a/b": [*GOOD, *BAD]}, 2, 0.0)
+    assert before.addressed == pytest.approx(6 / 16) and before.lost == 0
+    assert after.addressed > 0.9 and after.lost < 0.01
+
+
+def test_what_is_unwanted_from_now_on_becomes_quiet() -> None:
+    settled, (at_once, *_, later) = replay.drift({"a/b": [*GOOD, *BAD]}, 1, 0.0, returns=False)
+    assert settled.good == at_once.good == later.good == 0  # there is nothing left that they want
+    assert later.shown < at_once.shown
+
+
+def test_a_run_is_the_same_each_time() -> None:
+    def states() -> list[object]:
+        repository = Repository(1, GOOD, replay.ATTACKS[1], random.Random(3))
+        return list(replay.run(repository, [*GOOD, *BAD], 0.0, [10, 40]))
+
+    assert states() == states()
+
+
+def test_votes_on_other_commits_predict_better_than_none() -> None:
+    by_repo = {name: several for name, several in rows.read(("calibrate",)).items() if len(several) > 15}
+    assert prior.loss(by_repo, STRENGTHS) < prior.loss(by_repo, (1e9, 1e9, 1e9))
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_bars(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = dict(list(rows.read(("calibrate",)).items())[:4])
+    monkeypatch.setattr(rows, "read", lambda parts: few)
+    assert replay.main(["--seeds", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "broad, held out" in out and out.count("   bar ") == 7
