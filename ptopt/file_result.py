@@ -23,6 +23,7 @@ class FileResult:
     reviewed: bool = True
     not_reviewed: tuple[NotReviewed, ...] = ()  # the file, or parts of it
     proposals: tuple[Proposal, ...] = ()
+    below_threshold: int = 0  # places that rules named and the ranker left out
     suppressions: Suppressions = field(default_factory=Suppressions)
     used: frozenset[Use] = frozenset()  # the suppressions that silence a hit, of the change or not
     line_numbers: tuple[int, ...] | None = None  # of notebooks: the line on disk of each line of the text

@@ -194,4 +194,5 @@ class Review:
         default_factory=dict
     )  # notebook -> line on disk -> (cell, line in the cell)
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
+    below_threshold: int = 0  # places that rules named and the ranker left out
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`

@@ -52,8 +52,13 @@ def propose(
     min_confidence: float,
     fixes: Fixes,
     suppressions: Suppressions | None = None,
+    unlikely: list[Hit] | None = None,
 ) -> Iterator[Proposal]:
-    """The hits in one file that touch the change (None: the whole file is under review) and are sure enough."""
+    """The hits in one file that touch the change (None: the whole file is under review) and are sure enough.
+
+    The others land in `unlikely`.
+    """
+    unlikely = [] if unlikely is None else unlikely
     weigher = ranker()
     occurrences: Counter[str] = Counter()
     hits_of_rule = Counter(hit.rule.id for hit in hits)
@@ -63,14 +68,18 @@ def propose(
         parts = (rule.id, source.path, (hit or seen).symbol, (hit or seen).code)
         base = fingerprint(*parts)
         occurrences[base] += 1
-        if hit is None or (min_confidence and problem.confidence < weigher.least_stated):
+        if hit is None:
+            continue
+        if min_confidence and problem.confidence < weigher.least_stated:
+            unlikely.append(hit)
             continue
         try:
             known = features(hit, source, hits_of_rule[rule.id])
         except WorkLimitError:  # the review names what was cut
             return
         if not weigher.admits(known, min_confidence):
-            continue  # most end here, before the reasons are worked out
+            unlikely.append(hit)  # most end here, before the reasons are worked out
+            continue
         weighed = weigher.weigh(known)
         fix = fixes.of(hit, change)
         finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix, known, weighed)

@@ -19,7 +19,7 @@ from ptopt.ranker.model import threshold
 from ptopt.ranking import by_cause, joined, merged, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
-from ptopt.rules.engine import Prefilter, run
+from ptopt.rules.engine import Hit, Prefilter, run
 from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source import work
 from ptopt.source.file import SourceFile
@@ -249,7 +249,8 @@ class _Inspector:
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
         fixes = Fixes(source, hits)
-        found = propose(source, hits, change, self._floor, fixes, suppressions)
+        unlikely: list[Hit] = []
+        found = propose(source, hits, change, self._floor, fixes, suppressions, unlikely)
         proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
         if work.current().left < 0:  # rules were not run, or fixes not checked and so not offered
             notes.append(NotReviewed(source.path, _TOO_MUCH_WORK))
@@ -264,6 +265,7 @@ class _Inspector:
             path=source.path,
             not_reviewed=tuple(notes),
             proposals=proposals,
+            below_threshold=len({(hit.rule.id, hit.span) for hit in unlikely}),
             suppressions=suppressions,
             # Also by hits that the change did not touch: the comments that silence these are in use.
             used=frozenset().union(
@@ -358,6 +360,7 @@ def _settle(
         cells={file.path: file.cells for file in results if file.cells is not None},
         in_baseline=tuple(sorted(old, key=Finding.sort_key)),
         quieted=tuple(f for f in quieted if f not in shown),
+        below_threshold=sum(file.below_threshold for file in results),
         model=record,
     )
 

@@ -25,6 +25,7 @@ def as_data(review: Review) -> dict[str, Any]:
         "files_reviewed": review.files_reviewed,
         "config_path": review.config_path,
         "compared": review.compared,
+        "below_threshold": review.below_threshold,
         "findings": [_finding(review, f) for f in review.findings],
         "withheld": [_finding(review, f) for f in review.withheld],
         "suppressed": [_finding(review, f) for f in review.suppressed],

@@ -237,6 +237,9 @@ def _summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[Render
         yield _indented(one_line(review.model.note))
     elif review.dropped:
         yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
+    if review.below_threshold:
+        places = count(review.below_threshold, "place")
+        yield Text(f"{places} below the threshold of confidence (--min-confidence 0 shows them).", "dim")
     for finding in review.withheld:
         yield _indented(_named(review, finding))
     if suppressed and review.suppressed:
