@@ -65,6 +65,9 @@ class ActionHost:
     def status(self) -> Sequence[str]:
         return ["Runs as a GitHub Action: nothing is queued between its runs."]
 
+    def feedback(self, rule: str) -> str:
+        return ""
+
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
         raise UserError(
             "The Action keeps no feedback; the service does. A reaction on the comment is seen by people."
