@@ -65,6 +65,9 @@ class ActionHost:
     def status(self) -> Sequence[str]:
         return ["Runs as a GitHub Action; there is no queue."]
 
+    def feedback(self, rule: str) -> str:
+        return ""
+
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
         raise UserError("The Action does not record feedback; only the service does.")
 

@@ -67,6 +67,9 @@ class Host(Protocol):
     def status(self) -> Sequence[str]:
         """What it is doing about the pull request, a sentence each."""
 
+    def feedback(self, rule: str) -> str:
+        """What the people of the repository made of a rule, given by id: a sentence as Markdown, "" for nothing."""
+
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
         """Somebody judged our comment. The second of the same is no harm."""
 

@@ -63,7 +63,9 @@ def run(call: Call, topic: Topic) -> Answer:
     rule = find_rule(posted.rule)
     if rule is None:
         raise UserError(f"The comment is from {posted.rule}, which this version of ptopt does not have.")
-    return Answer(f"{_in_this_code(call, posted)}\n\n{_rule(rule)}")
+    said = call.host.feedback(rule.id)
+    feedback = f"\n- feedback in this repository: {said}" if said else ""
+    return Answer(f"{_in_this_code(call, posted)}{feedback}\n\n{_rule(rule)}")
 
 
 def _in_this_code(call: Call, posted: PostedFinding) -> str:

@@ -83,4 +83,7 @@ def test_status_says_what_feedback_did_and_why(resources: Resources, repo: Repo)
     rule = find_rule(posted.rule)
     assert rule is not None
     answer = pull.issue_comments[-1].body
-    assert f"Feedback on `{rule.id} {rule.name}`: quiet here: {PEOPLE} people, {PEOPLE} against it" in answer
+    why = f"quiet here: {PEOPLE} people, {PEOPLE} against it"
+    assert f"Feedback on `{rule.id} {rule.name}`: {why}" in answer
+    say(resources, pull, "/ptopt explain", thread=posted.github_id)
+    assert f"- feedback in this repository: {why}" in pull.review_comments[-1].body

@@ -147,6 +147,12 @@ class ServiceHost:
         ] or ["Queue: empty."]
         return [*waiting, *model, *_feedback(learned)]
 
+    def feedback(self, rule: str) -> str:
+        with reading(self._context.engine) as session:
+            learned = calibration.of_repository(session, self._context.job.repository_id).rules
+        found = (state for state in learned if state.rule == rule)
+        return next((markdown_text(state.explained(threshold(None))) for state in found), "")
+
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
         self._record([comment_id], SignalKind.VERDICT, "good" if good else "bad", actor, note=reason)
 

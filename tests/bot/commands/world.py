@@ -57,6 +57,9 @@ class RecordingHost:
     def status(self) -> Sequence[str]:
         return ("Queue: nothing waits.",)
 
+    def feedback(self, rule: str) -> str:
+        return ""
+
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
         self.calls.append(("feedback", comment_id, good, reason, actor.login))
 
