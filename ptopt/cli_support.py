@@ -83,11 +83,11 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option(
         "--select", multiple=True, metavar="RULES", shell_complete=complete_rules,
-        help="Report these rules only, whatever the configuration selects and ignores: ids, names, families, ALL.",
+        help="Only these rules, whatever the configuration selects and ignores: ids, names, families, ALL.",
     )  # fmt: skip
     @click.option(
         "--extend-select", multiple=True, metavar="RULES", shell_complete=complete_rules,
-        help="Report these rules besides those that are on.",
+        help="These rules besides those that are on.",
     )  # fmt: skip
     @click.option(
         "--ignore", multiple=True, metavar="RULES", shell_complete=complete_rules,
@@ -95,7 +95,7 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     @click.option(
         "--min-confidence", type=click.FloatRange(0, 1), metavar="P",
-        help="Show only findings with at least this confidence, from 0 to 1; 0 shows all that the rules propose.",
+        help="Only findings with at least this confidence, from 0 to 1; 0: all that the rules propose.",
     )  # fmt: skip
     @click.option("--all-paths", is_flag=True, help="Review tests, examples, demos and the like too.")
     @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are findings.")

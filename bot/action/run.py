@@ -26,6 +26,15 @@ from ptopt.github.pipeline import Outcome, PreparedReview, post_prepared, prepar
 from ptopt.github.values import Actor
 from ptopt.report.github import command, plain_line
 
+_OF_THE_RUNNER = (
+    "GITHUB_WORKSPACE",
+    "GITHUB_API_URL",
+    "GITHUB_REPOSITORY",
+    "GITHUB_EVENT_NAME",
+    "GITHUB_EVENT_PATH",
+    "GITHUB_OUTPUT",
+    "GITHUB_STEP_SUMMARY",
+)
 COMMENTS = {"issue_comment": "issue", "pull_request_review_comment": "review"}
 
 
@@ -64,6 +73,11 @@ def main() -> int:
 
 def read(environment: Mapping[str, str]) -> Run:
     """What GitHub's runner and `action.yml` put into the environment. Raises ActionError."""
+    missing = [name for name in _OF_THE_RUNNER if not environment.get(name)]
+    if missing:
+        raise ActionError(
+            f"{missing[0]} is not set. This is a step of a GitHub workflow (docs/action.md); on your machine, run `ptopt review`"
+        )
     workspace = Path(environment["GITHUB_WORKSPACE"])
     mode = environment.get("PTOPT_MODE") or "auto"
     if mode not in ("auto", "report"):

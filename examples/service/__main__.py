@@ -215,7 +215,10 @@ def accept(pull: Pull, folder: Path) -> None:
             return database.execute(question).fetchall()
 
     for rule, kind, value, source, at in wait_for("the signal", recorded):
-        console.print(f"\nsignal: {rule} was [bold]{kind}[/bold], {value}, in {source[:7]} ({at[:19]} UTC)")
+        console.print(
+            f"\nRecorded as feedback at {at[:19]} UTC: the suggestion of {rule} was [bold]{kind}[/bold] ({value}) "
+            f"in commit {source[:7]}"
+        )
 
 
 def learn(github: FakeGitHub, repo: Repo, pull: Pull) -> None:

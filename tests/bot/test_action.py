@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bot.action.run import ActionError, read
 from fake_github import FakeGitHub, Pull, Request, Response
 from ptopt.ranker.model import ENVIRONMENT
 
@@ -337,3 +338,8 @@ def test_a_path_with_a_workflow_command(runner: Runner, pull: Pull) -> None:
     runner.run("pull_request", _opened(pull), runner.github.token(pull.repo, READ_ONLY))
     ordered = [line.split(" ")[0] for line in runner.log.splitlines() if line.startswith("::")]
     assert set(ordered) <= {"::warning", "::notice"}
+
+
+def test_outside_of_a_runner_it_says_where_it_belongs() -> None:
+    with pytest.raises(ActionError, match=r"GITHUB_WORKSPACE is not set.*run `ptopt review`"):
+        read({"PATH": "/bin"})
