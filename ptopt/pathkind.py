@@ -30,7 +30,7 @@ def path_kind(path: str) -> Kind | None:
     """
     *folders, name = path.lower().split("/")
     for folder in folders:
-        words = re.split(r"[-_.]", folder)
+        words = re.split(r"[-_]", folder)
         for word in (folder, words[0], words[-1]):
             if word in _FOLDERS and (word == folder or word in _IN_LONGER_NAMES):
                 return _FOLDERS[word]

@@ -24,6 +24,7 @@ from ptopt.pathkind import path_kind
         ("test_time_adaptation/model.py", None),
         ("sample_generation/loop.py", None),
         ("lib/latest/model.py", None),
+        ("www.evil.example/model.py", None),
         ("lib/model.py", None),
     ],
 )
