@@ -24,6 +24,7 @@ _RARE_NAME = re.compile(
 )
 _ACCUMULATION = re.compile(r"accum|micro|update_freq|iters_to", re.I)
 _LAST = re.compile(r"(^|_)(last|final)(_|$)", re.I)
+_DEEPEST_EXIT = 4  # conditions around an early exit that are looked through
 _LEAVING = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -130,12 +131,14 @@ class Guards:
                 return body[at + 1 :]
         return []
 
-    def _mostly_leaves(self, condition: ast.If) -> bool:
-        """`if every_n is None: return` ... `elif step % every_n != 0: return`, however nested: most calls end there."""
+    def _mostly_leaves(self, condition: ast.If, depth: int = _DEEPEST_EXIT) -> bool:
+        """`if every_n is None: return` ... `elif step % every_n != 0: return`, nested or not: most calls end there."""
+        if not depth:
+            return False
         inner = [s for s in (*condition.body, *condition.orelse) if isinstance(s, ast.If)]
         return any(
             (isinstance(s.body[-1], (ast.Return, ast.Continue)) and self._is_rare(s.test, False))
-            or self._mostly_leaves(s)
+            or self._mostly_leaves(s, depth - 1)
             for s in inner
         )
 
