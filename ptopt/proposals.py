@@ -71,14 +71,14 @@ def propose(
         if hit is None:
             continue
         if min_confidence and problem.confidence < weigher.least_stated:
-            unlikely.append(hit)
+            unlikely.append(hit)  # most end here, before the features are computed
             continue
         try:
             known = features(hit, source, hits_of_rule[rule.id])
         except WorkLimitError:  # the review names what was cut
             return
         if not weigher.admits(known, min_confidence):
-            unlikely.append(hit)  # most end here, before the reasons are worked out
+            unlikely.append(hit)
             continue
         weighed = weigher.weigh(known)
         fix = fixes.of(hit, change)

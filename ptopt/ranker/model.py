@@ -101,12 +101,16 @@ class Ranker:
     least_right: float = 0.0
     threshold: float = 0.6  # P(useful) from which on a comment is made, unless the user sets another
 
+    def is_sure(self, features: Mapping[str, float]) -> bool:
+        """Are the rule and the ranker sure enough that the statement is right?"""
+        return features.get("stated confidence", 0.0) >= self.least_stated and (
+            self.right is None or self.right.probability(features) >= self.least_right
+        )
+
     def admits(self, features: Mapping[str, float], min_confidence: float) -> bool:
         """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is."""
-        if not min_confidence:
-            return True
-        return self.useful.probability(features) >= min_confidence and (
-            self.right is None or self.right.probability(features) >= self.least_right
+        return not min_confidence or (
+            self.useful.probability(features) >= min_confidence and self.is_sure(features)
         )
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:

@@ -178,7 +178,7 @@ def _mentioned(function: FunctionNode, file: SourceFile) -> bool:
     """Does the repository, as far as it was read, mention the function, or the class that it is a method of?"""
     cls = file.index.parent(function)
     name = cls.name if isinstance(cls, ast.ClassDef) else function.name
-    return file.text.count(name) > 1 or file.repository.mentions_elsewhere(file.path, name)
+    return file.text.count(name) > 1 or file.repository.mentions(name.encode(), besides=file.path)
 
 
 def _waits_of_callers(function: FunctionNode, file: SourceFile) -> dict[str, float]:

@@ -294,7 +294,7 @@ class Context:
         )
 
     def turns_grad_off(self, function: FunctionNode) -> bool:
-        """Does the function itself turn autograd off for what it runs: by a decorator, a `with`, or in all it calls?"""
+        """Does the function itself turn autograd off, by a decorator or a `with`, for some of what it runs?"""
         if any(self._turns_grad_off(d) for d in function.decorator_list):
             return True
         return any(

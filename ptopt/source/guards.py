@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, Index, walk
-from ptopt.source.memo import fills
+from ptopt.source.memo import fills, last_set, missing
 
 # Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
 _FINITE = re.compile(r"(?<!in)(?<!non)(?<!non_)(?<!not_)finite")
@@ -120,14 +120,21 @@ class Guards:
         return child in self._continued[block]
 
     def _after_first_continue(self, block: ast.AST) -> list[ast.stmt]:
-        body: list[ast.stmt] = getattr(block, "body", [])
-        for exit_ in self.early_exits(block):
-            rest = body[body.index(exit_) + 1 :]
-            leaves = isinstance(exit_.body[0], (ast.Continue, ast.Return))
-            if (leaves and self._is_rare(exit_.test, False)) or fills(exit_.test, rest, on_true=False):
-                return rest
-        for at, stmt in enumerate(body if isinstance(body, list) else ()):
-            if isinstance(stmt, ast.If) and self._mostly_leaves(stmt):
+        body = getattr(block, "body", None)
+        if not isinstance(body, list):
+            return []
+        exits = frozenset(self.early_exits(block))
+        later: dict[str, int] | None = None  # most exits ask for nothing that is set later
+        for at, stmt in enumerate(body):
+            if stmt in exits:
+                there = missing(stmt.test, False)
+                if there and later is None:
+                    later = last_set(body)
+                filled = any((later or {}).get(name, -1) > at for name in there)
+                leaves = isinstance(stmt.body[0], (ast.Continue, ast.Return))
+                if filled or (leaves and self._is_rare(stmt.test, False)):
+                    return body[at + 1 :]
+            elif isinstance(stmt, ast.If) and self._mostly_leaves(stmt):
                 return body[at + 1 :]
         return []
 

@@ -7,7 +7,7 @@ and the early exit `if self.table is not None: return self.table`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from ptopt.source.index import walk
 
@@ -15,14 +15,18 @@ _FRESH = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp)
 _SETTERS = frozenset({"register_buffer", "setattr", "register_parameter"})
 
 
-def fills(test: ast.expr, guarded: Iterable[ast.stmt], on_true: bool = True) -> bool:
+def fills(test: ast.expr, guarded: Sequence[ast.stmt], on_true: bool = True) -> bool:
     """Does the guarded code set what the test says is still missing? `on_true`: it runs where the test holds."""
-    missing = set(_missing(test, on_true))
-    return bool(missing) and not missing.isdisjoint(_set_in(guarded))
+    names = missing(test, on_true)
+    return bool(names) and not names.isdisjoint(last_set(guarded))
+
+
+def missing(test: ast.expr, truth: bool) -> frozenset[str]:
+    """The attributes ("self.table") and tables that have no value yet, or no fitting one, where `test` is `truth`."""
+    return frozenset(_missing(test, truth))
 
 
 def _missing(test: ast.expr, truth: bool) -> Iterator[str]:
-    """The attributes ("self.table") and tables that have no value yet, or no fitting one, where `test` is `truth`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _missing(test.operand, not truth)
     elif isinstance(test, ast.BoolOp):
@@ -85,26 +89,27 @@ def _named(holder: ast.expr, name: ast.expr) -> str:
     return ""
 
 
-def _set_in(guarded: Iterable[ast.stmt]) -> frozenset[str]:
-    """Attributes that the statements bind, and tables that they write an item of, by their text."""
-    found: set[str] = set()
+def last_set(block: Sequence[ast.stmt]) -> dict[str, int]:
+    """Attributes that the statements bind, and tables that they write an item of, by their text, with the place of the
+    last statement that does; tables that the block makes itself, and counters, are left out."""
+    found: dict[str, int] = {}
     fresh: set[str] = set()
     counted: set[ast.AST] = set()  # `self.step += 1` makes no condition false for good
-    for statement in guarded:
+    for at, statement in enumerate(block):
         for node in walk(statement):
             if isinstance(node, ast.AugAssign):
                 counted.add(node.target)
             elif node in counted:
                 continue
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                found.add(ast.unparse(node))
+                found[ast.unparse(node)] = at
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                found.add(ast.unparse(node.value))
+                found[ast.unparse(node.value)] = at
             elif isinstance(node, ast.Assign) and isinstance(node.value, _FRESH):
                 fresh.update(t.id for t in node.targets if isinstance(t, ast.Name))
             elif isinstance(node, ast.Call):
-                found |= _set_by(node)
-    return frozenset(found - fresh - {""})
+                found |= dict.fromkeys(_set_by(node), at)
+    return {name: at for name, at in found.items() if name and name not in fresh}
 
 
 def _set_by(call: ast.Call) -> set[str]:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from ptopt.source.file import SourceFile, remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode
+
+_COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], object]] = {
+    ast.Is: operator.eq,
+    ast.Eq: operator.eq,
+    ast.IsNot: operator.ne,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.Lt: operator.lt,
+}
 
 
 def default_of(test: ast.expr, file: SourceFile) -> bool | None:
@@ -32,19 +43,11 @@ def _of_comparison(test: ast.Compare, file: SourceFile) -> bool | None:
     value = _default(test.left, file)
     if value is None or not isinstance(right, ast.Constant):
         return None
-    operator = test.ops[0]
+    compared = _COMPARED.get(type(test.ops[0]))
     try:
-        if isinstance(operator, (ast.Is, ast.Eq)):
-            return bool(value.value == right.value)
-        if isinstance(operator, (ast.IsNot, ast.NotEq)):
-            return bool(value.value != right.value)
-        if isinstance(operator, ast.Gt):
-            return bool(value.value > right.value)  # type: ignore[operator]
-        if isinstance(operator, ast.Lt):
-            return bool(value.value < right.value)  # type: ignore[operator]
+        return None if compared is None else bool(compared(value.value, right.value))
     except TypeError:  # None > 0
         return None
-    return None
 
 
 def _default(expr: ast.expr, file: SourceFile) -> ast.Constant | None:

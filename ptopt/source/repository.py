@@ -36,8 +36,7 @@ class Repository:
         self._bytes = sum(map(len, files.values()))
         self._parsed: dict[str, SourceFile | None] = {}
         self._calls: dict[tuple[str, str, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
-        self._mentioned: dict[bytes, bool] = {}
-        self._elsewhere: dict[tuple[str, str], bool] = {}
+        self._mentioned: dict[tuple[bytes, str], bool] = {}
         self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
 
     def callers(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
@@ -68,22 +67,14 @@ class Repository:
         functions = [f for f in parsed.calls.functions if f.name == name] if parsed is not None else []
         return (parsed, functions[0]) if parsed is not None and len(functions) == 1 else None
 
-    def mentions_elsewhere(self, path: str, word: str) -> bool:
-        """Does a file other than that at `path` mention the word?"""
-        if (path, word) not in self._elsewhere:
+    def mentions(self, words: bytes, besides: str = "") -> bool:
+        """Do the words occur in one of the files, that at `besides` left out?"""
+        if (words, besides) not in self._mentioned:
             self._charge_search()
-            data = word.encode()
-            self._elsewhere[path, word] = any(
-                data in content for other, content in self._files.items() if other != path
+            self._mentioned[words, besides] = any(
+                words in data for path, data in self._files.items() if path != besides
             )
-        return self._elsewhere[path, word]
-
-    def mentions(self, words: bytes) -> bool:
-        """Do the words occur in one of the files?"""
-        if words not in self._mentioned:
-            self._charge_search()
-            self._mentioned[words] = any(words in data for data in self._files.values())
-        return self._mentioned[words]
+        return self._mentioned[words, besides]
 
     def _charge_search(self) -> None:
         """Looking through all files for a word is work like any other."""

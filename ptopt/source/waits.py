@@ -18,11 +18,13 @@ _READS = frozenset({"item", "tolist", "cpu", "numpy", "is_nonzero"})
 _DATA_SHAPED = frozenset({"nonzero", "masked_select", "unique", "unique_consecutive", "argwhere", "bincount"})
 _TELLING = frozenset({"equal", "allclose", "is_nonzero"})  # torch functions that give a Python bool
 _CASTS = frozenset({"float", "int", "bool", "print", "str"})
+_BOOLS = frozenset(  # methods and torch functions that give a tensor of bool
+    "bool isnan isfinite isinf logical_not logical_and logical_or eq ne gt ge lt le".split()
+)
 _SIZES = frozenset(
     {"range", "max", "min"}
 )  # of Python: they ask a tensor for a number, or whether it is larger
 _SHOWING = frozenset({"set_postfix", "set_description", "format", "info", "debug", "add_scalar", "write"})
-_UNAVOIDABLE = frozenset({"synchronize", "step", "unscale_", "update", "generate"})
 _MASK_NAME = re.compile(r"(^|_)(mask|masks|valid|keep|is_\w+)$")
 _MOST = 8  # waits of an iteration that are named: more say nothing new
 _DEEPEST = 2  # calls into functions of the file that are followed
@@ -121,34 +123,27 @@ class Waits:
             known = bool(of) and called_name(call) in _TELLING and self._on_device(of[0])
         return known and all(self._values.of(arg).device != "cpu" for arg in of)
 
-    def is_mask(self, expr: ast.expr, depth: int = 0) -> bool:
-        """Is it a tensor of bool: a comparison of tensors, one negated or joined, or a name bound to one?"""
+    def is_mask(self, expr: ast.expr, depth: int = 0, *, anywhere: bool = False) -> bool:
+        """Is it a tensor of bool: a comparison of tensors, one negated or joined, or a name bound to one?
+
+        One that is known to be on the CPU counts where it may be `anywhere`.
+        """
         if depth > 4:
             return False
-        if isinstance(expr, ast.Compare):
-            return self._on_device(expr)
         if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.Invert):
-            return self.is_mask(expr.operand, depth + 1)
+            return self.is_mask(expr.operand, depth + 1, anywhere=anywhere)
         if isinstance(expr, ast.BinOp) and isinstance(expr.op, (ast.BitAnd, ast.BitOr)):
-            return self.is_mask(expr.left, depth + 1) or self.is_mask(expr.right, depth + 1)
-        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
-            on_device = self._on_device(expr)
-            if expr.func.attr in (
-                "bool",
-                "isnan",
-                "isfinite",
-                "isinf",
-                "logical_not",
-                "logical_and",
-                "logical_or",
-            ):
-                return on_device
-            return on_device and expr.func.attr in ("eq", "ne", "gt", "ge", "lt", "le")
+            return any(self.is_mask(side, depth + 1, anywhere=anywhere) for side in (expr.left, expr.right))
         if isinstance(expr, ast.Name):
             binding = self._bindings.last_before(expr)
-            if binding is not None and binding.kind == "assign" and binding.value is not None:
-                return self.is_mask(binding.value, depth + 1)
-        return False
+            assigned = binding is not None and binding.kind == "assign"
+            value = binding.value if assigned and binding is not None else None
+            return value is not None and self.is_mask(value, depth + 1, anywhere=anywhere)
+        compares = isinstance(expr, ast.Compare) or (
+            isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute) and expr.func.attr in _BOOLS
+        )
+        known = self._values.of(expr) if compares else None
+        return known is not None and known.kind == "tensor" and (anywhere or known.device != "cpu")
 
     def selects_by_mask(self, node: ast.Subscript) -> bool:
         """`x[mask]` where it is read: how many elements it has is known to the device alone."""
@@ -242,7 +237,7 @@ class Waits:
         """Function -> what may wait in it: calls by a telling name, conditions, calls of functions of the file."""
         table: dict[FunctionNode | None, list[ast.AST]] = {}
         names = (
-            _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | _UNAVOIDABLE | {"to", "cuda", "get_scale"}
+            _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to", "cuda", "get_scale"}
         )
         for call in self._index.of_type(ast.Call):
             name = called_name(call)

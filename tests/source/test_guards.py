@@ -9,6 +9,7 @@ import pytest
 
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
+from ptopt.source.work import limited
 
 
 def _marked(code: str) -> tuple[SourceFile, ast.Call]:
@@ -138,6 +139,18 @@ def test_what_is_computed_once_and_kept_is_rare(code: str) -> None:
 def test_what_runs_each_time_is_not(code: str) -> None:
     file, node = _marked(code)
     assert file.guards.rare(node) is None
+
+
+def test_many_early_exits_cost_in_proportion() -> None:
+    def cost(number: int) -> int:
+        exits = "".join(f"    if self.a{i} is not None:\n        return self.a{i}\n" for i in range(number))
+        file = SourceFile.parse("f.py", f"def f(self, x):\n{exits}    make(x)\n".encode())
+        node = file.calls_named("make")[0]
+        with limited(10**9) as account:
+            assert file.guards.rare(node) is None
+        return account.spent
+
+    assert cost(2_000) < 6 * cost(500)
 
 
 def test_early_exits_of_a_block() -> None:

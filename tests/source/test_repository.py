@@ -137,5 +137,5 @@ def test_a_definition_in_the_file_itself_comes_first() -> None:
 
 def test_mentions_in_other_files_alone_count() -> None:
     file = parsed({"report.py": UNDER_NO_GRAD})
-    assert file.repository.mentions_elsewhere("lib/helpers.py", "summarise_batch")
-    assert not file.repository.mentions_elsewhere("report.py", "summarise_batch")
+    assert file.repository.mentions(b"summarise_batch", besides="lib/helpers.py")
+    assert not file.repository.mentions(b"summarise_batch", besides="report.py")

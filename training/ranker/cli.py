@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -16,38 +17,25 @@ from training.ranker.fit import Matrix, as_text, train
 from training.ranker.rows import Row, read
 
 WEIGHTS = Path("ptopt/ranker/weights.json")
+FC = TypeVar("FC", bound=Callable[..., Any])
+
+
+def _rows(name: str, text: str, required: bool = False) -> Callable[[FC], FC]:
+    """An option that takes files of judged comments; its first letter is its short name."""
+    paths = click.Path(path_type=Path, exists=True)
+    return click.option(f"--{name}", f"-{name[0]}", type=paths, multiple=True, required=required, help=text)
 
 
 @click.command()
-@click.option(
-    "--work",
-    "-w",
-    type=click.Path(path_type=Path, exists=True),
-    multiple=True,
-    required=True,
-    help="Judged comments to learn from (JSON lines with repo, rule, verdict, features).",
+@_rows(
+    "work", "Judged comments to learn from (JSON lines with repo, rule, verdict, features).", required=True
 )
-@click.option(
-    "--fixes",
-    "-f",
-    type=click.Path(path_type=Path, exists=True),
-    multiple=True,
-    help="What ptopt proposes on labelled fixes and clean commits, to learn from as well: no threshold is set by them.",
+@_rows(
+    "fixes",
+    "What ptopt proposes on labelled fixes and clean commits, to learn from as well: no threshold is set by them.",
 )
-@click.option(
-    "--calibrate",
-    "-c",
-    type=click.Path(path_type=Path, exists=True),
-    multiple=True,
-    help="Judged comments of other repositories, to calibrate on.",
-)
-@click.option(
-    "--judge",
-    "-j",
-    type=click.Path(path_type=Path, exists=True),
-    multiple=True,
-    help="Judged comments that were used for nothing else: only totals are printed.",
-)
+@_rows("calibrate", "Judged comments of other repositories, to calibrate on.")
+@_rows("judge", "Judged comments that were used for nothing else: only totals are printed.")
 @click.option("--out", type=click.Path(path_type=Path), default=WEIGHTS, show_default=True)
 def ranker(
     work: Sequence[Path],
@@ -113,19 +101,11 @@ def _table(name: str, fitted: Ranker, training: Sequence[Row], rows: Sequence[Ro
     score = ways["ranker"]
     lines.append(f"  {'threshold':>12}{'comments':>10}{'useful':>8}{'wrong':>7}")
     for threshold in sorted({0.25, 0.3, 0.4, 0.5, fitted.threshold}):
-        kept = [r for r, p in zip(rows, score, strict=True) if p >= threshold and _is_sure(r, fitted)]
+        kept = [r for r, p in zip(rows, score, strict=True) if p >= threshold and fitted.is_sure(r.features)]
         if kept:
             good, wrong = np.mean([row.useful for row in kept]), np.mean([not row.right for row in kept])
             lines.append(f"  {threshold:12.2f}{len(kept):10}{good:8.0%}{wrong:7.0%}")
     return "\n".join(lines)
-
-
-def _is_sure(row: Row, fitted: Ranker) -> bool:
-    """Are the rule and the ranker sure enough that the statement is right?"""
-    stated = row.features.get("stated confidence", 0.0)
-    return stated >= fitted.least_stated and (
-        fitted.right is None or fitted.right.probability(row.features) >= fitted.least_right
-    )
 
 
 def _tfidf(training: Sequence[Row], rows: Sequence[Row]) -> tuple[Matrix, Matrix]:

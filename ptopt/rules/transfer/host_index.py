@@ -151,21 +151,8 @@ class HostIndex(Rule):
 
 def _on_host(index: ast.expr, file: SourceFile) -> bool:
     value = file.values.of(index)
-    return value.kind == "tensor" and value.device == "cpu" and not _is_mask(index, file)
-
-
-def _is_mask(index: ast.expr, file: SourceFile) -> bool:
-    """On the device a mask would make Python wait as well, for the number of elements that it picks."""
-    if isinstance(index, ast.Name):
-        binding = file.bindings.last_before(index)
-        return binding is not None and binding.value is not None and _is_mask(binding.value, file)
-    if isinstance(index, ast.BinOp):
-        return isinstance(index.op, (ast.BitAnd, ast.BitOr)) or any(
-            isinstance(side, ast.Compare) for side in (index.left, index.right)
-        )
-    return isinstance(index, ast.Compare) or (
-        isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.Invert)
-    )
+    # On the device a mask would make Python wait as well, for the number of elements that it picks.
+    return value.kind == "tensor" and value.device == "cpu" and not file.waits.is_mask(index, anywhere=True)
 
 
 def _fix(node: ast.Subscript, made: list[ast.Call], base: str, file: SourceFile) -> Fix | None:
