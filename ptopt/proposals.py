@@ -38,7 +38,13 @@ class Proposal:
     ranked_confidence: float
     confidence: float
     silenced_by: frozenset[Use] = frozenset()
+    in_baseline: bool = False  # the baseline lists it, and no comment silences it
     joint: tuple[frozenset[str], Fix | None] | None = None  # the fix of a comment with these fingerprints
+
+    @property
+    def reported(self) -> bool:
+        """Neither a comment nor the baseline keeps it from being reported."""
+        return not (self.silenced_by or self.in_baseline)
 
     def reweighed(self, confidence: float) -> Proposal:
         finding = dataclasses.replace(self.finding, confidence=round(confidence, 2))

@@ -35,7 +35,7 @@ def by_cause(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
 def joined(proposals: Sequence[Proposal], fixes: Fixes, change: ChangedFile | None) -> tuple[Proposal, ...]:
     """The proposals; each of those that become one comment with the fix of all its places."""
     joint: dict[str, tuple[frozenset[str], Fix | None]] = {}
-    for group in by_cause(p for p in proposals if not p.silenced_by):
+    for group in by_cause(p for p in proposals if p.reported):
         if len(group) > 1:
             identities = frozenset(p.finding.fingerprint for p in group)
             joint |= dict.fromkeys(identities, (identities, fixes.joined(group, change)))

@@ -25,7 +25,7 @@ from ptopt.source import work
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Repository
 from ptopt.source.work import WorkLimitError, limited
-from ptopt.suppress import Suppressions, Use, find_suppressions
+from ptopt.suppress import Suppressions, find_suppressions
 from ptopt.syntax import ParseError
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ FILE_WORK = 3_000_000
 CHANGE_WORK = 30_000_000
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
-_IN_BASELINE = frozenset[Use]([(-1, "")])  # in the place of a comment that suppresses it
 
 
 def review_change(
@@ -230,7 +229,7 @@ class _Inspector:
     def _old_or_new(self, proposal: Proposal) -> Proposal:
         if proposal.silenced_by or proposal.finding.fingerprint not in self._baseline:
             return proposal
-        return dataclasses.replace(proposal, silenced_by=_IN_BASELINE)
+        return dataclasses.replace(proposal, in_baseline=True)
 
     def _enabled(self, rule: Rule, path: str) -> bool:
         return self._config.enabled(*rule.keys(), rule.default, path)
@@ -329,13 +328,13 @@ def _settle(
             feedback = learned.of(proposal.finding.rule, proposal.finding.family)
             if proposal.confidence >= learned.limit(feedback, least):
                 sure.append(proposal)
-            elif weighed.confidence >= least and not weighed.silenced_by:
+            elif weighed.confidence >= least and weighed.reported:
                 explored = learned.explores(proposal.finding.fingerprint, feedback.explore)
                 quieted.append(dataclasses.replace(proposal.finding, explored=explored))
         for group in by_cause(sure) if one_per_cause else [[p] for p in sure]:
-            loud = [p for p in group if not p.silenced_by]
-            old += [p.finding for p in group if p.silenced_by == _IN_BASELINE]
-            suppressed += [p.finding for p in group if p.silenced_by and p.silenced_by != _IN_BASELINE]
+            loud = [p for p in group if p.reported]
+            old += [p.finding for p in group if p.in_baseline]
+            suppressed += [p.finding for p in group if p.silenced_by]
             if loud:
                 comments.append(merged(loud))
         unused += _unused(file, config)
