@@ -201,7 +201,7 @@ def check(
     result = dataclasses.replace(
         result,
         findings=result.findings[:shown],
-        withheld=(*result.findings[shown:], *result.withheld),
+        over_limit=(*result.findings[shown:], *result.over_limit),
         not_reviewed=tuple(sorted({*result.not_reviewed, *skipped})),
     )
     report(result, output, settings, root)

@@ -423,7 +423,7 @@ def report(result: Review, output: Output, settings: Settings, root: Path) -> No
         output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
     else:
         write(render(output.format, result, width=width(), color=colored(), **how))
-    if settings.exit_code and (result.findings or result.withheld):
+    if settings.exit_code and (result.findings or result.over_limit):
         click.get_current_context().exit(1)
 
 
@@ -441,7 +441,7 @@ def _from_here(review: Review, root: Path) -> Review:
     import dataclasses
 
     shown = path_from_here(root)
-    listed = ("findings", "withheld", "suppressed", "in_baseline", "not_reviewed", "unused_suppressions")
+    listed = ("findings", "over_limit", "suppressed", "in_baseline", "not_reviewed", "unused_suppressions")
     changes: dict[str, Any] = {
         name: tuple(dataclasses.replace(item, path=shown(item.path)) for item in getattr(review, name))
         for name in listed

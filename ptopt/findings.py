@@ -177,7 +177,7 @@ class Review:
     """The result of a review: the findings that are reported, and what was left out."""
 
     findings: tuple[Finding, ...]  # within the budget, best first
-    withheld: tuple[Finding, ...] = ()  # above the comment limit: only listed in the summary
+    over_limit: tuple[Finding, ...] = ()  # above the comment limit: only listed in the summary
     suppressed: tuple[Finding, ...] = ()  # suppressed by a comment in the code
     not_reviewed: tuple[NotReviewed, ...] = ()
     unused_suppressions: tuple[UnusedSuppression, ...] = ()

@@ -347,7 +347,7 @@ def _settle(
     texts = {file.path: file.text for file in results if file.text is not None}
     return Review(
         findings=tuple(shown),
-        withheld=tuple(wanted[budget:] if budget is not None else ()),
+        over_limit=tuple(wanted[budget:] if budget is not None else ()),
         muted=tuple(f for f in comments if f.fingerprint in muted),
         suppressed=tuple(sorted(suppressed, key=Finding.sort_key)),
         not_reviewed=tuple(sorted({note for file in results for note in file.not_reviewed})),

@@ -156,7 +156,7 @@ def test_a_broken_configuration_is_an_error_per_problem(tree: Path) -> None:
 
 def test_a_budget_withholds_and_says_so(tree: Path) -> None:
     document = json.loads(run("check", tree, "--budget", "1", "--format", "json").stdout)
-    assert (len(document["findings"]), len(document["withheld"])) == (1, 1)
+    assert (len(document["findings"]), len(document["over_limit"])) == (1, 1)
     assert "1 not shown (comment limit reached)" in unwrapped(run("check", tree, "--budget", "1"))
 
 
@@ -386,7 +386,7 @@ def test_review_refuses_what_is_no_diff_and_an_unknown_revision(checkout: Path) 
 
 def test_review_keeps_to_the_budget(checkout: Path) -> None:
     document = json.loads(run("review", "--repo", checkout, "--budget", "0", "--format", "json").stdout)
-    assert (len(document["findings"]), len(document["withheld"])) == (0, 1)
+    assert (len(document["findings"]), len(document["over_limit"])) == (0, 1)
 
 
 def test_review_says_what_it_compared(checkout: Path) -> None:

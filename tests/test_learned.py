@@ -63,7 +63,7 @@ def test_one_quiet_finding_is_explored_where_there_is_room() -> None:
     assert [f.rule for f in explored] == [BEST.rule] and review.findings[-1] is explored[0]
     assert explored[0] not in review.quieted
     full = reviewed(quiet(BEST.rule, explore=1.0), budget=1)
-    assert not full.findings[0].explored and full.withheld
+    assert not full.findings[0].explored and full.over_limit
 
 
 def test_praise_brings_what_was_below_the_threshold() -> None:

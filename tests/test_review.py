@@ -145,7 +145,7 @@ def main(model, loaders):
 def test_the_budget_withholds_and_says_so() -> None:
     review = _review(BASE, HEAD, config="budget = 0")
     assert review.findings == ()
-    assert [f.rule for f in review.withheld] == ["PTO101"]
+    assert [f.rule for f in review.over_limit] == ["PTO101"]
 
 
 def test_confidence_below_the_threshold_is_not_said() -> None:

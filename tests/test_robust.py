@@ -76,7 +76,7 @@ def _no_rule_failed(review: Review) -> None:
 
 
 def _fixes_parse(review: Review, head: str) -> None:
-    for finding in (*review.findings, *review.withheld):
+    for finding in (*review.findings, *review.over_limit):
         if finding.fix is not None:
             parse_python("f.py", apply_edits(head, finding.fix.edits).encode("utf-8", "surrogatepass"))
 

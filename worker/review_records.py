@@ -100,7 +100,7 @@ def _review(session: Session, job: Claim, review: Review, github_id: int | None,
         "github_id": github_id,
         "ptopt_version": ptopt.__version__,
         "files_reviewed": review.files_reviewed,
-        "findings": len(review.findings) + len(review.withheld),
+        "findings": len(review.findings) + len(review.over_limit),
     }
     key = {"repository_id": job.repository_id, "pull": job.pull, "head_sha": job.head_sha}
     model = _model(review)

@@ -61,7 +61,7 @@ def _listed_with(
 ) -> set[str]:
     """The other places that the comments on the wanted findings list."""
     review = review_files([file], config=config, facts=facts, limit_to_change=True)
-    listing = [f for f in (*review.findings, *review.withheld) if f.fingerprint in wanted and f.also]
+    listing = [f for f in (*review.findings, *review.over_limit) if f.fingerprint in wanted and f.also]
     return {
         other.fingerprint
         for other in findings

@@ -18,7 +18,7 @@ _LONGEST_MESSAGE = 16_000  # GitHub takes 64 KB
 
 def check_run(head_sha: str, review: Review) -> CheckRun:
     """Never a failure: slow code must not block a merge. The same review gives the same `external_id`."""
-    silent = not (review.findings or review.withheld)
+    silent = not (review.findings or review.over_limit)
     blind = review.not_reviewed and not review.files_reviewed
     run = CheckRun(
         head_sha=head_sha,

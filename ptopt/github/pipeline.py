@@ -261,7 +261,7 @@ def review_without(
     )
     in_review = (
         review.findings,
-        review.withheld,
+        review.over_limit,
         review.muted,
         review.suppressed,
         review.dropped,

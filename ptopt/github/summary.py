@@ -39,13 +39,13 @@ def body_markers(head_sha: str, refused: Iterable[Finding]) -> tuple[Marker, ...
 def overview(review: Review, uncommented: Sequence[Finding], *, left: bool = False) -> list[str]:
     """The state of the pull request, as blocks of Markdown. `left`: there were findings before."""
     opening = markdown_text(headline(review))
-    if left and review.files_reviewed and not review.findings and not review.withheld:
+    if left and review.files_reviewed and not review.findings and not review.over_limit:
         opening = f"all findings resolved: {opening[:1].lower()}{opening[1:]}"
     away = review.model is not None and bool(review.model.note)
     blocks = [f"ptopt: {opening}.", *([MODEL_AWAY] if away else []), *_uncommented(review, uncommented)]
     blocks += _details(
-        f"{count(len(review.withheld), 'finding')} not shown (comment limit reached)",
-        [f"{_where(f)} {f.rule} {markdown_text(f.name)}" for f in review.withheld],
+        f"{count(len(review.over_limit), 'finding')} not shown (comment limit reached)",
+        [f"{_where(f)} {f.rule} {markdown_text(f.name)}" for f in review.over_limit],
     )
     blocks += _details(
         f"{count(len(review.unused_suppressions), 'unused suppression')}",

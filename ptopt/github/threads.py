@@ -15,7 +15,7 @@ def gone(comments: Iterable[PostedComment], change: Change, review: Review) -> l
 
     `comments` are ours, each with the marker of its finding.
     """
-    reported = [*review.findings, *review.withheld]
+    reported = [*review.findings, *review.over_limit]
     alive = {finding.fingerprint for finding in reported}
     skipped = {item.path for item in (*change.not_reviewed, *review.not_reviewed)}
     seen = {file.path for file in change.files if file.head is not None} - skipped

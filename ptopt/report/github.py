@@ -20,7 +20,7 @@ def render(review: Review) -> str:
         out.append(f"::{level} {values}::{_data(plain_message(finding))}")
     out += [
         plain_line(f"Not shown (comment limit reached): {f.rule} at {place(f.path, f.span)}")
-        for f in review.withheld
+        for f in review.over_limit
     ]
     if review.not_reviewed:
         out.append(f"Not reviewed: {count(len(review.not_reviewed), 'file')}")

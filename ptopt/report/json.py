@@ -27,7 +27,7 @@ def as_data(review: Review) -> dict[str, Any]:
         "compared": review.compared,
         "below_threshold": review.below_threshold,
         "findings": [_finding(review, f) for f in review.findings],
-        "withheld": [_finding(review, f) for f in review.withheld],
+        "over_limit": [_finding(review, f) for f in review.over_limit],
         "suppressed": [_finding(review, f) for f in review.suppressed],
         "in_baseline": [_finding(review, f) for f in review.in_baseline],
         "not_reviewed": [{"path": n.path, "reason": n.reason} for n in review.not_reviewed],

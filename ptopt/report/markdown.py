@@ -36,8 +36,8 @@ def render(review: Review) -> str:
     for finding in review.findings:
         blocks += _finding(review, finding)
     blocks += _details(
-        f"{count(len(review.withheld), 'finding')} not shown (comment limit reached)",
-        [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.withheld],
+        f"{count(len(review.over_limit), 'finding')} not shown (comment limit reached)",
+        [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.over_limit],
     )
     blocks += _details(
         f"{count(len(review.suppressed), 'finding')} suppressed",

@@ -35,7 +35,7 @@ def render(review: Review, *, suppressed: bool = False) -> str:
     ids = sorted(rules)
     notifications = [
         *(_not_reviewed(n) for n in review.not_reviewed),
-        *(_withheld(f) for f in review.withheld),
+        *(_over_limit(f) for f in review.over_limit),
         *(_unused(u) for u in review.unused_suppressions),
     ]
     if review.model is not None and review.model.note:
@@ -157,7 +157,7 @@ def _not_reviewed(item: NotReviewed) -> dict[str, Any]:
     }
 
 
-def _withheld(finding: Finding) -> dict[str, Any]:
+def _over_limit(finding: Finding) -> dict[str, Any]:
     where = place(finding.path, finding.span)
     text = f"Not shown (comment limit reached): {finding.rule} {finding.name} at {where}"
     return {

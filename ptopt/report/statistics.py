@@ -10,7 +10,7 @@ from ptopt.report.text import headline, one_line
 
 
 def render(review: Review) -> str:
-    review = dataclasses.replace(review, findings=(*review.findings, *review.withheld), withheld=())
+    review = dataclasses.replace(review, findings=(*review.findings, *review.over_limit), over_limit=())
     by_rule: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in review.findings:
         by_rule[finding.rule, one_line(finding.name)].append(finding)

@@ -221,10 +221,10 @@ def _fix(review: Review, finding: Finding, color: bool) -> Iterator[RenderableTy
 
 
 def _summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[RenderableType]:
-    silent = not review.findings and not review.withheld
+    silent = not review.findings and not review.over_limit
     facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
-    if review.withheld:
-        facts.append(f"{len(review.withheld):,} not shown (comment limit reached)")
+    if review.over_limit:
+        facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
     if review.in_baseline:
         facts.append(f"{count(len(review.in_baseline), 'place')} in the baseline")
     if review.suppressed:
@@ -240,7 +240,7 @@ def _summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[Render
     if review.below_threshold:
         places = count(review.below_threshold, "place")
         yield Text(f"{places} below the threshold of confidence (--min-confidence 0 shows them).", "dim")
-    for finding in review.withheld:
+    for finding in review.over_limit:
         yield _indented(_named(review, finding))
     if suppressed and review.suppressed:
         yield Text("Suppressed:", "dim")

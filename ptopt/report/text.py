@@ -176,7 +176,7 @@ def headline(review: Review) -> str:
     if not review.files_reviewed:
         return "No files reviewed" if review.not_reviewed else "No Python files or notebooks to review"
     files = count(review.files_reviewed, "file")
-    if not review.findings and not review.withheld:
+    if not review.findings and not review.over_limit:
         return f"No performance findings in {files}"
     return f"{counted(review.findings, 'performance finding')} in {files}"
 

@@ -24,7 +24,7 @@ def test_findings_are_annotations() -> None:
 def test_silence_is_success() -> None:
     assert check_run(HEAD, reviewed()).conclusion == "success"
     assert check_run(HEAD, reviewed(files_reviewed=0)).conclusion == "success"
-    assert check_run(HEAD, reviewed(withheld=(ITEM,))).conclusion == "neutral"
+    assert check_run(HEAD, reviewed(over_limit=(ITEM,))).conclusion == "neutral"
 
 
 def test_looking_at_nothing_is_no_success() -> None:

@@ -36,7 +36,7 @@ ptopt: 2 performance findings in 1 file.
 def test_what_is_left_unsaid() -> None:
     review = reviewed(
         ITEM,
-        withheld=(PRINT,),
+        over_limit=(PRINT,),
         not_reviewed=tuple(NotReviewed(f"old{n}.py", "Python 2 code") for n in range(22)),
         unused_suppressions=(UnusedSuppression("train.py", 3, ("PTO101",)), UnusedSuppression("a.py", 1, ())),
     )
@@ -71,7 +71,7 @@ def test_nothing_is_left_of_nothing() -> None:
     assert overview(reviewed(), ())[0] == "ptopt: No performance findings in 1 file."
 
 
-@pytest.mark.parametrize("changes", [{"withheld": (ITEM,)}, {"files_reviewed": 0}])
+@pytest.mark.parametrize("changes", [{"over_limit": (ITEM,)}, {"files_reviewed": 0}])
 def test_something_may_be_left(changes: dict[str, object]) -> None:
     assert "resolved" not in summary(reviewed(**changes), (), body_markers(HEAD, ()))
 
@@ -93,7 +93,7 @@ def test_hostile_texts_stay_texts() -> None:
     item = dataclasses.replace(ITEM, path=HOSTILE, name=HOSTILE, message=HOSTILE, when_wrong=HOSTILE)
     review = reviewed(
         item,
-        withheld=(item,),
+        over_limit=(item,),
         not_reviewed=(NotReviewed(HOSTILE, HOSTILE),),
         unused_suppressions=(UnusedSuppression(HOSTILE, 1, (HOSTILE,)),),
         config_path=HOSTILE,
@@ -113,7 +113,7 @@ def test_a_body_is_never_too_long() -> None:
     ]
     review = reviewed(
         *items,
-        withheld=tuple(items),
+        over_limit=tuple(items),
         not_reviewed=tuple(NotReviewed(f"{long}{n}", long) for n in range(50)),
         unused_suppressions=tuple(UnusedSuppression(f"{long}{n}", 1, (long,)) for n in range(50)),
         config_path=long,

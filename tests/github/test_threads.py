@@ -52,7 +52,7 @@ def test_a_finding_that_is_gone() -> None:
     "there",
     [
         reviewed(ITEM),
-        reviewed(withheld=(ITEM,)),
+        reviewed(over_limit=(ITEM,)),
         reviewed(dataclasses.replace(OTHER, also=(Span(10, 10),))),  # told at another place
     ],
 )

@@ -226,7 +226,7 @@ def test_the_search_for_recipients_finds_them() -> None:
 def _leads_nowhere_else(found: Review, by_rules: Review, change: Change) -> None:
     allowed = _recipients(_all_markdown(by_rules, change)) | {"suggestion"}
     allowed |= {i.source for f in found.findings for i in f.impact}
-    allowed |= {rule_link(f) for f in (*found.findings, *found.withheld)}  # our own pages
+    allowed |= {rule_link(f) for f in (*found.findings, *found.over_limit)}  # our own pages
     assert _recipients(_all_markdown(found, change)) <= allowed
     for line in render("github", found).splitlines():
         assert line.startswith(("::warning ", "::notice ", "Not reviewed", "No ", "Not shown")) or re.match(
@@ -351,8 +351,8 @@ def test_a_real_model_judges_all_hostile_code(small_model: _Brief) -> None:
             Change(files, ()), config=everything, facts=NO_FACTS, advisor=Advisor(small_model, judge)
         )
     assert found.model is not None and found.model.note == "" and found.model.judged >= 350
-    known = {f.fingerprint for f in (*by_rules.findings, *by_rules.withheld)}
-    said = [*found.findings, *found.withheld]
+    known = {f.fingerprint for f in (*by_rules.findings, *by_rules.over_limit)}
+    said = [*found.findings, *found.over_limit]
     assert {f.fingerprint for f in (*said, *found.dropped)} >= known
     assert all(f.origin == "rule" and 0 <= f.confidence <= 1 for f in said)
 

@@ -81,7 +81,7 @@ def review() -> Review:
     )
     return Review(
         findings=(first, second),
-        withheld=(dataclasses.replace(first, path="src/other.py", fix=None),),
+        over_limit=(dataclasses.replace(first, path="src/other.py", fix=None),),
         suppressed=(dataclasses.replace(second, span=Span(12, 12)),),
         not_reviewed=tuple(NotReviewed(f"old{n}.py", "Python 2 code") for n in range(42)),
         unused_suppressions=(UnusedSuppression("src/train.py", 3, ("PTO101",)),),
@@ -119,7 +119,7 @@ def hostile() -> Review:
     )
     return Review(
         findings=(finding,),
-        withheld=(finding,),
+        over_limit=(finding,),
         suppressed=(finding,),
         not_reviewed=(NotReviewed(path + "\udc80", HOSTILE),),
         unused_suppressions=(UnusedSuppression(path, 1, (HOSTILE,)),),

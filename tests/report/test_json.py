@@ -42,7 +42,7 @@ def test_the_fields_of_a_finding(review: Review) -> None:
     assert finding["impact"][0]["provenance"] == "measured"
     assert finding["fix"]["safety"] == "safe"
     assert finding["fix"]["diff"].startswith("--- a/src/train.py\n+++ b/src/train.py\n@@ -7,6 +7,6 @@\n")
-    assert document["withheld"][0]["fix"] is None
+    assert document["over_limit"][0]["fix"] is None
     assert len(document["not_reviewed"]) == 42
 
 

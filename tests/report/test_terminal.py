@@ -75,7 +75,7 @@ def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None
 
 def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> None:
     text = render(
-        "terminal", dataclasses.replace(review, findings=(), withheld=(), files_reviewed=0), width=150
+        "terminal", dataclasses.replace(review, findings=(), over_limit=(), files_reviewed=0), width=150
     )
     assert text.startswith(
         "No files reviewed, 1 suppressed.\nNot reviewed:\n  42 files: Python 2 code: old0.py, "

@@ -26,10 +26,10 @@ def runner(github: FakeGitHub, tmp_path: Path) -> Runner:
 def pull(github: FakeGitHub) -> Pull:
     repo = github.repository("octo/models", {"train.py": FAST}, installation=False)
     repo.permission("dev", "write")
-    # A budget of one, so that findings are withheld, and their places are printed.
+    # A budget of one, so that some are over the limit, and their places are printed.
     repo.commit("main", {".ptopt.toml": b"budget = 1\nmin-confidence = 0\n"})
-    withheld = {PATH: CODE, "b/##[stop-commands]evil/::error::/x.py": SLOW, "c.py": SLOW}
-    return repo.pull(title=HOSTILE, files=withheld, author="dev")
+    files = {PATH: CODE, "b/##[stop-commands]evil/::error::/x.py": SLOW, "c.py": SLOW}
+    return repo.pull(title=HOSTILE, files=files, author="dev")
 
 
 def opened(pull: Pull) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def read_pool(folder: Path, limit: int | None = None, progress: Progress | None 
         change = change_from_patch((root / "change.diff").read_bytes(), root / "tree")
         facts = read_facts(project_files(root / "tree", FACT_FILES))
         review = review_change(change, config=_EVERYTHING, facts=facts)
-        found = [*review.findings, *review.withheld]
+        found = [*review.findings, *review.over_limit]
         for file in change.files:
             regions = _regions(file, facts, [f for f in found if f.path == file.path])
             remarks += _remarks(case, file.path, found, regions)
