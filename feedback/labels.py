@@ -66,6 +66,7 @@ class Tier:
     says: Mapping[str, bool]
 
 
+_REACTIONS = {"+1": True, "heart": True, "hooray": True, "rocket": True, "-1": False, "confused": False}
 # The most trusted first. Of the kinds that `SignalKind` does not have, those that collect them use these names.
 TIERS = (
     Tier(SignalKind.MERGED.value, 1.0, {"exact": True, "similar": True}),
@@ -77,11 +78,7 @@ TIERS = (
     Tier("hidden", 0.8, {"hidden": False, "deleted": False}),
     # Resolved is done with, not accepted: where the same person reacted, the reaction tells which way.
     Tier(SignalKind.THREAD.value, 0.75, {}),
-    Tier(
-        SignalKind.REACTION.value,
-        0.7,
-        {"+1": True, "heart": True, "hooray": True, "rocket": True, "-1": False, "confused": False},
-    ),
+    Tier(SignalKind.REACTION.value, 0.7, _REACTIONS),
 )
 _RANK = {tier.kind: at for at, tier in enumerate(TIERS)}
 _RESOLVED_ALONE = 0.3
@@ -283,10 +280,8 @@ def _vote(comment: Comment, person: str, signals: Sequence[Evidence]) -> Vote | 
         said = [s for s in signals if s.kind == tier.kind and s.value in tier.says]
         resolved = last.get(SignalKind.THREAD.value)
         if tier.kind == SignalKind.THREAD.value and resolved is not None and resolved.value == "resolved":
-            reacted = [
-                s for s in signals if s.kind == SignalKind.REACTION.value and s.value in TIERS[-1].says
-            ]
-            way = TIERS[-1].says[reacted[-1].value] if reacted else True
+            reacted = [s for s in signals if s.kind == SignalKind.REACTION.value and s.value in _REACTIONS]
+            way = _REACTIONS[reacted[-1].value] if reacted else True
             weight = tier.weight if reacted else _RESOLVED_ALONE
             return _cast(comment, person, way, weight, tier.kind, resolved)
         if said:

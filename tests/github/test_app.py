@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -11,12 +10,6 @@ from ptopt.github.app import AppClient, convert_manifest
 from ptopt.github.auth import AppAuth
 from ptopt.github.errors import AmbiguousError, GitHubError, NotFoundError
 from tests.github.scripted import Say, Scripted
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as fake:
-        yield fake
 
 
 def client(github: FakeGitHub) -> AppClient:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,12 +13,6 @@ from ptopt.github.errors import ForbiddenError, NotFoundError, RateLimitedError,
 from tests.github.scripted import Got, Say, Scripted
 
 MINT = r"/access_tokens$"
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as fake:
-        yield fake
 
 
 @pytest.fixture

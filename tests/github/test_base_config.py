@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from fake_github import FakeGitHub
@@ -14,12 +12,6 @@ from ptopt.github.auth import for_token
 from ptopt.github.base_config import base_config, head_config_problems
 from ptopt.github.client import GitHubClient
 from ptopt.github.values import PullRequest
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as fake:
-        yield fake
 
 
 def seen(pull: Pull) -> tuple[GitHubClient, PullRequest]:

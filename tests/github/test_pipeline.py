@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from fake_github import FakeGitHub, Request, Response
@@ -35,12 +33,6 @@ def train(model, loader, optimizer, device):
 """
 FAST = SLOW.replace(b"        total += loss.item()\n", b"        total += loss.detach()\n")
 CLEAN = b"import torch\n\nprint(torch.__version__)\n"
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as fake:
-        yield fake
 
 
 @pytest.fixture

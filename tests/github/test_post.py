@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -13,12 +12,6 @@ from ptopt.github import markers
 from ptopt.github.auth import for_token
 from ptopt.github.post import Posted
 from tests.github.desk import BASE, BOT, BOTH, CLEAN, EXTRAS, ITEM, Desk
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as fake:
-        yield fake
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,12 +18,6 @@ from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
 from tests.github.desk import BOT, BOTH, CLEAN, EXTRAS, ITEM, Desk
 from tests.github.reviews import changed
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as fake:
-        yield fake
 
 
 @pytest.fixture

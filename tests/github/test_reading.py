@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -26,12 +26,6 @@ from ptopt.project.facts import read_facts
 
 OLD = b"import torch\nx = 1\ny = 2\n"
 NEW = b"import torch\nx = 1\nnew = torch.zeros(3)\ny = 2\n"
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as fake:
-        yield fake
 
 
 @pytest.fixture

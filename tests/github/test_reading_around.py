@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -23,12 +23,6 @@ from ptopt.project.around import MOST_BYTES, MOST_FILES, files_around
 
 Around = Callable[..., dict[str, bytes]]
 MANY = {f"lib/part{n}.py": b"x = %d\n" % n for n in range(60)}
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as fake:
-        yield fake
 
 
 @pytest.fixture
