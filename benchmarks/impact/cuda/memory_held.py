@@ -135,8 +135,8 @@ def encoder(x, output_hidden_states=False):
             torch.manual_seed(0)
             model = nn.Sequential(*(nn.Linear(width, width) for _ in range(depth))).to(device)
             """,
-            before="best = copy.deepcopy(model.state_dict())\nresult = [w.cpu() for w in best.values()]",
-            after="best = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}\nresult = [*best.values()]",
+            before="best = copy.deepcopy(model.state_dict())\nresult = best['0.weight'][0].cpu()",
+            after="best = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}\nresult = best['0.weight'][0]",
             sizes={"8 layers of 1024": {"depth": 8, "width": 1024}},
             small={"depth": 2, "width": 4},
             scope="the snapshot",
