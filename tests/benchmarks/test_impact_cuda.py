@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from benchmarks.impact.cuda import WORKLOADS, Workload  # noqa: E402 (needs torch)
 from benchmarks.impact.cuda.measure import Sample, check, functions  # noqa: E402
 from benchmarks.impact.cuda.results import Results, Row, claims, row  # noqa: E402
-from benchmarks.impact.cuda.run import _measured, run  # noqa: E402
+from benchmarks.impact.cuda.run import _measured, _preload, run  # noqa: E402
 from benchmarks.impact.files import write_claims  # noqa: E402
 
 pytestmark = pytest.mark.model
@@ -140,6 +140,7 @@ def test_without_a_gpu_the_command_says_so() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_failure_in_the_process_of_a_rule_is_a_row() -> None:
+    assert _preload()[-1] == "torch._dynamo"  # no GPU that it could have touched
     measured = _measured("cat-in-loop")
     assert [words for _, words, _ in measured] == list(WORKLOADS["cat-in-loop"][0].sizes)
     for workload, words, samples in measured:

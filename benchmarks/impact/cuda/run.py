@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import platform
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -59,7 +62,7 @@ def run(names: Iterable[str], *, write: bool, resume: bool, minutes: float) -> s
 def _measured(name: str) -> list[tuple[Any, str, list[Sample | str]]]:
     """(Workload, size in words, what each process found) for every size of the rule."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "benchmarks.impact.cuda.measure"])
+    context.set_forkserver_preload(_preload())
     sizes = [(workload, words) for workload in WORKLOADS[name] for words in workload.sizes]
     found: list[list[Sample | str]] = [[] for _ in sizes]
     for seed in range(PROCESSES):
@@ -79,6 +82,26 @@ def _measured(name: str) -> list[tuple[Any, str, list[Sample | str]]]:
         if any(samples and samples[-1] in (_DIED, _LATE) for samples in found):
             break  # the other processes would end as well
     return [(workload, words, samples) for (workload, words), samples in zip(sizes, found, strict=True)]
+
+
+_FORKS = """
+import os, sys, torch, torch._dynamo
+child = os.fork()
+if child == 0:
+    os._exit(int(torch.cuda._is_in_bad_fork()))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@cache
+def _preload() -> list[str]:
+    """What the processes have in common. The first optimizer loads torch._dynamo, which takes seconds: loaded before, unless
+    that alone makes torch refuse CUDA in forked processes.
+    """
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asks for the number of GPUs without CUDA
+    modules = ["torch", "benchmarks.impact.cuda.measure"]
+    asked = subprocess.run([sys.executable, "-W", "ignore", "-c", _FORKS], capture_output=True, check=False)
+    return [*modules, "torch._dynamo"] if asked.returncode == 0 else modules
 
 
 def _received(results: Connection) -> Sample | str:
