@@ -93,6 +93,7 @@ class Impact:
     conditions: str  # hardware, versions, sizes
     provenance: str  # "measured" | "published"
     source: str  # link
+    device: str = ""  # "cpu" | "cuda" where we measured it
 
 
 @dataclass(frozen=True, slots=True)
