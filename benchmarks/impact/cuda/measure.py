@@ -19,9 +19,9 @@ from benchmarks.impact.cuda import WORKLOADS, Workload
 from benchmarks.impact.measure import assert_equal, compiled
 
 BLOCK = 5e-3  # seconds a block should take; a slower call is a block by itself
-WARM_UP = 0.06  # seconds, at least 5 calls of each side
-PAIRED = 0.4  # seconds of measuring before against after
-CONTROL = 0.15  # seconds of measuring before against before
+WARM_UP = 0.04  # seconds, at least 5 calls of each side
+PAIRED = 0.25  # seconds of measuring before against after
+CONTROL = 0.1  # seconds of measuring before against before
 FEWEST = 5  # pairs
 
 
