@@ -401,6 +401,5 @@ CASES = tuple(
     ),
     Case("torch.save(x, '/dev/null')"),
     Case("v.add_(w).mul_(s)"),
-    Case("event.synchronize()", "event = torch.cuda.Event()\nevent.record()"),
     Case("torch.cuda.current_stream().wait_stream(side)", "side = torch.cuda.Stream()"),
 )  # fmt: skip
