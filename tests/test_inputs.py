@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptopt.change import Change, ChangedFile, ChangeError, Status
+from ptopt.cli import main
 from ptopt.findings import NotReviewed
 from ptopt.inputs import (
     MAX_FILE,
@@ -20,7 +22,6 @@ from ptopt.inputs import (
     change_between,
     change_from_patch,
     change_from_paths,
-    comparison,
     default_base,
     project_files,
     repository_root,
@@ -89,11 +90,26 @@ def test_the_branch_and_what_is_not_committed_yet(repo: Repository) -> None:
     expected = {"pkg/staged.py": [1], "untracked.py": [1], "x.py": [2, 4]}
     assert added(change_between(repo.root, "main")) == expected
     assert added(change_between(repo.root / "pkg", "main")) == expected
-    assert comparison(repo.root / "pkg", "main") == "main...working tree, with 1 untracked file"
+    assert change_between(repo.root / "pkg", "main").compared == "main...working tree, with 1 untracked file"
     assert added(change_between(repo.root, "main", "HEAD")) == {"x.py": [2]}
-    assert comparison(repo.root, "main", "HEAD") == "main...HEAD"
+    assert change_between(repo.root, "main", "HEAD").compared == "main...HEAD"
     assert added(change_between(repo.root, "main", "main")) == {}
     assert repository_root(repo.root / "pkg") == repo.root.resolve()
+
+
+def test_untracked_files_are_listed_once(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.write({"new.py": b"1\n"})
+    listed: list[object] = []
+    real = subprocess.run
+
+    def counted(command: list[str], **options: object) -> object:
+        listed.extend(word for word in command if word == "--others")
+        return real(command, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    result = CliRunner().invoke(main, ["review", "--repo", str(repo.root)])
+    assert (result.exit_code, listed) == (0, ["--others"])
+    assert "with 1 untracked file" in " ".join(result.output.split())
 
 
 def test_untracked_files_but_those_of_environments_and_ignored_ones(repo: Repository) -> None:

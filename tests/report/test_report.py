@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.cli_support import FORMATS as OFFERED
+from ptopt.cli.options import FORMATS as OFFERED
 from ptopt.findings import Edit, Evidence, Finding, Fix, NotReviewed, Review, Safety, Severity, Span
 from ptopt.report import FORMATS, render
 
