@@ -17,9 +17,9 @@ from rich.text import Text
 
 from ptopt.findings import Finding, Fix, Review, Safety, Severity, Span
 from ptopt.report.patch import fix_hunks
+from ptopt.report.places import other_places
 from ptopt.report.text import (
     MODEL_AWAY,
-    also_line,
     assumed,
     cell_of,
     code_line,
@@ -82,7 +82,8 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
     title = Text.assemble(
         (finding.rule, _SEVERITY[finding.severity]),
         f" {one_line(finding.name)}  ",
-        (f"confidence {finding.confidence:.2f}", "dim"),
+        (f"{finding.severity} severity", _SEVERITY[finding.severity]),
+        (f", confidence {finding.confidence:.2f}", "dim"),
     )
     if finding.origin != "rule":
         title.append(f"  by the {one_line(finding.origin)}", "dim")
@@ -103,8 +104,7 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
         for e in finding.evidence
         if e.line not in shown
     ]
-    if finding.also:
-        parts.append(_prose(also_line(finding, review), color))
+    parts += [_prose(also.plain(), color) for also in other_places(finding, review)]
     parts += _fix(review, finding, color)
     parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
     if finding.when_wrong:

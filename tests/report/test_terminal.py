@@ -5,15 +5,17 @@ import dataclasses
 import pytest
 from rich.text import Text
 
-from ptopt.findings import Edit, Evidence, Fix, Review, Safety, Span, UnusedSuppression
+from ptopt.findings import Edit, Evidence, Fix, Review, Safety, Severity, Span, UnusedSuppression
 from ptopt.report import render
+from ptopt.rules import all_rules
+from tests.report.conftest import AGAIN, OTHER
 
 
 def test_what_a_reader_sees(review: Review) -> None:
     assert (
         render("terminal", review, width=110)
         == """\
-src/train.py:10  PTO101 item-every-step  confidence 0.90
+src/train.py:10  PTO101 item-every-step  high severity, confidence 0.90
   `total += loss.item()` waits for the GPU on every step.
 
    9 │ optimizer.step()
@@ -28,7 +30,7 @@ src/train.py:10  PTO101 item-every-step  confidence 0.90
   Gain: 1.3–3× faster on this operation — measured: torch 2.13, CPU, 1 thread (data/cpu.json)
   Wrong if: the value is needed on every step
 
-src/train.py:11  PTO104 tensor-logged-every-step  confidence 0.90
+src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
   `print(loss.item())` waits for the GPU on every step.
 
   10 │     total += loss.item()
@@ -71,6 +73,31 @@ def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None
     assert "\n  6 │ optimizer.step()\n  7 ┃ total += loss.item()\n" in text
     assert "Also at cell 2:8\n" in text
     assert "\n  7 - total += loss.item()\n" in text
+
+
+def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement(review: Review) -> None:
+    elsewhere = dataclasses.replace(OTHER, span=Span(12, 12))
+    finding = dataclasses.replace(review.findings[0], also=(OTHER, AGAIN, elsewhere))
+    shown = dataclasses.replace(
+        review, findings=(finding,), cells={"src/train.py": {n: (2, n) for n in range(5, 13)}}
+    )
+    said = "`loader` moves each item, see line 6"
+    text = render("terminal", dataclasses.replace(shown, cells={}), width=110)
+    assert f"  Also at line 11\n  Also PTO205 device-move-in-dataset here and at line 12: {said}.\n" in text
+    assert "1 performance finding at 3 places" in text
+    text = render("terminal", shown, width=130)
+    assert "  Also at cell 2:11\n" in text
+    assert f"  Also PTO205 device-move-in-dataset here and at cell 2:12: {said} of cell 2.\n" in text
+
+
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("severity", list(Severity))
+def test_the_severity_is_a_word_in_80_columns(review: Review, severity: Severity, color: bool) -> None:
+    name = max((rule.name for rule in all_rules()), key=len)
+    finding = dataclasses.replace(review.findings[0], name=name, severity=severity)
+    text = render("terminal", dataclasses.replace(review, findings=(finding,)), width=80, color=color)
+    line = next(line for line in Text.from_ansi(text).plain.splitlines() if name in line)
+    assert line.endswith(f"{name}  {severity} severity, confidence 0.90")
 
 
 def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> None:
@@ -150,7 +177,8 @@ def test_an_added_line_tells_its_place(review: Review) -> None:
 def test_a_heading_that_is_too_wide_breaks_after_the_place(review: Review) -> None:
     lines = render("terminal", review, width=50).split("\n")
     assert lines[0] == "src/train.py:10"
-    assert lines[1] == "  PTO101 item-every-step  confidence 0.90"
+    assert lines[1] == "  PTO101 item-every-step  high severity,"
+    assert lines[2] == "  confidence 0.90"
 
 
 def test_a_suppression_without_names_and_an_empty_review() -> None:
