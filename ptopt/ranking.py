@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -10,6 +11,7 @@ from ptopt.change import ChangedFile
 from ptopt.findings import Finding, Fix, Safety, Severity, Span
 from ptopt.proposals import Fixes, Proposal
 
+_FIRST_CODE = re.compile(r"`([^`]+)`")
 _WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
 
 
@@ -71,10 +73,19 @@ def merged(group: Sequence[Proposal]) -> Finding:
     if len(group) == 1:
         return best
     others = {
-        (p.finding.span, p.finding.rule): p.finding.as_place() for p in sorted(group, key=_rank, reverse=True)
+        (p.finding.span, p.finding.rule): p.finding.as_place()
+        for p in sorted(group, key=_rank, reverse=True)
+        if not _says_the_same(p.finding, best)
     }
-    del others[best.span, best.rule]
     return dataclasses.replace(best, also=tuple(sorted(others.values())), fix=_fix(group))
+
+
+def _says_the_same(other: Finding, best: Finding) -> bool:
+    """On the same lines the rule itself, or one that blames the same code: it is what the message names first."""
+    if other.span != best.span:
+        return False
+    codes = [match[1] for f in (other, best) if (match := _FIRST_CODE.search(f.message))]
+    return other.rule == best.rule or (len(codes) == 2 and codes[0] == codes[1])
 
 
 def _fix(group: Sequence[Proposal]) -> Fix | None:

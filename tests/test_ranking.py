@@ -59,6 +59,31 @@ def test_a_comment_elsewhere_that_lists_the_line_stays_apart() -> None:
     assert [places(group) for group in grouped(several)] == [[("PTO1", 5), ("PTO1", 9)], [("PTO2", 9)]]
 
 
+@pytest.mark.parametrize(
+    ("message", "line", "listed"),
+    [
+        ("`a.item()` waits, as `b` does.", 5, False),
+        ("It waits: `a.item()`.", 5, False),
+        ("`b.item()` waits after `a.item()`.", 5, True),
+        ("It waits.", 5, True),
+        ("`a.item()` waits.", 9, True),
+    ],
+)
+def test_of_rules_that_blame_the_same_code_the_better_one_speaks(
+    message: str, line: int, listed: bool
+) -> None:
+    best, same_lines, other = (
+        proposal("PTO1", 5, 0.8),
+        proposal("PTO2", 5, 0.7),
+        proposal("PTO2", line, 0.6),
+    )
+    best = dataclasses.replace(best, finding=dataclasses.replace(best.finding, message="`a.item()` is slow."))
+    other = dataclasses.replace(other, finding=dataclasses.replace(other.finding, message=message))
+    group = [best, other] if line == 5 else [best, same_lines, other]
+    (found,) = grouped(group)
+    assert ((Span(line, line), "PTO2") in [(p.span, p.rule) for p in merged(found).also]) is listed
+
+
 def test_what_a_model_found_stands_alone() -> None:
     assert len(grouped([proposal("PTO1", 5, 0.8), proposal("PTO2", 5, 0.6, origin="model")])) == 2
 

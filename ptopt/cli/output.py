@@ -36,9 +36,9 @@ def report(result: Review, output: Output, settings: Settings, root: Path) -> No
 
 
 def path_from_here(root: Path) -> Callable[[str], str]:
-    """How a path below `root` is shown: relative to the current folder where that is inside `root`."""
+    """How a path below `root` is shown: relative to the current folder where one of the two is inside the other."""
     top, here = os.path.realpath(root), os.path.realpath(".")
-    if top == here or not Path(here).is_relative_to(top):
+    if top == here or not (Path(here).is_relative_to(top) or Path(top).is_relative_to(here)):
         return lambda path: path
     return lambda path: (
         path if os.path.isabs(path) else os.path.relpath(os.path.join(top, path), here).replace(os.sep, "/")

@@ -131,6 +131,8 @@ def _prose(text: str, color: bool, style: str = "") -> Text:
 
 def _labelled(label: str, text: str, color: bool) -> Table:
     row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_column()
+    row.add_column(overflow="fold")  # a link goes on in the next line, or it could not be followed
     row.add_row(Text(f"{label}:", "dim"), _prose(text, color))
     return row
 
@@ -239,7 +241,7 @@ def _summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[Render
         yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
     if review.below_threshold:
         places = count(review.below_threshold, "place")
-        yield Text(f"{places} below the threshold of confidence (--min-confidence 0 shows them).", "dim")
+        yield Text(f"{places} below the threshold of confidence (shown with --min-confidence 0).", "dim")
     for finding in review.over_limit:
         yield _indented(_named(review, finding))
     if suppressed and review.suppressed:
@@ -254,7 +256,7 @@ def _summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[Render
         for line in shown[:most]:
             yield _indented(line)
         if len(shown) > most:
-            yield _indented(f"and {len(shown) - most:,} more (-v lists them)")
+            yield _indented(f"and {len(shown) - most:,} more (listed with -v)")
 
 
 def _named(review: Review, finding: Finding) -> str:
@@ -289,13 +291,13 @@ def _not_reviewed(review: Review, verbose: bool) -> Iterator[RenderableType]:
             for reason, paths in reasons[:_REASONS]
         ]
         parts += [f"{count(len(reasons) - _REASONS, 'other reason')}"] if len(reasons) > _REASONS else []
-        yield Text(f"{count(number, 'file')} not reviewed (-v lists them): {'; '.join(parts)}.", "dim")
+        yield Text(f"{count(number, 'file')} not reviewed (listed with -v): {'; '.join(parts)}.", "dim")
         return
     yield Text("Not reviewed:", "dim")
     for reason, paths in reasons:
         most = len(paths) if verbose else _LISTED
         names = ", ".join(visible(path) for path in paths[:most])
-        rest = f" and {len(paths) - most:,} more (-v lists them)" if len(paths) > most else ""
+        rest = f" and {len(paths) - most:,} more (listed with -v)" if len(paths) > most else ""
         yield _indented(f"{count(len(paths), 'file')}: {reason}: {names}{rest}")
     if any(reason.endswith("(`skip`)") for reason, _ in reasons):
         yield _indented("--all-paths reviews those that `skip` leaves out")

@@ -50,7 +50,7 @@ def test_a_file_that_is_not_python_is_told(tree: Path) -> None:
     (tree / "bad.py").write_text("import torch\nx = loss.item(\nprint 'ptopt: '\n")
     result = run("check", tree)
     assert result.exit_code == 0
-    assert "2 files not reviewed (-v lists them): does not parse with Python 3." in unwrapped(result)
+    assert "2 files not reviewed (listed with -v): does not parse with Python 3." in unwrapped(result)
     assert ": 1; tests are skipped by default (`skip`): 1." in unwrapped(result)
     assert "bad.py" not in result.stdout
     assert "bad.py" in run("check", tree, "-v").stdout.partition("Not reviewed:")[2]

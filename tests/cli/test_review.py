@@ -85,6 +85,10 @@ def test_paths_are_shown_as_seen_from_the_current_folder(
     assert run("check", "--format", "concise").stdout.startswith("ops.py:5: PTO407")
     assert [f[1] for f in findings(run("check", "--format", "json"))] == ["pkg/ops.py"]
     assert run("fix").stdout.startswith("ops.py: 2 × PTO407")
+    monkeypatch.chdir(checkout.parent)  # above the repository
+    at = f"{checkout.name}/train.py:13"
+    assert f"\n{at}: PTO101" in run("check", checkout, "--format", "concise").stdout
+    assert run("review", "--repo", checkout).stdout.startswith(f"{at}\n  PTO101")
 
 
 def test_review_goes_into_master_where_there_is_no_main(checkout: Path) -> None:

@@ -45,7 +45,7 @@ src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
 2 performance findings at 3 places in 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with a
 safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
-42 files not reviewed (-v lists them): Python 2 code.
+42 files not reviewed (listed with -v): Python 2 code.
 Unused suppressions:
   src/train.py:3  PTO101
 """
@@ -107,7 +107,7 @@ def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> No
     assert text.startswith(
         "No files reviewed, 1 suppressed.\nNot reviewed:\n  42 files: Python 2 code: old0.py, "
     )
-    assert "old4.py and 37 more (-v lists them)\n" in text
+    assert "old4.py and 37 more (listed with -v)\n" in text
 
 
 def test_what_was_compared_stands_beside_the_outcome(silent: Review) -> None:
@@ -134,6 +134,24 @@ def test_silence(silent: Review) -> None:
 def test_lines_fit_the_terminal(width: int, review: Review, hostile: Review) -> None:
     for case in (review, hostile):
         assert max(map(len, render("terminal", case, width=width).splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_long_link_is_whole(width: int, review: Review) -> None:
+    link = f"https://example.org/{'abcdefghij' * 9}"
+    gain = dataclasses.replace(review.findings[0].impact[0], source=link)
+    finding = dataclasses.replace(review.findings[0], impact=(gain,))
+    text = render("terminal", dataclasses.replace(review, findings=(finding,)), width=width)
+    assert link in "".join(text.split())
+    assert "…" not in text
+
+
+def test_one_that_is_left_out_and_several(silent: Review) -> None:
+    for number, noun in ((1, "place"), (2, "places")):
+        text = render("terminal", dataclasses.replace(silent, below_threshold=number))
+        assert (
+            f"\n{number} {noun} below the threshold of confidence (shown with --min-confidence 0).\n" in text
+        )
 
 
 def test_colour_changes_nothing_but_colour(review: Review) -> None:
