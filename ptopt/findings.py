@@ -81,13 +81,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Another place that a comment lists: the rule that sees it, and what it says there."""
+    """Another place that a comment lists: the rule that sees it, what it says there, and when that is wrong."""
 
     span: Span
     rule: str
     name: str
     family: str
     message: str
+    when_wrong: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class Finding:
     explored: bool = False  # shown although people made the rule quiet: the rule may return
 
     def as_place(self) -> Place:
-        return Place(self.span, self.rule, self.name, self.family, self.message)
+        return Place(self.span, self.rule, self.name, self.family, self.message, self.when_wrong)
 
     def places(self) -> tuple[Place, ...]:
         """All places of the comment, its own first."""

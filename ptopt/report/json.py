@@ -112,6 +112,7 @@ def _place(review: Review, path: str, place: Place) -> dict[str, Any]:
         "end_line": place.span.end,
         "cell": _cell(review, path, place.span),
         "message": place.message,
+        "when_wrong": place.when_wrong,
     }
 
 

@@ -20,18 +20,21 @@ class Also:
     rule: str = ""
     name: str = ""
     message: str = ""  # at the first of them
+    when_wrong: str = ""
 
     def plain(self) -> str:
         if not self.rule:
             return f"Also {self.at}"
-        return f"Also {self.rule} {one_line(self.name)} {self.at}: {one_line(self.message)}"
+        wrong = f" Wrong if: {one_line(self.when_wrong)}" if self.when_wrong else ""
+        return f"Also {self.rule} {one_line(self.name)} {self.at}: {one_line(self.message)}{wrong}"
 
     def markdown(self, longest: int = sys.maxsize) -> str:
-        """With a link to the rule; `longest` in characters of the message."""
+        """With a link to the rule; `longest` in characters of each text."""
         if not self.rule:
             return f"Also {markdown_text(self.at)}"
         name = linked_rule(self.rule, self.name)
-        return f"Also {name} {markdown_text(self.at)}: {markdown_text(cut(self.message, longest))}"
+        wrong = f" Wrong if: {markdown_text(cut(self.when_wrong, longest))}" if self.when_wrong else ""
+        return f"Also {name} {markdown_text(self.at)}: {markdown_text(cut(self.message, longest))}{wrong}"
 
 
 def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
@@ -47,7 +50,7 @@ def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
         else:
             message = places[0].message
             message = message if review is None else with_cells(review, finding.path, message)
-            found.append(Also(at, rule, places[0].name, message))
+            found.append(Also(at, rule, places[0].name, message, places[0].when_wrong))
     return found
 
 

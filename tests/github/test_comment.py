@@ -94,14 +94,21 @@ def test_a_comment_in_full() -> None:
 
 
 def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement() -> None:
-    printed = Place(Span(11, 11), "PTO104", "tensor-logged-every-step", "sync", "`print(loss)` waits, too.")
+    printed = Place(
+        Span(11, 11),
+        "PTO104",
+        "tensor-logged-every-step",
+        "sync",
+        "`print(loss)` waits, too.",
+        "it is `rare`",
+    )
     here = Place(Span(10, 10), "PTO999", "rule_of_others", "others", "`total` grows.")
     text = body_of(dataclasses.replace(ITEM, also=(here, printed, AGAIN)))
     page = "https://github.com/ptopt/ptopt/blob/main/docs/rules/tensor-logged-every-step.md"
     assert (
         "- Also at line 11\n"
         "- Also PTO999 rule\\_of\\_others here: `total` grows.\n"
-        f"- Also [PTO104 tensor-logged-every-step](<{page}>) at line 11: `print(loss)` waits, too.\n"
+        f"- Also [PTO104 tensor-logged-every-step](<{page}>) at line 11: `print(loss)` waits, too. Wrong if: it is `rare`\n"
     ) in text
 
 

@@ -42,7 +42,12 @@ AGAIN = Place(
     Span(11, 11), "PTO101", "item-every-step", "sync", "`loss.item()` waits for the GPU on every step."
 )
 OTHER = Place(  # of another rule
-    Span(10, 10), "PTO205", "device-move-in-dataset", "transfer", "`loader` moves each item, see line 6."
+    Span(10, 10),
+    "PTO205",
+    "device-move-in-dataset",
+    "transfer",
+    "`loader` moves each item, see line 6.",
+    "it must",
 )
 
 

@@ -47,6 +47,7 @@ def test_the_fields_of_a_finding(review: Review) -> None:
             "end_line": 11,
             "cell": None,
             "message": "`loss.item()` waits for the GPU on every step.",
+            "when_wrong": "",
         }
     ]
     assert finding["impact"][0]["provenance"] == "measured"

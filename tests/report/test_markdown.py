@@ -37,7 +37,8 @@ def test_a_place_of_another_rule_is_named_with_a_link(review: Review) -> None:
     assert page.endswith(".md")
     text = render("markdown", dataclasses.replace(review, findings=(finding,)))
     assert (
-        f"- Also at line 11\n- Also [{name}](<{page}>) here: `loader` moves each item, see line 6.\n" in text
+        f"- Also at line 11\n- Also [{name}](<{page}>) here: `loader` moves each item, see line 6. Wrong if: it must\n"
+        in text
     )
 
 

@@ -62,7 +62,7 @@ def test_edits_outside_of_the_text_cost_the_diff_and_nothing_else(name: str, rev
 TEXT = st.text(alphabet=st.characters(), max_size=30)
 SPAN = st.tuples(st.integers(1, 9), st.integers(0, 9)).map(lambda pair: Span(pair[0], sum(pair)))
 EDIT = st.tuples(st.integers(0, 30), st.integers(0, 30), TEXT).map(lambda t: Edit(t[0], t[0] + t[1], t[2]))
-PLACE = st.builds(Place, SPAN, st.sampled_from(["PTO101", "PTO104"]), TEXT, TEXT, TEXT)
+PLACE = st.builds(Place, SPAN, st.sampled_from(["PTO101", "PTO104"]), TEXT, TEXT, TEXT, TEXT)
 FINDING = st.builds(
     Finding,
     rule=st.just("PTO101"),

@@ -82,12 +82,18 @@ def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement(review
         review, findings=(finding,), cells={"src/train.py": {n: (2, n) for n in range(5, 13)}}
     )
     said = "`loader` moves each item, see line 6"
-    text = render("terminal", dataclasses.replace(shown, cells={}), width=110)
-    assert f"  Also at line 11\n  Also PTO205 device-move-in-dataset here and at line 12: {said}.\n" in text
+    text = render("terminal", dataclasses.replace(shown, cells={}), width=150)
+    assert (
+        f"  Also at line 11\n  Also PTO205 device-move-in-dataset here and at line 12: {said}. Wrong if: it must\n"
+        in text
+    )
     assert "1 performance finding at 3 places" in text
-    text = render("terminal", shown, width=130)
+    text = render("terminal", shown, width=150)
     assert "  Also at cell 2:11\n" in text
-    assert f"  Also PTO205 device-move-in-dataset here and at cell 2:12: {said} of cell 2.\n" in text
+    assert (
+        f"  Also PTO205 device-move-in-dataset here and at cell 2:12: {said} of cell 2. Wrong if: it must\n"
+        in text
+    )
 
 
 @pytest.mark.parametrize("color", [False, True])
