@@ -73,7 +73,8 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         for e in finding.evidence
         if e.line not in shown
     ]
-    facts += [also.markdown() for also in other_places(finding, review)]
+    others = other_places(finding, review)
+    facts += [also.markdown() for also in others if not also.rule]
     if facts:
         yield _bullets(facts)
     diff = fix_diff(review, finding, context=0)
@@ -87,6 +88,7 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         notes.append(f"**Wrong if:** {markdown_text(finding.when_wrong)}")
     if finding.assumes:
         notes.append(f"**Assumes:** {markdown_text(assumed(finding))}")
+    notes += [also.markdown() for also in others if also.rule]
     if notes:
         yield "  \n".join(notes)
 

@@ -104,13 +104,15 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
         for e in finding.evidence
         if e.line not in shown
     ]
-    parts += [_prose(also.plain(), color) for also in other_places(finding, review)]
+    others = other_places(finding, review)
+    parts += [_prose(also.plain(), color) for also in others if not also.rule]
     parts += _fix(review, finding, color)
     parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
     if finding.when_wrong:
         parts.append(_labelled("Wrong if", finding.when_wrong, color))
     if finding.assumes:
         parts.append(_labelled("Assumes", assumed(finding), color))
+    parts += [_prose(also.plain(), color) for also in others if also.rule]
     if explain:
         parts.append(_labelled("Weighed by", weighed(finding), color))
     if at.cell_len + 2 + title.cell_len <= width:

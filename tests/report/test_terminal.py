@@ -83,10 +83,10 @@ def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement(review
     )
     said = "`loader` moves each item, see line 6"
     text = render("terminal", dataclasses.replace(shown, cells={}), width=150)
-    assert (
-        f"  Also at line 11\n  Also PTO205 device-move-in-dataset here and at line 12: {said}. Wrong if: it must\n"
-        in text
-    )
+    assert "  Also at line 11\n  Fix (safe" in text
+    wrong = "  Wrong if: the value is needed on every step\n"
+    named = "  Also PTO205 device-move-in-dataset here and at line 12"
+    assert f"{wrong}{named}: {said}. Wrong if: it must\n" in text  # after the fix, which is not its own
     assert "1 performance finding at 3 places" in text
     text = render("terminal", shown, width=150)
     assert "  Also at cell 2:11\n" in text
