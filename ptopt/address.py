@@ -11,6 +11,11 @@ URL = f"https://github.com/{REPOSITORY}"
 _PAGES = f"{URL}/blob/main/docs"
 
 
+def install(extra: str) -> str:
+    """The command that installs ptopt with an extra. It is not on PyPI, where the name may be a stranger's."""
+    return f"pip install 'ptopt[{extra}] @ git+{URL}'"
+
+
 def rule_page(name: str) -> str:
     """The documentation page of one of ptopt's own rules."""
     return f"{_PAGES}/rules/{name}.md"

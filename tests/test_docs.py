@@ -83,6 +83,18 @@ def test_how_to_pin_without_a_release(name: str) -> None:
     assert f"`git ls-remote https://github.com/{REPOSITORY} main` prints" in (ROOT / name).read_text()
 
 
+def test_nobody_is_sent_to_the_package_index() -> None:
+    """It has no ptopt of ours."""
+    code = (
+        p
+        for folder in ("ptopt", "bot", "service", "training", "worker")
+        for p in (ROOT / folder).rglob("*.py")
+    )
+    for path in (*PAGES, *DOCS.glob("workflows/*.yml"), *code):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"pip install '?ptopt\b(?!\[[^]]*\] @ git\+)", text), path
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

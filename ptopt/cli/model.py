@@ -41,9 +41,11 @@ def review_with(
         limits: dict[str, Any] = {} if model.server is None else {"timeout": min(20.0, model.seconds)}
         advisor = open_advisor(model.name, server=model.server, seconds=model.seconds, **limits)
     except ImportError as error:
+        from ptopt.address import install
+
         extra = "model" if model.server is None else "model-client"
         raise click.ClickException(
-            f"--model needs {error.name or 'a package that is not installed'}: pip install 'ptopt[{extra}]'"
+            f"--model needs {error.name or 'a package that is not installed'}: {install(extra)}"
         ) from None
     except ModelUnavailableError as error:
         if model.server is None:
