@@ -68,7 +68,7 @@ def test_what_is_pinned_is_the_one_commit() -> None:
     pin = re.compile(rf"{re.escape(REPOSITORY)}(?:@|\n +rev: )([0-9a-f]{{40}})\b")
     texts = [path.read_text(encoding="utf-8") for path in (*PAGES, *DOCS.glob("workflows/*.yml"))]
     found = [commit for text in texts for commit in pin.findall(text)]
-    assert len(found) == 7
+    assert len(found) >= 7
     assert set(found) == {REVISION}, "edit ptopt/address.py and run `make docs`"
     other = "1f" * 20
     for text in texts:

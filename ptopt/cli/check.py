@@ -100,7 +100,7 @@ def check(
 
 def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> None:
     from ptopt.baseline import as_baseline
-    from ptopt.report.text import count
+    from ptopt.report.text import count, places
     from ptopt.review import review_files
 
     _, files, config, facts, _ = stream(paths, settings)
@@ -109,7 +109,7 @@ def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> N
     ).findings
     place.write_text(as_baseline(found), encoding="utf-8")
     click.echo(
-        f"{count(len(found), 'place')} written to {place}; `ptopt check --baseline {place}` reports new ones."
+        f"{count(places(found), 'place')} written to {place}; `ptopt check --baseline {place}` reports new ones."
     )
 
 
@@ -119,7 +119,7 @@ def _add_suppressions(
     """Each place gets a comment, and the files are reviewed again: what is left is reported as such."""
     from ptopt.findings import NotReviewed
     from ptopt.fixes import suppress_file
-    from ptopt.report.text import count
+    from ptopt.report.text import count, places
     from ptopt.review import review_files
 
     root, files, config, facts, _ = stream(paths, settings)
@@ -137,11 +137,11 @@ def _add_suppressions(
         if isinstance(file, NotReviewed):
             continue
         result = suppress_file(file, lambda one: review([one]), reason)
-        left += len(result.left)
+        left += places(result.left)
         if result.fixed:
             done.append(result)
             write_to(root, result)
             write(fixed_rules(result, path_from_here(root)))
-    places = sum(len(result.fixed) for result in done)
+    number = sum(places(result.fixed) for result in done)
     rest = f"; {count(left, 'place')} left, where a comment cannot stand" if left else ""
-    click.echo(f"Suppressed {count(places, 'place')} in {count(len(done), 'file')}{rest}.")
+    click.echo(f"Suppressed {count(number, 'place')} in {count(len(done), 'file')}{rest}.")

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ptopt.findings import Finding, Fix, Review, Safety
-from ptopt.report.text import MODEL_AWAY, count, headline, one_line, unused, visible, where
+from ptopt.report.text import MODEL_AWAY, count, headline, one_line, places, unused, visible, where
 
 _LISTED = 5
 _REASONS = 2
@@ -23,7 +23,7 @@ def summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[Rendera
     if review.over_limit:
         facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
     if review.in_baseline:
-        facts.append(f"{count(len(review.in_baseline), 'place')} in the baseline")
+        facts.append(f"{count(places(review.in_baseline), 'place')} in the baseline")
     if review.suppressed:
         facts.append(f"{len(review.suppressed):,} suppressed")
     if review.findings:
@@ -35,8 +35,8 @@ def summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[Rendera
     elif review.dropped:
         yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
     if review.below_threshold:
-        places = count(review.below_threshold, "place")
-        yield Text(f"{places} below the threshold of confidence (shown with --min-confidence 0).", "dim")
+        below = count(review.below_threshold, "place")
+        yield Text(f"{below} below the threshold of confidence (shown with --min-confidence 0).", "dim")
     for finding in review.over_limit:
         yield _indented(_named(review, finding))
     if suppressed and review.suppressed:

@@ -183,9 +183,14 @@ def headline(review: Review) -> str:
 
 def counted(findings: Collection[Finding], noun: str = "finding") -> str:
     """The one way in which findings are counted: `2 findings at 5 places`."""
-    places = sum(len({place.span for place in finding.places()}) for finding in findings)
-    at = f" at {places:,} places" if places > len(findings) else ""
+    number = places(findings)
+    at = f" at {number:,} places" if number > len(findings) else ""
     return f"{count(len(findings), noun)}{at}"
+
+
+def places(findings: Iterable[Finding]) -> int:
+    """On how many places they stand: the same lines count once for each rule that comments on them."""
+    return len({(f.path, f.rule, place.span) for f in findings for place in f.places()})
 
 
 def gain(impact: Impact) -> str:

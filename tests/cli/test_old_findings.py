@@ -76,3 +76,14 @@ def test_a_suppression_of_an_unknown_rule_is_reported(tree: Path) -> None:
     assert (
         "train.py:13  unknown rule item-every-stp, did you mean item-every-step" in run("check", tree).stdout
     )
+
+
+def test_two_of_a_rule_on_one_line_are_one_place_everywhere(tree: Path) -> None:
+    (tree / "train.py").unlink()
+    line = "torch.log(torch.softmax(x, -1)) + torch.log(torch.softmax(x, 1))"
+    (tree / "ops.py").write_text(f"import torch\n\n\ndef both(x):\n    return {line}\n")
+    assert "1 performance finding in 1 file" in run("check", tree).stdout
+    baseline = tree / "baseline.json"
+    assert run("check", tree, "--write-baseline", baseline).stdout.startswith("1 place written")
+    assert "1 place in the baseline" in run("check", tree, "--baseline", baseline).stdout
+    assert "Suppressed 1 place in 1 file." in run("check", tree, "--add-suppressions").stdout
