@@ -226,7 +226,9 @@ def test_the_search_for_recipients_finds_them() -> None:
 def _leads_nowhere_else(found: Review, by_rules: Review, change: Change) -> None:
     allowed = _recipients(_all_markdown(by_rules, change)) | {"suggestion"}
     allowed |= {i.source for f in found.findings for i in f.impact}
-    allowed |= {rule_link(f) for f in (*found.findings, *found.over_limit)}  # our own pages
+    allowed |= {
+        rule_link(at.rule) for f in (*found.findings, *found.over_limit) for at in (f, *f.also)
+    }  # our own pages
     assert _recipients(_all_markdown(found, change)) <= allowed
     for line in render("github", found).splitlines():
         assert line.startswith(("::warning ", "::notice ", "Not reviewed", "No ", "Not shown")) or re.match(

