@@ -1,0 +1,99 @@
+"""The queries read by indexes, and the figures are those of the textbook."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine, event, text
+
+from bot.dashboard.queries import health, jobs, models, reviews, rules
+from service import database
+from service.database import reading, writing
+from service.models import CommentRow, Installation, JobState, Repository, ReviewRow, Signal
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def sqlite(sqlite_url: str) -> Engine:
+    return database.engine(sqlite_url)
+
+
+def fill(engine: Engine) -> None:
+    """One row of each kind, so that no query is left out."""
+    review = {"pull": 1, "head_sha": "a", "ptopt_version": "0", "files_reviewed": 1, "findings": 1}
+    comment = {
+        "pull": 1,
+        "rule": "PTO101",
+        "fingerprint": "f",
+        "origin": "rule",
+        "confidence": 0.5,
+        "path_hash": "p",
+    }
+    signal = {"kind": "verdict", "value": "good", "actor": "a", "actor_writes": True, "source": "s"}
+    with writing(engine) as session:
+        for row in (
+            Installation(id=1, account="a", created_at=NOW),
+            Repository(id=1, installation_id=1, full_name="a/b"),
+            ReviewRow(id=1, repository_id=1, received_at=NOW, posted_at=NOW, **review),
+            CommentRow(id=1, review_id=1, repository_id=1, github_id=1, posted_at=NOW, **comment),
+            Signal(comment_id=1, created_at=NOW, **signal),
+        ):
+            session.add(row)
+            session.flush()
+
+
+def test_no_query_reads_a_whole_table(sqlite: Engine) -> None:
+    fill(sqlite)
+    asked: list[tuple[str, Any]] = []
+
+    @event.listens_for(sqlite, "before_cursor_execute")
+    def note(_connection: Connection, _cursor: Any, statement: str, given: Any, *_: Any) -> None:
+        asked.append((statement, given))
+
+    scope, page_1, page_2 = (1, 2), None, 5
+    with reading(sqlite) as session:
+        for before in (page_1, page_2):
+            reviews.listing(session, scope, before)
+            jobs.listing(session, scope, scope, None, before)
+            jobs.listing(session, scope, scope, JobState.DEAD, before)
+        reviews.one(session, scope, 1)
+        reviews.latest(session, scope)
+        jobs.one(session, scope, scope, 1)
+        rules.page(session, 1)
+        models.page(session, scope, None, False)
+        health.page(session, scope, [], [], NOW)
+    assert len(asked) > 15
+    with sqlite.connect() as connection:
+        for statement, given in asked:
+            if not statement.startswith("SELECT"):
+                continue
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given).all()
+            scans = [row.detail for row in plan if re.match(r"SCAN (?!CONSTANT ROW)", row.detail)]
+            assert not scans, (statement, scans)
+
+
+def test_the_check_would_see_a_scan(sqlite: Engine) -> None:
+    with sqlite.connect() as connection:
+        (row,) = connection.execute(text("EXPLAIN QUERY PLAN SELECT * FROM reviews WHERE pull = 3")).all()
+    assert row.detail.startswith("SCAN reviews")
+
+
+def test_wilson() -> None:
+    found = rules.interval(8, 10)
+    assert found is not None
+    # Of R: prop.test(8, 10, correct = FALSE)
+    assert (round(found.low, 4), round(found.high, 4)) == (0.4902, 0.9433)
+    assert rules.interval(0, 0) is None
+
+
+@given(st.floats(0.01, 1000), st.floats(0, 1))
+def test_an_interval_holds_its_share(votes: float, share: float) -> None:
+    found = rules.interval(share * votes, votes)
+    assert found is not None
+    assert 0 <= found.low <= found.value + 1e-9 and found.value - 1e-9 <= found.high <= 1
