@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
+from hashlib import sha1
 from itertools import count
 from typing import Any
 
@@ -77,7 +78,7 @@ class World:
         values = {
             "repository_id": repo.id,
             "pull": number,
-            "head_sha": f"{number:040x}",
+            "head_sha": sha1(str(number).encode()).hexdigest(),
             "github_id": number,
             "ptopt_version": "0",
             "files_reviewed": 3,
@@ -127,7 +128,7 @@ class World:
             "repository_id": repo.id,
             "repository": repo.full_name,
             "pull": number,
-            "head_sha": f"{number:040x}",
+            "head_sha": sha1(str(number).encode()).hexdigest(),
             "subject": "",
             "payload": {},
             "state": state.value,
