@@ -44,7 +44,7 @@ def router(settings: Settings, engine: Engine, guard: Guard, checks: Mapping[str
     def rule_list(request: Request, repository_id: Id) -> Response:
         (repository,) = guard.viewer(request).scope(repository_id)
         with reading(engine) as session:
-            return _json(rules.page(session, repository))
+            return _json(rules.page(session, repository, datetime.now(timezone.utc)))
 
     @routes.get("/jobs")
     def job_list(

@@ -53,7 +53,10 @@ def router(
         viewer = guard.viewer(request)
         with reading(engine) as session:
             chosen = repository if repository is not None else reviews.latest(session, viewer.scope())
-            found = None if chosen is None else rules.page(session, *viewer.scope(chosen))
+            found = None
+            if chosen is not None:
+                (chosen,) = viewer.scope(chosen)
+                found = rules.page(session, chosen, datetime.now(timezone.utc))
         return pages.show("rules.html", viewer, page=found, repository=chosen)
 
     @routes.get("/jobs")

@@ -1,20 +1,26 @@
-"""What people made of each rule in a repository, and what calibration made of that."""
+"""What people made of each rule in a repository, what calibration made of that, and the last weeks of all of them."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from statistics import NormalDist
 
 from sqlalchemy import Integer, cast, func, select
 from sqlalchemy.orm import Session
 
-from feedback.calibration import RuleState, of_repository
+from feedback import calibration
+from feedback.calibration import RuleState
+from feedback.labels import Vote, label_of
 from ptopt.ranker.model import threshold
 from ptopt.rules import find_rule
 from service.models import CommentRow
 
 _Z = NormalDist().inv_cdf(0.975)
+_WEEKS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +56,61 @@ class RuleLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Week:
+    """The comments of a week by fate. It begins on a Monday, UTC."""
+
+    begins: date
+    good: int
+    bad: int
+    open: int
+
+    @property
+    def comments(self) -> int:
+        return self.good + self.bad + self.open
+
+
+@dataclass(frozen=True, slots=True)
 class RulePage:
-    """`threshold` is what a comment needs where the repository sets nothing else."""
+    """`threshold` is what a comment needs where the repository sets nothing else. `weeks`: the last ones, oldest first."""
 
     repository_id: int
     threshold: float
     rules: tuple[RuleLine, ...]
+    weeks: tuple[Week, ...]
 
 
-def page(session: Session, repository_id: int) -> RulePage:
+def page(session: Session, repository_id: int, now: datetime) -> RulePage:
     """The rules that made comments in the repository, those with the most votes first."""
+    cast_votes = calibration.cast_in(session, [repository_id])
     least = threshold(None)
     counts = select(CommentRow.rule, func.count(), func.sum(cast(CommentRow.explored, Integer)))
     counts = counts.where(CommentRow.repository_id == repository_id).group_by(CommentRow.rule)
-    states = {state.rule: state for state in of_repository(session, repository_id).rules}
+    states = {state.rule: state for state in calibration.state(cast_votes).rules}
     lines = [
         _line(rule, comments, int(explored or 0), states.get(rule), least)
         for rule, comments, explored in session.execute(counts)
     ]
     lines.sort(key=lambda line: (-(line.accepted.votes if line.accepted else 0.0), -line.comments, line.rule))
-    return RulePage(repository_id, least, tuple(lines))
+    return RulePage(repository_id, least, tuple(lines), _weeks(session, repository_id, cast_votes, now))
+
+
+def _weeks(
+    session: Session, repository_id: int, cast_votes: Iterable[Vote], now: datetime
+) -> tuple[Week, ...]:
+    by_comment: defaultdict[int, list[Vote]] = defaultdict(list)
+    for vote in cast_votes:
+        by_comment[vote.comment.id].append(vote)
+    monday = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=now.weekday())
+    first = monday - timedelta(weeks=_WEEKS - 1)
+    made = select(CommentRow.id, CommentRow.posted_at)
+    made = made.where(CommentRow.repository_id == repository_id, CommentRow.posted_at >= first)
+    fates: Counter[tuple[int, bool | None]] = Counter()
+    for comment, posted_at in session.execute(made):
+        fates[(posted_at - first) // timedelta(weeks=1), label_of(by_comment[comment]).good] += 1
+    return tuple(
+        Week((first + timedelta(weeks=at)).date(), fates[at, True], fates[at, False], fates[at, None])
+        for at in range(_WEEKS)
+    )
 
 
 def _line(rule: str, comments: int, explored: int, state: RuleState | None, least: float) -> RuleLine:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from service.models import JobState
-from tests.bot.dashboard.world import World
+from tests.bot.dashboard.world import NOW, World
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -48,7 +49,8 @@ def addresses(world: World) -> dict[str, str]:
     review = world.review(repo, findings=4)
     for rule, bad in (("PTO101", 0), ("PTO102", 5), ("PTO301", 2), ("PTO402", 3)):
         for person in range(5):
-            comment = world.comment(repo, review, rule=rule, pull=person, confidence=0.62)
+            at = NOW - timedelta(weeks=2 * person)
+            comment = world.comment(repo, review, rule=rule, pull=person, confidence=0.62, posted_at=at)
             value = "bad" if person < bad else "good"
             note = "we do this on purpose" if value == "bad" else ""
             world.signal(comment, "verdict", value, actor=f"person {person}", note=note)

@@ -81,7 +81,8 @@ def test_what_calibration_did(world: World) -> None:
     assert by_rule["PTO102"]["now"] < by_rule["PTO102"]["before"]
     assert by_rule["PTO301"]["accepted"] is None
     page = client.get(f"/dashboard/rules?repository={repo.id}")
-    assert page.text.count("<svg") == 4
+    assert page.text.count("<svg") == 5
+    assert "6 good, 1 open, 6 bad" in page.text
     assert "quiet here: 6 people, 6 against it" in text_of(page)
     assert "no votes" in page.text
 

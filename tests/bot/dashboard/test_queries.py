@@ -68,7 +68,7 @@ def test_no_query_reads_a_whole_table(sqlite: Engine) -> None:
         reviews.one(session, scope, 1)
         reviews.latest(session, scope)
         jobs.one(session, scope, scope, 1)
-        rules.page(session, 1)
+        rules.page(session, 1, NOW)
         models.page(session, scope, None, False)
         health.page(session, scope, [], [], NOW)
     assert len(asked) > 15
@@ -89,9 +89,12 @@ def test_the_figures_on_both_databases(engine: Engine) -> None:
         assert reviews.latest(session, (1,)) == 1
         assert reviews.listing(session, ()).items == reviews.listing(session, (2,)).items == ()
         assert reviews.one(session, (2,), 1) is None
-        (rule,) = rules.page(session, 1).rules
+        found = rules.page(session, 1, NOW)
+        (rule,) = found.rules
         assert (rule.name, rule.comments, rule.explored) == ("item-every-step", 1, 0)
         assert rule.accepted is not None and rule.accepted.value == 1
+        assert [(week.good, week.bad, week.open) for week in found.weeks] == [(0, 0, 0)] * 11 + [(1, 0, 0)]
+        assert (found.weeks[-1].begins.isoformat(), NOW.weekday()) == ("2026-11-16", 4)
         assert jobs.counts(session, (1,)) == dict.fromkeys([state.value for state in JobState], 0)
         (use,) = models.page(session, (1,), None, False).uses
         assert (use.reviews, use.good, use.bad) == (1, 1, 0)

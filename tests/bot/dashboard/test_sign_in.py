@@ -9,6 +9,8 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import select, update
 
+from bot.dashboard.access import CACHE_SECONDS, Access
+from bot.dashboard.sessions import Session
 from ptopt.github.oauth import challenge
 from service.database import reading, writing
 from service.models import DashboardSession
@@ -165,6 +167,28 @@ def test_github_ends_the_sign_in(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
         assert sessions(world) == []
         world.github.faults.add("GET", r"/user/installations", "500", times=9)
         assert world.person("dev").get("/dashboard/reviews").status_code == 503
+
+
+def test_github_is_asked_once_a_minute(world: World) -> None:
+    repo = world.repository("octo/asked", dev="read")
+    token = world.github.signed_in_token("dev")
+    session, seconds = Session("an id", "dev", token, "a token"), [0.0]
+    access = Access(world.github.url, clock=lambda: seconds[0])
+
+    def asked() -> int:
+        return sum(request.path == "/user/installations" for request in world.github.requests)
+
+    before = asked()
+    assert repo.id in access.of(session).repositories
+    repo.permission("dev", "none")
+    seconds[0] = CACHE_SECONDS - 1
+    assert repo.id in access.of(session).repositories
+    assert asked() == before + 1
+    seconds[0] = CACHE_SECONDS
+    assert repo.id not in access.of(session).repositories
+    access.forget(session.id)
+    access.of(session)
+    assert asked() == before + 3
 
 
 def test_without_a_client(serve: Serve) -> None:
