@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).resolve().parents[3]
-AXE = ROOT / ".venv/prism/node_modules/axe-core/axe.min.js"
+NODE = ROOT / ".venv/prism/node_modules"
+AXE = NODE / "axe-core/axe.min.js"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SCREENSHOTS = os.environ.get("PTOPT_SCREENSHOTS")  # a folder, to look at them
 pytestmark = [
@@ -108,6 +109,14 @@ def test_every_page(
         assert len(found["passes"]) > 10
     page.close()
     assert not [text for text in problems if "Security Policy" in text]
+
+
+def test_htmx_is_what_npm_has() -> None:
+    ours = ROOT / "bot/dashboard/static"
+    theirs = NODE / "htmx.org"
+    assert theirs.exists(), "htmx is missing: run `make .venv/prism/.ready`, which needs node and npm"
+    assert (ours / "htmx.min.js").read_bytes() == (theirs / "dist/htmx.min.js").read_bytes()
+    assert (ours / "htmx.LICENSE.txt").read_bytes() == (theirs / "LICENSE").read_bytes()
 
 
 def test_by_keyboard_alone(browser: Browser, world: World, addresses: dict[str, str]) -> None:
