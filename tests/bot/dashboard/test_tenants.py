@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import httpx
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -66,7 +66,9 @@ def state(world: World, job: int) -> str | None:
         return session.scalar(select(Job.state).where(Job.id == job))
 
 
-@settings(max_examples=10)
+@settings(
+    max_examples=10, phases=[Phase.generate]
+)  # each example makes repositories: smaller ones take too long
 @given(data=st.data())
 def test_two_tenants_never_meet(world: World, data: st.DataObject) -> None:
     people = [f"person{next(_numbers)}" for _ in range(data.draw(st.integers(2, 3)))]
