@@ -15,6 +15,11 @@ Check = Callable[[], None]
 _log = structlog.get_logger(__name__)
 
 
+def failing(checks: Mapping[str, Check]) -> list[str]:
+    """Names of the checks that fail; the log has the reasons."""
+    return [name for name, check in checks.items() if not _passes(name, check)]
+
+
 def router(checks: Mapping[str, Check]) -> APIRouter:
     routes = APIRouter()
 
@@ -24,9 +29,8 @@ def router(checks: Mapping[str, Check]) -> APIRouter:
 
     @routes.get("/readyz")
     def readyz() -> Response:
-        failing = [name for name, check in checks.items() if not _passes(name, check)]
-        if failing:
-            return problem(503, "Not ready; see the log of the service.", failing=failing)
+        if found := failing(checks):
+            return problem(503, "Not ready; see the log of the service.", failing=found)
         return JSONResponse({"status": "ready", "checks": list(checks)})
 
     return routes

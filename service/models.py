@@ -230,6 +230,17 @@ class AppCredentials(Base):
     created_at: Mapped[datetime]
 
 
+class DashboardSession(Base):
+    """Somebody who is signed in to the dashboard."""
+
+    __tablename__ = "dashboard_sessions"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)  # SHA-256 of what the cookie holds
+    login: Mapped[str] = mapped_column(String(100))
+    sealed_token: Mapped[str] = mapped_column(Text)  # acts as the person on GitHub; encrypted
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
 class PolledPull(Base):
     """A pull request whose comments are polled for reactions, until some days after it is closed."""
 

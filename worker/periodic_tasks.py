@@ -17,7 +17,15 @@ from service import inbox, leases
 from service.database import reading, writing
 from service.dispatch import publish_due
 from service.jobs import Kind, NewJob
-from service.models import DeliveryRow, Installation, Job, JobState, PolledPull, Repository
+from service.models import (
+    DashboardSession,
+    DeliveryRow,
+    Installation,
+    Job,
+    JobState,
+    PolledPull,
+    Repository,
+)
 from worker.job_context import Resources
 
 _GITHUB_REMEMBERS = timedelta(days=3)  # GitHub remembers deliveries no longer
@@ -154,11 +162,13 @@ def poll(resources: Resources, now: datetime) -> int:
 
 
 def prune(resources: Resources, now: datetime) -> None:
-    """Delete old deliveries and finished jobs, and after two hours who requested a job: the hourly budget needs no more."""
+    """Delete old deliveries, finished jobs and ended sessions, and after two hours who requested a job: the hourly budget
+    needs no more."""
     before = now - timedelta(days=resources.settings.keep_days)
     over = [JobState.DONE.value, JobState.SUPERSEDED.value, JobState.DEAD.value]
     with writing(resources.engine) as session:
         session.execute(delete(DeliveryRow).where(DeliveryRow.received_at < before))
         session.execute(delete(Job).where(Job.state.in_(over), Job.finished_at < before))
+        session.execute(delete(DashboardSession).where(DashboardSession.expires_at < now))
         named = update(Job).where(Job.actor != "", Job.created_at < now - _NAMED)
         session.execute(named.values(actor=""))
