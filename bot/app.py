@@ -96,7 +96,8 @@ def create_app(
                 "inbox": inbox_lives,
                 "dispatcher": dispatcher.check,
                 **(checks or {}),
-            }
+            },
+            {"broker": dispatcher.check_broker},
         )
     )
 
