@@ -11,6 +11,7 @@ MODEL_VENV := .venv-model
 MODEL_TESTABLE := $(MODEL_VENV)/.testable
 DESCRIBED := $(VENV)/.described
 PRISM := $(VENV)/prism/.ready
+CHART := $(VENV)/chart/.ready
 
 # uv does not read pip's settings: hand on where pip looks for wheels, from the environment or from pip's own files.
 PIP_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
@@ -32,12 +33,12 @@ demo-setup: $(SERVABLE)  ## /setup in your browser, with the pages of a fake Git
 demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head
 
-check: lint $(DESCRIBED)  ## lint, types, and the tests that are fast
+check: lint $(DESCRIBED) $(CHART)  ## lint, types, and the tests that are fast
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow and not model"
 
 test: test-light test-model  ## every test, the slow ones too
 
-test-light: $(TESTABLE) $(DESCRIBED) $(PRISM)  ## what runs without torch: nearly everything
+test-light: $(TESTABLE) $(DESCRIBED) $(PRISM) $(CHART)  ## what runs without torch: nearly everything
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "not model"
 
 test-model: $(MODEL_TESTABLE) $(DESCRIBED)  ## what needs torch, with real weights and a real vLLM server
@@ -53,12 +54,13 @@ format: $(TESTABLE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(SERVABLE)  ## write what is generated from the code
+docs: $(TESTABLE)  ## write what is generated from the code
 	$(BIN)/ptopt rules --docs docs/rules
 	$(BIN)/python -m service settings --docs > docs/settings.md
 	$(BIN)/python -m bot.commands --docs docs/commands.md
 	$(BIN)/python docs/pages.py
 	$(BIN)/python docs/picture.py
+	$(BIN)/python -m helm.generate
 
 PIN := env -u UV_FIND_LINKS $(BIN)/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-package ptopt --upgrade --quiet --custom-compile-command
@@ -98,6 +100,10 @@ $(MODEL_TESTABLE): $(BIN)/uv pyproject.toml
 
 $(DESCRIBED): $(TESTABLE) fake_github/descriptions.py  # what GitHub says of its own API, from npm
 	$(BIN)/python -m fake_github.descriptions
+	touch $@
+
+$(CHART): $(TESTABLE) tests/helm/tools.py  # Helm and checkov
+	$(BIN)/python -m tests.helm.tools
 	touch $@
 
 $(PRISM): tests/conformance/package.json tests/conformance/package-lock.json
