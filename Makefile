@@ -22,7 +22,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Else each process compiles all that it imports, a model stack among it, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-setup demo-review check test test-light test-model lint format docs action-requirements service-requirements clean
+.PHONY: demo demo-setup demo-review check test test-light test-model lint format docs action-requirements service-requirements image-requirements clean
 
 demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
 	$(BIN)/python -m examples.service
@@ -65,12 +65,20 @@ docs: $(TESTABLE)  ## write what is generated from the code
 PIN := env -u UV_FIND_LINKS $(BIN)/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-package ptopt --upgrade --quiet --custom-compile-command
 
+IMAGE_PIN = $(filter-out --universal,$(PIN)) "make $@" --only-binary :all: \
+	--python-platform x86_64-manylinux_2_39 --python-version 3.12
+
 action-requirements: $(BIN)/uv  ## pin what the Action installs, with hashes
 	$(PIN) "make $@" --extra github --python-version 3.12 --output-file action-requirements.txt
 
 service-requirements: $(BIN)/uv  ## pin what the service and its workers install, with hashes
 	$(PIN) "make $@" --extra service --python-version 3.10 --output-file service-requirements.txt
 	$(PIN) "make $@" --extra service --extra model-client --python-version 3.10 --output-file worker-requirements.txt
+
+# The wheels of one platform alone: what of CUDA they bring differs.
+image-requirements: $(BIN)/uv  ## pin what the GPU images install, with hashes
+	$(IMAGE_PIN) --extra service --extra gpu --output-file docker/gpu-requirements.txt
+	$(IMAGE_PIN) --extra service --extra training --output-file docker/training-requirements.txt
 
 clean:
 	rm -rf $(VENV) $(MODEL_VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
