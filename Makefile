@@ -11,6 +11,7 @@ MODEL_VENV := .venv-model
 MODEL_TESTABLE := $(MODEL_VENV)/.testable
 DESCRIBED := $(VENV)/.described
 PRISM := $(VENV)/prism/.ready
+CHART := $(VENV)/chart/.ready
 
 # uv does not read pip's settings: hand on where pip looks for wheels, from the environment or from pip's own files.
 PIP_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
@@ -21,7 +22,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Else each process compiles all that it imports, a model stack among it, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-setup demo-review check test test-light test-model lint format docs action-requirements service-requirements clean
+.PHONY: demo demo-setup demo-review check test test-light test-model lint format docs action-requirements service-requirements image-requirements clean
 
 demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
 	$(BIN)/python -m examples.service
@@ -32,12 +33,12 @@ demo-setup: $(SERVABLE)  ## /setup in your browser, with the pages of a fake Git
 demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head
 
-check: lint $(DESCRIBED)  ## lint, types, and the tests that are fast
+check: lint $(DESCRIBED) $(CHART)  ## lint, types, and the tests that are fast
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow and not model"
 
 test: test-light test-model  ## every test, the slow ones too
 
-test-light: $(TESTABLE) $(DESCRIBED) $(PRISM)  ## what runs without torch: nearly everything
+test-light: $(TESTABLE) $(DESCRIBED) $(PRISM) $(CHART)  ## what runs without torch: nearly everything
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "not model"
 
 test-model: $(MODEL_TESTABLE) $(DESCRIBED)  ## what needs torch, with real weights and a real vLLM server
@@ -53,15 +54,19 @@ format: $(TESTABLE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(SERVABLE)  ## write what is generated from the code
+docs: $(TESTABLE)  ## write what is generated from the code
 	$(BIN)/ptopt rules --docs docs/rules
 	$(BIN)/python -m service settings --docs > docs/settings.md
 	$(BIN)/python -m bot.commands --docs docs/commands.md
 	$(BIN)/python docs/pages.py
 	$(BIN)/python docs/picture.py
+	$(BIN)/python -m helm.generate
 
 PIN := env -u UV_FIND_LINKS $(BIN)/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-package ptopt --upgrade --quiet --custom-compile-command
+
+IMAGE_PIN = $(filter-out --universal,$(PIN)) "make $@" --only-binary :all: \
+	--python-platform x86_64-manylinux_2_39 --python-version 3.12
 
 action-requirements: $(BIN)/uv  ## pin what the Action installs, with hashes
 	$(PIN) "make $@" --extra github --python-version 3.12 --output-file action-requirements.txt
@@ -69,6 +74,11 @@ action-requirements: $(BIN)/uv  ## pin what the Action installs, with hashes
 service-requirements: $(BIN)/uv  ## pin what the service and its workers install, with hashes
 	$(PIN) "make $@" --extra service --python-version 3.10 --output-file service-requirements.txt
 	$(PIN) "make $@" --extra service --extra model-client --python-version 3.10 --output-file worker-requirements.txt
+
+# The wheels of one platform alone: what of CUDA they bring differs.
+image-requirements: $(BIN)/uv  ## pin what the GPU images install, with hashes
+	$(IMAGE_PIN) --extra service --extra gpu --output-file docker/gpu-requirements.txt
+	$(IMAGE_PIN) --extra service --extra training --output-file docker/training-requirements.txt
 
 clean:
 	rm -rf $(VENV) $(MODEL_VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
@@ -98,6 +108,10 @@ $(MODEL_TESTABLE): $(BIN)/uv pyproject.toml
 
 $(DESCRIBED): $(TESTABLE) fake_github/descriptions.py  # what GitHub says of its own API, from npm
 	$(BIN)/python -m fake_github.descriptions
+	touch $@
+
+$(CHART): $(TESTABLE) tests/helm/tools.py  # Helm and checkov
+	$(BIN)/python -m tests.helm.tools
 	touch $@
 
 $(PRISM): tests/conformance/package.json tests/conformance/package-lock.json

@@ -95,9 +95,10 @@ def create_app(
         "dispatcher": dispatcher.check,
         **(checks or {}),
     }
-    app.include_router(health.router(all_checks))
+    degrading: dict[str, Check] = {"broker": dispatcher.check_broker}
+    app.include_router(health.router(all_checks, degrading))
     if settings.dashboard:
-        dashboard.install(app, settings, engine, all_checks)
+        dashboard.install(app, settings, engine, {**all_checks, **degrading})
 
     @app.get("/metrics")
     def scrape() -> Response:

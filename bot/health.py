@@ -1,4 +1,8 @@
-"""`/healthz`: the process answers. `/readyz`: it can do its work."""
+"""`/healthz`: the process answers. `/readyz`: it accepts deliveries; what else is away is named as degraded.
+
+A proxy takes a process that is not ready away from its clients. So only what deliveries need makes it that: without the
+broker they are stored, and without a process that takes them they are lost.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ def failing(checks: Mapping[str, Check]) -> list[str]:
     return [name for name, check in checks.items() if not _passes(name, check)]
 
 
-def router(checks: Mapping[str, Check]) -> APIRouter:
+def router(checks: Mapping[str, Check], degrading: Mapping[str, Check]) -> APIRouter:
+    """`checks` must pass for readiness; those of `degrading` that do not are named in the answer."""
     routes = APIRouter()
 
     @routes.get("/healthz")
@@ -31,7 +36,7 @@ def router(checks: Mapping[str, Check]) -> APIRouter:
     def readyz() -> Response:
         if found := failing(checks):
             return problem(503, "Not ready; see the log of the service.", failing=found)
-        return JSONResponse({"status": "ready", "checks": list(checks)})
+        return JSONResponse({"status": "ready", "checks": list(checks), "degraded": failing(degrading)})
 
     return routes
 
@@ -40,6 +45,6 @@ def _passes(name: str, check: Check) -> bool:
     try:
         check()
     except Exception as error:
-        _log.warning("not ready", check=name, error=str(error))
+        _log.warning("check failed", check=name, error=str(error))
         return False
     return True

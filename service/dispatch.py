@@ -102,9 +102,12 @@ class Dispatcher:
         self._thread.join(seconds)
 
     def check(self) -> None:
-        """Raises RuntimeError when nothing is published: for `/readyz`."""
+        """Raises RuntimeError when nothing will be published: for `/readyz`."""
         if not self._thread.is_alive():
             raise RuntimeError("the thread that publishes jobs has ended")
+
+    def check_broker(self) -> None:
+        """Raises RuntimeError when the last try to publish failed. Jobs are accepted all the same, and published later."""
         if self._pause:
             raise RuntimeError("jobs cannot be published: is the broker up?")
 

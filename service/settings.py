@@ -241,6 +241,10 @@ class Settings(BaseSettings):
         description="Weights from `python -m training ranker`, in place of the built-in ones. "
         "Read from the environment only.",
     )
+    heartbeat_file: Path | None = Field(
+        default=None,
+        description="A file that a worker or the scheduler touches while it works; for liveness probes. Unset: none.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Log level.")
     log_format: Literal["json", "console"] = Field(default="json", description="Log format.")
 

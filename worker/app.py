@@ -17,6 +17,7 @@ from service import logs
 from service.broker import KEY_PREFIX
 from service.dispatch import TASK, publish_due
 from service.settings import Settings
+from worker.heartbeat import beat_with_celery
 from worker.job_context import Resources
 from worker.run_job import execute
 
@@ -73,6 +74,7 @@ def make_app(settings: Settings, *, resources: Resources | None = None, broker: 
 
     for name in ("celery.worker.strategy", "celery.app.trace"):  # we log each job ourselves
         logging.getLogger(name).setLevel(logging.WARNING)
+    beat_with_celery(settings.heartbeat_file)
     # A receiver keeps Celery from setting up logging itself.
     setup_logging.connect(configure, weak=False, dispatch_uid="ptopt")
     return app

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 
 import click
 import structlog
@@ -18,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service import allocator, database, logs
 from service.environment import read_settings
 from worker.app import make_app
+from worker.heartbeat import beat
 from worker.job_context import Resources
 from worker.periodic_tasks import PeriodicTask, periodic_tasks
 
@@ -27,7 +29,8 @@ _log = structlog.get_logger(__name__)
 class Scheduler:
     """Threads that run periodic tasks until `stop`. A task that fails is logged and runs again at its next time."""
 
-    def __init__(self, tasks: Sequence[PeriodicTask]) -> None:
+    def __init__(self, tasks: Sequence[PeriodicTask], *, heartbeat_file: Path | None = None) -> None:
+        self._heartbeat_file = heartbeat_file
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._repeat, args=(task,), name=f"scheduler-{task.name}", daemon=True)
@@ -57,6 +60,7 @@ class Scheduler:
                 task.run(datetime.now(timezone.utc))
             except Exception:
                 _log.exception("periodic task failed", task=task.name)
+            beat(self._heartbeat_file)
             if self._stop.wait(task.every):
                 return
 
@@ -73,7 +77,8 @@ def main() -> None:
         raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
     except SQLAlchemyError as error:  # it may come up later
         _log.warning("the database cannot be reached", error=str(error))
-    scheduler = Scheduler(periodic_tasks(resources, make_app(settings, resources=resources)))
+    tasks = periodic_tasks(resources, make_app(settings, resources=resources))
+    scheduler = Scheduler(tasks, heartbeat_file=settings.heartbeat_file)
     scheduler.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: scheduler.stop(0))

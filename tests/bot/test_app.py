@@ -17,7 +17,7 @@ from bot.app import create_app
 from service.dispatch import Dispatcher
 from service.models import EndedAnalyses, Installation, Job, Repository, ReviewRow
 from service.settings import Settings
-from tests.bot.conftest import Serve, Served, pull_request
+from tests.bot.conftest import SECRET, Serve, Served, pull_request
 
 
 def eventually(check: object, seconds: float = 10.0) -> None:
@@ -45,11 +45,12 @@ def test_not_ready_without_the_newest_schema(serve: Serve) -> None:
 
 
 @pytest.mark.slow
-def test_not_ready_without_a_broker(sqlite_url: str) -> None:
+def test_deliveries_are_accepted_without_a_broker(sqlite_url: str) -> None:
+    """A proxy takes away who is not ready: it must not, for deliveries would be lost that are stored now."""
     import uvicorn
 
     # Nothing listens there.
-    settings = Settings(database_url=sqlite_url, broker_url="redis://127.0.0.1:1/0", webhook_secret="s")
+    settings = Settings(database_url=sqlite_url, broker_url="redis://127.0.0.1:1/0", webhook_secret=SECRET)
     app = create_app(settings, checks={"mine": lambda: None})
     running = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None))
     thread = threading.Thread(target=running.run)
@@ -74,8 +75,14 @@ def test_not_ready_without_a_broker(sqlite_url: str) -> None:
             with engine.begin() as connection:
                 connection.execute(insert(Job), row)
             engine.dispose()
-            eventually(lambda: client.get("/readyz").status_code == 503)
-            assert client.get("/readyz").json()["failing"] == ["dispatcher"]
+            eventually(lambda: client.get("/readyz").json()["degraded"] == ["broker"])
+            assert client.get("/readyz").status_code == 200
+            again = database.engine(sqlite_url)
+            served = Served(client, port, again)
+            assert served.deliver("pull_request", pull_request()).status_code == 202
+            with again.connect() as connection:
+                assert connection.scalar(text("SELECT count(*) FROM jobs")) == 2
+            again.dispose()
     finally:
         running.should_exit = True
         thread.join()
@@ -191,7 +198,8 @@ def test_the_dispatcher_goes_on_after_a_failure() -> None:
     dispatcher.wake()
     eventually(lambda: len(calls) == 1)
     with pytest.raises(RuntimeError, match="cannot be published"):
-        dispatcher.check()
+        dispatcher.check_broker()
+    dispatcher.check()  # the thread lives, and tries again
     eventually(lambda: len(calls) >= 2)
     eventually(lambda: _passes(dispatcher))
     dispatcher.stop()
@@ -201,7 +209,7 @@ def test_the_dispatcher_goes_on_after_a_failure() -> None:
 
 def _passes(dispatcher: Dispatcher) -> bool:
     try:
-        dispatcher.check()
+        dispatcher.check_broker()
     except RuntimeError:
         return False
     return True

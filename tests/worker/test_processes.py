@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select
@@ -86,6 +87,17 @@ def test_redis_loses_everything(
         with ValkeyServer(port=port), process(settings, *worker()):
             wait_for(lambda: states(resources) == ["done"] * 4)
     assert [len(pull.reviews) for pull in pulls] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("command", [worker(), ("-m", "worker.scheduler")], ids=["worker", "scheduler"])
+def test_a_process_that_works_touches_its_file(
+    command: tuple[str, ...], settings: Settings, tmp_path: Path
+) -> None:
+    beats = tmp_path / "heartbeat"
+    with process(settings.model_copy(update={"heartbeat_file": beats}), *command):
+        wait_for(beats.exists)
+        beats.unlink()
+        wait_for(beats.exists)
 
 
 def test_a_worker_that_is_told_to_stop_finishes_its_job(
