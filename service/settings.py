@@ -165,7 +165,8 @@ class Settings(BaseSettings):
     poll_every: float = Field(
         default=3600.0,
         gt=0,
-        description="Interval at which the reactions to one pull request's comments are polled, in seconds.",
+        description="Shortest interval at which one pull request is polled for reactions and hidden comments, in seconds; "
+        "it grows to a day while nothing happens.",
     )
     keep_days: int = Field(
         default=30, ge=4, description="Retention of deliveries and finished jobs, in days."

@@ -1,8 +1,7 @@
-"""What people do about a comment of ours, one row for one thing that one person did. Append-only."""
+"""The rows of signals: one for one thing that one person did about a comment. Append-only."""
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import hmac
 from collections.abc import Iterable
@@ -11,28 +10,13 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from feedback.signals.kinds import SignalKind
 from ptopt.report.text import one_line
 from service.database import insert
 from service.models import CommentRow, Signal
 
 _KEY = ("comment_id", "kind", "actor", "value", "source")
 _LONGEST_NOTE = 500  # characters
-
-
-class SignalKind(str, enum.Enum):
-    """Kinds, most trusted first, and the values of each."""
-
-    MERGED = "merged"  # "exact" | "similar": as suggested, in the head that was merged
-    APPLIED = "applied"  # "exact" | "similar": as suggested, in a later head
-    VERDICT = "verdict"  # "good" | "bad": `/ptopt feedback`; its note is the reason
-    IGNORED = "ignored"  # "rule" | "here": `/ptopt ignore`
-    REPLY = "reply"  # ""
-    THREAD = "thread"  # "resolved" | "unresolved"
-    REACTION = "reaction"  # "+1", "-1", …
-    WITHDRAWN = "withdrawn"  # the reaction that was taken back
-
-    def __str__(self) -> str:
-        return self.value
 
 
 def hashed(text: str, key: bytes) -> str:
@@ -92,4 +76,29 @@ def known(session: Session, comment: CommentRow, kinds: Iterable[SignalKind]) ->
     wanted = [kind.value for kind in kinds]
     return list(
         session.scalars(select(Signal).where(Signal.comment_id == comment.id, Signal.kind.in_(wanted)))
+    )
+
+
+def standing(session: Session, comment: CommentRow, kinds: Iterable[SignalKind]) -> list[Signal]:
+    """Those of the signals of these kinds that nobody took back."""
+    found = known(session, comment, [*kinds, SignalKind.WITHDRAWN])
+    withdrawn = {(s.actor, s.value, s.source) for s in found if s.kind == SignalKind.WITHDRAWN.value}
+    return [
+        s
+        for s in found
+        if s.kind != SignalKind.WITHDRAWN.value and (s.actor, s.value, s.source) not in withdrawn
+    ]
+
+
+def withdraw(session: Session, comment: CommentRow, signal: Signal, now: datetime) -> None:
+    """Take back a signal that no longer holds."""
+    record(
+        session,
+        comment,
+        SignalKind.WITHDRAWN,
+        signal.value,
+        actor=signal.actor,
+        actor_writes=signal.actor_writes,
+        source=signal.source,
+        now=now,
     )
