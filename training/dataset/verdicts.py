@@ -24,6 +24,7 @@ from ptopt.syntax import ParseError
 from training.dataset import licences
 from training.dataset.regions import context_of
 from training.dataset.rows import JUDGED, Positive, Sample, difficulty
+from training.dataset.views import judge_regions
 from training.progress import Progress
 from training.sources.base import SourceError
 from training.sources.git import Clone, clone_of
@@ -36,6 +37,7 @@ NO_CLONE = "there is no clone of the repository"
 NO_FILE = "the commit or the file is not in the clone"
 NO_CODE = "the lines are no code, or no rule is called so any more"
 UNDECIDED = "undecided, dated, or two readers disagree"
+ALONE = "the function cannot be read without the file around it"
 CONFLICT = "comments of one rule in one function, judged differently"
 
 
@@ -222,7 +224,7 @@ def _sample(
         for row in rows
         for key, value in (*row.get("facts", {}).items(), ("verdict", row["verdict"]))
     }
-    return Sample(
+    sample = Sample(
         text=text,
         context=context,
         path=first["path"],
@@ -243,6 +245,10 @@ def _sample(
             **dict(sorted(known.items())),
         },
     )
+    if sum(len(asked.candidates) for asked in judge_regions(sample)) < len(yes) + len(no):
+        left_out[ALONE] += len(rows)
+        return None
+    return sample
 
 
 def _positive(rule: str, lines: Sequence[int]) -> Positive:

@@ -20,7 +20,15 @@ from training.dataset import licences
 from training.dataset.dedup import Evaluation, evaluation_texts
 from training.dataset.rows import Sample
 from training.dataset.split import select
-from training.dataset.verdicts import CONFLICT, NO_CLONE, NO_FILE, UNDECIDED, held_out_texts, judged_samples
+from training.dataset.verdicts import (
+    ALONE,
+    CONFLICT,
+    NO_CLONE,
+    NO_FILE,
+    UNDECIDED,
+    held_out_texts,
+    judged_samples,
+)
 from training.dataset.views import advise_example, explain_example, judge_examples
 
 REPO = "acme/net"
@@ -139,6 +147,22 @@ def test_what_readers_do_not_agree_on_is_left_out(
     made = judged_samples([said], clones)
     assert made.samples == []
     assert made.left_out == {UNDECIDED: 3, CONFLICT: 2, NO_FILE: 1, NO_CLONE: 1}
+
+
+def test_a_function_that_is_none_without_its_file_is_left_out(
+    clones: Path, file_of: Callable[..., Path]
+) -> None:
+    lines = [
+        "class A:",
+        "    def fit(self, x):",
+        "        '''Of the margin",
+        "here.'''",
+        "        return x.item()",
+        "",
+    ]
+    sha = Repository(clones / "acme+net").commit("start", LICENSE=MIT, train_py="\n".join(lines))
+    made = judged_samples([file_of(verdict(sha, 5, "item-every-step", "R"))], clones)
+    assert made.samples == [] and +made.left_out == {ALONE: 1}
 
 
 def test_the_part_judge_is_never_trained_on(clones: Path, sha: str, file_of: Callable[..., Path]) -> None:
