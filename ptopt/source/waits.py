@@ -247,7 +247,13 @@ class Waits:
         """Function -> what may wait in it: calls by a telling name, conditions, calls of functions of the file."""
         table: dict[FunctionNode | None, list[ast.AST]] = {}
         names = (
-            _READS | _DATA_SHAPED | _CHECKED | _UNLESS.keys() | _CASTS | _TELLING | _SIZES
+            _READS
+            | _DATA_SHAPED
+            | _CHECKED
+            | _UNLESS.keys()
+            | _CASTS
+            | _TELLING
+            | _SIZES
             | {"synchronize", "to", "cuda", "get_scale"}
         )
         for call in self._index.of_type(ast.Call):
@@ -309,7 +315,9 @@ class Waits:
             )
         if name in _DATA_SHAPED or name in _CHECKED or self._asks_for_size(call, 1):
             return self._on_device(func.value)
-        return name == "to" and self._on_device(func.value) and goes_to_cpu(call) and not is_asynchronous(call)
+        return (
+            name == "to" and self._on_device(func.value) and goes_to_cpu(call) and not is_asynchronous(call)
+        )
 
     def _asks_for_size(self, call: ast.Call, bound: int) -> bool:
         """Is it a call of `_UNLESS` without those arguments? `bound`: of its arguments one is the receiver."""
