@@ -156,14 +156,19 @@ class Waits:
         return known is not None and known.kind == "tensor" and (anywhere or known.device != "cpu")
 
     def selects_by_mask(self, node: ast.Subscript) -> bool:
-        """`x[mask]` where it is read: how many elements it has is known to the device alone."""
-        if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, (ast.Constant, ast.Slice)):
+        """`x[mask]` where it is read, `x[:n]` by a tensor: how many elements it has is known to the device alone."""
+        if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, ast.Constant):
             return False
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if any(isinstance(part, ast.Slice) and self._ends_on_device(part) for part in parts):
+            return True
         return any(self.is_mask(part) for part in parts) and self._values.of(node.value).kind in (
             "tensor",
             "",
         )
+
+    def _ends_on_device(self, part: ast.Slice) -> bool:
+        return any(end is not None and self._on_device(end) for end in (part.lower, part.upper, part.step))
 
     def in_iteration(self, scope: Loop | FunctionNode) -> tuple[ast.AST, ...]:
         """Every wait in one iteration of a loop, or one call of a function, in source order; rare ones left out.
@@ -262,7 +267,12 @@ class Waits:
                 table.setdefault(self._index.function_of(call), []).append(call)
         for node in self._index.of_type(ast.If, ast.While, ast.Assert):
             table.setdefault(self._index.function_of(node), []).append(node)
-        for subscript in self._index.computed_subscripts:
+        slices = (
+            node
+            for node in self._index.of_type(ast.Subscript)
+            if isinstance(node.slice, ast.Slice) and not _has_plain_ends(node.slice)
+        )
+        for subscript in (*self._index.computed_subscripts, *slices):
             table.setdefault(self._index.function_of(subscript), []).append(subscript)
         for found in table.values():
             found.sort(key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
@@ -345,6 +355,11 @@ def goes_to_cpu(call: ast.Call) -> bool:
     """`x.to("cpu")`, `x.to(device="cpu", dtype=...)`, `x.to(torch.device("cpu"))`."""
     target = next((k.value for k in call.keywords if k.arg == "device"), call.args[0] if call.args else None)
     return target is not None and bool(_CPU.match(ast.unparse(target)))
+
+
+def _has_plain_ends(part: ast.Slice) -> bool:
+    plain = (ast.Constant, ast.UnaryOp, ast.Call)
+    return all(end is None or isinstance(end, plain) for end in (part.lower, part.upper))
 
 
 def is_asynchronous(call: ast.Call) -> bool:

@@ -20,7 +20,7 @@ APART = ("torch.tensor(", "torch.as_tensor(", "torch.from_numpy(", "torch.zeros(
          "h.cuda(", "x[[", "x[:, [", "x[np.", "x[torch.arange(8)]", "x[range", "f\"", '"%', '"{', "repr(")  # fmt: skip
 # ... and these need to know more of a value than that it is a tensor: its type, that it has one element, where it lies.
 UNKNOWN = (
-    "if ", "x if", "any([", "all([", "sorted(", "s in", "[0, 1", "x[mask] +=", "x[i] = 0", "x[n", "x[:n", "x[h]", "x.type(",
+    "if ", "x if", "any([", "all([", "sorted(", "s in", "[0, 1", "x[mask] +=", "x[i] = 0", "x[n]", "x[h]", "x.type(",
     "x.masked_fill(mask, s)", "x.narrow(0, n", "v[0].expand(n)", "torch.arange(n", "torch.normal(", "math.sqrt(", "x.copy_(h)",
     "h.copy_(x)", "nn.utils.clip_grad_norm_(", "with torch.autograd.detect_anomaly", "encoder(", "torch.save(",
 )  # fmt: skip
