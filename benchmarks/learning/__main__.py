@@ -2,15 +2,16 @@
 
 python -m benchmarks.learning [replay] [--seeds N]   addressed, lost, drift, attackers, against the bars
 python -m benchmarks.learning prior                  fit the strengths of the prior
+python -m benchmarks.learning accepted [--seed N]    accepted suggestions: how many are found
 """
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks.learning import prior, replay
+from benchmarks.learning import accepted, prior, replay
 
-COMMANDS = {"prior": prior.main, "replay": replay.main}
+COMMANDS = {"accepted": accepted.main, "prior": prior.main, "replay": replay.main}
 
 
 def main() -> int:

@@ -33,9 +33,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A suggestion as lines, or as statements: the old ones; whether they stay, as a part of the new ones; whether they stood
-    in several functions; and the runs of which one is to be there more often."""
+    """A suggestion as lines, or as statements: the old ones alone, and as far as it takes to tell them apart; whether they
+    stay, as a part of the new ones; whether they stood in several functions; and the runs of which one is to be there more
+    often."""
 
+    alone: Run
     old: Run
     kept: bool
     several: bool
@@ -90,9 +92,8 @@ def suggestion_hashes(
 
 
 def read(stored: Mapping[str, Any]) -> Lines:
-    return Lines(
-        Run(**stored["old"]), stored["kept"], stored["several"], [Run(**run) for run in stored["new"]]
-    )
+    alone, old, new = Run(**stored["alone"]), Run(**stored["old"]), [Run(**run) for run in stored["new"]]
+    return Lines(alone, old, stored["kept"], stored["several"], new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,9 @@ def _lines(scope: str, before: _Place, alone: _Place, together: _Place) -> Lines
         return Run(units, view.count(units), view.count(units, scope) if scoped else None)
 
     kept = _is_part(before.units, new)
-    return Lines(counted(old, several), kept, several, [counted(*run) for run in runs])
+    return Lines(
+        counted(before.units, True), counted(old, several), kept, several, [counted(*run) for run in runs]
+    )
 
 
 def _differences(old: View, within: slice, new: View, units: Sequence[str], scope: str) -> list[Difference]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from feedback.signals.hashed_text import MOST_LINES, View, hashed_text
 from feedback.signals.kinds import SignalKind
-from feedback.signals.stored_suggestion import FORM, Difference, Lines, read
+from feedback.signals.stored_suggestion import FORM, Difference, Lines, Run, read
 
 
 class Match(str, enum.Enum):
@@ -51,7 +51,7 @@ def is_undone(text: str, suggestion: Mapping[str, Any], key: bytes) -> bool:
     later, scope = hashed_text(text, key), str(suggestion["scope"])
     loose, statements = read(suggestion["loose"]), read(suggestion["statements"])
     there = _is_there(later.loose, loose, scope) or _is_there(later.statements, statements, scope)
-    return bool(loose.old.units) and not there and _is_back(later.loose, loose, scope)
+    return bool(loose.alone.units) and not there and _is_back(later.loose, loose.alone, scope)
 
 
 def signals_of(
@@ -78,14 +78,14 @@ def signals_of(
 
 def _stands(later: View, wanted: Lines, scope: str) -> bool:
     """Are the old lines gone, unless they stay, and the new ones there?"""
-    return (wanted.kept or not _is_back(later, wanted, scope)) and _is_there(later, wanted, scope)
+    return (wanted.kept or not _is_back(later, wanted.old, scope)) and _is_there(later, wanted, scope)
 
 
-def _is_back(later: View, wanted: Lines, scope: str) -> bool:
+def _is_back(later: View, old: Run, scope: str) -> bool:
     """Do the old lines stand there as often as they did?"""
-    if wanted.old.in_scope is not None and scope in later.known_scopes:
-        return later.count(wanted.old.units, scope) >= wanted.old.in_scope
-    return later.count(wanted.old.units) >= wanted.old.count
+    if old.in_scope is not None and scope in later.known_scopes:
+        return later.count(old.units, scope) >= old.in_scope
+    return later.count(old.units) >= old.count
 
 
 def _is_there(later: View, wanted: Lines, scope: str) -> bool:

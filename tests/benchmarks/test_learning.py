@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from benchmarks.learning import prior, replay, rows
+from benchmarks.learning import accepted, prior, replay, rows
+from benchmarks.learning.histories import KINDS
 from benchmarks.learning.people import Repository
 from benchmarks.learning.rows import Candidate, family_of
 from feedback.calibration import STRENGTHS
@@ -56,3 +57,25 @@ def test_the_command_prints_the_bars(
     assert replay.main(["--seeds", "1"]) == 0
     out = capsys.readouterr().out
     assert "broad, held out" in out and out.count("   bar ") == 7
+
+
+def test_accepted_suggestions_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert accepted.main(["--histories", "16", "--seed", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("16 histories") and out.count("   bar ") == 2 and all(kind in out for kind in KINDS)
+
+
+@pytest.mark.slow
+def test_the_bars_of_200_histories() -> None:
+    found = list(accepted.verdicts(KINDS, accepted.HISTORIES, 0))
+    assert {(v.kind, v.accepted) for v in found} == {(kind, each) for kind in KINDS for each in (True, False)}
+    precision, recall = accepted.precision_recall(found)
+    assert precision >= accepted.PRECISION and recall >= accepted.RECALL
+
+
+def test_what_counts_as_precision_and_recall() -> None:
+    found = [
+        accepted.Verdict("", "", *said) for said in ((True, True), (True, True), (False, True), (True, False))
+    ]
+    assert accepted.precision_recall(found) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert accepted.precision_recall([accepted.Verdict("", "", False, False)]) == (1.0, 1.0)

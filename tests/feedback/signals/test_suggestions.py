@@ -182,6 +182,11 @@ def test_undone() -> None:
     assert is_undone(CODE, stored, KEY)
     assert not is_undone(CODE.replace("    total += y.item()\n", ""), stored, KEY)  # gone, not back
     assert not is_undone(applied + "    total += y.item()\n", stored, KEY)  # there in another place, too
+    # The old line says little, and its neighbours are others now.
+    short = CODE.replace("y.item()", "y")
+    stored = suggestion_hashes(short, Replacement(6, 6, NEW), KEY)
+    assert is_undone(short.replace("model(x)", "net(x)"), stored, KEY)
+    assert not is_undone(CODE.replace(".item()", ".detach()"), stored, KEY)
     more = _suggestion(new=["    total += y.item()", "    steps_done += 1"])
     assert is_undone(CODE, more, KEY) and not is_undone(CODE + "    steps_done += 1\n", more, KEY)
 
