@@ -169,14 +169,17 @@ def _same_around(before: SourceFile, after: SourceFile, span: Span) -> bool:
 
 
 def _outside(file: SourceFile, first: int, last: int, shift: int) -> Iterator[tuple[int, int, str]]:
-    """Statements that stand wholly before line `first` or after line `last`, which is moved back by `shift`."""
+    """Statements that stand wholly before line `first` or after line `last`, which is moved back by `shift`.
+
+    Of a block, that is its first line: the lines may be the last of it.
+    """
     for node in ast.walk(file.tree):
         if not isinstance(node, ast.stmt):
             continue
-        end = node.end_lineno or node.lineno
+        simple = not hasattr(node, "body")
+        end = (node.end_lineno or node.lineno) if simple else node.lineno
         if end < first or node.lineno > last:
             line = node.lineno if end < first else node.lineno - shift
-            simple = not hasattr(node, "body")
             yield line, node.col_offset, ast.dump(node) if simple else type(node).__name__
 
 

@@ -85,6 +85,13 @@ def test_lines_that_compute_nothing_can_be_taken_away() -> None:
     assert apply_edits(STEP, finding.fix.edits) == STEP.replace("        torch.cuda.synchronize()\n", "")
 
 
+def test_the_last_line_of_a_block_can_be_taken_away() -> None:
+    moved = STEP.replace("        torch.cuda.synchronize()\n", "") + "        torch.cuda.synchronize()\n"
+    finding = _finding("", code=moved, lines=(9, 9), rule="synchronize-every-step")
+    assert finding is not None and finding.fix is not None
+    assert apply_edits(moved, finding.fix.edits) == STEP.replace("        torch.cuda.synchronize()\n", "")
+
+
 @pytest.mark.parametrize("replacement", ["", "pass", "    pass", "# mask = mask.to(x.device)"])
 def test_to_delete_what_the_program_does_is_no_advice(replacement: str) -> None:
     assert _finding(replacement, lines=(AT + 1, AT + 1)) is None
