@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bot import setup
 from bot.app import create_app
 from bot.server import run
-from service import database, logs
+from service import allocator, database, logs
 from service.environment import read_web_settings
 
 
@@ -21,6 +21,7 @@ from service.environment import read_web_settings
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 def main(host: str, port: int) -> None:
+    allocator.return_freed_memory()
     values = read_web_settings()
     logs.configure(values.log_level, values.log_format)
     try:

@@ -1,4 +1,4 @@
-"""The web application: the webhook, `/setup`, health and metrics. Run by `python -m bot`, or by `embedded.service`."""
+"""The web application: the webhook, `/setup`, the dashboard, health and metrics. Run by `python -m bot`, or by `embedded.service`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bot import events, health, problems, setup
+from bot import dashboard, events, health, problems, setup
 from bot.body import BodyReader
 from bot.health import Check
 from bot.metrics import CONTENT_TYPE, Metrics
@@ -89,17 +89,16 @@ def create_app(
             raise RuntimeError("the thread that stores deliveries has ended")
 
     app.include_router(setup.router(settings, engine))
-    app.include_router(
-        health.router(
-            {
-                "database": lambda: database.check(engine),
-                "inbox": inbox_lives,
-                "dispatcher": dispatcher.check,
-                **(checks or {}),
-            },
-            {"broker": dispatcher.check_broker},
-        )
-    )
+    all_checks: dict[str, Check] = {
+        "database": lambda: database.check(engine),
+        "inbox": inbox_lives,
+        "dispatcher": dispatcher.check,
+        **(checks or {}),
+    }
+    degrading: dict[str, Check] = {"broker": dispatcher.check_broker}
+    app.include_router(health.router(all_checks, degrading))
+    if settings.dashboard:
+        dashboard.install(app, settings, engine, {**all_checks, **degrading})
 
     @app.get("/metrics")
     def scrape() -> Response:

@@ -19,6 +19,11 @@ Check = Callable[[], None]
 _log = structlog.get_logger(__name__)
 
 
+def failing(checks: Mapping[str, Check]) -> list[str]:
+    """Names of the checks that fail; the log has the reasons."""
+    return [name for name, check in checks.items() if not _passes(name, check)]
+
+
 def router(checks: Mapping[str, Check], degrading: Mapping[str, Check]) -> APIRouter:
     """`checks` must pass for readiness; those of `degrading` that do not are named in the answer."""
     routes = APIRouter()
@@ -29,11 +34,9 @@ def router(checks: Mapping[str, Check], degrading: Mapping[str, Check]) -> APIRo
 
     @routes.get("/readyz")
     def readyz() -> Response:
-        failing = [name for name, check in checks.items() if not _passes(name, check)]
-        if failing:
-            return problem(503, "Not ready; see the log of the service.", failing=failing)
-        degraded = [name for name, check in degrading.items() if not _passes(name, check)]
-        return JSONResponse({"status": "ready", "checks": list(checks), "degraded": degraded})
+        if found := failing(checks):
+            return problem(503, "Not ready; see the log of the service.", failing=found)
+        return JSONResponse({"status": "ready", "checks": list(checks), "degraded": failing(degrading)})
 
     return routes
 

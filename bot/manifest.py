@@ -30,6 +30,7 @@ def manifest(public_url: str) -> str:
             "url": public_url,
             "hook_attributes": {"url": f"{public_url}/webhooks/github", "active": True},
             "redirect_url": f"{public_url}/setup/callback",
+            "callback_urls": [f"{public_url}/dashboard/callback"],  # of a sign-in
             "public": False,
             "default_permissions": PERMISSIONS,
             "default_events": EVENTS,

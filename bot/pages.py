@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ptopt.github.app import NewApp
+
 _TEMPLATES = Environment(
     loader=PackageLoader("bot"),
     autoescape=True,
@@ -48,12 +50,10 @@ def stored(slug: str, install: str) -> str:
     return _TEMPLATES.get_template("stored.html").render(slug=slug, install=install)
 
 
-def copy(app_id: int, private_key: str, webhook_secret: str, install: str) -> str:
+def copy(app: NewApp, install: str) -> str:
     """The App is made, and its credentials are shown this once."""
     return _TEMPLATES.get_template("copy.html").render(
-        app_id=app_id,
-        private_key=private_key,
-        webhook_secret=webhook_secret,
+        app=app,
         install=install,
-        rows=min(private_key.count("\n") + 1, 40),
+        rows=min(app.private_key.count("\n") + 1, 40),
     )

@@ -109,8 +109,8 @@ def announce(settings: Settings, engine: Engine) -> None:
 def _keep(settings: Settings, engine: Engine, app: NewApp, install: str) -> str:
     """Stores the credentials; the page that says so, or that shows them."""
     if settings.secret_key is None:
-        return pages.copy(app.id, app.private_key, app.webhook_secret, install)
-    new = Credentials(app.id, app.private_key, app.webhook_secret, app.slug)
+        return pages.copy(app, install)
+    new = Credentials(app.id, app.private_key, app.webhook_secret, app.slug, app.client_id, app.client_secret)
     if not store(engine, settings.secret_key.get_secret_value(), new, datetime.now(timezone.utc)):
         raise HTTPException(
             409, "Another App was set up in the meantime. Delete the one that you just created."

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the model of the configuration, and the project's address into the snippets.
+"""Writes docs/configuration.md from the model of the configuration, and the project's address and commit into the snippets.
 
 python docs/pages.py
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ptopt.address import REPOSITORY
+from ptopt.address import REPOSITORY, REVISION
 from ptopt.config import config_schema
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,7 +65,13 @@ def main() -> None:
         if written is not None:
             old = re.escape(written[1])
             new = re.sub(rf"(github\.com/|uses: ){old}\b", rf"\g<1>{REPOSITORY}", text)
-            path.write_text(new, encoding="utf-8")
+            path.write_text(pinned(new), encoding="utf-8")
+
+
+def pinned(text: str) -> str:
+    """The text with our commit where a snippet pins this project: `uses:`, `pip install git+…@`, and `rev:` of pre-commit."""
+    ours = rf"{re.escape(REPOSITORY)}(?:@|\n +rev: )"
+    return re.sub(rf"(?<=[/ ])({ours})[0-9a-f]{{40}}\b", rf"\g<1>{REVISION}", text)
 
 
 def configuration() -> str:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bot import setup
 from bot.server import run
 from embedded.service import Embedded
-from service import database, logs
+from service import allocator, database, logs
 from service.environment import read_web_settings
 
 
@@ -20,6 +20,7 @@ from service.environment import read_web_settings
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 def main(host: str, port: int) -> None:
+    allocator.return_freed_memory()
     settings = read_web_settings()
     logs.configure(settings.log_level, settings.log_format)
     # That it is connected to its own memory is no news.

@@ -10,9 +10,11 @@ pages and of `git clone`. `github.app` has `id`, `slug`, `login`, `private_key` 
 installed on the owner of every repository unless `installation=False`.
 
 Tokens: `github.token(repo, {"pull_requests": "read"})` is a GITHUB_TOKEN of Actions, `github.user_token("maintainer")`
-a personal one, `github.installation_token(repo.installation)` one of the App without its JWT. `token_seconds=` of
+a personal one, `github.signed_in_token("maintainer")` one of a person who signed in with the App,
+`github.installation_token(repo.installation)` one of the App without its JWT. `token_seconds=` of
 `FakeGitHub` says how long installation tokens live. `github.manifest()` gives a `code` of the App manifest flow; for a
-browser, `/settings/apps/new` and the page of the installation are there, too (`fake_github.web`).
+browser, `/settings/apps/new`, the page of the installation and `/login/oauth/authorize` are there, too
+(`fake_github.web`); `github.person` sits before it, and `github.app.callback_urls` is where a sign-in may lead back to.
 `github.install(login, repos)`, `uninstall`, `suspend`, `add_repository` and `remove_repository` change installations; `github.organization(login)` makes the account an organisation.
 
 Repo: `commit(branch, files, message) -> sha`, `pull(...) -> Pull`, `fork(login)`, `permission(login, role)`,

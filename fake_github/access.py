@@ -76,7 +76,7 @@ def _check_jwt(github: FakeGitHub, value: str | None) -> None:
             401,
             "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
         )
-    if str(claims["iss"]) not in (str(github.app.id), f"Iv23li{github.app.id:014d}"):
+    if str(claims["iss"]) not in (str(github.app.id), github.app.client_id):
         raise ApiError(404, "Integration not found")
 
 

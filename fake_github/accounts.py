@@ -65,10 +65,16 @@ class App:
     webhook_secret: str
     permissions: dict[str, str] = field(default_factory=lambda: dict(PERMISSIONS))
     events: list[str] = field(default_factory=lambda: list(EVENTS))
+    client_secret: str = "a secret of the client"
+    callback_urls: list[str] = field(default_factory=list)  # where a sign-in may lead back to
 
     @property
     def login(self) -> str:
         return f"{self.slug}[bot]"
+
+    @property
+    def client_id(self) -> str:
+        return f"Iv23li{self.id:014d}"
 
 
 @dataclass(eq=False)
@@ -91,6 +97,7 @@ class Token:
     permissions: dict[str, str] = field(default_factory=dict)  # a user's token has none: roles decide
     repository_ids: frozenset[int] | None = None  # None: those of the installation, or of the user
     installation: Installation | None = None
+    app: App | None = None  # that a person signed in to with it
 
 
 def new_token_value(prefix: str, claims: dict[str, object]) -> str:

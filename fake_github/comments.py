@@ -75,7 +75,7 @@ class IssueComment:
         self.body = body
         self.created = self.updated = time.time()
         self.reactions = Reactions(pull.github)
-        self.minimized = False
+        self.minimized: str | None = None  # the reason, as GraphQL shows it
 
     def __repr__(self) -> str:
         return f"<IssueComment {self.id} {self.author.login} {self.body[:60]!r}>"

@@ -19,6 +19,7 @@ from fake_github import server, shapes
 from fake_github.accounts import Account, App, Installation, Token, new_token_value, private_key
 from fake_github.faults import Faults
 from fake_github.http import Request, Response, not_found
+from fake_github.oauth import Authorization
 from fake_github.pulls import Pull
 from fake_github.repos import Repo
 from fake_github.webhooks import Delivery, Send, Webhooks
@@ -76,6 +77,8 @@ class FakeGitHub:
         self.installations: dict[int, Installation] = {}
         self.tokens: dict[str, Token] = {}
         self.manifests: dict[str, _Manifest] = {}
+        self.person = "octocat"  # who is signed in where pages are shown
+        self.authorizations: dict[str, Authorization] = {}  # by code
         self.folder = Path(tempfile.mkdtemp(prefix="fake-github-"))
         self._ids = itertools.count(1001)
         self.webhooks = Webhooks(self)
@@ -143,6 +146,12 @@ class FakeGitHub:
         """A personal token: what it may do depends on the person's role."""
         return self._keep("user", login, {}, None, None, seconds)
 
+    def signed_in_token(self, login: str) -> str:
+        """A user-to-server token: what a person gets who signs in with the App."""
+        value = self._keep("user", login, {}, None, None, 8 * 3600, "ghu_")
+        self.tokens[value].app = self.app
+        return value
+
     def installation_token(
         self,
         installation: Installation,
@@ -161,10 +170,11 @@ class FakeGitHub:
         repository_ids: frozenset[int] | None,
         installation: Installation | None,
         seconds: float | None,
+        prefix: str = "",
     ) -> str:
         expires = time.time() + (self.token_seconds if seconds is None else seconds)
-        prefix = f"ghs_{installation.app.id}_" if installation else "ghs_" if kind == "actions" else "ghp_"
-        value = new_token_value(prefix, {"exp": int(expires), "jti": secrets.token_hex(12)})
+        usual = f"ghs_{installation.app.id}_" if installation else "ghs_" if kind == "actions" else "ghp_"
+        value = new_token_value(prefix or usual, {"exp": int(expires), "jti": secrets.token_hex(12)})
         account = self.account(login).login
         token = Token(value, kind, account, expires, dict(permissions), repository_ids, installation)
         with self.lock:

@@ -131,7 +131,7 @@ class Root:
                 "NOT_FOUND", f"Could not resolve to a node with the global id of '{given['subjectId']}'"
             )
         self.allow(found.pull.repo, "pull_requests", "write")
-        found.minimized = True
+        found.minimized = given["classifier"].lower().replace("_", "-")
         return {"minimizedComment": node(self, found), "clientMutationId": given.get("clientMutationId")}
 
     def allow(self, repo: Repo, permission: str, level: str) -> None:

@@ -181,7 +181,8 @@ def _comment(root: Root, comment: IssueComment | ReviewComment) -> Json:
         "updatedAt": data["updated_at"],
         "author": actor(root, comment.author),
         "authorAssociation": data["author_association"],
-        "isMinimized": comment.minimized,
+        "isMinimized": comment.minimized is not None,
+        "minimizedReason": comment.minimized,
         "viewerDidAuthor": comment.author.login == root.call.login,
         "reactionGroups": [_reaction_group(root, comment, content) for content in _CONTENTS],
         "reactions": connection(

@@ -222,6 +222,17 @@ class Pull:
             target = next(comment for comment in both if comment.id == comment_id)
             return target.reactions.add(self.github.account(login), content)[0]
 
+    def minimize(self, comment_id: int, reason: str | None = "off-topic") -> None:
+        """Hides a review comment, as people with write access may; None shows it again. GitHub sends no webhook for it."""
+        with self.github.lock:
+            self.comment_of(comment_id).minimized = reason
+
+    def delete_comment(self, login: str, comment_id: int) -> None:
+        """Deletes a review comment."""
+        with self.github.lock:
+            send = self.comment_of(comment_id).delete(login)
+        send()
+
     def thread_of(self, thread: str | int | Thread) -> Thread:
         """A thread by itself, by its node id, or by the id of one of its comments."""
         if isinstance(thread, Thread):

@@ -181,7 +181,7 @@ class ReviewComment:
         self.commit_id = where.commit_id
         self.created = self.updated = time.time()
         self.reactions = Reactions(review.pull.github)
-        self.minimized = False
+        self.minimized: str | None = None  # the reason, as GraphQL shows it
         self._placed: tuple[str, tuple[int | None, int | None, int | None]] | None = None
         review.comments.append(self)
         thread.comments.append(self)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from fake_github.accounts import ROLES
+
 if TYPE_CHECKING:
     from fake_github.accounts import Account, App, Installation
     from fake_github.fake import FakeGitHub
@@ -157,6 +159,13 @@ def repository(repo: Repo) -> Json:
     }
 
 
+def permissions(repo: Repo, login: str) -> Json:
+    """What a person may do in a repository."""
+    role = ROLES.index(repo.role(login))
+    levels = {"admin": "admin", "maintain": "maintain", "push": "write", "triage": "triage", "pull": "read"}
+    return {name: role >= ROLES.index(level) for name, level in levels.items()}
+
+
 def full_repository(repo: Repo) -> Json:
     parents = {}
     if repo.parent:
@@ -169,7 +178,7 @@ def app(github: FakeGitHub, app: App) -> Json:
         "id": app.id,
         "slug": app.slug,
         "node_id": f"A_{app.id:x}",
-        "client_id": f"Iv23li{app.id:014d}",
+        "client_id": app.client_id,
         "owner": user(github, app.owner),
         "name": app.name,
         "description": None,
@@ -194,7 +203,7 @@ def installation(github: FakeGitHub, found: Installation) -> Json:
         "html_url": f"{github.html}/settings/installations/{found.id}",
         "app_id": found.app.id,
         "app_slug": found.app.slug,
-        "client_id": f"Iv23li{found.app.id:014d}",
+        "client_id": found.app.client_id,
         "target_id": found.account.id,
         "target_type": found.account.type,
         "permissions": dict(found.permissions),

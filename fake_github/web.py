@@ -1,6 +1,6 @@
-"""The pages of GitHub that `/setup` leads to: a new App from a manifest, and its installation.
+"""The pages of GitHub that we lead to: a new App from a manifest, its installation, and signing in with it.
 
-The person who is signed in is `octocat`. A new App takes the place of `github.app`, and its webhook that of
+The person who is signed in is `FakeGitHub.person`. A new App takes the place of `github.app`, and its webhook that of
 `github.webhook_url`: from then on the fake GitHub delivers to the service that was set up.
 """
 
@@ -12,6 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from fake_github import oauth
 from fake_github.http import Answer, Request, not_found
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _NEW = re.compile(r"(?:/organizations/([^/]+))?/settings/apps(/new)?")
 _INSTALL = re.compile(r"/apps/([^/]+)/installations/new")
-_USER = "octocat"
 _LONGEST_NAME = 34
 # What an App has to be allowed to get an event, of those that ptopt subscribes to.
 _NEEDS = {
@@ -48,12 +48,16 @@ def handle(github: FakeGitHub, request: Request) -> Answer | None:
     if match := _NEW.fullmatch(request.path):
         if request.method != "POST":
             return _page("Register new GitHub App", "<p>An App begins with a manifest here.</p>")
-        owner = match[1] or _USER
+        owner = match[1] or github.person
         return _confirm(owner, request, form) if match[2] else _create(github, owner, form)
     if match := _INSTALL.fullmatch(request.path):
         if match[1] != github.app.slug:
             raise not_found()
         return _installed(github) if request.method == "POST" else _install(github)
+    if request.path == "/login/oauth/authorize":
+        return _authorized(github, form) if request.method == "POST" else _authorize(github, request)
+    if request.path == "/login/oauth/access_token" and request.method == "POST":
+        return oauth.access_token(github, request, form)
     if request.path == "/favicon.ico":
         return Answer(None, 404)
     request.page = False
@@ -90,6 +94,7 @@ def _create(github: FakeGitHub, owner: str, form: dict[str, str]) -> Answer:
         app = github.manifests[code].app
         app.name, app.permissions = name, dict(manifest["default_permissions"])
         app.events = list(manifest["default_events"])
+        app.callback_urls = list(manifest.get("callback_urls") or ())
         github.app, github.webhook_url = app, manifest["hook_attributes"]["url"]
     query = urlencode({"code": code, "state": form.get("state", "")})
     return Answer(None, 302, {"Location": f"{manifest['redirect_url']}?{query}"})
@@ -104,7 +109,9 @@ def _read(text: str) -> tuple[list[str], dict[str, Any]]:
     if not isinstance(manifest, dict):
         return ["The manifest is not an object"], {}
     hook = manifest.get("hook_attributes") or {}
+    callbacks = manifest.get("callback_urls") or []
     addresses = {
+        **{f"callback_urls[{at}]": url for at, url in enumerate(callbacks)},
         "url": manifest.get("url"),
         "redirect_url": manifest.get("redirect_url"),
         "hook_attributes.url": hook.get("url") if isinstance(hook, dict) else None,
@@ -131,14 +138,39 @@ def _read(text: str) -> tuple[list[str], dict[str, Any]]:
 def _install(github: FakeGitHub) -> Answer:
     return _page(
         f"Install {escape(github.app.name)}",
-        f'<form method="post"><button type="submit">Install on {_USER}</button></form>',
+        f'<form method="post"><button type="submit">Install on {escape(github.person)}</button></form>',
     )
 
 
 def _installed(github: FakeGitHub) -> Answer:
-    mine = [repo for repo in github.repos.values() if repo.owner.login == _USER]
-    github.install(_USER, mine)
-    return _page(f"{escape(github.app.name)} is installed", f"<p>On {_USER}: {len(mine)} repositories.</p>")
+    mine = [repo for repo in github.repos.values() if repo.owner.login == github.person]
+    github.install(github.person, mine)
+    text = f"<p>On {escape(github.person)}: {len(mine)} repositories.</p>"
+    return _page(f"{escape(github.app.name)} is installed", text)
+
+
+def _authorize(github: FakeGitHub, request: Request) -> Answer:
+    """What GitHub shows to somebody who is to sign in, or why it does not."""
+    problem = oauth.problem(github, request.query)
+    if problem:
+        return _page("Sign-in is not possible", f'<p id="problem">{escape(problem)}</p>', 404)
+    hidden = "".join(
+        f'<input type="hidden" name="{name}" value="{escape(request.query.get(name, ""))}">'
+        for name in oauth.FIELDS
+    )
+    return _page(
+        f"Authorize {escape(github.app.name)}",
+        f'<form method="post">{hidden}<button type="submit">'
+        f"Authorize {escape(github.app.name)} as {escape(github.person)}</button></form>",
+    )
+
+
+def _authorized(github: FakeGitHub, form: dict[str, str]) -> Answer:
+    """Sends the browser back with a code."""
+    if oauth.problem(github, form):
+        return _page("Sign-in is not possible", "<p>Begin again.</p>", 404)
+    query = urlencode({"code": oauth.new_code(github, form), "state": form.get("state", "")})
+    return Answer(None, 302, {"Location": f"{form['redirect_uri']}?{query}"})
 
 
 def _page(title: str, body: str, status: int = 200) -> Answer:

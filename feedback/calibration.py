@@ -181,7 +181,7 @@ def cast_in(session: Session, repository_ids: Collection[int]) -> tuple[Vote, ..
     signals: defaultdict[int, list[_Signal]] = defaultdict(list)
     for row, organisation, kind, value, actor, writes, source, at in rows:
         if row.id not in comments:
-            comments[row.id] = _comment(row, organisation)
+            comments[row.id] = as_comment(row, organisation)
         signals[row.id].append(_Signal(kind, value, actor, writes, source, at))
     return tuple(vote for at in sorted(comments) for vote in votes(comments[at], signals[at]))
 
@@ -196,7 +196,8 @@ class _Signal:
     created_at: datetime
 
 
-def _comment(row: CommentRow, organisation: int) -> Comment:
+def as_comment(row: CommentRow, organisation: int) -> Comment:
+    """The comment of a row, as labels know it."""
     score = row.confidence if row.score is None else row.score
     return Comment(
         row.id, organisation, row.repository_id, row.rule, row.pull, score, row.author, row.posted_at

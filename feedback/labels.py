@@ -67,22 +67,25 @@ class Tier:
 
 
 _REACTIONS = {"+1": True, "heart": True, "hooray": True, "rocket": True, "-1": False, "confused": False}
-# The most trusted first. Of the kinds that `SignalKind` does not have, those that collect them use these names.
+# The most trusted first.
 TIERS = (
     Tier(SignalKind.MERGED.value, 1.0, {"exact": True, "similar": True}),
     Tier(SignalKind.APPLIED.value, 0.95, {"exact": True, "similar": True}),
-    Tier("changed", 0.9, {"suggested": True}),  # the line, by hand
+    Tier(SignalKind.CHANGED.value, 0.9, {"suggested": True}),  # the line, by hand
     Tier(SignalKind.VERDICT.value, 0.9, {"good": True, "bad": False}),
     Tier(SignalKind.IGNORED.value, 0.85, {"rule": False, "here": False}),
     Tier(SignalKind.REPLY.value, 0.8, {"agreement": True, "disagreement": False, "intentional": False}),
-    Tier("hidden", 0.8, {"hidden": False, "deleted": False}),
+    Tier(SignalKind.HIDDEN.value, 0.8, {"hidden": False, "deleted": False}),
     # Resolved is done with, not accepted: where the same person reacted, the reaction tells which way.
     Tier(SignalKind.THREAD.value, 0.75, {}),
     Tier(SignalKind.REACTION.value, 0.7, _REACTIONS),
 )
 _RANK = {tier.kind: at for at, tier in enumerate(TIERS)}
 _RESOLVED_ALONE = 0.3
-CLOSED = "closed"  # the kind of signal that says what became of the pull request
+# What counts although nobody is named for it.
+_NAMES_NOBODY = frozenset(
+    kind.value for kind in (SignalKind.MERGED, SignalKind.APPLIED, SignalKind.CHANGED, SignalKind.HIDDEN)
+)
 SILENCE = "silence"
 
 
@@ -141,18 +144,19 @@ def votes(comment: Comment, signals: Iterable[Evidence]) -> tuple[Vote, ...]:
     """The votes of those who count, one for each, by what is trusted most."""
     known = {(s.kind, s.value, s.actor, s.actor_writes, s.source, s.created_at): s for s in signals}
     ordered = sorted(known.values(), key=_chronological)
-    withdrawn = {(s.actor, s.source) for s in ordered if s.kind == SignalKind.WITHDRAWN.value}
+    withdrawn = {(s.actor, s.value, s.source) for s in ordered if s.kind == SignalKind.WITHDRAWN.value}
     by_person: defaultdict[str, list[Evidence]] = defaultdict(list)
     for signal in ordered:
-        taken_back = signal.kind == SignalKind.REACTION.value and (signal.actor, signal.source) in withdrawn
-        if not taken_back and _counts(signal, comment):
-            # What nobody is named for is the author's: it was pushed to the pull request, or merged with it.
-            by_person[signal.actor or comment.author].append(signal)
+        if (signal.actor, signal.value, signal.source) not in withdrawn and _counts(signal, comment):
+            # What nobody is named for is the author's: it was pushed to the pull request, or merged with it. But not that
+            # the comment was hidden: that was one of those who may write.
+            nobody = "" if signal.kind == SignalKind.HIDDEN.value else comment.author
+            by_person[signal.actor or nobody].append(signal)
     cast = [_vote(comment, person, several) for person, several in sorted(by_person.items())]
     found = tuple(vote for vote in cast if vote is not None)
     if found:
         return found
-    merged = [s for s in ordered if s.kind == CLOSED and s.value == "merged"]
+    merged = [s for s in ordered if s.kind == SignalKind.CLOSED.value and s.value == "merged"]
     if not merged:
         return ()
     return (Vote(comment, "", False, _SILENCE, SILENCE, True, merged[-1].created_at),)
@@ -269,7 +273,7 @@ def outliers(cast: Iterable[Vote]) -> tuple[Outlier, ...]:
 
 def _counts(signal: Evidence, comment: Comment) -> bool:
     if not signal.actor:
-        return signal.kind in (SignalKind.MERGED.value, SignalKind.APPLIED.value, "changed")
+        return signal.kind in _NAMES_NOBODY
     return signal.actor_writes is True or (signal.actor == comment.author and bool(comment.author))
 
 

@@ -69,11 +69,13 @@ class Change:
 
     Deletions, pure renames and pure mode changes are in neither: they bring no line to review. `around` holds other
     files of the repository at the head, by path: nothing is said of them, but they answer questions about the change.
+    `compared` names both sides, for people, where git gave the change.
     """
 
     files: tuple[ChangedFile, ...]
     not_reviewed: tuple[NotReviewed, ...]
     around: Mapping[str, bytes] = field(default_factory=dict)
+    compared: str = ""
 
 
 def parse_diff(diff: bytes, heads: Callable[[str], bytes | None]) -> Change:

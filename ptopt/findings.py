@@ -64,7 +64,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Edits of one file that belong together. An `unsafe` fix names its `assumption`."""
+    """Edits of one file that belong together. An `unsafe` fix names its `assumption`: clauses with `; ` between them."""
 
     safety: Safety
     edits: tuple[Edit, ...]
@@ -77,6 +77,18 @@ class Evidence:
 
     line: int
     note: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Another place that a comment lists: the rule that sees it, what it says there, and when that is wrong."""
+
+    span: Span
+    rule: str
+    name: str
+    family: str
+    message: str
+    when_wrong: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,7 @@ class Impact:
     conditions: str  # hardware, versions, sizes
     provenance: str  # "measured" | "published"
     source: str  # link
+    device: str = ""  # "cpu" | "cuda" where we measured it
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,7 @@ class Finding:
     impact: tuple[Impact, ...] = ()
     assumes: str = ""  # library versions taken for granted, as in "torch >= 2.5"; "" when they are pinned
     origin: str = "rule"  # "rule" | "model"
-    also: tuple[Span, ...] = ()  # other places with the same cause, listed in this comment
+    also: tuple[Place, ...] = ()  # the other places of this comment, in order
     explanation: str = ""  # what a model wrote about it: untrusted, shown as a quotation
     features: tuple[tuple[str, float], ...] = ()  # what the ranker weighed, by name
     right: float | None = None  # how likely the statement is true, where the ranker's weights tell
@@ -126,6 +139,13 @@ class Finding:
         None  # the confidence before the feedback of the repository; None where there is none
     )
     explored: bool = False  # shown although people made the rule quiet: the rule may return
+
+    def as_place(self) -> Place:
+        return Place(self.span, self.rule, self.name, self.family, self.message, self.when_wrong)
+
+    def places(self) -> tuple[Place, ...]:
+        """All places of the comment, its own first."""
+        return (self.as_place(), *self.also)
 
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)

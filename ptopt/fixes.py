@@ -49,15 +49,18 @@ def fix_file(file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsa
         seen.add(data)
 
 
-def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review]) -> FixedFile:
-    """Write a comment that suppresses it above each finding; a notebook stays as it is."""
+def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], reason: str) -> FixedFile:
+    """Write a comment that suppresses it above each finding; a notebook stays as it is.
+
+    Characters of `reason` that the encoding of the file has not become escapes.
+    """
     before = file.head or b""
     found = review(file).findings
     if not found or file.path.endswith(".ipynb"):
         return FixedFile(file.path, before, before, (), found)
     text, encoding = decode_python(before)
-    after = add_suppressions(text, [(finding.span.start, finding.name) for finding in found])
-    data = after.encode(encoding)
+    after = add_suppressions(text, [(finding.span.start, finding.name) for finding in found], reason)
+    data = after.encode(encoding, "backslashreplace")
     left = review(whole_file(file.path, data)).findings
     identities = {finding.fingerprint for finding in left}
     done = tuple(finding for finding in found if finding.fingerprint not in identities)

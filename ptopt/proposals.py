@@ -29,7 +29,8 @@ _MOST_LINES = 40  # from the first to the last edit of a suggestion
 class Proposal:
     """What may become a comment, as values: nothing here holds on to a syntax tree.
 
-    Proposals of one family and file with the same `cause` become one comment, with one fix of all its places (`joint`).
+    Proposals of one family and file with the same `cause` become one comment. `joint` are the fixes of several places,
+    with the fingerprints of the findings there.
     `confidence` is that of the ranker until a model has reweighed it.
     """
 
@@ -39,7 +40,7 @@ class Proposal:
     confidence: float
     silenced_by: frozenset[Use] = frozenset()
     in_baseline: bool = False  # the baseline lists it, and no comment silences it
-    joint: tuple[frozenset[str], Fix | None] | None = None  # the fix of a comment with these fingerprints
+    joint: tuple[tuple[frozenset[str], Fix | None], ...] = ()
 
     @property
     def reported(self) -> bool:

@@ -3,61 +3,120 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
 from ptopt.change import ChangedFile
-from ptopt.findings import Finding, Fix, Severity
+from ptopt.findings import Finding, Fix, Safety, Severity, Span
 from ptopt.proposals import Fixes, Proposal
 
+_FIRST_CODE = re.compile(r"`([^`]+)`")
 _WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
 
 
-def by_cause(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
-    """Proposals of one file that are one comment: those of a family with a common cause, and a rule that repeats.
+def grouped(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
+    """Proposals of one file that are one comment: those of a rule, and of rules that would comment on the same lines.
 
     What a model found by itself stands alone.
     """
+    several = list(proposals)
+    alone = [[p] for p in several if p.finding.origin == "model"]
+    groups: list[list[Proposal]] = []
+    for group in sorted(_by_cause(p for p in several if p.finding.origin != "model"), key=_best_rank):
+        at = _best(group).finding.span
+        there = next((other for other in groups if _overlap(_best(other).finding.span, at)), None)
+        if there is None:
+            groups.append(group)
+        else:
+            there += group
+    return [*groups, *alone]
+
+
+def _by_cause(proposals: Iterable[Proposal]) -> list[list[Proposal]]:
+    """Those of a family with a common cause, and a rule that repeats."""
     groups: defaultdict[Hashable, list[Proposal]] = defaultdict(list)
-    alone: list[list[Proposal]] = []
     for proposal in proposals:
         finding, cause = proposal.finding, proposal.cause
-        if finding.origin == "model":
-            alone.append([proposal])
-        else:
-            groups[(finding.rule, None) if cause is None else (finding.family, cause)].append(proposal)
+        groups[(finding.rule, None) if cause is None else (finding.family, cause)].append(proposal)
     by_rule: defaultdict[str, list[Proposal]] = defaultdict(list)
     for group in groups.values():
-        by_rule[min(group, key=_rank).finding.rule] += group
-    return [*by_rule.values(), *alone]
+        by_rule[_best(group).finding.rule] += group
+    return list(by_rule.values())
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one.start <= other.end and other.start <= one.end
 
 
 def joined(proposals: Sequence[Proposal], fixes: Fixes, change: ChangedFile | None) -> tuple[Proposal, ...]:
-    """The proposals; each of those that become one comment with the fix of all its places."""
-    joint: dict[str, tuple[frozenset[str], Fix | None]] = {}
-    for group in by_cause(p for p in proposals if p.reported):
-        if len(group) > 1:
-            identities = frozenset(p.finding.fingerprint for p in group)
-            joint |= dict.fromkeys(identities, (identities, fixes.joined(group, change)))
-    return tuple(dataclasses.replace(p, joint=joint.get(p.finding.fingerprint)) for p in proposals)
+    """The proposals; each with the fixes of the comments, and parts of comments, that it is in with others."""
+    joint: defaultdict[str, list[tuple[frozenset[str], Fix | None]]] = defaultdict(list)
+    for group in grouped(p for p in proposals if p.reported):
+        parts = _by_cause(group)
+        for part in [*parts, group] if len(parts) > 1 else parts:
+            if len(part) > 1:
+                fix = fixes.joined(part, change)
+                for identity in _identities(part):
+                    joint[identity].append((_identities(part), fix))
+    return tuple(
+        dataclasses.replace(p, joint=tuple(joint[p.finding.fingerprint]))
+        if p.finding.fingerprint in joint
+        else p
+        for p in proposals
+    )
 
 
-def merged(group: Iterable[Proposal]) -> Finding:
-    """The best finding of the group, the other places listed in it, with the fix of all of them."""
-    proposals = sorted(group, key=_rank)
-    best = proposals[0].finding
-    if len(proposals) == 1:
+def merged(group: Sequence[Proposal]) -> Finding:
+    """The best finding of the group, the other places listed in it, with the fix of the comment."""
+    best = _best(group).finding
+    if len(group) == 1:
         return best
-    others = sorted({p.finding.span for p in proposals} - {best.span})
-    identities = frozenset(p.finding.fingerprint for p in proposals)
-    joint = proposals[0].joint
-    fix = joint[1] if joint is not None and joint[0] == identities else None
-    return dataclasses.replace(best, also=tuple(others), fix=fix)
+    others = {
+        (p.finding.span, p.finding.rule): p.finding.as_place()
+        for p in sorted(group, key=_rank, reverse=True)
+        if not _says_the_same(p.finding, best)
+    }
+    return dataclasses.replace(best, also=tuple(sorted(others.values())), fix=_fix(group))
+
+
+def _says_the_same(other: Finding, best: Finding) -> bool:
+    """On the same lines the rule itself, or one that blames the same code: it is what the message names first."""
+    if other.span != best.span:
+        return False
+    codes = [match[1] for f in (other, best) if (match := _FIRST_CODE.search(f.message))]
+    return other.rule == best.rule or (len(codes) == 2 and codes[0] == codes[1])
+
+
+def _fix(group: Sequence[Proposal]) -> Fix | None:
+    """That of all places where it is as safe as that of the problem that the comment is about, else the latter."""
+    best = _best(group)
+    joint = dict(best.joint)
+    own = next(part for part in _by_cause(group) if best in part)
+    fix = best.finding.fix if len(own) == 1 else joint.get(_identities(own))
+    whole = joint.get(_identities(group))
+    return whole if fix is not None and whole is not None and _safety(whole) <= _safety(fix) else fix
+
+
+def _safety(fix: Fix) -> int:
+    return list(Safety).index(fix.safety)
+
+
+def _identities(group: Iterable[Proposal]) -> frozenset[str]:
+    return frozenset(proposal.finding.fingerprint for proposal in group)
 
 
 def rank(finding: Finding) -> tuple[float, str, int, int, str]:
     """The best first: the confidence, weighed by what the problem costs."""
     return (-finding.confidence * _WEIGHT[finding.severity], *finding.sort_key())
+
+
+def _best(group: Iterable[Proposal]) -> Proposal:
+    return min(group, key=_rank)
+
+
+def _best_rank(group: Iterable[Proposal]) -> tuple[float, str, int, int, str]:
+    return _rank(_best(group))
 
 
 def _rank(proposal: Proposal) -> tuple[float, str, int, int, str]:

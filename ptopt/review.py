@@ -16,7 +16,7 @@ from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, log_odds
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.proposals import Fixes, Proposal, propose
 from ptopt.ranker.model import threshold
-from ptopt.ranking import by_cause, joined, merged, rank
+from ptopt.ranking import grouped, joined, merged, rank
 from ptopt.rules import rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Hit, Prefilter, run
@@ -331,12 +331,10 @@ def _settle(
             elif weighed.confidence >= least and weighed.reported:
                 explored = learned.explores(proposal.finding.fingerprint, feedback.explore)
                 quieted.append(dataclasses.replace(proposal.finding, explored=explored))
-        for group in by_cause(sure) if one_per_cause else [[p] for p in sure]:
-            loud = [p for p in group if p.reported]
-            old += [p.finding for p in group if p.in_baseline]
-            suppressed += [p.finding for p in group if p.silenced_by]
-            if loud:
-                comments.append(merged(loud))
+        old += [p.finding for p in sure if p.in_baseline]
+        suppressed += [p.finding for p in sure if p.silenced_by]
+        loud = [p for p in sure if p.reported]
+        comments += map(merged, grouped(loud) if one_per_cause else ([p] for p in loud))
         unused += _unused(file, config)
     comments.sort(key=rank)
     wanted = [f for f in comments if f.fingerprint not in muted]

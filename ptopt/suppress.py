@@ -93,10 +93,10 @@ def find_suppressions(text: str) -> Suppressions:
         return Suppressions()
 
 
-def add_suppressions(text: str, places: Iterable[tuple[int, str]]) -> str:
+def add_suppressions(text: str, places: Iterable[tuple[int, str]], reason: str) -> str:
     """The text with a comment above each statement that holds one of the places (line, rule name).
 
-    A text that cannot be split into tokens comes back as it is.
+    `reason` is one line, which may be empty. A text that cannot be split into tokens comes back as it is.
     """
     lines = text.split("\n")
     wanted: defaultdict[int, set[str]] = defaultdict(set)
@@ -110,7 +110,8 @@ def add_suppressions(text: str, places: Iterable[tuple[int, str]]) -> str:
         code = lines[line - 1]
         end = "\r" if code.endswith("\r") else ""
         indentation = code[: len(code) - len(code.lstrip())]
-        lines.insert(line - 1, f"{indentation}# ptopt: ignore[{', '.join(sorted(rules))}]{end}")
+        comment = f"# ptopt: ignore[{', '.join(sorted(rules))}] {reason}".rstrip()
+        lines.insert(line - 1, f"{indentation}{comment}{end}")
     return "\n".join(lines)
 
 

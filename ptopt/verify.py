@@ -79,8 +79,8 @@ def together(fixes: Iterable[Fix | None]) -> Fix | None:
     if any(b.start < a.end or (a.start, a.end) == (b.start, b.end) for a, b in pairwise(edits)):
         return None
     safety = max((fix.safety for fix in given), key=list(Safety).index)
-    assumptions = dict.fromkeys(fix.assumption for fix in given if fix.assumption)
-    return Fix(safety, tuple(edits), "; ".join(assumptions))
+    clauses = dict.fromkeys(clause for fix in given for clause in fix.assumption.split("; ") if clause)
+    return Fix(safety, tuple(edits), "; ".join(clauses))
 
 
 def holds(

@@ -28,19 +28,25 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are on GitHub. `webhook_secret` is "" when only the web application knows it, `slug` when only GitHub does."""
+    """Who we are on GitHub. `webhook_secret` is "" when only the web application knows it, `slug` when only GitHub does,
+    `client_id` and `client_secret` when nobody can sign in."""
 
     app_id: int
     private_key: str = field(repr=False)
     webhook_secret: str = field(repr=False)
     slug: str = ""
+    client_id: str = ""
+    client_secret: str = field(repr=False, default="")
 
 
 def load(engine: Engine, settings: Settings) -> Credentials | None:
     """The credentials in force; None before `/setup`. Raises CredentialsError."""
     given = settings.webhook_secret.get_secret_value() if settings.webhook_secret else ""
+    client_id = settings.client_id or ""
+    client_secret = settings.client_secret.get_secret_value() if settings.client_secret else ""
     if settings.app_id and settings.private_key:
-        return Credentials(settings.app_id, settings.private_key.get_secret_value(), given)
+        key = settings.private_key.get_secret_value()
+        return Credentials(settings.app_id, key, given, "", client_id, client_secret)
     with reading(engine) as session:
         row = session.scalars(select(AppCredentials).order_by(AppCredentials.created_at.desc())).first()
     if row is None:
@@ -50,20 +56,31 @@ def load(engine: Engine, settings: Settings) -> Credentials | None:
             "PTOPT_SECRET_KEY is not set: the stored credentials of the App cannot be read"
         )
     try:
-        opened = json.loads(_fernet(settings.secret_key.get_secret_value()).decrypt(row.sealed.encode()))
+        opened = json.loads(_sealer(settings.secret_key.get_secret_value()).decrypt(row.sealed.encode()))
     except InvalidToken:
         raise CredentialsError(
             "the stored credentials of the App were encrypted with another PTOPT_SECRET_KEY"
         ) from None
-    # A webhook secret that was rotated stands in the settings.
-    return Credentials(row.id, opened["private_key"], given or opened["webhook_secret"], row.slug)
+    # What was rotated stands in the settings. Versions before the dashboard stored no client.
+    return Credentials(
+        row.id,
+        opened["private_key"],
+        given or opened["webhook_secret"],
+        row.slug,
+        client_id or opened.get("client_id", ""),
+        client_secret or opened.get("client_secret", ""),
+    )
 
 
 def store(engine: Engine, secret_key: str, new: Credentials, now: datetime) -> bool:
     """Stores the first App's credentials; False when there was one already."""
-    sealed = _fernet(secret_key).encrypt(
-        json.dumps({"private_key": new.private_key, "webhook_secret": new.webhook_secret}).encode()
-    )
+    secrets = {
+        "private_key": new.private_key,
+        "webhook_secret": new.webhook_secret,
+        "client_id": new.client_id,
+        "client_secret": new.client_secret,
+    }
+    sealed = _sealer(secret_key).encrypt(json.dumps(secrets).encode())
     with writing(engine) as session:
         if session.scalars(select(AppCredentials.id)).first() is not None:
             return False
@@ -110,7 +127,11 @@ def _bytes(secret: SecretStr | None) -> tuple[bytes, ...]:
     return (secret.get_secret_value().encode(),) if secret else ()
 
 
-def _fernet(secret_key: str) -> Fernet:
-    # Its own key for this purpose: the secret key also keys hashes.
-    key = HKDF(SHA256(), 32, salt=None, info=b"ptopt: credentials of the App").derive(secret_key.encode())
+def _sealer(secret_key: str) -> Fernet:
+    return sealer(secret_key, "credentials of the App")
+
+
+def sealer(secret_key: str, purpose: str) -> Fernet:
+    """Encrypts and authenticates, with a key of its own for each purpose: the secret key also keys hashes."""
+    key = HKDF(SHA256(), 32, salt=None, info=f"ptopt: {purpose}".encode()).derive(secret_key.encode())
     return Fernet(base64.urlsafe_b64encode(key))

@@ -31,7 +31,8 @@ class Kind(str, enum.Enum):
     CLOSED = "closed"  # The pull request was closed. Subject: "" or "merged".
     THREAD = "thread"  # A thread was resolved or unresolved. Subject: digest of the delivery's body.
     REPLY = "reply"  # Somebody replied in a thread. Subject: comment id.
-    POLL = "poll"  # Read the reactions. Subject: when, as "2026-11-20T10:00:00". Made by the scheduler.
+    DELETED = "deleted"  # A comment of ours was deleted. Subject: comment id.
+    POLL = "poll"  # Read what GitHub sends no webhook for. Subject: when, as "2026-11-20T10:00:00". Made by the scheduler.
     INSTALLATION = "installation"  # The App's installation changed. Subject: digest of the delivery's body.
 
     def __str__(self) -> str:
@@ -75,6 +76,13 @@ class ReplyPayload:
     comment_id: int
     in_reply_to: int
     actor: Actor
+    says: str = ""  # a value of feedback.signals.replies.Says: the text stays where it is
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedPayload:
+    comment_id: int
+    actor: Actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,15 @@ class InstallationPayload:
     removed: list[int] = field(default_factory=list)
 
 
-Payload = NoPayload | ReviewPayload | CommandPayload | ThreadPayload | ReplyPayload | InstallationPayload
+Payload = (
+    NoPayload
+    | ReviewPayload
+    | CommandPayload
+    | ThreadPayload
+    | ReplyPayload
+    | DeletedPayload
+    | InstallationPayload
+)
 
 _ADAPTERS: Mapping[Kind, TypeAdapter[Any]] = {
     Kind.REVIEW: TypeAdapter(ReviewPayload),
@@ -103,6 +119,7 @@ _ADAPTERS: Mapping[Kind, TypeAdapter[Any]] = {
     Kind.CLOSED: TypeAdapter(NoPayload),
     Kind.THREAD: TypeAdapter(ThreadPayload),
     Kind.REPLY: TypeAdapter(ReplyPayload),
+    Kind.DELETED: TypeAdapter(DeletedPayload),
     Kind.POLL: TypeAdapter(NoPayload),
     Kind.INSTALLATION: TypeAdapter(InstallationPayload),
 }
@@ -114,6 +131,7 @@ QUEUES = {
     Kind.CLOSED: "feedback",
     Kind.THREAD: "feedback",
     Kind.REPLY: "feedback",
+    Kind.DELETED: "feedback",
     Kind.POLL: "feedback",
     Kind.INSTALLATION: "feedback",
 }

@@ -190,7 +190,7 @@ class CommentRow(Base):
     author: Mapped[str] = mapped_column(String(64), default="", server_default="")
     safety: Mapped[str] = mapped_column(String(16), default="")  # of the fix; "" without one
     path_hash: Mapped[str] = mapped_column(String(64))
-    # Hashes that tell whether the suggestion was applied, see feedback.suggestions; empty without a suggestion.
+    # Hashes that tell whether the suggestion was applied, see feedback.signals.suggestions; empty without a suggestion.
     suggestion: Mapped[dict[str, Any]] = mapped_column(default=dict)
     posted_at: Mapped[datetime]
 
@@ -230,8 +230,19 @@ class AppCredentials(Base):
     created_at: Mapped[datetime]
 
 
+class DashboardSession(Base):
+    """Somebody who is signed in to the dashboard."""
+
+    __tablename__ = "dashboard_sessions"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)  # SHA-256 of what the cookie holds
+    login: Mapped[str] = mapped_column(String(100))
+    sealed_token: Mapped[str] = mapped_column(Text)  # acts as the person on GitHub; encrypted
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
 class PolledPull(Base):
-    """A pull request whose comments are polled for reactions, until some days after it is closed."""
+    """A pull request that is polled for what people do about our comments; see feedback.signals.schedule."""
 
     __tablename__ = "polled_pulls"
 
@@ -240,6 +251,8 @@ class PolledPull(Base):
     )
     pull: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     closed_at: Mapped[datetime | None]
+    # When we last commented, or anybody did anything about a comment; None: the next poll sets it.
+    active_at: Mapped[datetime | None]
     next_poll_at: Mapped[datetime] = mapped_column(index=True)
 
 

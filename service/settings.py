@@ -92,9 +92,15 @@ class Settings(BaseSettings):
         default=None,
         description="The previous secret during a rotation; deliveries signed with it are accepted too.",
     )
+    client_id: str | None = Field(
+        default=None,
+        description="The App's client id, with which people sign in to the dashboard. Unset: that of the App that `/setup` created.",
+    )
+    client_secret: Secret = Field(default=None, description="A client secret of the App.")
     secret_key: Secret = Field(
         default=None,
-        description="Encrypts what `/setup` stores and keys the hashes of people. Any long random string.",
+        description="Encrypts what `/setup` stores and the sessions of the dashboard, and keys the hashes of people. "
+        "Any long random string.",
     )
     public_url: Annotated[str, AfterValidator(_public_url)] = Field(
         default="http://localhost:8000",
@@ -107,6 +113,9 @@ class Settings(BaseSettings):
     )
     setup_token: Secret = Field(
         default=None, description="Enables `/setup` (`/setup?token=…`). Unset: `/setup` is disabled."
+    )
+    dashboard: bool = Field(
+        default=True, description="Serves `/dashboard`. People sign in with GitHub; see dashboard.md."
     )
     database_url: str = Field(
         default="sqlite:///ptopt.db",
@@ -156,7 +165,8 @@ class Settings(BaseSettings):
     poll_every: float = Field(
         default=3600.0,
         gt=0,
-        description="Interval at which the reactions to one pull request's comments are polled, in seconds.",
+        description="Shortest interval at which one pull request is polled for reactions and hidden comments, in seconds; "
+        "it grows to a day while nothing happens.",
     )
     keep_days: int = Field(
         default=30, ge=4, description="Retention of deliveries and finished jobs, in days."
@@ -243,6 +253,8 @@ class Settings(BaseSettings):
     def _complete(self) -> Settings:
         if (self.app_id is None) != (self.private_key is None):
             raise ValueError("set both PTOPT_APP_ID and PTOPT_PRIVATE_KEY, or neither")
+        if (self.client_id is None) != (self.client_secret is None):
+            raise ValueError("set both PTOPT_CLIENT_ID and PTOPT_CLIENT_SECRET, or neither")
         if self.model and self.model_registry is not None:
             raise ValueError("set either PTOPT_MODEL or PTOPT_MODEL_REGISTRY, not both")
         return self

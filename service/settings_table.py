@@ -51,6 +51,8 @@ def unknown(environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, 
 def incomplete(values: Settings) -> Iterator[str]:
     """What is valid, and yet may not be what somebody wants."""
     if values.app_id is not None:
+        if values.dashboard and values.client_id is None:
+            yield "PTOPT_CLIENT_ID is not set: nobody can sign in to the dashboard."
         return
     if values.setup_token is None:
         yield "PTOPT_APP_ID is not set: the App that /setup stored is used. To create one, set PTOPT_SETUP_TOKEN."

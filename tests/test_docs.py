@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from ptopt.address import REPOSITORY, rule_page
+from ptopt.address import REPOSITORY, REVISION, rule_page
 from ptopt.config import config_schema
 from ptopt.report.rulelist import pages
 from ptopt.rules import all_rules
@@ -62,6 +62,37 @@ def test_the_address_is_the_same_everywhere() -> None:
     assert len(found) > 8
     assert set(found) == {REPOSITORY}, "edit ptopt/address.py and run `make docs`"
     assert rule_page("item-every-step").startswith(f"https://github.com/{REPOSITORY}/")
+
+
+def test_what_is_pinned_is_the_one_commit() -> None:
+    pin = re.compile(rf"{re.escape(REPOSITORY)}(?:@|\n +rev: )([0-9a-f]{{40}})\b")
+    texts = [path.read_text(encoding="utf-8") for path in (*PAGES, *DOCS.glob("workflows/*.yml"))]
+    found = [commit for text in texts for commit in pin.findall(text)]
+    assert len(found) >= 7
+    assert set(found) == {REVISION}, "edit ptopt/address.py and run `make docs`"
+    other = "1f" * 20
+    for text in texts:
+        moved = pin.sub(lambda match: match[0].replace(match[1], other), text)
+        assert script("pages").pinned(moved) == text
+    theirs = f"uses: actions/checkout@{other}\nuses: a{REPOSITORY}@{other}\n"
+    assert script("pages").pinned(theirs) == theirs
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/action.md"])
+def test_how_to_pin_without_a_release(name: str) -> None:
+    assert f"`git ls-remote https://github.com/{REPOSITORY} main` prints" in (ROOT / name).read_text()
+
+
+def test_nobody_is_sent_to_the_package_index() -> None:
+    """It has no ptopt of ours."""
+    code = (
+        p
+        for folder in ("ptopt", "bot", "service", "training", "worker")
+        for p in (ROOT / folder).rglob("*.py")
+    )
+    for path in (*PAGES, *DOCS.glob("workflows/*.yml"), *code):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"pip install '?ptopt\b(?!\[[^]]*\] @ git\+)", text), path
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -9,7 +9,7 @@ import pytest
 
 from ptopt.change import parse_diff
 from ptopt.config import Config, load_config
-from ptopt.findings import Review, Safety
+from ptopt.findings import Review, Safety, Span
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
@@ -51,7 +51,7 @@ def _review(
 def test_one_comment_per_cause_lists_the_other_lines() -> None:
     review = _review(BASE, HEAD)
     (finding,) = review.findings
-    assert (finding.rule, finding.span.start, [s.start for s in finding.also]) == ("PTO101", 12, [13])
+    assert (finding.rule, finding.span.start, [p.span.start for p in finding.also]) == ("PTO101", 12, [13])
     assert finding.symbol == "train"
     assert finding.fix is None  # `log(loss.item())` waits all the same
     assert review.sources == {"train.py": HEAD}
@@ -60,7 +60,7 @@ def test_one_comment_per_cause_lists_the_other_lines() -> None:
 def test_all_places_of_a_comment_are_fixed_together() -> None:
     head = HEAD.replace("log(loss.item())", "other += loss.item()")
     (finding,) = _review(BASE, head).findings
-    assert (finding.span.start, [s.start for s in finding.also]) == (12, [13])
+    assert (finding.span.start, [p.span.start for p in finding.also]) == (12, [13])
     assert finding.fix is not None and finding.fix.safety is Safety.UNSAFE and len(finding.fix.edits) == 2
     assert apply_edits(head, finding.fix.edits).count("loss.detach()") == 2
 
@@ -273,3 +273,59 @@ def test_a_suppression_that_is_written_above_code_that_stays_is_in_use() -> None
     for config in ("", "min-confidence = 0.99"):
         after = HEAD.replace(line, f"        # ptopt: ignore[PTO101] wanted\n{line}")
         assert _review(HEAD, after, config=config).unused_suppressions == ()
+
+
+LOADER = """\
+import torch
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+
+def main(model, optimizer, criterion):
+    data = datasets.ImageFolder("images", transform=transforms.ToTensor())
+    loader = DataLoader(data, batch_size=32, shuffle=True)
+    model.cuda()
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+"""
+LOADERS = 'select = ["loader-without-workers", "loader-without-pinning"]\nmin-confidence = 0.0'
+
+
+def test_two_rules_on_one_line_are_one_comment_that_names_both() -> None:
+    (finding,) = _review("", LOADER, config=LOADERS).findings
+    (other,) = finding.also
+    assert (finding.rule, finding.span, other.rule, other.span) == (
+        "PTO301",
+        Span(8, 8),
+        "PTO302",
+        Span(8, 8),
+    )
+    assert finding.message.startswith("For each item") and other.message.startswith("`x.cuda()` at line 12")
+    assert finding.fix is not None and finding.fix.edits[0].replacement == ", num_workers=4"
+
+
+@pytest.mark.parametrize(("silenced", "left"), [("PTO301", "PTO302"), ("PTO302", "PTO301")])
+def test_of_two_rules_on_one_line_the_other_is_left_when_one_is_silenced(silenced: str, left: str) -> None:
+    head = LOADER.replace("shuffle=True)", f"shuffle=True)  # ptopt: ignore[{silenced}] small images")
+    review = _review("", head, config=LOADERS)
+    assert [(f.rule, f.also) for f in review.findings] == [(left, ())]
+    assert [f.rule for f in review.suppressed] == [silenced]
+
+
+def test_a_fix_of_several_places_says_once_what_it_assumes() -> None:
+    head = """\
+import torch
+
+def cost(points, others, n):
+    left = points.unsqueeze(1).repeat(1, n, 1) - others
+    return left * others.unsqueeze(1).repeat(1, n, 1)
+"""
+    config = 'select = ["repeat-for-broadcast"]\nmin-confidence = 0.0'
+    (finding,) = _review("", head, config=config).findings
+    assert finding.fix is not None and len(finding.fix.edits) == 2
+    clauses = finding.fix.assumption.split("; ")
+    assert sorted(clauses)[:2] == [f"`{name}.unsqueeze(1)` has 3 dimensions" for name in ("others", "points")]
+    assert len(clauses) == 3 and clauses[1].startswith("no `.view` needs")

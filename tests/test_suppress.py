@@ -177,11 +177,11 @@ def test_any_text_is_read_the_same_way_twice(lines: list[str], end: str, tail: s
     ],
 )
 def test_comments_are_added_above_the_statement(before: str, line: int, after: str) -> None:
-    assert add_suppressions(before, [(line, "a")]) == after
+    assert add_suppressions(before, [(line, "a")], "") == after
     if after != before:
         assert find_suppressions(after).matching(("PTO1", "a", "f"), line + 1, line + 1)
 
 
 def test_one_comment_for_all_findings_of_a_statement() -> None:
-    text = add_suppressions("x = [\n 1]\ny\n", [(3, "c"), (2, "b"), (1, "a"), (1, "b")])
-    assert text == "# ptopt: ignore[a, b]\nx = [\n 1]\n# ptopt: ignore[c]\ny\n"
+    text = add_suppressions("x = [\n 1]\ny\n", [(3, "c"), (2, "b"), (1, "a"), (1, "b")], "why")
+    assert text == "# ptopt: ignore[a, b] why\nx = [\n 1]\n# ptopt: ignore[c] why\ny\n"

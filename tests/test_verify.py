@@ -153,6 +153,14 @@ def test_imports_of_a_package_are_for_others() -> None:
     assert _fixed(code, "a/__init__.py") == "from a import helper\ny = 3\n"
 
 
+def test_what_several_fixes_assume_is_said_once() -> None:
+    one = Fix(Safety.UNSAFE, (Edit(0, 1, "x"),), "`a` has 3 dimensions; no `.view` follows")
+    two = Fix(Safety.UNSAFE, (Edit(2, 3, "y"),), "`b` has 3 dimensions; no `.view` follows")
+    both = together([one, two])
+    assert both is not None
+    assert both.assumption == "`a` has 3 dimensions; no `.view` follows; `b` has 3 dimensions"
+
+
 def test_fixes_are_made_together_or_not_at_all() -> None:
     one, two = Fix(Safety.SAFE, (Edit(0, 1, "x"),)), Fix(Safety.UNSAFE, (Edit(2, 3, "y"),), "so")
     assert together([two, one, one]) == Fix(Safety.UNSAFE, (Edit(0, 1, "x"), Edit(2, 3, "y")), "so")

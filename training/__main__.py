@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -110,6 +112,63 @@ def build(
     short = [s for s, rows in built.splits.items() if len(rows) < chosen.sizes.of(s)]
     if short:
         raise click.ClickException(f"too few samples for {', '.join(short)}: more packages are needed")
+
+
+_LABELS = click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+_CLONES = click.option(
+    "--clones", type=click.Path(path_type=Path, exists=True, file_okay=False), required=True,
+    help="Folder of git clones, as OWNER/NAME or OWNER+NAME.",
+)  # fmt: skip
+_OUT = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+
+
+@data.command()
+@_LABELS
+@_CLONES
+@_OUT
+@click.option("--opt-in", "opted_in", multiple=True, metavar="LICENCE", help="A further licence to train on.")
+def verdicts(files: tuple[Path, ...], clones: Path, out: Path, opted_in: tuple[str, ...]) -> None:
+    """Make samples of a judge from verdicts on comments; FILES are work.jsonl and calibrate.jsonl."""
+    from training.dataset.verdicts import judged_samples
+    from training.progress import show_progress
+
+    try:
+        with show_progress() as progress:
+            made = judged_samples(files, clones, opted_in, progress)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    _left_out(made.left_out)
+    out.write_text("".join(f"{sample.to_json()}\n" for sample in made.samples), encoding="utf-8")
+    yes = sum(len(sample.positives) for sample in made.samples)
+    no = sum(len(sample.negatives) for sample in made.samples)
+    click.echo(f"{out}: {len(made.samples):,} functions, {yes:,} yes, {no:,} no")
+
+
+@data.command("held-out")
+@_LABELS
+@_CLONES
+@_OUT
+def held_out(files: tuple[Path, ...], clones: Path, out: Path) -> None:
+    """Write the code that FILES of labels and verdicts speak of, for `build --against`."""
+    from training.dataset.verdicts import held_out_texts
+    from training.progress import show_progress
+
+    try:
+        with show_progress() as progress:
+            made = held_out_texts(files, clones, progress)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    _left_out(made.left_out)
+    out.write_text("".join(json.dumps({"text": text}) + "\n" for text in made.texts), encoding="utf-8")
+    click.echo(f"{out}: {len(made.texts):,} functions")
+
+
+def _left_out(reasons: Mapping[str, int]) -> None:
+    for reason, number in sorted(reasons.items()):
+        if number:
+            click.echo(f"left out: {number:,}: {reason}", err=True)
 
 
 @data.command()

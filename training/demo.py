@@ -33,7 +33,7 @@ REAL = (
     "mutated",
     "original",
     "guarded",
-    "near-miss",
+    "judged",
     "organic",
 )  # kinds of samples whose code a project wrote
 LONGEST_JSON = 14  # lines of an answer that are shown

@@ -1,4 +1,5 @@
-"""Detects suggestions that were applied: GitHub sends no event for it, so the files of a later head are compared.
+"""Detects suggestions that were applied, and applied ones that were undone: GitHub sends no event for either, so the files of
+a later head are compared.
 
 Of a file we know the hash of its path. Most of the files are in the change that was just reviewed; what is no longer
 in it (the suggestion may have undone it) is read from GitHub, which remembers the paths of its comments.
@@ -6,58 +7,68 @@ in it (the suggestion may have undone it) is read from GitHub, which remembers t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from feedback import signals
 from feedback.signals import SignalKind
-from feedback.suggestions import Match, match_suggestion
+from feedback.signals.suggestions import is_undone, match_suggestion, signals_of
 from ptopt.change import Change, Status
 from ptopt.github.errors import NotFoundError, RejectedError, TooLargeError
 from ptopt.source.decode import decode_python
 from ptopt.syntax import ParseError
 from service.database import reading, writing
-from service.models import CommentRow
+from service.models import CommentRow, Signal
 from worker.job_context import JobContext
 from worker.review_records import hash_key
 
 _MOST_FILES = 50  # read from GitHub in one look
+_KINDS = (SignalKind.MERGED, SignalKind.APPLIED, SignalKind.CHANGED)
 
 
 def note(
-    context: JobContext, head_sha: str, kinds: Sequence[SignalKind], change: Change | None = None
+    context: JobContext,
+    head_sha: str,
+    change: Change | None = None,
+    *,
+    closed: bool = False,
+    merged: bool = False,
 ) -> None:
-    """Record which of our suggestions on the pull request stand in `head_sha`.
+    """Record which of our suggestions on the pull request stand in `head_sha`, and which of them were undone.
 
-    `kinds` are of APPLIED and MERGED; `change` is the one of that head, where it was read.
+    `change` is the one of that head, where it was read. Whether what was applied still is, is looked up in `change`, and
+    when the pull request is `closed` in any case.
     """
     key = hash_key(context.settings)
-    waiting = _waiting(context, kinds)
+    waiting = _waiting(context)
     if not waiting:
         return
     heads = _Heads(context, head_sha, change, key)
-    found = [
-        (comment, kind, how)
-        for comment, missing in waiting
-        if (text := heads.of(comment)) is not None
-        and (how := match_suggestion(text, comment.suggestion, key)) is not Match.NO
-        for kind in missing
-    ]
     now = datetime.now(timezone.utc)
+    found = []
+    for comment, standing in waiting:
+        text = heads.of(comment, read=closed or not standing)
+        if text is None:
+            continue
+        undone = bool(standing) and is_undone(text, comment.suggestion, key)
+        match = match_suggestion(text, comment.suggestion, key)
+        new, kinds = signals_of(match, undone, merged, {SignalKind(signal.kind) for signal in standing})
+        found.append((comment, new, [signal for signal in standing if SignalKind(signal.kind) in kinds]))
     with writing(context.engine) as session:
-        for comment, kind, how in found:
-            signals.record(session, comment, kind, how.value, actor="", source=head_sha, now=now)
+        for comment, new, back in found:
+            for kind, value in new:
+                signals.record(session, comment, kind, value, actor="", source=head_sha, now=now)
+            for signal in back:
+                signals.withdraw(session, comment, signal, now)
 
 
-def _waiting(context: JobContext, kinds: Sequence[SignalKind]) -> list[tuple[CommentRow, list[SignalKind]]]:
-    """Our comments with a suggestion, and which of `kinds` is not known of them. The newest come first."""
+def _waiting(context: JobContext) -> list[tuple[CommentRow, list[Signal]]]:
+    """Our comments with a suggestion that is not known to be merged, and what is known of it. The newest come first."""
     found = []
     with reading(context.engine) as session:
         for comment in reversed(signals.comments_of(session, context.job.repository_id, context.job.pull)):
-            known = {signal.kind for signal in signals.known(session, comment, kinds)}
-            missing = [kind for kind in kinds if kind.value not in known]
-            if comment.suggestion and missing:
-                found.append((comment, missing))
+            standing = signals.standing(session, comment, _KINDS)
+            if comment.suggestion and all(signal.kind != SignalKind.MERGED.value for signal in standing):
+                found.append((comment, standing))
         session.expunge_all()
     return found
 
@@ -77,9 +88,11 @@ class _Heads:
         self._renamed: dict[str, str] | None = None
         self._left = _MOST_FILES
 
-    def of(self, comment: CommentRow) -> str | None:
-        """None when it is gone, or is no text."""
+    def of(self, comment: CommentRow, *, read: bool) -> str | None:
+        """None when it is gone, or is no text; without `read`, also when it is not in the change."""
         if comment.path_hash not in self._texts:
+            if not read:
+                return None
             self._texts[comment.path_hash] = self._read(comment.github_id)
         return self._texts[comment.path_hash]
 

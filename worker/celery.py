@@ -6,10 +6,12 @@ import sys
 
 import click
 
+from service.allocator import return_freed_memory
 from service.environment import read_settings
 from worker.app import make_app
 from worker.review_records import hash_key
 
+return_freed_memory()
 try:
     _settings = read_settings()
     hash_key(_settings)  # a worker without it would fail after it has posted

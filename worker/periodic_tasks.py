@@ -11,20 +11,28 @@ import structlog
 from celery import Celery
 from sqlalchemy import delete, exists, select, update
 
+from feedback.signals.schedule import next_poll
 from ptopt.github.errors import GitHubError, UnavailableError
 from ptopt.github.values import Delivery
 from service import inbox, leases
 from service.database import reading, writing
 from service.dispatch import publish_due
 from service.jobs import Kind, NewJob
-from service.models import DeliveryRow, Installation, Job, JobState, PolledPull, Repository
+from service.models import (
+    DashboardSession,
+    DeliveryRow,
+    Installation,
+    Job,
+    JobState,
+    PolledPull,
+    Repository,
+)
 from worker.job_context import Resources
 
 _GITHUB_REMEMBERS = timedelta(days=3)  # GitHub remembers deliveries no longer
 _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
 _LONGEST_WAIT = timedelta(minutes=30)  # between two tries: less than the overlap, or they are not seen again
 _AT_ONCE = 100  # redeliveries that one look requests
-_POLLED = timedelta(days=7)  # after a pull request was closed
 _POLLS_AT_ONCE = 200
 _NAMED = timedelta(hours=2)  # that a job names who requested it
 # While GitHub or the workers are away, one look is enough for all those that are missed.
@@ -128,17 +136,21 @@ class MissedDeliveries:
 
 
 def poll(resources: Resources, now: datetime) -> int:
-    """Queue a look at the reactions of each pull request whose turn it is; how many."""
+    """Queue a look at each pull request whose turn it is, and stop polling those on which nothing happens; how many."""
     every = timedelta(seconds=resources.settings.poll_every)
     due = select(PolledPull, Repository).join(Repository, Repository.id == PolledPull.repository_id)
     due = due.join(Installation, Installation.id == Repository.installation_id)
     due = due.where(PolledPull.next_poll_at <= now, Installation.suspended.is_(False), ~_WAITS)
     due = due.order_by(PolledPull.next_poll_at).limit(_POLLS_AT_ONCE)
     with writing(resources.engine) as session:
-        session.execute(delete(PolledPull).where(PolledPull.closed_at < now - _POLLED))
         jobs = []
         for polled, repository in session.execute(due.with_for_update(of=PolledPull, skip_locked=True)):
-            polled.next_poll_at = now + every
+            polled.active_at = polled.active_at or now
+            then = next_poll(now, polled.active_at, polled.closed_at, every)
+            if then is None:
+                session.delete(polled)
+                continue
+            polled.next_poll_at = then
             jobs.append(
                 NewJob(
                     kind=Kind.POLL,
@@ -154,11 +166,13 @@ def poll(resources: Resources, now: datetime) -> int:
 
 
 def prune(resources: Resources, now: datetime) -> None:
-    """Delete old deliveries and finished jobs, and after two hours who requested a job: the hourly budget needs no more."""
+    """Delete old deliveries, finished jobs and ended sessions, and after two hours who requested a job: the hourly budget
+    needs no more."""
     before = now - timedelta(days=resources.settings.keep_days)
     over = [JobState.DONE.value, JobState.SUPERSEDED.value, JobState.DEAD.value]
     with writing(resources.engine) as session:
         session.execute(delete(DeliveryRow).where(DeliveryRow.received_at < before))
         session.execute(delete(Job).where(Job.state.in_(over), Job.finished_at < before))
+        session.execute(delete(DashboardSession).where(DashboardSession.expires_at < now))
         named = update(Job).where(Job.actor != "", Job.created_at < now - _NAMED)
         session.execute(named.values(actor=""))

@@ -10,6 +10,7 @@ from feedback.signals import SignalKind
 from ptopt.github.errors import ForbiddenError
 from ptopt.github.values import Actor
 from service.database import reading, writing
+from worker import polled_pulls
 from worker.job_context import JobContext
 from worker.review_records import hash_key
 
@@ -26,7 +27,10 @@ def record(
     source: str,
     note: str = "",
 ) -> None:
-    """Record the signal about our comment among these review comments, where there is one that we know of."""
+    """Record the signal about our comment among these review comments, where there is one that we know of.
+
+    Its pull request is polled often again.
+    """
     repository_id = context.job.repository_id
     with reading(context.engine) as session:
         if signals.comment_of(session, repository_id, comment_ids) is None:
@@ -35,6 +39,7 @@ def record(
     with writing(context.engine) as session:
         comment = signals.comment_of(session, repository_id, comment_ids)
         if comment is not None:
+            now = datetime.now(timezone.utc)
             signals.record(
                 session,
                 comment,
@@ -43,9 +48,10 @@ def record(
                 actor=hashed(context, actor),
                 actor_writes=writes,
                 source=source,
-                now=datetime.now(timezone.utc),
+                now=now,
                 note=note,
             )
+            polled_pulls.active(session, context.job, context.settings, now)
 
 
 def hashed(context: JobContext, actor: Actor) -> str:

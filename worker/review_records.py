@@ -1,9 +1,9 @@
-"""Stores a review and its comments, and that reactions to them are to be polled."""
+"""Stores a review and its comments, and that what people do about them is to be polled."""
 
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import case, select
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 import ptopt
 from feedback.signals import hashed
-from feedback.suggestions import Replacement, suggestion_hashes
+from feedback.signals.stored_suggestion import Replacement, suggestion_hashes
 from ptopt.change import Change, ChangedFile
 from ptopt.findings import Finding, Review
 from ptopt.github.comment import suggestion
@@ -21,8 +21,9 @@ from ptopt.github.post import Posted
 from service import leases
 from service.database import insert, writing
 from service.leases import Claim
-from service.models import CommentRow, Installation, PolledPull, Repository, ReviewRow
+from service.models import CommentRow, Installation, Repository, ReviewRow
 from service.settings import Settings
+from worker import polled_pulls
 from worker.job_context import JobContext
 
 # Columns of a review about its model -> field of ptopt.findings.ModelRecord, and how much of it fits.
@@ -60,14 +61,7 @@ def store(context: JobContext, outcome: Outcome, now: datetime) -> None:
         if posted is None or not posted.comments:
             return
         _comments(session, job, review_id, outcome, posted, hash_key(settings), now)
-        polled = insert(session, PolledPull).values(
-            repository_id=job.repository_id,
-            pull=job.pull,
-            next_poll_at=now + timedelta(seconds=settings.poll_every),
-        )
-        session.execute(
-            polled.on_conflict_do_update(index_elements=["repository_id", "pull"], set_={"closed_at": None})
-        )
+        polled_pulls.active(session, job, settings, now, reopened=True)
 
 
 def ensure_repository(session: Session, job: Claim, now: datetime) -> None:

@@ -16,7 +16,7 @@ import click
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from service import database, logs
+from service import allocator, database, logs
 from service.environment import read_settings
 from worker.app import make_app
 from worker.heartbeat import beat
@@ -67,6 +67,7 @@ class Scheduler:
 
 @click.command(help=__doc__)
 def main() -> None:
+    allocator.return_freed_memory()
     settings = read_settings()
     logs.configure(settings.log_level, settings.log_format)
     resources = Resources(settings)

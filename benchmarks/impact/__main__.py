@@ -1,21 +1,18 @@
 """What each rule is worth on this machine.
 
-    python -m benchmarks.impact [--rule NAME ...] [--write]
+    python -m benchmarks.impact [--device cpu|cuda] [--rule NAME ...] [--write] [--resume] [--minutes N]
 
-For every rule with a benchmark: both sides must compute the same; then three fresh processes time 300 pairs of
+For every rule with a benchmark for the device: both sides must compute the same; then three fresh processes time pairs of
 blocks in random order. Prints the median of time(before) / time(after) with a 95 % bootstrap interval over processes
-and pairs. A gain is claimed only when the interval's lower end is above 1.02, CPU time agrees on the sign, and `before`
-against itself shows none. `--write` puts the claims into ptopt/impact/measured/, one file a machine.
+and pairs. A gain is claimed only when the interval's lower end is above 1.02, and `before` against itself shows none; on
+a CPU, CPU time must agree on the sign. `--write` puts the claims into ptopt/impact/measured/, one file a machine; for a
+GPU also all results, of no gain too, into benchmarks/impact/results/.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import platform
-import random
-import re
 import statistics
 import subprocess
 import sys
@@ -23,16 +20,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
+from benchmarks.impact.files import MEASURED, ROOT, cpu, slug, write_claims
 from benchmarks.impact.measure import check_equal
+from benchmarks.impact.ratios import CLAIM, PROCESSES, interval, same
 from ptopt.rules import all_rules, find_rule
 from ptopt.rules.base import Rule
-
-PROCESSES = 3
-CLAIM = 1.02
-RESAMPLES = 1000
-FOLDER = Path(__file__).resolve().parents[2] / "ptopt" / "impact" / "measured"
 
 
 @dataclass(frozen=True)
@@ -54,75 +46,61 @@ def measured(rule: type[Rule]) -> Gain:
     for seed in range(PROCESSES):
         out = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "benchmarks.impact.measure", rule.id, str(seed)],
-            capture_output=True, text=True, check=True, cwd=FOLDER.parents[2],
+            capture_output=True, text=True, check=True, cwd=ROOT,
         )  # fmt: skip
         runs.append(json.loads(out.stdout))
     median, low, high = interval([run["wall"] for run in runs])
-    _, self_low, self_high = interval([run["self"] for run in runs])
-    cpu = statistics.median(x for run in runs for x in run["cpu"])
-    agreed = (cpu > 0) == (median > 1) and self_low < CLAIM and self_high > 1 / CLAIM
+    cpu_time = statistics.median(x for run in runs for x in run["cpu"])
+    agreed = (cpu_time > 0) == (median > 1) and same([run["self"] for run in runs])
     return Gain(median, low, high, agreed)
-
-
-def interval(groups: list[list[float]]) -> tuple[float, float, float]:
-    """Median and 95 % interval of a ratio, from logarithms: resamples processes, then pairs within them."""
-    rng = random.Random(0)
-    medians = []
-    for _ in range(RESAMPLES):
-        chosen = rng.choices(groups, k=len(groups))
-        medians.append(statistics.median(x for group in chosen for x in rng.choices(group, k=len(group))))
-    medians.sort()
-    centre = statistics.median(x for group in groups for x in group)
-    low, high = medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1]
-    return math.exp(centre), math.exp(low), math.exp(high)
-
-
-def machine() -> str:
-    """Processor, torch and Python, in words."""
-    model = (
-        re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-        if Path("/proc/cpuinfo").exists()
-        else None
-    )
-    cpu = model.group(1).strip() if model else platform.processor() or platform.machine()
-    return f"{cpu}, 1 thread, torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--rule", action="append", default=[], help="id or name; default: every rule with a benchmark"
     )
     parser.add_argument("--write", action="store_true", help="write the claims into the package")
+    parser.add_argument("--resume", action="store_true", help="cuda: skip rules that the result file has")
+    parser.add_argument("--minutes", type=float, default=0.0, help="cuda: start no further rule after this")
     options = parser.parse_args()
     rules = [find_rule(name) or sys.exit(f"no such rule: {name}") for name in options.rule] or all_rules()
-    here, today = machine(), time.strftime("%Y-%m-%d")
+    chosen = [rule for rule in rules if rule is not None]
+    if options.device == "cuda":
+        from benchmarks.impact.cuda.run import run
+
+        names = {rule.name for rule in chosen}
+        sys.exit(run(names, write=options.write, resume=options.resume, minutes=options.minutes))
+    sys.exit(1 if _on_cpu(chosen, options.write) else 0)
+
+
+def _on_cpu(rules: list[type[Rule]], write: bool) -> int:
+    """Measure and print; the number of rules that failed."""
+    here, today = cpu(), time.strftime("%Y-%m-%d")
     print(f"{here}, {today}\n\n{'rule':34} {'gain':>8}   95 % interval")
-    file = FOLDER / f"{re.sub(r'[^a-z0-9]+', '-', here.lower()).strip('-')}.json"
     failures = 0
     for rule in rules:
-        if rule is None or rule.BENCHMARK is None:
+        if rule.BENCHMARK is None:
             continue
         try:
             check_equal(rule.BENCHMARK)
             gain = measured(rule)
         except (AssertionError, subprocess.CalledProcessError) as error:
             failures += 1
-            print(
-                f"{rule.name:34} failed: {(getattr(error, 'stderr', '') or str(error)).strip().splitlines()[-1]}"
-            )
+            reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
+            print(f"{rule.name:34} failed: {reason}")
             continue
         verdict = "" if gain.claimed else "  not claimed"
         print(f"{rule.name:34} {gain.median:7.2f}x   {gain.low:.2f}..{gain.high:.2f}{verdict}", flush=True)
-        if gain.claimed and options.write:
-            write(file, rule, gain, f"{here}, {today}")
-    sys.exit(1 if failures else 0)
+        if gain.claimed and write:
+            _write(MEASURED / f"{slug(here)}.json", rule, gain, f"{here}, {today}")
+    return failures
 
 
-def write(file: Path, rule: type[Rule], gain: Gain, here: str) -> None:
-    """Put one claim into the data file of this machine, beside those that are there."""
+def _write(file: Path, rule: type[Rule], gain: Gain, here: str) -> None:
     assert rule.BENCHMARK is not None
     sizes = f"; {rule.BENCHMARK.sizes}" if rule.BENCHMARK.sizes else ""
     claim = {
@@ -133,10 +111,7 @@ def write(file: Path, rule: type[Rule], gain: Gain, here: str) -> None:
         "conditions": f"{here}{sizes}",
         "provenance": "measured",
     }
-    file.parent.mkdir(exist_ok=True)
-    known = json.loads(file.read_text(encoding="utf-8"))["gains"] if file.exists() else {}
-    text = json.dumps({"gains": dict(sorted({**known, rule.name: [claim]}.items()))}, indent=2)
-    file.write_text(text + "\n", encoding="utf-8")
+    write_claims(file, "cpu", rule.name, [claim])
 
 
 if __name__ == "__main__":

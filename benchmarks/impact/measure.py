@@ -14,13 +14,12 @@ import random
 import sys
 import textwrap
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 
 from ptopt.rules import find_rule
-from ptopt.rules.base import Benchmark
 
 BLOCK = 1e-3  # seconds a block should take; a slower call is a block by itself
 PAIRS = 300
@@ -28,9 +27,22 @@ SELF_PAIRS = 100
 LIMIT = 3.0  # seconds of measuring at most for each comparison; slow calls get fewer pairs
 
 
-def compiled(benchmark: Benchmark) -> tuple[Callable[[], Any], Callable[[], Any]]:
+class Code(Protocol):
+    """What a benchmark of a rule and a workload of a GPU have in common."""
+
+    @property
+    def setup(self) -> str: ...
+    @property
+    def before(self) -> str: ...
+    @property
+    def after(self) -> str: ...
+
+
+def compiled(
+    benchmark: Code, variables: Mapping[str, Any] | None = None
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """`before` and `after` as functions over one shared set-up; each returns its `result`."""
-    names: dict[str, Any] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional}
+    names: dict[str, Any] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, **(variables or {})}
     exec(textwrap.dedent(benchmark.setup), names)
 
     def function(name: str, code: str) -> Callable[[], Any]:
@@ -42,13 +54,16 @@ def compiled(benchmark: Benchmark) -> tuple[Callable[[], Any], Callable[[], Any]
     return function("before", benchmark.before), function("after", benchmark.after)
 
 
-def check_equal(benchmark: Benchmark) -> None:
+def check_equal(benchmark: Code) -> None:
     """Raises AssertionError when the two sides do not compute the same."""
-    before, after = compiled(benchmark)
+    assert_equal(*compiled(benchmark), rtol=1e-3, atol=1e-4)
+
+
+def assert_equal(before: Callable[[], Any], after: Callable[[], Any], *, rtol: float, atol: float) -> None:
     torch.manual_seed(0)
     expected = before()
     torch.manual_seed(0)
-    torch.testing.assert_close(after(), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(after(), expected, rtol=rtol, atol=atol)
 
 
 def pairs(

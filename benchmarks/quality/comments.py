@@ -203,7 +203,7 @@ def comments(work: Work) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _on_added_lines(finding: Finding, added: frozenset[int]) -> bool:
     """Did the change add a line of each place that the comment lists?"""
-    return all(not added.isdisjoint(span.lines()) for span in (finding.span, *finding.also))
+    return all(not added.isdisjoint(place.span.lines()) for place in finding.places())
 
 
 def row_of(repo: str, sha: str, finding: Finding, head: bytes) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def row_of(repo: str, sha: str, finding: Finding, head: bytes) -> dict[str, Any]
         "path": finding.path,
         "start": finding.span.start,
         "end": finding.span.end,
-        "also": [[span.start, span.end] for span in finding.also],
+        "also": [[also.span.start, also.span.end] for also in finding.also],
         "rule": finding.name,
         "rule_id": finding.rule,
         "family": finding.family,

@@ -1,7 +1,7 @@
 """What each training switch is worth on this machine.
 
     python -m benchmarks.training [--device cpu|cuda] [--config FILE] [--data FOLDER] [--tokens N] [--all]
-                                  [--only NAME ...] [--write [FOLDER]]
+                                  [--minutes N] [--only NAME ...] [--write [FOLDER]]
     python -m benchmarks.training audit CONFIG [KEY=VALUE ...] [--device cpu|cuda]
 
 Trains the naive recipe (plain `Trainer`: fp32, padding, logits at every position), the product's recipe with every
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data/demo"), help="default: data/demo")
     parser.add_argument("--base", help="a base model instead of the configuration's")
     parser.add_argument("--tokens", type=int, help="about so many real tokens a variant")
+    parser.add_argument("--minutes", type=float, help="begin no variant after so many")
     parser.add_argument("--all", action="store_true", help="on a CPU too, the variants that say little there")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     parser.add_argument(
@@ -114,6 +115,7 @@ def run(options: argparse.Namespace, scratch: Path) -> Result:
     from ptopt.model.backends.loading import resolve_base
     from training.recipes.settings import find, read
 
+    start = time.monotonic()
     default, tokens, several = DEFAULTS[options.device]
     config = find(options.config or default)
     data = scratch / "data"
@@ -140,6 +142,9 @@ def run(options: argparse.Namespace, scratch: Path) -> Result:
     context.set_forkserver_preload(["benchmarks.training.measure"])
     for number, variant in enumerate(plan):
         again = variant in plan[:number]
+        if not again and options.minutes is not None and time.monotonic() - start > 60 * options.minutes:
+            skipped.append(SkippedVariant(variant.name, variant.title, "no time was left"))
+            continue
         task = _task(variant, config, fixed, geometry, options.device, scratch, again)
         found = _in_its_own_process(context, task)
         if isinstance(found, str):

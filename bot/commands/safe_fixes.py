@@ -65,7 +65,7 @@ def _listed_with(
     return {
         other.fingerprint
         for other in findings
-        if any(other.rule == f.rule and other.span in f.also for f in listing)
+        if any((other.rule, other.span) in {(place.rule, place.span) for place in f.also} for f in listing)
     }
 
 

@@ -1,7 +1,7 @@
-"""Somebody wrote in a review thread: a slash command, or an answer to one of our comments?
+"""Somebody wrote in a review thread: a slash command, or an answer to one of our comments? Or a comment was deleted.
 
-The text is looked at once, cheaply; `bot.commands` parses it, in the worker. Whose comment was answered is for the
-worker to find out, too.
+The text is looked at once, cheaply: `bot.commands` parses a command, in the worker; of an answer, only what kind it is goes
+further. Whose comment was answered or deleted is for the worker to find out, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Literal
 
 from bot.events import Delivery, job, on
 from bot.payloads import CommentEvent, ReviewCommentEvent
-from service.jobs import CommandPayload, Kind, NewJob, ReplyPayload
+from feedback.signals.replies import classify
+from service.jobs import CommandPayload, DeletedPayload, Kind, NewJob, ReplyPayload
 
 _MAY_HOLD_COMMAND = re.compile(r"^[ \t]*/ptopt(?![\w-])", re.MULTILINE | re.IGNORECASE)
 
@@ -25,6 +26,18 @@ def commented(event: ReviewCommentEvent, delivery: Delivery) -> list[NewJob]:
 @on("pull_request_review_comment", "edited")
 def edited(event: ReviewCommentEvent, delivery: Delivery) -> list[NewJob]:
     return command(event, "review", event.pull_request.number)
+
+
+@on("pull_request_review_comment", "deleted")
+def deleted(event: ReviewCommentEvent, delivery: Delivery) -> list[NewJob]:
+    """Ours is by a bot, and the first of its thread; we delete none ourselves."""
+    comment = event.comment
+    if comment.in_reply_to_id is not None or comment.user is None or not comment.user.is_bot:
+        return []
+    if event.actor.is_bot:
+        return []
+    payload = DeletedPayload(comment.id, event.actor.as_actor())
+    return [job(event, Kind.DELETED, event.pull_request.number, subject=str(comment.id), payload=payload)]
 
 
 def command(event: CommentEvent, where: Literal["issue", "review"], pull: int) -> list[NewJob]:
@@ -55,7 +68,8 @@ def _reply(event: ReviewCommentEvent) -> list[NewJob]:
     comment = event.comment
     if comment.in_reply_to_id is None or event.actor.is_bot:
         return []
-    payload = ReplyPayload(comment.id, comment.in_reply_to_id, event.actor.as_actor())
+    says = classify(event.body).value
+    payload = ReplyPayload(comment.id, comment.in_reply_to_id, event.actor.as_actor(), says)
     return [job(event, Kind.REPLY, event.pull_request.number, subject=str(comment.id), payload=payload)]
 
 

@@ -92,7 +92,7 @@ def convert_manifest(call: Call) -> Answer:
     if made is None or made.made < time.time() - _MANIFEST_SECONDS:
         raise not_found()
     secret = {
-        "client_secret": "a secret of the client",
+        "client_secret": made.app.client_secret,
         "webhook_secret": made.app.webhook_secret,
         "pem": made.app.private_key,
     }

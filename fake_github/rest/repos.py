@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from fake_github import shapes
-from fake_github.accounts import ROLES
 from fake_github.http import Answer, ApiError, Call, forbidden, invalid, not_found, page, route
 from fake_github.rest.pulls import file_shape, wanted_type
 
@@ -28,16 +27,7 @@ def get_permission(call: Call) -> Answer:
     role = call.repo.role(account.login)
     person = {
         **shapes.user(call.github, account),
-        "permissions": {
-            name: ROLES.index(role) >= ROLES.index(level)
-            for name, level in (
-                ("admin", "admin"),
-                ("maintain", "maintain"),
-                ("push", "write"),
-                ("triage", "triage"),
-                ("pull", "read"),
-            )
-        },
+        "permissions": shapes.permissions(call.repo, account.login),
         "role_name": role,
     }
     return Answer({"permission": _COARSE.get(role, role), "role_name": role, "user": person})

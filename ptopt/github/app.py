@@ -25,6 +25,8 @@ class NewApp:
     private_key: str = field(repr=False)
     webhook_secret: str = field(repr=False)
     html_url: str
+    client_id: str = ""
+    client_secret: str = field(repr=False, default="")
 
 
 class AppClient:
@@ -75,6 +77,8 @@ def _new_app(data: Any) -> NewApp:
         private_key=str(data["pem"]),
         webhook_secret=str(data.get("webhook_secret") or ""),
         html_url=str(data["html_url"]),
+        client_id=str(data.get("client_id") or ""),
+        client_secret=str(data.get("client_secret") or ""),
     )
 
 

@@ -10,7 +10,8 @@ from ptopt.findings import Finding, Review
 from ptopt.github.client import CHECK_NAME, GitHubClient
 from ptopt.github.summary import overview
 from ptopt.github.values import Annotation, CheckRun
-from ptopt.report.text import headline, is_minor, one_line, plain_message
+from ptopt.report.plain import plain_message
+from ptopt.report.text import headline, is_minor, one_line
 
 _LONGEST_TITLE = 255
 _LONGEST_MESSAGE = 16_000  # GitHub takes 64 KB

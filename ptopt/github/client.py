@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 from ptopt.github import commits, graphql, parsing
 from ptopt.github.endpoint import checked_login, checked_repo, checked_sha, quoted, repo_path
 from ptopt.github.errors import NotFoundError, TooLargeError
+from ptopt.github.responses import responses
 from ptopt.github.transport import Transport
 from ptopt.github.values import (
     Annotation,
@@ -24,6 +25,7 @@ from ptopt.github.values import (
     PostedReview,
     PullFile,
     PullRequest,
+    PullResponses,
     Reaction,
     ReactionContent,
     ReviewDraft,
@@ -162,6 +164,10 @@ class GitHubClient:
 
     def threads(self, repo: str, number: int) -> list[Thread]:
         return graphql.threads(self._transport, repo, number)
+
+    def responses(self, repo: str, number: int) -> PullResponses:
+        """What people did about the review comments, in one request for each hundred threads."""
+        return responses(self._transport, repo, number)
 
     def reactions(self, repo: str, where: CommentKind, comment_id: int) -> list[Reaction]:
         return self._all(f"{_comment(repo, where, comment_id)}/reactions", parsing.reaction)

@@ -14,18 +14,18 @@ from ptopt.findings import Finding, Review, Safety, Span
 from ptopt.github import markers
 from ptopt.github.values import CommentDraft
 from ptopt.report.patch import Positions, fix_diff, hunks
+from ptopt.report.places import cut, linked_rule, other_places
 from ptopt.report.text import (
-    also_line,
     assumed,
     code_fence,
     code_span,
+    count,
     gain,
     lines,
     markdown_quote,
     markdown_source,
     markdown_text,
     place,
-    rule_link,
     visible,
 )
 from ptopt.verify import EditError, apply_edits, with_line_ends_of
@@ -35,6 +35,7 @@ LIMIT = 60_000  # GitHub takes 65,536 characters, and does not say how it counts
 _LONGEST = 800  # characters of one text of a finding
 _DIFF_LINES = 60
 _EVIDENCE = 4
+_RULES = 4
 _ANSWERS = (
     "Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍 and 👎 are read as feedback."
 )
@@ -150,9 +151,7 @@ def _body(review: Review, finding: Finding, at: Span, offer: Suggestion | None) 
 
 def _title(finding: Finding) -> str:
     """What it is and how much it costs, in bold: a thread that is folded shows this line alone."""
-    name = f"{finding.rule} {markdown_text(finding.name)}"
-    page = rule_link(finding)
-    return f"**{f'[{name}](<{page}>)' if page else name}** · {finding.severity} severity"
+    return f"**{linked_rule(finding.rule, finding.name)}** · {finding.severity} severity"
 
 
 def _fix(review: Review, finding: Finding, offer: Suggestion | None) -> list[str]:
@@ -182,10 +181,11 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
     if proof:
         more = f", and {len(proof) - _EVIDENCE} more" if len(proof) > _EVIDENCE else ""
         notes.append("See " + ", ".join(f"line {e.line} ({_text(e.note)})" for e in proof[:_EVIDENCE]) + more)
-    if finding.also:
-        notes.append(markdown_text(also_line(finding)))
+    others = other_places(finding)
+    notes += [also.markdown(_LONGEST) for also in others[:_RULES]]
+    notes += [f"Also {count(len(others) - _RULES, 'other rule')}"] if len(others) > _RULES else []
     return "\n".join(f"- {note}" for note in notes)
 
 
 def _text(text: str) -> str:
-    return markdown_text(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …")
+    return markdown_text(cut(text, _LONGEST))

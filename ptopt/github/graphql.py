@@ -65,7 +65,7 @@ def threads(transport: Transport, repo: str, number: int) -> list[Thread]:
     after: str | None = None
     for _ in range(MAX_PAGES):
         variables = {"owner": owner, "name": name, "number": number, "after": after}
-        data = _query(transport, THREADS, variables, repeatable=True)
+        data = query(transport, THREADS, variables, repeatable=True)
         try:
             page = data["repository"]["pullRequest"]["reviewThreads"]
             found += [_thread(node) for node in page["nodes"] or () if node]
@@ -79,12 +79,12 @@ def threads(transport: Transport, repo: str, number: int) -> list[Thread]:
 
 def resolve_thread(transport: Transport, thread_id: str) -> None:
     """Resolved already is a success."""
-    _query(transport, RESOLVE, {"thread": thread_id}, repeatable=False)
+    query(transport, RESOLVE, {"thread": thread_id}, repeatable=False)
 
 
 def viewer(transport: Transport) -> str:
     """The login that the token acts as; an App's may or may not have its `[bot]`."""
-    data = _query(transport, VIEWER, {}, repeatable=True)
+    data = query(transport, VIEWER, {}, repeatable=True)
     try:
         return str(data["viewer"]["login"])
     except (LookupError, TypeError):
@@ -100,11 +100,11 @@ def blob_texts(transport: Transport, repo: str, shas: Sequence[str]) -> list[str
     variables = {f"blob{at}": checked_sha(sha) for at, sha in enumerate(shas)}
     declared = "".join(f", ${key}: GitObjectID!" for key in variables)
     objects = "".join(f"    {key}: object(oid: ${key}) {{ ... on Blob {{ text }} }}\n" for key in variables)
-    query = (
+    text = (
         f"query Blobs($owner: String!, $name: String!{declared}) {{\n"
         f"  repository(owner: $owner, name: $name) {{\n{objects}  }}\n}}\n"
     )
-    data = _query(transport, query, {"owner": owner, "name": name, **variables}, repeatable=True)
+    data = query(transport, text, {"owner": owner, "name": name, **variables}, repeatable=True)
     try:
         found = [(data["repository"].get(key) or {}).get("text") for key in variables]
     except (AttributeError, LookupError):
@@ -135,11 +135,11 @@ def _actor(data: Mapping[str, Any] | None) -> Actor:
     return Actor(int(data.get("databaseId") or 0), login, is_bot)
 
 
-def _query(
-    transport: Transport, query: str, variables: Mapping[str, Any], *, repeatable: bool
+def query(
+    transport: Transport, text: str, variables: Mapping[str, Any], *, repeatable: bool
 ) -> dict[str, Any]:
     """`data` of the answer; an answer with errors is raised, as GraphQL answers 200 to those too."""
-    answer = transport.graphql({"query": query, "variables": variables}, repeatable=repeatable)
+    answer = transport.graphql({"query": text, "variables": variables}, repeatable=repeatable)
     unclear: type[GitHubError] = UnavailableError if repeatable else AmbiguousError
     try:
         content = json.loads(answer.body)

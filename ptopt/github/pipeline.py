@@ -267,5 +267,5 @@ def review_without(
         review.dropped,
         review.quieted,
     )
-    known = {(f.path, span) for several in in_review for f in several for span in (f.span, *f.also)}
+    known = {(f.path, at.span) for several in in_review for f in several for at in f.places()}
     return review, tuple(f for f in everything.findings if (f.path, f.span) not in known)

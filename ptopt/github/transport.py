@@ -146,12 +146,14 @@ class Transport:
         parse: Callable[[Any], T],
         *,
         shown: str | None = None,
+        accept: str | None = None,
     ) -> T:
         """Sent once. AmbiguousError when it may have been carried out, also when the answer makes no sense.
 
-        `shown` stands for the path in error texts.
+        `shown` stands for the path in error texts; `accept` for the media type of the REST API.
         """
-        answer = self._send(verb, path, payload, repeatable=False, shown=shown)
+        headers = {"Accept": accept} if accept else None
+        answer = self._send(verb, path, payload, repeatable=False, headers=headers, shown=shown)
         return _parsed(f"{verb} {shown or path}", answer.body, parse, repeatable=False)
 
     def post_repeatable(self, path: str, payload: Mapping[str, Any], parse: Callable[[Any], T]) -> T:

@@ -141,6 +141,32 @@ class Reaction:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadResponses:
+    """What became of a review thread, and the reactions to its first comment, the id of which is `comment_id`.
+
+    `minimized` is GitHub's reason, as "off-topic"; "" where it gives none, None for a comment that is not minimized. Not
+    `complete`: there are more reactions.
+    """
+
+    comment_id: int
+    resolved: bool
+    outdated: bool
+    minimized: str | None
+    reactions: tuple[Reaction, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PullResponses:
+    """What people did about the review comments of a pull request until now."""
+
+    open: bool
+    merged: bool
+    head_sha: str
+    threads: tuple[ThreadResponses, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Annotation:
     """One annotation of a check run."""
 

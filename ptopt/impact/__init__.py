@@ -1,8 +1,8 @@
 """What each rule is worth: published ranges and our own measurements, each with its source.
 
 `published/*.json` (one file a family) holds what others measured, with links; `measured/*.json` (one file a
-machine) what `benchmarks/impact` measured; the source of these is the page of the rule. Both map a rule's name to a list
-of gains.
+machine, which names its `device`: cpu or cuda) what `benchmarks/impact` measured; the source of these is the page of the
+rule. Both map a rule's name to a list of gains.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ def _tables() -> dict[str, tuple[Impact, ...]]:
         root = resources.files(__name__) / folder
         files = [f for f in root.iterdir() if f.name.endswith(".json")] if root.is_dir() else []
         for file in sorted(files, key=lambda f: f.name):
-            for name, gains in json.loads(file.read_text(encoding="utf-8"))["gains"].items():
+            data = json.loads(file.read_text(encoding="utf-8"))
+            ours = {"device": data["device"]} if folder == "measured" else {}
+            for name, gains in data["gains"].items():
                 table[name] = table.get(name, ()) + tuple(
-                    Impact(**{"source": rule_page(name), **gain}) for gain in gains
+                    Impact(**{"source": rule_page(name), **ours, **gain}) for gain in gains
                 )
     return table
 
@@ -49,9 +51,12 @@ def of_rule(name: str) -> tuple[Impact, ...]:
 def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
     """Gains of the rule that may be claimed for one finding: those whose conditions resemble its code.
 
-    We measured on a CPU. Such a gain is left out unless the work is known to be done there, and where the code shows
-    that its loop is short.
+    What we measured on a CPU is left out unless the work is known to be done there; what we measured on a GPU, where it
+    is known to be done on a CPU; and both where the code shows that its loop is short.
     """
-    on_cpu = name in _ON_THE_HOST or features.get("device:cpu", 0.0) > 0
+    on_cpu = features.get("device:cpu", 0.0) > 0
+    resembles = {"cpu": on_cpu or name in _ON_THE_HOST, "cuda": not on_cpu}
     short = "trips:known" in features and features["trips:known"] < _MANY
-    return tuple(i for i in of_rule(name) if i.provenance != "measured" or (on_cpu and not short))
+    return tuple(
+        i for i in of_rule(name) if i.provenance != "measured" or (resembles[i.device] and not short)
+    )

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from ptopt.findings import Edit, Finding, Fix, Safety, Span, fingerprint
+from ptopt.model.deletions import takes_away
 from ptopt.model.region import Region
 from ptopt.model.schema import Advice
 from ptopt.rules import rules
@@ -62,6 +63,15 @@ class Adviser:
             return None
         return self._finding(rule, region, span, edit)
 
+    def takes_away(self, region: Region, advice: Advice) -> bool:
+        """Does the advice do nothing but remove code that the program needs?"""
+        edit = self._edit(region, advice)
+        try:
+            after = apply_edits(self.source.text, [edit] if edit is not None else [])
+            return takes_away(advice.rule, self.source.tree, ast.parse(after))
+        except (EditError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+
     def _edit(self, region: Region, advice: Advice) -> Edit | None:
         """Whole lines for whole lines, indented as the region is."""
         if not all(c.isprintable() or c in "\n\t" for c in advice.replacement):
@@ -85,6 +95,7 @@ class Adviser:
             return (
                 only_edited_lines_differ(source, [edit], text)
                 and _same_around(source, after, span)
+                and not takes_away(rule.name, source.tree, after.tree)
                 and _adds_no_words(source, after, rule)
                 and self._all_defined(after)
                 and self._no_new_hits(after)

@@ -63,7 +63,7 @@ def _judge(head: str, candidates: Sequence[Candidate]) -> JudgePrompt:
 
 
 def advise(region: Region) -> ChatPrompt:
-    """The prompt for the model's own findings, with a schema that admits only the lines shown."""
+    """The prompt for the model's own findings, with the schema of the answer."""
     named = ", ".join(possible_rules(region))
     problems = f"Problems to think of: {named}.\n" if named else ""
     return ChatPrompt(_ADVISE, f"{_code(region)}{problems}", advice_schema(region), MAX_TOKENS)

@@ -1,7 +1,8 @@
 """The JSON schema of a model's own findings, and the parser of its answers.
 
-The schema is made for one region: only its lines can be named, and only rules that we know. A server may still ignore
-a schema, or cut an answer short, so the parser trusts nothing.
+The schema admits only rules that we know, and few numbers beyond the last line. It is the same for all regions of about
+the same length: a server compiles a grammar for each one that it has not seen, which takes longer than a short answer.
+Which lines were shown the parser knows; it trusts nothing, as a server may ignore a schema, or cut an answer short.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ptopt.model.region import Region, file_line, shown_number
@@ -21,6 +23,7 @@ MAX_REASON = 200
 MAX_TOKENS = 1024
 """Room for the longest answer that the schema admits, in code and prose of three characters a token."""
 
+_SHORT = 32  # lines of a region: the smallest bound
 _LONGEST = 20_000  # characters; longer than any answer that conforms
 _FIELDS = ("rule", "start_line", "end_line", "replacement", "reason")
 
@@ -42,13 +45,19 @@ class Advice:
 
 def advice_schema(region: Region) -> dict[str, Any]:
     """The JSON schema of an answer about this region. Lines are shown numbers."""
-    lines = [shown_number(region, line.number) for line in region.lines]
+    last = shown_number(region, region.end)
+    return _schema(max(_SHORT, 1 << (last - 1).bit_length()))
+
+
+@cache
+def _schema(last_line: int) -> dict[str, Any]:
+    line = {"type": "integer", "minimum": 1, "maximum": last_line}
     finding = {
         "type": "object",
         "properties": {
             "rule": {"type": "string", "enum": [rule.name for rule in rules()]},
-            "start_line": {"type": "integer", "enum": lines},
-            "end_line": {"type": "integer", "enum": lines},
+            "start_line": line,
+            "end_line": line,
             "replacement": {"type": "string", "maxLength": MAX_REPLACEMENT},
             "reason": {"type": "string", "maxLength": MAX_REASON},
         },

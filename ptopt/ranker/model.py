@@ -100,6 +100,7 @@ class Ranker:
     least_stated: float = 0.0
     least_right: float = 0.0
     threshold: float = 0.6  # P(useful) from which on a comment is made, unless the user sets another
+    origin: str = ""  # what it was learned from
 
     def is_sure(self, features: Mapping[str, float]) -> bool:
         """Are the rule and the ranker sure enough that the statement is right?"""
@@ -146,7 +147,13 @@ def read(text: str) -> Ranker:
 
     right = None if data["right"] is None else head("right")
     return Ranker(
-        right, head("useful"), data["means"], data["least_stated"], data["least_right"], data["threshold"]
+        right,
+        head("useful"),
+        data["means"],
+        data["least_stated"],
+        data["least_right"],
+        data["threshold"],
+        str(data.get("origin", "")),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptopt.findings import Finding, Review, Span
+from ptopt.findings import Review
 from ptopt.report.text import one_line, visible
 
 
@@ -10,15 +10,10 @@ def render(review: Review) -> str:
     lines = sorted(
         (
             visible(finding.path),
-            span.start,
-            f"{finding.rule} {one_line(finding.name)}: {_as_at(finding, span)}{one_line(finding.message)}",
+            place.span.start,
+            f"{place.rule} {one_line(place.name)}: {one_line(place.message)}",
         )
         for finding in review.findings
-        for span in (finding.span, *finding.also)
+        for place in finding.places()
     )
     return "".join(f"{path}:{line}: {text}\n" for path, line, text in lines)
-
-
-def _as_at(finding: Finding, span: Span) -> str:
-    """The message quotes the code of the first place, which another place need not have."""
-    return "" if span == finding.span else f"as at line {finding.span.start}: "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ptopt.findings import Review
-from ptopt.report.text import MODEL_AWAY, count, headline, is_minor, one_line, place, plain_message, visible
+from ptopt.report.plain import plain_message
+from ptopt.report.text import MODEL_AWAY, count, headline, is_minor, one_line, place, visible
 
 
 def render(review: Review) -> str:

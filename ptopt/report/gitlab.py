@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from ptopt.findings import Finding, Review, Severity
-from ptopt.report.text import one_line, plain_message
+from ptopt.report.plain import plain_message
+from ptopt.report.text import one_line
 
 _SEVERITY = {Severity.HIGH: "major", Severity.MEDIUM: "minor", Severity.LOW: "info"}
 

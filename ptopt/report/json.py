@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ptopt import __version__
-from ptopt.findings import Finding, ModelRecord, Review
+from ptopt.findings import Finding, ModelRecord, Place, Review, Span
 from ptopt.report.patch import fix_diff
 from ptopt.report.text import cell_of
 
@@ -72,7 +72,7 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "path": finding.path,
         "start_line": finding.span.start,
         "end_line": finding.span.end,
-        "cell": _cell(review, finding),
+        "cell": _cell(review, finding.path, finding.span),
         "symbol": finding.symbol,
         "confidence": finding.confidence,
         "right": finding.right,
@@ -95,7 +95,7 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "fix": _fix(review, finding),
         "fingerprint": finding.fingerprint,
         "origin": finding.origin,
-        "also": [{"start_line": span.start, "end_line": span.end} for span in finding.also],
+        "also": [_place(review, finding.path, place) for place in finding.also],
         "assumes": finding.assumes,
     }
     if finding.explanation:
@@ -103,8 +103,21 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
     return data
 
 
-def _cell(review: Review, finding: Finding) -> dict[str, int] | None:
-    found = cell_of(review, finding.path, finding.span)
+def _place(review: Review, path: str, place: Place) -> dict[str, Any]:
+    return {
+        "rule": place.rule,
+        "name": place.name,
+        "family": place.family,
+        "start_line": place.span.start,
+        "end_line": place.span.end,
+        "cell": _cell(review, path, place.span),
+        "message": place.message,
+        "when_wrong": place.when_wrong,
+    }
+
+
+def _cell(review: Review, path: str, span: Span) -> dict[str, int] | None:
+    found = cell_of(review, path, span)
     return None if found is None else {
         "number": found[0], "start_line": found[1].start, "end_line": found[1].end
     }  # fmt: skip

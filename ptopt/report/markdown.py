@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from ptopt.findings import Finding, Review
 from ptopt.report.patch import fix_diff
+from ptopt.report.places import other_places
 from ptopt.report.text import (
     MODEL_AWAY,
-    also_line,
     assumed,
     code_fence,
     code_span,
@@ -61,7 +61,7 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
     title = code_span(where(review, finding.path, finding.span))
     yield f"### {title} {finding.rule} {markdown_text(finding.name)}"
     message = with_cells(review, finding.path, finding.message)
-    yield f"{markdown_text(message)} (confidence {finding.confidence:.2f})"
+    yield f"{markdown_text(message)} ({finding.severity} severity, confidence {finding.confidence:.2f})"
     if finding.explanation:
         yield markdown_quote(finding)
     code = excerpt(review, finding.path, finding.span)
@@ -73,8 +73,8 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         for e in finding.evidence
         if e.line not in shown
     ]
-    if finding.also:
-        facts.append(markdown_text(also_line(finding, review)))
+    others = other_places(finding, review)
+    facts += [also.markdown() for also in others if not also.rule]
     if facts:
         yield _bullets(facts)
     diff = fix_diff(review, finding, context=0)
@@ -88,6 +88,7 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         notes.append(f"**Wrong if:** {markdown_text(finding.when_wrong)}")
     if finding.assumes:
         notes.append(f"**Assumes:** {markdown_text(assumed(finding))}")
+    notes += [also.markdown() for also in others if also.rule]
     if notes:
         yield "  \n".join(notes)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from ptopt.findings import Finding, Review, Safety
 from ptopt.report.patch import fix_hunks
-from ptopt.report.text import is_minor, plain_message
+from ptopt.report.plain import plain_message
+from ptopt.report.text import is_minor
 
 
 def render(review: Review) -> str:

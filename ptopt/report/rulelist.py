@@ -111,7 +111,12 @@ def _worth(rule: type[Rule]) -> list[str]:
         for i in gains
         if i.provenance != "measured"
     ]
-    again = f"To measure it again, in a clone with torch: `python -m benchmarks.impact --rule {rule.name}`."
+    devices = dict.fromkeys(i.device for i in gains if i.provenance == "measured")
+    commands = [
+        f"`python -m benchmarks.impact{'' if device == 'cpu' else f' --device {device}'} --rule {rule.name}`"
+        for device in devices
+    ]
+    again = f"To measure it again, in a clone with torch: {', '.join(commands)}."
     return ["## What the fix is worth", "\n".join([*ours, *others]), *([again] if ours else [])]
 
 

@@ -10,6 +10,7 @@ from ptopt import __version__
 from ptopt.address import URL
 from ptopt.findings import Edit, Finding, NotReviewed, Review, Safety, Span, UnusedSuppression
 from ptopt.report.patch import Positions
+from ptopt.report.plain import plain_message
 from ptopt.report.rulelist import page
 from ptopt.report.text import (
     MODEL_AWAY,
@@ -17,7 +18,6 @@ from ptopt.report.text import (
     is_minor,
     one_line,
     place,
-    plain_message,
     rule_link,
     unused,
 )
@@ -68,7 +68,7 @@ def _rule(finding: Finding) -> dict[str, Any]:
     if known is None:
         return {"id": finding.rule, "name": finding.name}
     text = page(known)
-    link = rule_link(finding)
+    link = rule_link(finding.rule)
     return {
         "id": finding.rule,
         "name": known.name,
@@ -93,7 +93,10 @@ def _result(review: Review, finding: Finding, rule_index: int) -> dict[str, Any]
         "properties": {"origin": finding.origin},
     }
     related = [_location(finding.path, Span(e.line, e.line), e.note) for e in finding.evidence]
-    related += [_location(finding.path, span, "the same cause") for span in finding.also]
+    related += [
+        _location(finding.path, also.span, f"{also.rule} {also.name}: {also.message}")
+        for also in finding.also
+    ]
     if related:
         result["relatedLocations"] = related
     if finding.fix is not None and finding.fix.safety is not Safety.DISPLAY and finding.fix.edits:

@@ -6,8 +6,7 @@ All text goes through `Text`, never through console markup, and shows control ch
 from __future__ import annotations
 
 import io
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from rich.console import Console, Group, RenderableType
@@ -15,31 +14,25 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ptopt.findings import Finding, Fix, Review, Safety, Severity, Span
+from ptopt.findings import Finding, Review, Safety, Severity, Span
 from ptopt.report.patch import fix_hunks
+from ptopt.report.places import other_places
+from ptopt.report.terminal_summary import summary
 from ptopt.report.text import (
-    MODEL_AWAY,
-    also_line,
     assumed,
     cell_of,
     code_line,
-    count,
     excerpt,
     fix_line,
-    headline,
     impact_line,
     lines,
     one_line,
     split_code,
-    unused,
-    visible,
     weighed,
     where,
     with_cells,
 )
 
-_LISTED = 5
-_REASONS = 2
 _MAX_LINES = 12  # of code in one excerpt, and of one fix
 _SEVERITY = {Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold blue"}
 _SAFETY = {Safety.SAFE: "green", Safety.UNSAFE: "yellow", Safety.DISPLAY: "dim"}
@@ -72,7 +65,7 @@ def render(
     for finding in review.findings:
         console.print(_finding(review, finding, color, console.width, explain))
         console.print()
-    for line in _summary(review, verbose, suppressed):
+    for line in summary(review, verbose, suppressed):
         console.print(line)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").split("\n"))
 
@@ -82,7 +75,8 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
     title = Text.assemble(
         (finding.rule, _SEVERITY[finding.severity]),
         f" {one_line(finding.name)}  ",
-        (f"confidence {finding.confidence:.2f}", "dim"),
+        (f"{finding.severity} severity", _SEVERITY[finding.severity]),
+        (f", confidence {finding.confidence:.2f}", "dim"),
     )
     if finding.origin != "rule":
         title.append(f"  by the {one_line(finding.origin)}", "dim")
@@ -103,14 +97,15 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
         for e in finding.evidence
         if e.line not in shown
     ]
-    if finding.also:
-        parts.append(_prose(also_line(finding, review), color))
+    others = other_places(finding, review)
+    parts += [_prose(also.plain(), color) for also in others if not also.rule]
     parts += _fix(review, finding, color)
     parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
     if finding.when_wrong:
         parts.append(_labelled("Wrong if", finding.when_wrong, color))
     if finding.assumes:
         parts.append(_labelled("Assumes", assumed(finding), color))
+    parts += [_prose(also.plain(), color) for also in others if also.rule]
     if explain:
         parts.append(_labelled("Weighed by", weighed(finding), color))
     if at.cell_len + 2 + title.cell_len <= width:
@@ -131,6 +126,8 @@ def _prose(text: str, color: bool, style: str = "") -> Text:
 
 def _labelled(label: str, text: str, color: bool) -> Table:
     row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_column()
+    row.add_column(overflow="fold")  # a link goes on in the next line, or it could not be followed
     row.add_row(Text(f"{label}:", "dim"), _prose(text, color))
     return row
 
@@ -218,84 +215,3 @@ def _fix(review: Review, finding: Finding, color: bool) -> Iterator[RenderableTy
     if len(rows) > _MAX_LINES:
         grid.add_row("", Text("┆", "dim"), Text(f"{len(rows) - _MAX_LINES} more lines", "dim"))
     yield grid
-
-
-def _summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[RenderableType]:
-    silent = not review.findings and not review.over_limit
-    facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
-    if review.over_limit:
-        facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
-    if review.in_baseline:
-        facts.append(f"{count(len(review.in_baseline), 'place')} in the baseline")
-    if review.suppressed:
-        facts.append(f"{len(review.suppressed):,} suppressed")
-    if review.findings:
-        facts += _fixable(f.fix for f in review.findings)
-    yield Text(f"{', '.join(facts)}.", "bold green" if silent else "bold")
-    if review.model is not None and review.model.note:
-        yield Text(MODEL_AWAY, "yellow")
-        yield _indented(one_line(review.model.note))
-    elif review.dropped:
-        yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
-    if review.below_threshold:
-        places = count(review.below_threshold, "place")
-        yield Text(f"{places} below the threshold of confidence (--min-confidence 0 shows them).", "dim")
-    for finding in review.over_limit:
-        yield _indented(_named(review, finding))
-    if suppressed and review.suppressed:
-        yield Text("Suppressed:", "dim")
-        for finding in review.suppressed:
-            yield _indented(_named(review, finding))
-    yield from _not_reviewed(review, verbose)
-    if review.unused_suppressions:
-        yield Text("Unused suppressions:", "yellow")
-        shown = [f"{visible(u.path)}:{u.line}  {unused(u)}" for u in review.unused_suppressions]
-        most = len(shown) if verbose else _LISTED
-        for line in shown[:most]:
-            yield _indented(line)
-        if len(shown) > most:
-            yield _indented(f"and {len(shown) - most:,} more (-v lists them)")
-
-
-def _named(review: Review, finding: Finding) -> str:
-    return f"{where(review, finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}"
-
-
-def _indented(text: str) -> Padding:
-    return Padding(Text(text, "dim"), (0, 0, 0, 2))
-
-
-def _fixable(fixes: Iterable[Fix | None]) -> list[str]:
-    safe = sum(1 for fix in fixes if fix is not None and fix.safety is Safety.SAFE)
-    return [f"{safe:,} with a safe fix (`ptopt fix`)"] if safe else []
-
-
-def _not_reviewed(review: Review, verbose: bool) -> Iterator[RenderableType]:
-    """One line for all of them, or a list: on demand, and where nothing else was reviewed."""
-    if not review.not_reviewed:
-        return
-    short = not verbose and review.files_reviewed > 0
-    by_reason: defaultdict[str, list[str]] = defaultdict(list)
-    for item in review.not_reviewed:
-        by_reason[item.reason.partition(":")[0] if short else item.reason].append(item.path)
-    reasons = [  # a notebook can come once per cell
-        (one_line(reason), list(dict.fromkeys(paths)))
-        for reason, paths in sorted(by_reason.items(), key=lambda pair: -len(pair[1]))
-    ]
-    if short:
-        number = len({item.path for item in review.not_reviewed})
-        parts = [
-            f"{reason}: {len(paths):,}" if len(reasons) > 1 else reason
-            for reason, paths in reasons[:_REASONS]
-        ]
-        parts += [f"{count(len(reasons) - _REASONS, 'other reason')}"] if len(reasons) > _REASONS else []
-        yield Text(f"{count(number, 'file')} not reviewed (-v lists them): {'; '.join(parts)}.", "dim")
-        return
-    yield Text("Not reviewed:", "dim")
-    for reason, paths in reasons:
-        most = len(paths) if verbose else _LISTED
-        names = ", ".join(visible(path) for path in paths[:most])
-        rest = f" and {len(paths) - most:,} more (-v lists them)" if len(paths) > most else ""
-        yield _indented(f"{count(len(paths), 'file')}: {reason}: {names}{rest}")
-    if any(reason.endswith("(`skip`)") for reason, _ in reasons):
-        yield _indented("--all-paths reviews those that `skip` leaves out")

@@ -161,9 +161,9 @@ def lines(span: Span) -> str:
     return str(span.start) if span.start == span.end else f"{span.start}-{span.end}"
 
 
-def rule_link(finding: Finding) -> str:
-    """The documentation page of the finding's rule; "" for a rule of another package."""
-    rule = find_rule(finding.rule)
+def rule_link(rule_id: str) -> str:
+    """The documentation page of a rule; "" for one of another package."""
+    rule = find_rule(rule_id)
     return rule_page(rule.name) if rule is not None and rule.__module__.startswith("ptopt.rules.") else ""
 
 
@@ -183,9 +183,14 @@ def headline(review: Review) -> str:
 
 def counted(findings: Collection[Finding], noun: str = "finding") -> str:
     """The one way in which findings are counted: `2 findings at 5 places`."""
-    places = sum(1 + len(finding.also) for finding in findings)
-    at = f" at {places:,} places" if places > len(findings) else ""
+    number = places(findings)
+    at = f" at {number:,} places" if number > len(findings) else ""
     return f"{count(len(findings), noun)}{at}"
+
+
+def places(findings: Iterable[Finding]) -> int:
+    """On how many places they stand: the same lines count once for each rule that comments on them."""
+    return len({(f.path, f.rule, place.span) for f in findings for place in f.places()})
 
 
 def gain(impact: Impact) -> str:
@@ -227,44 +232,9 @@ def fix_line(finding: Finding) -> str:
 MODEL_AWAY = "The model did not answer in time. This review comes from the rules alone."
 
 
-def plain_message(finding: Finding) -> str:
-    """Everything in words but the place, one paragraph a line: for formats that carry plain text.
-
-    What a model wrote stands in a code span, because some readers of these formats take text for Markdown.
-    """
-    parts = [one_line(finding.message)]
-    if finding.explanation:
-        parts.append(f"The model says: {code_span(one_line(finding.explanation))}")
-    parts += [f"Gain: {impact_line(i)}" for i in finding.impact]
-    if finding.when_wrong:
-        parts.append(f"Wrong if: {one_line(finding.when_wrong)}")
-    if finding.assumes:
-        parts.append(f"Assumes: {assumed(finding)}")
-    if finding.also:
-        parts.append(also_line(finding))
-    return "\n".join(parts)
-
-
 def assumed(finding: Finding) -> str:
     """What is taken for granted about versions, to stand after a label."""
     return one_line(finding.assumes)
-
-
-_ALSO = 12  # places a comment lists before it only counts them
-
-
-def also_line(finding: Finding, review: Review | None = None) -> str:
-    """The other places of the same cause, those in a notebook by cell where there is a `review`; "" without any."""
-    if not finding.also:
-        return ""
-    if review is not None and review.cells.get(finding.path):
-        shown = [where(review, finding.path, span) for span in finding.also[:_ALSO]]
-        names = [name.removeprefix(f"{visible(finding.path)}:") for name in shown]
-        rest = f" and {len(finding.also) - _ALSO} more" if len(finding.also) > _ALSO else ""
-        return f"Also at {', '.join(names)}{rest}"
-    several = len(finding.also) > 1 or finding.also[0].start != finding.also[0].end
-    rest = f" and {len(finding.also) - _ALSO} more" if len(finding.also) > _ALSO else ""
-    return f"Also at {'lines' if several else 'line'} {', '.join(map(lines, finding.also[:_ALSO]))}{rest}"
 
 
 def unused(item: UnusedSuppression) -> str:

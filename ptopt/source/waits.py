@@ -16,6 +16,16 @@ from ptopt.source.values import Value, Values
 
 _READS = frozenset({"item", "tolist", "cpu", "numpy", "is_nonzero"})
 _DATA_SHAPED = frozenset({"nonzero", "masked_select", "unique", "unique_consecutive", "argwhere", "bincount"})
+# Measured, as all here: benchmarks/gpu/results/waits.md. Those of torch.linalg look at the status of a factorisation.
+_CHECKED = frozenset(
+    "inv inverse solve cholesky eigh eigvalsh svd pinv lstsq matrix_rank ctc_loss combinations".split()
+)
+_UNLESS = {  # they wait for a size or a range that these arguments would give: name -> arguments, how many are enough
+    "one_hot": (("num_classes",), 2),
+    "where": (("input", "other"), 3),
+    "histc": (("min", "max"), 4),
+    "repeat_interleave": (("output_size",), 4),
+}
 _TELLING = frozenset({"equal", "allclose", "is_nonzero"})  # torch functions that give a Python bool
 _CASTS = frozenset({"float", "int", "bool", "print", "str"})
 _BOOLS = frozenset(  # methods and torch functions that give a tensor of bool
@@ -77,7 +87,7 @@ class Waits:
         if not isinstance(func, ast.Attribute):
             return False
         receiver = last_name(func.value).lower()
-        if name in ("step", "unscale_"):
+        if name == "step":
             return "scaler" in receiver
         if name == "update":
             return receiver.endswith(("metric_logger", "meter", "meters")) and bool(node.keywords)
@@ -146,14 +156,19 @@ class Waits:
         return known is not None and known.kind == "tensor" and (anywhere or known.device != "cpu")
 
     def selects_by_mask(self, node: ast.Subscript) -> bool:
-        """`x[mask]` where it is read: how many elements it has is known to the device alone."""
-        if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, (ast.Constant, ast.Slice)):
+        """`x[mask]` where it is read, `x[:n]` by a tensor: how many elements it has is known to the device alone."""
+        if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, ast.Constant):
             return False
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if any(isinstance(part, ast.Slice) and self._ends_on_device(part) for part in parts):
+            return True
         return any(self.is_mask(part) for part in parts) and self._values.of(node.value).kind in (
             "tensor",
             "",
         )
+
+    def _ends_on_device(self, part: ast.Slice) -> bool:
+        return any(end is not None and self._on_device(end) for end in (part.lower, part.upper, part.step))
 
     def in_iteration(self, scope: Loop | FunctionNode) -> tuple[ast.AST, ...]:
         """Every wait in one iteration of a loop, or one call of a function, in source order; rare ones left out.
@@ -237,7 +252,14 @@ class Waits:
         """Function -> what may wait in it: calls by a telling name, conditions, calls of functions of the file."""
         table: dict[FunctionNode | None, list[ast.AST]] = {}
         names = (
-            _READS | _DATA_SHAPED | _CASTS | _TELLING | _SIZES | {"synchronize", "to", "cuda", "get_scale"}
+            _READS
+            | _DATA_SHAPED
+            | _CHECKED
+            | _UNLESS.keys()
+            | _CASTS
+            | _TELLING
+            | _SIZES
+            | {"synchronize", "to", "cuda", "get_scale"}
         )
         for call in self._index.of_type(ast.Call):
             name = called_name(call)
@@ -245,7 +267,12 @@ class Waits:
                 table.setdefault(self._index.function_of(call), []).append(call)
         for node in self._index.of_type(ast.If, ast.While, ast.Assert):
             table.setdefault(self._index.function_of(node), []).append(node)
-        for subscript in self._index.computed_subscripts:
+        slices = (
+            node
+            for node in self._index.of_type(ast.Subscript)
+            if isinstance(node.slice, ast.Slice) and not _has_plain_ends(node.slice)
+        )
+        for subscript in (*self._index.computed_subscripts, *slices):
             table.setdefault(self._index.function_of(subscript), []).append(subscript)
         for found in table.values():
             found.sort(key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
@@ -283,7 +310,8 @@ class Waits:
         if name in _TELLING and self.gives_bool(call):
             return True
         if self._imports.qualified(func).startswith("torch."):
-            return name in _DATA_SHAPED and any(self._on_device(arg) for arg in call.args)
+            waits = name in _DATA_SHAPED or name in _CHECKED or self._asks_for_size(call, 0)
+            return waits and any(self._on_device(arg) for arg in call.args)
         if not isinstance(func, ast.Attribute):
             return False
         if name == "get_scale":
@@ -295,9 +323,24 @@ class Waits:
             return value.device != "cpu" and (
                 value.kind == "tensor" or (name in ("item", "cpu") and not value.kind)
             )
-        if name in _DATA_SHAPED:
+        if name in _DATA_SHAPED or name in _CHECKED or self._asks_for_size(call, 1):
             return self._on_device(func.value)
-        return name == "to" and self._on_device(func.value) and goes_to_cpu(call)
+        return (
+            name == "to" and self._on_device(func.value) and goes_to_cpu(call) and not is_asynchronous(call)
+        )
+
+    def _asks_for_size(self, call: ast.Call, bound: int) -> bool:
+        """Is it a call of `_UNLESS` without those arguments? `bound`: of its arguments one is the receiver."""
+        name = called_name(call)
+        if name not in _UNLESS or any(isinstance(arg, ast.Starred) for arg in call.args):
+            return False
+        given, enough = _UNLESS[name]
+        if len(call.args) + bound >= enough or any(k.arg in (None, *given) for k in call.keywords):
+            return False
+        if name != "repeat_interleave":
+            return True
+        repeats = [*call.args[1 - bound :], *(k.value for k in call.keywords if k.arg == "repeats")]
+        return any(self._on_device(arg) for arg in repeats[:1])
 
     def _on_device(self, expr: ast.expr) -> bool:
         value: Value = self._values.of(expr)
@@ -312,6 +355,16 @@ def goes_to_cpu(call: ast.Call) -> bool:
     """`x.to("cpu")`, `x.to(device="cpu", dtype=...)`, `x.to(torch.device("cpu"))`."""
     target = next((k.value for k in call.keywords if k.arg == "device"), call.args[0] if call.args else None)
     return target is not None and bool(_CPU.match(ast.unparse(target)))
+
+
+def _has_plain_ends(part: ast.Slice) -> bool:
+    plain = (ast.Constant, ast.UnaryOp, ast.Call)
+    return all(end is None or isinstance(end, plain) for end in (part.lower, part.upper))
+
+
+def is_asynchronous(call: ast.Call) -> bool:
+    """`non_blocking=True`: what follows must wait by itself before it reads the copy."""
+    return any(k.arg == "non_blocking" and ast.unparse(k.value) == "True" for k in call.keywords)
 
 
 def _chain_start(expr: ast.expr) -> ast.expr:

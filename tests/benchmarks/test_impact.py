@@ -11,8 +11,8 @@ from ptopt.rules import all_rules
 from ptopt.rules.base import Rule
 
 torch = pytest.importorskip("torch")
-from benchmarks.impact.__main__ import interval  # noqa: E402 (needs torch)
-from benchmarks.impact.measure import check_equal, pairs  # noqa: E402
+from benchmarks.impact.measure import check_equal, pairs  # noqa: E402 (needs torch)
+from benchmarks.impact.ratios import interval  # noqa: E402
 
 pytestmark = pytest.mark.model
 

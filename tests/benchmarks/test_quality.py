@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from benchmarks.quality.score import Report, outcome, table, tool_outcome, wilson
-from ptopt.findings import Finding, Review, Severity, Span
+from ptopt.findings import Finding, Place, Review, Severity, Span
 from ptopt.rules import known_names
 from training.evaluation.labels import FITTING, fits
 
@@ -17,8 +18,11 @@ CASE = {
 }  # fmt: skip
 
 
+NEAR = Place(Span(11, 11), "PTO101", "item-every-step", "sync", "")
+
+
 def _review(
-    line: int, name: str = "item-every-step", family: str = "sync", also: tuple[Span, ...] = ()
+    line: int, name: str = "item-every-step", family: str = "sync", also: tuple[Place, ...] = ()
 ) -> Review:
     finding = Finding(
         rule="PTO101", name=name, family=family, severity=Severity.HIGH, path="a.py", span=Span(line, line), symbol="",
@@ -37,7 +41,10 @@ def test_a_comment_counts_within_three_lines(line: int, found: int) -> None:
 
 
 def test_other_lines_of_the_comment_count() -> None:
-    assert outcome(CASE, _review(90, also=(Span(11, 11),))).found == 1
+    assert outcome(CASE, _review(90, also=(NEAR,))).found == 1
+    other = dataclasses.replace(NEAR, name="loader-without-workers", family="data")
+    assert outcome(CASE, _review(90, also=(other,))).found == 0
+    assert outcome(CASE, _review(10, "loader-without-workers", "data", (NEAR,))).found == 1
 
 
 def test_a_comment_on_something_else_does_not_count() -> None:

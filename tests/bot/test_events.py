@@ -152,8 +152,20 @@ def test_replies() -> None:
         "comment_id": 99,
         "in_reply_to": 98,
         "actor": ACTOR,
+        "says": "disagreement",
     }
     assert "not" not in str(job.payload)  # no text is kept
+
+
+def test_a_comment_of_ours_is_deleted() -> None:
+    event = "pull_request_review_comment"
+    (job,) = jobs(event, comment("deleted", "ours", user=BOT))
+    assert (job.kind, job.subject) == (Kind.DELETED, "99")
+    assert dump(job.payload) == {"comment_id": 99, "actor": ACTOR}
+    assert jobs(event, comment("deleted", "a person's")) == []
+    assert jobs(event, comment("deleted", "of an unknown", user=None)) == []
+    assert jobs(event, comment("deleted", "an answer", user=BOT, in_reply_to_id=98)) == []
+    assert jobs(event, comment("deleted", "by a bot", user=BOT, sender=BOT)) == []
 
 
 def test_what_is_no_reply() -> None:

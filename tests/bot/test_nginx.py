@@ -110,15 +110,17 @@ def test_what_is_let_through(proxied: Proxied) -> None:
     assert proxied.deliver(json.dumps(pull_request() | {"x": "y" * (24 * 2**20)}).encode()) == 202
     assert proxied.client.post("/webhooks/github", content=body).status_code == 401
     assert proxied.client.post("/webhooks/github", content=b"x" * (26 * 2**20)).status_code == 413
-    for path in ("/metrics", "/healthz", "/readyz", "/", "/setup/x", "/webhooks/github/"):
+    for path in ("/metrics", "/healthz", "/readyz", "/", "/setup/x", "/webhooks/github/", "/dashboards"):
         answer = proxied.client.get(path)
         assert answer.status_code == 404 and "problem" not in answer.headers["content-type"], path
+    assert proxied.client.get("/dashboard").headers["location"] == "/dashboard/reviews"
+    assert proxied.client.get("/dashboard/sign-in").status_code == 503  # of a service without a secret key
     closed = proxied.client.get("/setup", params={"token": "hunter2"})
     assert closed.status_code == 404 and "problem" in closed.headers["content-type"]  # by the service
 
 
 def test_the_setup_token_is_not_logged(proxied: Proxied, tmp_path: Path) -> None:
-    for path in ("/setup", "/setup/callback"):
+    for path in ("/setup", "/setup/callback", "/dashboard/callback"):
         proxied.client.get(path, params={"token": "hunter2", "code": "hunter2", "state": "hunter2"})
     assert proxied.client.get("/elsewhere").status_code == 404
     wait_for(lambda: "/elsewhere" in (tmp_path / "access.log").read_text())

@@ -131,6 +131,8 @@ def test_from_the_page_to_a_delivery_that_is_believed(serve: Serve) -> None:
             "what GitHub chose",
         )
         assert opened.private_key.startswith("-----BEGIN")
+        assert (opened.client_id, opened.client_secret) == (f"Iv23li{row.id:014d}", "a secret of the client")
+        assert opened.client_secret not in f"{opened!r}{row.sealed}"
         assert opened.private_key not in repr(opened)
         for other in (Settings(secret_key="another"), Settings()):
             with pytest.raises(CredentialsError, match="PTOPT_SECRET_KEY"):
@@ -153,6 +155,7 @@ def test_without_a_secret_key_they_are_shown_once(serve: Serve) -> None:
         answer = served.client.get("/setup/callback", params={"code": code, "state": state_of(served)})
         shown = html.unescape(answer.text)
         assert "PTOPT_WEBHOOK_SECRET=<b>chosen</b>" in shown
+        assert "PTOPT_CLIENT_SECRET=a secret of the client" in shown
         assert "<b>chosen" not in answer.text
         assert "-----BEGIN" in shown
         assert answer.headers["cache-control"] == "no-store"

@@ -72,6 +72,10 @@ def test_from_the_page_to_the_installation(serve: Serve, page: Page) -> None:
             page.get_by_role("heading", name="Our ptopt is installed").wait_for()
             signature = sign(b"{}", stored.webhook_secret)
             assert served.deliver("ping", {}, X_Hub_Signature_256=signature).status_code in (202, 503)
+            page.goto(f"{values['public_url']}/dashboard")
+            page.get_by_role("link", name="Sign in with GitHub").click()
+            page.get_by_role("button", name="Authorize Our ptopt as octocat").click()
+            page.get_by_role("heading", name="Reviews").wait_for()
         assert [each.account.login for each in github.installations.values()] == ["octocat"]
 
 

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 from sqlalchemy import func, select, update
 
 from embedded.service import Embedded
@@ -48,6 +49,13 @@ def test_a_job_is_done_without_a_broker(embedded: Embedded, repo: Repo) -> None:
     wait_for(lambda: row(embedded.resources.engine, job_id).state == "done")
     assert len(pull.reviews) == 1
     embedded.check()
+
+
+def test_the_dashboard_is_on(embedded: Embedded) -> None:
+    with TestClient(embedded.app(), follow_redirects=False) as client:
+        assert client.get("/dashboard/reviews").headers["location"].startswith("/dashboard/sign-in")
+        answer = client.get("/dashboard/sign-in")
+    assert answer.status_code == 503 and "PTOPT_CLIENT_ID" in answer.text
 
 
 def test_the_end_of_the_worker_is_noticed(embedded: Embedded) -> None:

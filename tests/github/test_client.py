@@ -306,6 +306,53 @@ def test_threads_of_many_pages(client: GitHubClient, pull: Pull) -> None:
     assert [thread.comments[0][0] for thread in client.threads(REPO, pull.number)] == ids
 
 
+def test_responses(client: GitHubClient, pull: Pull, github: FakeGitHub) -> None:
+    lines = (7, 29, 30, 31)
+    client.create_review(
+        REPO, pull.number, draft(pull, *(CommentDraft("train.py", n, None, str(n)) for n in lines))
+    )
+    ids = [comment.id for comment in client.review_comments(REPO, pull.number)]
+    pull.react("mallory", ids[0], "-1")
+    client.react(REPO, "review", ids[0], "eyes")
+    pull.reply("dev", ids[1], "no")
+    pull.resolve("dev", ids[1])
+    pull.minimize(ids[2])
+    before = len(github.requests)
+    found = client.responses(REPO, pull.number)
+    assert [r.path for r in github.requests[before:]] == ["/graphql"]
+    assert (found.open, found.merged, found.head_sha) == (True, False, pull.head_sha)
+    assert [t.comment_id for t in found.threads] == ids
+    assert [(t.resolved, t.outdated, t.minimized, t.complete) for t in found.threads] == [
+        (False, False, None, True),
+        (True, False, None, True),
+        (False, False, "off-topic", True),
+        (False, False, None, True),
+    ]
+    # The same as by REST, but for one request a comment.
+    assert list(found.threads[0].reactions) == client.reactions(REPO, "review", ids[0])
+    pull.push({"train.py": NEW.replace(b"line seven\n", b"line 7 again\n")})
+    pull.close(merged=True)
+    found = client.responses(REPO, pull.number)
+    assert (found.open, found.merged, found.head_sha) == (False, True, pull.head_sha)
+    assert [t.outdated for t in found.threads] == [True, False, False, False]
+    with pytest.raises(NotFoundError):
+        client.responses(REPO, 99)
+
+
+def test_responses_of_many_pages(client: GitHubClient, pull: Pull, github: FakeGitHub) -> None:
+    drafts = (CommentDraft("train.py", 7, None, str(number)) for number in range(120))
+    client.create_review(REPO, pull.number, draft(pull, *drafts))
+    ids = [comment.id for comment in client.review_comments(REPO, pull.number)]
+    for number in range(101):
+        pull.react(f"person{number}", ids[0], "heart")
+    before = len(github.requests)
+    found = client.responses(REPO, pull.number)
+    assert len(github.requests) - before == 2
+    assert [thread.comment_id for thread in found.threads] == ids
+    assert [thread.complete for thread in found.threads] == [False] + [True] * 119
+    assert len(found.threads[0].reactions) == 100
+
+
 @pytest.mark.parametrize("where", ["issue", "review"])
 def test_reactions(client: GitHubClient, pull: Pull, where: str) -> None:
     comment = pull.comment("dev", "x") if where == "issue" else pull.review_comment("dev", "train.py", 7, "x")

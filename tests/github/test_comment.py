@@ -10,13 +10,14 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ptopt.change import Hunk
-from ptopt.findings import Edit, Evidence, Finding, Fix, Impact, Safety, Span
+from ptopt.findings import Edit, Evidence, Finding, Fix, Impact, Place, Safety, Span
 from ptopt.github import markers
 from ptopt.github.comment import LIMIT, Suggestion, body_section, draft, size, suggestion
 from ptopt.verify import apply_edits
 from tests.github.reviews import HOSTILE, SOURCE, change_of, changed, finding, reviewed
 
 ITEM = finding(SOURCE, "total += loss.item()", "total += loss.detach()")
+AGAIN = dataclasses.replace(ITEM.as_place(), span=Span(11, 11))
 
 
 def body_of(found: Finding, source: str = SOURCE, hunks: tuple[Hunk, ...] | None = None) -> str:
@@ -62,7 +63,7 @@ def test_a_comment_in_full() -> None:
     conditions = "a Xeon, 1 thread, torch 2.13, 2026-11-20; batch 32"
     page = "https://github.com/ptopt/ptopt/blob/main/docs/rules/item-every-step.md"
     ours = Impact("time", 2.0, 3.0, "this operation", conditions, "measured", page)
-    found = dataclasses.replace(ITEM, impact=(ours, gain), also=(Span(11, 11),), assumes="torch >= 2.4")
+    found = dataclasses.replace(ITEM, impact=(ours, gain), also=(AGAIN,), assumes="torch >= 2.4")
     comment = draft(reviewed(found), change_of(changed(SOURCE)), found)
     assert comment is not None
     assert (comment.path, comment.start_line, comment.line) == ("train.py", None, 10)
@@ -90,6 +91,25 @@ def test_a_comment_in_full() -> None:
 <sub>Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍 and 👎 are read as feedback.</sub>
 """
     )
+
+
+def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement() -> None:
+    printed = Place(
+        Span(11, 11),
+        "PTO104",
+        "tensor-logged-every-step",
+        "sync",
+        "`print(loss)` waits, too.",
+        "it is `rare`",
+    )
+    here = Place(Span(10, 10), "PTO999", "rule_of_others", "others", "`total` grows.")
+    text = body_of(dataclasses.replace(ITEM, also=(here, printed, AGAIN)))
+    page = "https://github.com/ptopt/ptopt/blob/main/docs/rules/tensor-logged-every-step.md"
+    assert (
+        "- Also at line 11\n"
+        "- Also PTO999 rule\\_of\\_others here: `total` grows.\n"
+        f"- Also [PTO104 tensor-logged-every-step](<{page}>) at line 11: `print(loss)` waits, too. Wrong if: it is `rare`\n"
+    ) in text
 
 
 def test_an_unsafe_fix_states_its_assumption() -> None:
@@ -327,7 +347,7 @@ def test_huge_texts_are_cut() -> None:
         assumes=long,
         name="x",
         evidence=tuple(Evidence(n, long) for n in range(1, 9)),
-        also=tuple(Span(n, n) for n in range(1, 500)),
+        also=tuple(Place(Span(n, n), f"PTO{n % 20 + 100}", "x", "sync", long) for n in range(1, 500)),
         fix=Fix(Safety.UNSAFE, ITEM.fix.edits if ITEM.fix else (), long),
     )
     text = body_of(found)

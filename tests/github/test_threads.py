@@ -16,6 +16,7 @@ BOT = Actor(1, "ptopt[bot]", True)
 PERSON = Actor(2, "ada", False)
 ITEM = finding(SOURCE, "total += loss.item()", "total += loss.detach()")
 OTHER = finding(SOURCE, "print(loss.item())", "pass")
+AT_TEN = dataclasses.replace(ITEM.as_place(), span=Span(10, 10))
 
 
 def posted(
@@ -53,7 +54,8 @@ def test_a_finding_that_is_gone() -> None:
     [
         reviewed(ITEM),
         reviewed(over_limit=(ITEM,)),
-        reviewed(dataclasses.replace(OTHER, also=(Span(10, 10),))),  # told at another place
+        reviewed(dataclasses.replace(OTHER, also=(AT_TEN,))),  # reported at another place
+        reviewed(dataclasses.replace(OTHER, rule="PTO104", also=(AT_TEN,))),  # of the comment of another rule
     ],
 )
 def test_a_finding_that_is_still_there(there: object) -> None:
@@ -63,9 +65,9 @@ def test_a_finding_that_is_still_there(there: object) -> None:
 @pytest.mark.parametrize(
     "also",
     [
-        dataclasses.replace(OTHER, rule="PTO104", also=(Span(10, 10),)),
-        dataclasses.replace(OTHER, path="other.py", also=(Span(10, 10),)),
-        dataclasses.replace(OTHER, also=(Span(9, 9),)),
+        dataclasses.replace(OTHER, also=(dataclasses.replace(AT_TEN, rule="PTO104"),)),
+        dataclasses.replace(OTHER, path="other.py", also=(AT_TEN,)),
+        dataclasses.replace(OTHER, also=(dataclasses.replace(AT_TEN, span=Span(9, 9)),)),
     ],
 )
 def test_other_findings_do_not_keep_it(also: Finding) -> None:

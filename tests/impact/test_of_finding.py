@@ -10,6 +10,7 @@ import pytest
 from ptopt import impact
 from ptopt.change import whole_file
 from ptopt.config import Config
+from ptopt.findings import Impact
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 from ptopt.rules import find_rule
@@ -23,28 +24,45 @@ def names_of(token_ids: torch.Tensor):
 """
 
 
-def _provenance(name: str, features: dict[str, float]) -> set[str]:
-    return {i.provenance for i in impact.of_finding(name, features)}
+def _gain(device: str) -> Impact:
+    how = "measured" if device else "published"
+    return Impact("time", 1.0, 2.0, "this operation", "somewhere", how, "https://example.org", device)
+
+
+def _devices(name: str, features: dict[str, float]) -> set[str]:
+    return {i.device or i.provenance for i in impact.of_finding(name, features)}
 
 
 @pytest.mark.parametrize(
     ("features", "claimed"),
     [
-        ({}, {"published"}),  # where it runs is not known
-        ({"device:moved": 1.0}, {"published"}),
-        ({"device:cpu": 1.0}, {"measured", "published"}),
+        ({}, {"cuda", "published"}),  # where it runs is not known
+        ({"device:moved": 1.0}, {"cuda", "published"}),
+        ({"trips:known": math.log1p(4)}, {"published"}),
+        ({"device:cpu": 1.0}, {"cpu", "published"}),
         ({"device:cpu": 1.0, "trips:known": math.log1p(4)}, {"published"}),
-        ({"device:cpu": 1.0, "trips:known": math.log1p(5000)}, {"measured", "published"}),
+        ({"device:cpu": 1.0, "trips:known": math.log1p(5000)}, {"cpu", "published"}),
     ],
 )
-def test_a_measurement_on_a_cpu_is_claimed_for_code_that_resembles_it(
-    features: dict[str, float], claimed: set[str]
+def test_a_measurement_is_claimed_for_code_that_runs_on_such_a_device(
+    features: dict[str, float], claimed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _provenance("optimizer-not-fused", features) == claimed
+    table = {"optimizer-not-fused": (_gain("cpu"), _gain("cuda"), _gain(""))}
+    monkeypatch.setattr(impact, "_tables", lambda: table)
+    assert _devices("optimizer-not-fused", features) == claimed
+
+
+def test_every_measurement_names_its_device() -> None:
+    devices = {
+        i.device for name in impact._tables() for i in impact.of_rule(name) if i.provenance == "measured"
+    }
+    assert "cpu" in devices and devices <= {"cpu", "cuda"}
+    assert "cpu" in _devices("optimizer-not-fused", {"device:cpu": 1.0})
+    assert "cpu" not in _devices("optimizer-not-fused", {})
 
 
 def test_work_of_the_host_is_the_same_beside_a_gpu() -> None:
-    assert _provenance("tensor-from-list-of-arrays", {"device:moved": 1.0}) == {"measured"}
+    assert "cpu" in _devices("tensor-from-list-of-arrays", {"device:moved": 1.0})
     assert all(find_rule(name) is not None for name in impact._ON_THE_HOST)
 
 
@@ -53,8 +71,8 @@ def test_a_short_loop_of_gpu_code_gets_no_figure_of_a_cpu() -> None:
     config = Config().model_copy(update={"min_confidence": 0.0})
     found = review_files([file], config=config, facts=NO_FACTS, limit_to_change=False).findings
     (finding,) = [f for f in found if f.name == "item-per-element"]
-    assert finding.impact == ()
-    assert [i.provenance for i in impact.of_rule(finding.name)] == ["measured"]
+    assert all(i.device != "cpu" for i in finding.impact)
+    assert "cpu" in {i.device for i in impact.of_rule(finding.name)}
 
 
 def test_the_source_of_a_measurement_is_a_page_that_exists() -> None:

@@ -66,10 +66,29 @@ def test_a_replacement_that_holds_is_an_unsafe_fix_and_says_who_found_it() -> No
     )
 
 
-def test_lines_can_be_taken_away() -> None:
-    finding = _finding("", lines=(AT + 1, AT + 1))
+STEP = """\
+import torch
+
+
+def forward(model, loader, optimizer):
+    for x in loader:
+        loss = model(x.cuda())
+        loss.backward()
+        torch.cuda.synchronize()
+        optimizer.step()
+"""
+
+
+def test_lines_that_compute_nothing_can_be_taken_away() -> None:
+    finding = _finding("", code=STEP, lines=(8, 8), rule="synchronize-every-step")
     assert finding is not None and finding.fix is not None
-    assert apply_edits(CODE, finding.fix.edits) == CODE.replace("        mask = mask.to(x.device)\n", "")
+    assert apply_edits(STEP, finding.fix.edits) == STEP.replace("        torch.cuda.synchronize()\n", "")
+
+
+@pytest.mark.parametrize("replacement", ["", "pass", "    pass", "# mask = mask.to(x.device)"])
+def test_to_delete_what_the_program_does_is_no_advice(replacement: str) -> None:
+    assert _finding(replacement, lines=(AT + 1, AT + 1)) is None
+    assert _finding("", code=STEP, lines=(7, 7), rule="optimizer-built-in-loop") is None
 
 
 def test_carriage_returns_and_a_missing_last_line_end_are_kept() -> None:

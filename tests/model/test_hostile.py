@@ -106,9 +106,7 @@ class Evil(Scripted):
 
 
 def _offered(prompt: ChatPrompt) -> list[int]:
-    assert prompt.schema is not None
-    found: list[int] = prompt.schema["properties"]["findings"]["items"]["properties"]["start_line"]["enum"]
-    return found
+    return [int(n) for n in re.findall(r"^(\d+)(?: |$)", prompt.user, re.M)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -154,7 +152,7 @@ def test_the_hostile_model_is_believed_where_it_can_be_checked() -> None:
 
 
 def _prompts_are_ours(backend: Scripted, case: Case) -> None:
-    """The schema offers rules that we know and the lines that are shown; no text of the file is a token of ours."""
+    """The schema offers rules that we know and lines that may be there; no text of the file is a token of ours."""
     text = case.head.decode("utf-8", "replace")
     for prompt in backend.chats:
         shown = {int(n) for n in re.findall(r"^(\d+)(?: |$)", prompt.user, re.M)}
@@ -163,8 +161,8 @@ def _prompts_are_ours(backend: Scripted, case: Case) -> None:
             assert set(fields) == {"rule", "start_line", "end_line", "replacement", "reason"}
             assert set(fields["rule"]["enum"]) == NAMES
             assert fields["start_line"] == fields["end_line"]
-            assert 1 in fields["start_line"]["enum"] and shown.issuperset(fields["start_line"]["enum"])
-            assert max(fields["start_line"]["enum"]) <= text.count("\n") + 1
+            assert fields["start_line"]["minimum"] == 1
+            assert max(shown) <= fields["start_line"]["maximum"] <= max(32, 2 * (text.count("\n") + 1))
     prompts = [p.user for p in backend.chats] + ["".join(p.pieces) for p in backend.judged]
     for special in SPECIAL:
         assert not any(special in prompt for prompt in prompts), special
@@ -226,7 +224,9 @@ def test_the_search_for_recipients_finds_them() -> None:
 def _leads_nowhere_else(found: Review, by_rules: Review, change: Change) -> None:
     allowed = _recipients(_all_markdown(by_rules, change)) | {"suggestion"}
     allowed |= {i.source for f in found.findings for i in f.impact}
-    allowed |= {rule_link(f) for f in (*found.findings, *found.over_limit)}  # our own pages
+    allowed |= {
+        rule_link(at.rule) for f in (*found.findings, *found.over_limit) for at in (f, *f.also)
+    }  # our own pages
     assert _recipients(_all_markdown(found, change)) <= allowed
     for line in render("github", found).splitlines():
         assert line.startswith(("::warning ", "::notice ", "Not reviewed", "No ", "Not shown")) or re.match(

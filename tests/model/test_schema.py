@@ -43,8 +43,32 @@ def test_the_schema_is_one_and_names_lines_and_rules() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     fields = schema["properties"]["findings"]["items"]["properties"]
     assert fields["rule"]["enum"] == [rule.name for rule in rules()]
-    assert fields["start_line"]["enum"] == [line.number - 3 for line in CUT.lines]
-    assert 1 in fields["start_line"]["enum"] and 20 not in fields["start_line"]["enum"]
+    assert fields["start_line"] == fields["end_line"] == {"type": "integer", "minimum": 1, "maximum": 64}
+
+
+def test_regions_of_like_length_share_a_schema() -> None:
+    """A server compiles a grammar for each schema: one that names the lines of a region is new each time."""
+    seen = set()
+    for length in range(1, 400):
+        code = "def f(model):\n" + "    model()\n" * length
+        (region,) = (
+            r
+            for r in regions_of(SourceFile.parse("a.py", b"import torch\n" + code.encode()), None, [])
+            if r.symbol
+        )
+        schema = advice_schema(region)
+        seen.add(json.dumps(schema))
+        bound = schema["properties"]["findings"]["items"]["properties"]["end_line"]["maximum"]
+        assert length + 1 <= bound < max(33, 2 * (length + 1))
+    assert len(seen) == 5
+
+
+def test_a_line_that_was_not_shown_is_no_answer() -> None:
+    shown = {line.number - 3 for line in CUT.lines}
+    hidden = next(n for n in range(1, 61) if n not in shown)
+    text = json.dumps({"findings": [{**GOOD, "start_line": hidden, "end_line": hidden}]})
+    jsonschema.validate(json.loads(text), advice_schema(CUT))
+    assert parse(text, CUT) == () and not is_valid(text, CUT)
 
 
 def test_what_is_trained_on_is_valid_and_read_back() -> None:

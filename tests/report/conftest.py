@@ -13,6 +13,7 @@ from ptopt.findings import (
     Fix,
     Impact,
     NotReviewed,
+    Place,
     Review,
     Safety,
     Severity,
@@ -35,6 +36,19 @@ def train(model, loader, optimizer):
         print(loss.item())
     return total
 """
+
+
+AGAIN = Place(
+    Span(11, 11), "PTO101", "item-every-step", "sync", "`loss.item()` waits for the GPU on every step."
+)
+OTHER = Place(  # of another rule
+    Span(10, 10),
+    "PTO205",
+    "device-move-in-dataset",
+    "transfer",
+    "`loader` moves each item, see line 6.",
+    "it must",
+)
 
 
 def finding_at(source: str, old: str, new: str, **changes: object) -> Finding:
@@ -66,7 +80,7 @@ def finding_at(source: str, old: str, new: str, **changes: object) -> Finding:
 
 @pytest.fixture
 def review() -> Review:
-    first = finding_at(SOURCE, "total += loss.item()", "total += loss.detach()", also=(Span(11, 11),))
+    first = finding_at(SOURCE, "total += loss.item()", "total += loss.detach()", also=(AGAIN,))
     second = finding_at(
         SOURCE,
         "print(loss.item())",

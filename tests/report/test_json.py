@@ -38,7 +38,18 @@ def test_the_fields_of_a_finding(review: Review) -> None:
     finding = document["findings"][0]
     assert finding["rule"] == "PTO101"
     assert (finding["start_line"], finding["end_line"]) == (10, 10)
-    assert finding["also"] == [{"start_line": 11, "end_line": 11}]
+    assert finding["also"] == [
+        {
+            "rule": "PTO101",
+            "name": "item-every-step",
+            "family": "sync",
+            "start_line": 11,
+            "end_line": 11,
+            "cell": None,
+            "message": "`loss.item()` waits for the GPU on every step.",
+            "when_wrong": "",
+        }
+    ]
     assert finding["impact"][0]["provenance"] == "measured"
     assert finding["fix"]["safety"] == "safe"
     assert finding["fix"]["diff"].startswith("--- a/src/train.py\n+++ b/src/train.py\n@@ -7,6 +7,6 @@\n")

@@ -7,6 +7,8 @@ from markdown_it.token import Token
 
 from ptopt.findings import Review
 from ptopt.report import render
+from ptopt.report.text import rule_link
+from tests.report.conftest import AGAIN, OTHER
 
 
 def tokens(text: str) -> list[Token]:
@@ -19,12 +21,26 @@ def tokens(text: str) -> list[Token]:
 def test_the_parts_of_a_finding(review: Review) -> None:
     text = render("markdown", review)
     assert "### `src/train.py:10` PTO101 item-every-step\n" in text
+    assert "waits for the GPU on every step. (high severity, confidence 0.90)\n" in text
     assert "```python\n        total += loss.item()\n```" in text
     assert "```diff\n-        total += loss.item()\n+        total += loss.detach()\n```" in text
     assert "- line 8: the training step: `loss.backward()`\n- Also at line 11\n" in text
     assert "**Wrong if:** the value is needed on every step" in text
     assert "([source](<https://example.org/a_b>))" in text
     assert "- and 22 more" in text
+
+
+def test_a_place_of_another_rule_is_named_with_a_link(review: Review) -> None:
+    finding = dataclasses.replace(review.findings[0], also=(OTHER, AGAIN))
+    name = f"PTO205 {OTHER.name}"
+    page = rule_link("PTO205")
+    assert page.endswith(".md")
+    text = render("markdown", dataclasses.replace(review, findings=(finding,)))
+    said = f"Also [{name}](<{page}>) here: `loader` moves each item, see line 6. Wrong if: it must\n"
+    assert "- Also at line 11\n" in text
+    assert (
+        f"**Wrong if:** the value is needed on every step  \n{said}" in text
+    )  # after the fix, which is not its own
 
 
 def test_silence(silent: Review) -> None:

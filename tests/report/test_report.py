@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.cli_support import FORMATS as OFFERED
-from ptopt.findings import Edit, Evidence, Finding, Fix, NotReviewed, Review, Safety, Severity, Span
+from ptopt.cli.options import FORMATS as OFFERED
+from ptopt.findings import Edit, Evidence, Finding, Fix, NotReviewed, Place, Review, Safety, Severity, Span
 from ptopt.report import FORMATS, render
 
 
@@ -62,6 +62,7 @@ def test_edits_outside_of_the_text_cost_the_diff_and_nothing_else(name: str, rev
 TEXT = st.text(alphabet=st.characters(), max_size=30)
 SPAN = st.tuples(st.integers(1, 9), st.integers(0, 9)).map(lambda pair: Span(pair[0], sum(pair)))
 EDIT = st.tuples(st.integers(0, 30), st.integers(0, 30), TEXT).map(lambda t: Edit(t[0], t[0] + t[1], t[2]))
+PLACE = st.builds(Place, SPAN, st.sampled_from(["PTO101", "PTO104"]), TEXT, TEXT, TEXT, TEXT)
 FINDING = st.builds(
     Finding,
     rule=st.just("PTO101"),
@@ -77,7 +78,7 @@ FINDING = st.builds(
     fingerprint=st.just("0" * 32),
     evidence=st.lists(st.builds(Evidence, st.integers(1, 9), TEXT), max_size=2).map(tuple),
     fix=st.none() | st.builds(Fix, st.sampled_from(Safety), st.lists(EDIT, max_size=3).map(tuple), TEXT),
-    also=st.lists(SPAN, max_size=2).map(tuple),
+    also=st.lists(PLACE, max_size=2).map(tuple),
     assumes=TEXT,
 )
 REVIEW = st.builds(

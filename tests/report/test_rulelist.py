@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
+from ptopt import impact
+from ptopt.findings import Impact
 from ptopt.report.rulelist import as_markdown, as_table, page, pages
-from ptopt.rules import all_rules
+from ptopt.rules import all_rules, find_rule
 
 
 def test_a_page_holds_every_section_of_its_rule() -> None:
@@ -10,6 +14,23 @@ def test_a_page_holds_every_section_of_its_rule() -> None:
         assert text.startswith(f"# {rule.id} {rule.name}\n\n{rule.summary()}\n")
         for title, body in rule.sections().items():
             assert f"\n## {title}\n\n{body}\n" in text
+
+
+def test_a_page_holds_what_was_measured_on_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = find_rule("cat-in-loop")
+    assert rule is not None
+    gains = tuple(
+        Impact("time", 2.0, high, "the loop", machine, "measured", "https://example.org", device)
+        for high, machine, device in ((3.0, "a Xeon", "cpu"), (5.0, "an H100", "cuda"))
+    )
+    monkeypatch.setattr(impact, "_tables", lambda: {rule.name: gains})
+    text = page(rule)
+    assert (
+        "- 2–3× faster on the loop — measured: a Xeon\n- 2–5× faster on the loop — measured: an H100\n"
+        in text
+    )
+    assert f"`python -m benchmarks.impact --rule {rule.name}`, " in text
+    assert f"`python -m benchmarks.impact --device cuda --rule {rule.name}`." in text
 
 
 def test_the_index_links_every_page() -> None:

@@ -5,15 +5,17 @@ import dataclasses
 import pytest
 from rich.text import Text
 
-from ptopt.findings import Edit, Evidence, Fix, Review, Safety, Span, UnusedSuppression
+from ptopt.findings import Edit, Evidence, Fix, Review, Safety, Severity, Span, UnusedSuppression
 from ptopt.report import render
+from ptopt.rules import all_rules
+from tests.report.conftest import AGAIN, OTHER
 
 
 def test_what_a_reader_sees(review: Review) -> None:
     assert (
         render("terminal", review, width=110)
         == """\
-src/train.py:10  PTO101 item-every-step  confidence 0.90
+src/train.py:10  PTO101 item-every-step  high severity, confidence 0.90
   `total += loss.item()` waits for the GPU on every step.
 
    9 │ optimizer.step()
@@ -28,7 +30,7 @@ src/train.py:10  PTO101 item-every-step  confidence 0.90
   Gain: 1.3–3× faster on this operation — measured: torch 2.13, CPU, 1 thread (data/cpu.json)
   Wrong if: the value is needed on every step
 
-src/train.py:11  PTO104 tensor-logged-every-step  confidence 0.90
+src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
   `print(loss.item())` waits for the GPU on every step.
 
   10 │     total += loss.item()
@@ -43,7 +45,7 @@ src/train.py:11  PTO104 tensor-logged-every-step  confidence 0.90
 2 performance findings at 3 places in 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with a
 safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
-42 files not reviewed (-v lists them): Python 2 code.
+42 files not reviewed (listed with -v): Python 2 code.
 Unused suppressions:
   src/train.py:3  PTO101
 """
@@ -73,6 +75,37 @@ def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None
     assert "\n  7 - total += loss.item()\n" in text
 
 
+def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement(review: Review) -> None:
+    elsewhere = dataclasses.replace(OTHER, span=Span(12, 12))
+    finding = dataclasses.replace(review.findings[0], also=(OTHER, AGAIN, elsewhere))
+    shown = dataclasses.replace(
+        review, findings=(finding,), cells={"src/train.py": {n: (2, n) for n in range(5, 13)}}
+    )
+    said = "`loader` moves each item, see line 6"
+    text = render("terminal", dataclasses.replace(shown, cells={}), width=150)
+    assert "  Also at line 11\n  Fix (safe" in text
+    wrong = "  Wrong if: the value is needed on every step\n"
+    named = "  Also PTO205 device-move-in-dataset here and at line 12"
+    assert f"{wrong}{named}: {said}. Wrong if: it must\n" in text  # after the fix, which is not its own
+    assert "1 performance finding at 3 places" in text
+    text = render("terminal", shown, width=150)
+    assert "  Also at cell 2:11\n" in text
+    assert (
+        f"  Also PTO205 device-move-in-dataset here and at cell 2:12: {said} of cell 2. Wrong if: it must\n"
+        in text
+    )
+
+
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("severity", list(Severity))
+def test_the_severity_is_a_word_in_80_columns(review: Review, severity: Severity, color: bool) -> None:
+    name = max((rule.name for rule in all_rules()), key=len)
+    finding = dataclasses.replace(review.findings[0], name=name, severity=severity)
+    text = render("terminal", dataclasses.replace(review, findings=(finding,)), width=80, color=color)
+    line = next(line for line in Text.from_ansi(text).plain.splitlines() if name in line)
+    assert line.endswith(f"{name}  {severity} severity, confidence 0.90")
+
+
 def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> None:
     text = render(
         "terminal", dataclasses.replace(review, findings=(), over_limit=(), files_reviewed=0), width=150
@@ -80,7 +113,7 @@ def test_where_nothing_was_reviewed_the_reasons_are_listed(review: Review) -> No
     assert text.startswith(
         "No files reviewed, 1 suppressed.\nNot reviewed:\n  42 files: Python 2 code: old0.py, "
     )
-    assert "old4.py and 37 more (-v lists them)\n" in text
+    assert "old4.py and 37 more (listed with -v)\n" in text
 
 
 def test_what_was_compared_stands_beside_the_outcome(silent: Review) -> None:
@@ -107,6 +140,24 @@ def test_silence(silent: Review) -> None:
 def test_lines_fit_the_terminal(width: int, review: Review, hostile: Review) -> None:
     for case in (review, hostile):
         assert max(map(len, render("terminal", case, width=width).splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_long_link_is_whole(width: int, review: Review) -> None:
+    link = f"https://example.org/{'abcdefghij' * 9}"
+    gain = dataclasses.replace(review.findings[0].impact[0], source=link)
+    finding = dataclasses.replace(review.findings[0], impact=(gain,))
+    text = render("terminal", dataclasses.replace(review, findings=(finding,)), width=width)
+    assert link in "".join(text.split())
+    assert "…" not in text
+
+
+def test_one_that_is_left_out_and_several(silent: Review) -> None:
+    for number, noun in ((1, "place"), (2, "places")):
+        text = render("terminal", dataclasses.replace(silent, below_threshold=number))
+        assert (
+            f"\n{number} {noun} below the threshold of confidence (shown with --min-confidence 0).\n" in text
+        )
 
 
 def test_colour_changes_nothing_but_colour(review: Review) -> None:
@@ -150,7 +201,8 @@ def test_an_added_line_tells_its_place(review: Review) -> None:
 def test_a_heading_that_is_too_wide_breaks_after_the_place(review: Review) -> None:
     lines = render("terminal", review, width=50).split("\n")
     assert lines[0] == "src/train.py:10"
-    assert lines[1] == "  PTO101 item-every-step  confidence 0.90"
+    assert lines[1] == "  PTO101 item-every-step  high severity,"
+    assert lines[2] == "  confidence 0.90"
 
 
 def test_a_suppression_without_names_and_an_empty_review() -> None:

@@ -26,5 +26,5 @@ def test_each_place_of_a_comment_is_on_an_added_line(code: str, number: int) -> 
     change = ChangedFile("lib/code.py", None, Status.MODIFIED, (Hunk(1, count),), added, code.encode())
     review = review_files([change], config=EVERYTHING, facts=NO_FACTS, limit_to_change=True)
     for finding in (*review.findings, *review.over_limit):
-        for span in (finding.span, *finding.also):
-            assert not added.isdisjoint(span.lines()), f"{finding.name}: {finding.message}"
+        for place in finding.places():
+            assert not added.isdisjoint(place.span.lines()), f"{finding.name}: {finding.message}"

@@ -20,6 +20,8 @@ from fake_github import FakeGitHub
 from ptopt.github.auth import AppAuth, for_token
 from ptopt.github.errors import GitHubError
 from service import logs
+from tests.bot.conftest import Serve
+from tests.bot.dashboard.world import world as dashboard_world
 from tests.security.conftest import Service
 from tests.worker.pulls import SLOW, settings_for
 from worker.run_job import execute
@@ -67,6 +69,23 @@ def dump(service: Service) -> str:
         return "\n".join(
             repr(row) for table in tables for row in connection.exec_driver_sql(f'SELECT * FROM "{table}"')
         )
+
+
+def test_a_sign_in_is_not_logged(serve: Serve, log: io.StringIO) -> None:
+    with dashboard_world(serve) as world:
+        world.github.faults.add("GET", r"/user/installations", "502", times=3)
+        world.github.faults.add("POST", r"/login/oauth/access_token", "502-after")
+        client = world.stranger()
+        assert world.callback(client, "dev").status_code == 502
+        assert world.callback(client, "dev").status_code == 303
+        assert client.get("/dashboard/reviews").status_code == 503
+        assert client.get("/dashboard/reviews").status_code == 200
+        exchanges = [each.json for each in world.github.requests if each.path.endswith("/access_token")]
+        secrets = {client.cookies["ptopt_session"], world.github.app.client_secret}
+        secrets |= {each[name] for each in exchanges for name in ("code", "code_verifier")}
+        secrets |= {token.value for token in world.github.tokens.values() if token.app is not None}
+    assert len(secrets) >= 7 and "signed in" in log.getvalue()
+    assert not [secret for secret in secrets if secret in log.getvalue()]
 
 
 FAULTS = [

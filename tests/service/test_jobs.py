@@ -21,7 +21,8 @@ DEV = Actor(7, "dev", False)
         (Kind.COMMAND, jobs.CommandPayload("review", 1, 2, "/ptopt help", None, DEV)),
         (Kind.CLOSED, jobs.NoPayload()),
         (Kind.THREAD, jobs.ThreadPayload([1, 2], True, DEV)),
-        (Kind.REPLY, jobs.ReplyPayload(1, 2, DEV)),
+        (Kind.REPLY, jobs.ReplyPayload(1, 2, DEV, "agreement")),
+        (Kind.DELETED, jobs.DeletedPayload(1, DEV)),
         (Kind.POLL, jobs.NoPayload()),
         (
             Kind.INSTALLATION,

@@ -130,6 +130,7 @@ def test_nothing_set_says_what_is_missing() -> None:
         ({"secret_key": "k"}, "the App that /setup stored is used"),
         ({"setup_token": "t", "secret_key": "k"}, "PTOPT_PUBLIC_URL is not set"),
         ({"setup_token": "t", "public_url": "https://a.org"}, "PTOPT_SECRET_KEY is not set"),
+        ({"app_id": "3", "private_key": PEM, "webhook_secret": "s"}, "PTOPT_CLIENT_ID is not set"),
     ],
 )
 def test_what_may_be_missing(given: dict[str, str], note: str) -> None:

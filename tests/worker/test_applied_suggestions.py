@@ -127,7 +127,43 @@ def test_taken_and_taken_back(service: Service, repo: Repo) -> None:
     service.catch_up()
     pull.close(merged=True)
     service.catch_up()
-    assert service.signal_values("applied", "merged") == [APPLIED]
+    assert service.signal_values("applied", "merged", "withdrawn") == [APPLIED, ("withdrawn", "exact")]
+    applied, taken = (s for s in service.signals() if s.kind in ("applied", "withdrawn"))
+    assert (applied.source, applied.actor) == (taken.source, taken.actor)
+
+
+def test_taken_back_and_taken_once_more(service: Service, repo: Repo) -> None:
+    """The file is not in the diff while it is taken: that it was undone is noticed as it comes back."""
+    pull = opened(service, repo)
+    for text in (FAST, SLOW, FAST + b"\n\nMORE = 1\n"):
+        pull.push({"train.py": text})
+        service.catch_up()
+    pull.close(merged=True)
+    service.catch_up()
+    assert service.signal_values("applied", "merged", "withdrawn") == [
+        APPLIED, ("withdrawn", "exact"), APPLIED, MERGED,
+    ]  # fmt: skip
+
+
+def test_taken_back_and_closed(service: Service, repo: Repo) -> None:
+    pull = opened(service, repo)
+    pull.accept(pull.review_comments[0].id, "dev")
+    service.catch_up()
+    pull.push({"train.py": SLOW})
+    pull.close()
+    service.catch_up()
+    assert service.signal_values("applied", "withdrawn") == [APPLIED, ("withdrawn", "exact")]
+
+
+def test_with_other_statements_between(service: Service, repo: Repo) -> None:
+    pull = opened(service, repo)
+    new = b"        total += (  # no wait\n            loss.detach()\n        )\n"
+    pull.push({"train.py": SLOW.replace(b"        total += loss.item()\n", new)})
+    service.catch_up()
+    assert service.signal_values("applied", "changed") == []  # other words for it: nobody knows
+    pull.push({"train.py": SLOW.replace(b"loss.item()", b"loss.detach()  # no wait")})
+    service.catch_up()
+    assert service.signal_values("applied", "changed") == [("applied", "similar")]
 
 
 def test_all_that_is_delivered_twice_counts_once(service: Service, repo: Repo) -> None:
@@ -139,7 +175,7 @@ def test_all_that_is_delivered_twice_counts_once(service: Service, repo: Repo) -
     pull.close(merged=True)
     service.catch_up()
     before = service.signal_values()
-    assert len(before) == 3 + 3 + 3 + 1
+    assert len(before) == 3 + 3 + 3 + 1 and ("reply", "agreement") in before
     service.twice()
     assert service.signal_values() == before
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import select
 
-from fake_github import Pull
+from fake_github import FakeGitHub, Pull
 from fake_github.repos import Repo
 from service.database import reading
 from service.models import PolledPull
-from tests.worker.pulls import SLOW
+from tests.worker.pulls import FAST, SLOW
 from tests.worker.rows import change
 from tests.worker.service import Service
 from worker.run_job import execute
@@ -36,12 +37,37 @@ def test_closed_without_a_merge(service: Service, repo: Repo) -> None:
     assert now.closed_at is not None and now.next_poll_at < later  # one more look, at once
 
 
-def test_nothing_was_taken(service: Service, repo: Repo) -> None:
+@pytest.mark.parametrize(("merged", "value"), [(True, "merged"), (False, "unmerged")])
+def test_nothing_was_taken(service: Service, repo: Repo, merged: bool, value: str) -> None:
     pull = opened(service, repo)
-    pull.close(merged=True)
+    pull.close(merged=merged)
     service.catch_up()
-    assert service.signal_values() == []
+    service.twice()
+    assert service.signal_values() == [("closed", value)]
+    (signal,) = service.signals()
+    assert (signal.actor, signal.actor_writes, signal.source) == ("", None, pull.head_sha)
     assert polled(service).closed_at is not None
+
+
+def test_what_was_resolved_or_changed_was_not_left_open(service: Service, repo: Repo) -> None:
+    resolved, changed = opened(service, repo), opened(service, repo)
+    resolved.resolve("dev", resolved.threads[0])
+    changed.push({"train.py": SLOW.replace(b"total += loss.item()", b"total += float(loss)")})
+    for pull in (resolved, changed):
+        pull.close(merged=True)
+    service.catch_up()
+    assert service.signal_values("closed") == []
+
+
+def test_without_comments_of_ours_nothing_is_requested(
+    service: Service, github: FakeGitHub, repo: Repo
+) -> None:
+    pull = repo.pull(files={"other.py": FAST}, author="dev")
+    service.catch_up()
+    pull.close(merged=True)
+    before = len(github.requests)
+    (job,) = service.catch_up()
+    assert (job.kind, job.state, github.requests[before:]) == ("closed", "done", [])
 
 
 def test_closed_first_and_merged_later(service: Service, repo: Repo) -> None:

@@ -15,7 +15,7 @@ from ptopt.github.errors import GitHubError
 from service import inbox, leases
 from service.database import reading, writing
 from service.jobs import Kind
-from service.models import DeliveryRow, Installation, Job, PolledPull, Repository
+from service.models import DashboardSession, DeliveryRow, Installation, Job, PolledPull, Repository
 from tests.worker.processes import free_port, wait_for
 from tests.worker.pulls import FAST, job_for, now, run
 from tests.worker.rows import NOW, add, after, change, claimed, row
@@ -180,6 +180,18 @@ def test_old_rows_are_pruned(resources: Resources) -> None:
     with reading(engine) as session:
         assert session.scalars(select(DeliveryRow.guid)).all() == ["fresh"]
         assert set(session.scalars(select(Job.id))) == set(ids[3:])
+
+
+def test_sessions_that_are_over_are_pruned(resources: Resources) -> None:
+    ends = {"over": after(-1), "lasts": after(1)}
+    with writing(resources.engine) as session:
+        session.add_all(
+            DashboardSession(id=name, login="dev", sealed_token="x", expires_at=at)
+            for name, at in ends.items()
+        )
+    prune(resources, NOW)
+    with reading(resources.engine) as session:
+        assert session.scalars(select(DashboardSession.id)).all() == ["lasts"]
 
 
 def test_who_asked_is_forgotten(resources: Resources) -> None:

@@ -56,7 +56,7 @@ def everything(service: Service, repo: Repo) -> Pull:
 def test_nothing_that_people_wrote_but_the_reason(service: Service, repo: Repo) -> None:
     everything(service, repo)
     assert service.signal_values() == [
-        ("reply", ""),
+        ("reply", "question"),
         ("verdict", "bad"),
         ("thread", "resolved"),
         ("thread", "unresolved"),

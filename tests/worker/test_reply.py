@@ -1,4 +1,4 @@
-"""Replies to our comments: that there was one is kept, and nothing of what it says."""
+"""Replies to our comments: what kind of reply it was is kept, and nothing of its text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def test_replies(service: Service, repo: Repo) -> None:
     pull.reply("robot[bot]", comment.id, "Beep")
     service.catch_up()
     service.twice()
-    assert service.signal_values() == [("reply", ""), ("reply", "")]
+    assert service.signal_values() == [("reply", ""), ("reply", "disagreement")]
     first, second = service.signals()
     assert (first.actor_writes, second.actor_writes) == (True, False)
     assert first.actor != second.actor
     assert first.comment_id == service.comments()[0].id
-    assert "CPU" not in service.stored()
+    assert "CPU" not in service.stored() and "It is not" not in service.stored()
 
 
 def test_a_command_is_no_reply(service: Service, repo: Repo) -> None:

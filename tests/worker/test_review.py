@@ -7,7 +7,7 @@ from sqlalchemy import select, update
 
 from fake_github import FakeGitHub, Request, Response
 from fake_github.repos import Repo
-from feedback.suggestions import Match, match_suggestion
+from feedback.signals.suggestions import Match, match_suggestion
 from ptopt.github import markers
 from ptopt.model.prompt import PROMPT_VERSION
 from ptopt.model.schema import SCHEMA_VERSION

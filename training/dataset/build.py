@@ -49,6 +49,9 @@ class BuildResult:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # package -> reason
     used: list[Package] = field(default_factory=list)
+    against: str = (
+        ""  # hash of the evaluation's texts, of which nothing is in the data; "" where none were given
+    )
 
 
 def build(
@@ -57,7 +60,10 @@ def build(
 ) -> BuildResult:  # fmt: skip
     """Run all stages. Raises `FileNotFoundError` for a missing place in `against` or `extra`."""
     result = BuildResult()
-    evaluation = dedup.Evaluation(dedup.evaluation_texts(against))
+    texts = list(dedup.evaluation_texts(against))
+    evaluation = dedup.Evaluation(texts)
+    if evaluation:
+        result.against = hashlib.sha256("\0".join(sorted(texts)).encode("utf-8", "replace")).hexdigest()
     more = list(_extra(extra))
     wheels = _fetched(preset.packages(), cache_folder / "wheels", result, progress)
     shards = _shards(wheels, preset, cache_folder / "shards", workers, result, progress)
@@ -69,7 +75,7 @@ def build(
     split_of = assign(weights, preset.sizes, seed, frozenset({rule_examples.ORIGIN.project}))
     by_split: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in pool:
-        by_split[split_of[sample.project]].append(sample)
+        by_split[sample.attributes.get("split") or split_of[sample.project]].append(sample)
     for done, split in enumerate(SPLITS, 1):
         result.splits[split] = select(by_split[split], preset.sizes.of(split), seed)
         progress("selecting", done, len(SPLITS))

@@ -12,10 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ptopt.findings import Finding
+from ptopt.model.deletions import takes_away
+from ptopt.rules.base import SURE
 from ptopt.rules.examples import PRELUDE
 from training.dataset.regions import MAX_LINES, MIN_LINES, Region, regions
 from training.dataset.rows import Positive, Sample, difficulty
-from training.dataset.synthesis import SURE, Origin, look_alikes, review, samples_of
+from training.dataset.synthesis import Origin, look_alikes, review, samples_of
 from training.sources.base import Block, Document
 
 _MIN_SIMILARITY = 0.5  # of the lines of an answer and of its question, to be taken as its fixed form
@@ -168,7 +170,8 @@ def _positive(finding: Finding, before: Region, after: Region | None, *, alone: 
         head = min(_common(old, new), start - 1)
         tail = min(_common(old[head:][::-1], new[head:][::-1]), len(old) - end)
         lines = new[head : len(new) - tail]
-        if max(len(lines), len(old) - tail - head) <= _MAX_REPLACED:
+        short = max(len(lines), len(old) - tail - head) <= _MAX_REPLACED
+        if short and not takes_away(finding.name, ast.parse(before.as_file()), ast.parse(after.as_file())):
             fix_start, fix_end, replacement = head + 1, len(old) - tail, "\n".join(lines)
     return Positive(
         finding.name, start, end, finding.message, finding.when_wrong, fix_start, fix_end, replacement

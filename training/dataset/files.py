@@ -51,6 +51,7 @@ def write(
         "seed": seed,
         "hash": digest,
         "code": fingerprint(),
+        "against": built.against,
         "counts": counts,
         "files": files,
         "packages": {p.provenance: p.sha256 for p in built.used},

@@ -101,6 +101,27 @@ def _region(
         return
     if not TORCH_WORDS.search(text):
         return
+    context = _context(node, owner, imports)
+    symbol = f"{owner.name}.{node.name}" if owner else node.name
+    region = Region(path, symbol, context, text, owner is not None)
+    if cut(region.as_file(), region.first_line, region.method) == text:
+        yield region
+
+
+def context_of(
+    tree: ast.Module,
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
+    owner: ast.ClassDef | None,
+) -> str:
+    """What stands above a function to make it a file: the imports that it uses, the line of its class."""
+    return _context(node, owner, list(_imports(tree)))
+
+
+def _context(
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
+    owner: ast.ClassDef | None,
+    imports: list[tuple[frozenset[str], ast.Import | ast.ImportFrom]],
+) -> str:
     used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     header = ""
     if owner is not None:
@@ -108,11 +129,7 @@ def _region(
         used |= {n.id for b in owner.bases for n in ast.walk(b) if isinstance(n, ast.Name)}
         header = f"class {owner.name}({', '.join(bases)}):\n" if bases else f"class {owner.name}:\n"
     names = "".join(f"{line}\n" for line in _needed(imports, used))
-    context = names + ("\n\n" if names and header else "\n" if names else "") + header
-    symbol = f"{owner.name}.{node.name}" if owner else node.name
-    region = Region(path, symbol, context, text, owner is not None)
-    if cut(region.as_file(), region.first_line, region.method) == text:
-        yield region
+    return names + ("\n\n" if names and header else "\n" if names else "") + header
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[frozenset[str], ast.Import | ast.ImportFrom]]:

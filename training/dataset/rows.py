@@ -15,6 +15,7 @@ INSTRUCTIONS = (
     "Find the performance problem in this PyTorch code, if there is one, and mend it.",
 )
 Difficulty = Literal["easy", "medium", "hard"]
+JUDGED = "judged"  # the kind of samples whose labels are verdicts of people
 NOTHING = "Nothing here is needlessly slow."
 
 
@@ -69,6 +70,9 @@ class Sample:
     executed: bool = False
     speedup: Speedup | None = None
     group: str = ""  # the piece of original code it was made from
+    facts: tuple[str, ...] | None = (
+        None  # static facts in lines of the text; None: what the text and context show
+    )
     attributes: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -76,6 +80,10 @@ class Sample:
         """Identity of the sample: the text and its labels."""
         key = "\0".join([self.text, self.kind, self.main_rule, *(p.rule for p in self.positives)])
         return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def lines_of(self, rule: str) -> tuple[int, ...]:
+        """The lines of the text that a comment of this rule stood on, where that is known of a rule without a point."""
+        return tuple(int(n) for n in self.attributes.get(f"lines of {rule}", "").split())
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
@@ -85,6 +93,7 @@ class Sample:
         data: dict[str, Any] = json.loads(line)
         data["positives"] = tuple(Positive(**p) for p in data["positives"])
         data["negatives"] = tuple(data["negatives"])
+        data["facts"] = None if data.get("facts") is None else tuple(data["facts"])
         data["speedup"] = Speedup(**data["speedup"]) if data["speedup"] else None
         return cls(**data)
 
@@ -92,7 +101,7 @@ class Sample:
 def difficulty(text: str, kind: str, positives: Sequence[Positive]) -> Difficulty:
     """By the length of the text, and how far the problem is from a pattern on one line."""
     lines = text.count("\n")
-    score = (lines > 15) + (lines > 45) + (kind in ("guarded", "near-miss", "organic"))
+    score = (lines > 15) + (lines > 45) + (kind in ("guarded", "organic", JUDGED))
     score += any(p.end > p.start or p.fix_end > p.fix_start + 1 for p in positives)
     levels: tuple[Difficulty, ...] = ("easy", "medium", "hard")
     return levels[min(score, 2)]
@@ -165,15 +174,14 @@ def _finding_text(p: Positive) -> str:
 def _no_finding_text(sample: Sample) -> str:
     if not sample.negatives:
         return NOTHING
+    if sample.kind == JUDGED:
+        return f"A comment on {sample.main_rule} is not worth making here."
     return f"{NOTHING} It looks like {sample.main_rule}, and is not: {_why_not(sample)}"
 
 
 def _why_not(sample: Sample) -> str:
     if sample.kind == "guarded":
         return "it is switched off, or runs only now and then."
-    condition = _when_wrong(sample.main_rule)
-    if sample.kind == "near-miss" and condition:
-        return f"the advice is wrong {condition}." if condition.startswith("when") else f"{condition}."
     return "the pattern that makes it slow is not there."
 
 
@@ -182,10 +190,3 @@ def _family(rule: str) -> str:
 
     found = find_rule(rule)
     return found.family if found is not None else "other"
-
-
-def _when_wrong(rule: str) -> str:
-    from ptopt.rules import find_rule
-
-    found = find_rule(rule)
-    return found.when_wrong if found is not None else ""

@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Iterator
 
 from ptopt.rules import rules
-from ptopt.rules.base import Rule
+from ptopt.rules.base import SURE, Rule
 from ptopt.rules.examples import PRELUDE, plain
 from training.dataset.regions import Region
 from training.dataset.rows import Sample, Speedup
-from training.dataset.synthesis import SURE, Origin, review, sample_of
+from training.dataset.synthesis import Origin, review, sample_of
 from training.sandbox.execute import Outcome, Pair
 
 ORIGIN = Origin("ptopt", "Apache-2.0", "ptopt", "ptopt")

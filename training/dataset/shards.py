@@ -91,6 +91,7 @@ def fingerprint() -> str:
         *library.glob("*.py"),
     ]
     files += [
+        library / "model" / "deletions.py",
         *(library / "rules").rglob("*.py"),
         *(library / "source").rglob("*.py"),
         *(library / "project").rglob("*.py"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from training.dataset.dedup import NearDuplicates, signature
-from training.dataset.rows import Sample
+from training.dataset.rows import JUDGED, Sample
 
 SPLITS = ("train", "validation", "test")
 LARGEST_SHARE = 0.06  # a project with more of all samples than this only trains
@@ -49,13 +49,20 @@ def assign(
 
 
 def select(samples: Iterable[Sample], size: int, seed: int) -> list[Sample]:
-    """About `size` samples, half of them with a problem; every rule in turn gives one, until there are enough."""
+    """About `size` samples, half of them with a problem; every rule in turn gives one, until there are enough.
+
+    What people judged comes first, up to half of all, whatever the answer: it is the only data on what is worth a comment.
+    """
+    judged: list[Sample] = []
     positives: list[Sample] = []
     negatives: list[Sample] = []
     for sample in samples:
-        (positives if sample.positives else negatives).append(sample)
-    chosen = _in_turns(positives, (size + 1) // 2, seed)
-    chosen += _in_turns(negatives, size - len(chosen), seed)
+        kind = judged if sample.kind == JUDGED else positives if sample.positives else negatives
+        kind.append(sample)
+    judged = sorted(judged, key=lambda s: _order(seed, s.hash))[: size // 2]
+    size -= len(judged)
+    chosen = judged + _in_turns(positives, (size + 1) // 2, seed)
+    chosen += _in_turns(negatives, size - (len(chosen) - len(judged)), seed)
     return sorted(chosen, key=lambda s: _order(seed, s.hash))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import hashlib
@@ -13,21 +14,21 @@ from dataclasses import dataclass
 from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.findings import Edit, Finding
+from ptopt.model.deletions import takes_away
 from ptopt.model.prompt import COMMON_WORDS
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 from ptopt.rules import rules
-from ptopt.rules.base import Rule
+from ptopt.rules.base import SURE, Rule
 from ptopt.rules.engine import Prefilter, run
 from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
-from ptopt.verify import apply_edits
+from ptopt.verify import EditError, apply_edits
 from training.dataset.regions import Region, cut
 from training.dataset.rows import Positive, Sample, Speedup, difficulty
 from training.mutators import Mutation, Mutator, mutators
 from training.mutators.base import apply
 
-SURE = 0.6  # what a review shows by default
 PER_RULE = 2  # mutations of one rule in one region, guarded ones apart
 _CONFIG = Config.model_validate({"min-confidence": 0.0, "skip": []})
 
@@ -69,10 +70,14 @@ def samples_of(region: Region, origin: Origin) -> list[Sample]:
 
 
 def review(path: str, text: str) -> tuple[Finding, ...]:
-    """All findings in the text, those of low confidence included."""
+    """All findings in the text, with the confidence that their rules state: a ranker's is not that of being true."""
     file = whole_file(path, text.encode())
     result = review_files([file], config=_CONFIG, facts=NO_FACTS, limit_to_change=False, one_per_cause=False)
-    return result.findings
+    stated = (dict(finding.features).get("stated confidence", 0.0) for finding in result.findings)
+    return tuple(
+        dataclasses.replace(finding, confidence=confidence)
+        for finding, confidence in zip(result.findings, stated, strict=True)
+    )
 
 
 def look_alikes(text: str, context: str) -> list[str]:
@@ -114,7 +119,8 @@ def _unmutated(
     region: Region, text: str, found: Sequence[Finding], make: functools.partial[Sample]
 ) -> list[Sample]:
     sure = [f for f in found if f.confidence >= SURE]
-    doubtful = sorted({f.name for f in found} - {f.name for f in sure})
+    if found and not sure:
+        return []  # nobody read what a rule proposes there: it is neither a problem nor an example of code without one
     alike = [name for name in look_alikes(region.text, region.context) if name not in {f.name for f in found}]
     samples = []
     if sure:
@@ -130,10 +136,6 @@ def _unmutated(
             )
         )
         return samples
-    if doubtful:
-        samples.append(
-            make(region.text, kind="near-miss", main_rule=doubtful[0], negatives=tuple(doubtful + alike[:3]))
-        )
     samples += [
         make(
             region.text,
@@ -187,19 +189,54 @@ def _mutated(
     ]
     if not new or len(known) >= sum(h.problem.confidence >= SURE for h in hits):
         return None
-    found = [f for f in review(region.path, slow) if f.confidence >= SURE]
+    proposed = review(region.path, slow)
+    found = [f for f in proposed if f.confidence >= SURE]
     about = [f for f in found if f.name == rule.name and _is_near(f.span.start, lines)]
     if not about or any(f.span.start < first for f in found):
         return None
+    way = _way_to_fast(source, after, mutation, back, about[0])
     positives = tuple(
-        _positive(f, region, slow, back if f in about else _fixed_by(f), first)
+        _positive(f, region, slow, way if f in about else _fixed_by(f), first)
         for f in sorted(found, key=lambda f: (f not in about, f.sort_key()))
     )
-    alike = [n for n in look_alikes(text, context) if n not in {f.name for f in found}]
+    alike = [n for n in look_alikes(text, context) if n not in {f.name for f in proposed}]
+    fast = region.text if way == back else cut(apply_edits(slow, way), first, region.method)
+    fast = None if positives[0].replacement is None else fast
     return make(
         text, context=context, kind="mutated", main_rule=rule.name, positives=positives, negatives=tuple(alike[:3]),
-        before=text, after=region.text,
+        before=None if fast is None else text, after=fast,
     )  # fmt: skip
+
+
+def _way_to_fast(
+    source: SourceFile, slow: SourceFile, mutation: Mutation, back: tuple[Edit, ...], finding: Finding
+) -> tuple[Edit, ...]:
+    """Edits of the slow form after which it does the same, without the finding: the way back, unless that would only take
+    away what the mutation put in; then the mutation's own fast form, or the fix of the rule. None of them: no edits.
+    """
+    if not takes_away(finding.name, slow.tree, source.tree):
+        return back
+    own = apply(source.text, mutation.fast)[0] if mutation.fast else slow.text
+    for edits in (_from_to(slow.text, own), _fixed_by(finding)):
+        try:
+            fast = SourceFile.parse(slow.path, apply_edits(slow.text, edits).encode())
+        except (ParseError, EditError, UnicodeError):
+            continue
+        silent = all(h.problem.confidence < SURE for h in run(fast, [_rule(finding.name)]))
+        if edits and silent and not takes_away(finding.name, slow.tree, fast.tree):
+            return tuple(edits)
+    return ()
+
+
+def _from_to(old: str, new: str) -> tuple[Edit, ...]:
+    """The edit of whole lines that makes one text of the other."""
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    head = _common(before, after)
+    tail = _common(before[head:][::-1], after[head:][::-1])
+    start = len("".join(before[:head]).encode())
+    end = len("".join(before[: len(before) - tail]).encode())
+    text = "".join(after[head : len(after) - tail])
+    return (Edit(start, end, text),) if (start, text) != (end, "") else ()
 
 
 def _is_near(line: int, places: Sequence[range]) -> bool:
@@ -216,8 +253,8 @@ def _positive(finding: Finding, region: Region, text: str, edits: Sequence[Edit]
     start, end = finding.span.start - first + 1, finding.span.end - first + 1
     fix_start, fix_end, replacement = start, end, None
     body = [e for e in edits if not (e.start == 0 and e.replacement == "")]
-    if body:
-        fixed = apply_edits(text, body)
+    fixed = apply_edits(text, body)
+    if body and not _takes_away(finding.name, text, fixed):
         old, new = text.split("\n"), fixed.split("\n")
         head = _common(old, new)
         tail = _common(old[head:][::-1], new[head:][::-1])
@@ -239,6 +276,13 @@ def _positive(finding: Finding, region: Region, text: str, edits: Sequence[Edit]
         fix_end,
         replacement,
     )
+
+
+def _takes_away(rule: str, before: str, after: str) -> bool:
+    try:
+        return takes_away(rule, ast.parse(before), ast.parse(after))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
 
 
 def _relative(message: str, first: int) -> str:

@@ -30,7 +30,7 @@ from ptopt.model.region import (
 from ptopt.model.schema import MAX_FINDINGS, MAX_REASON, MAX_REPLACEMENT, Advice, answer
 from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
-from training.dataset.rows import Positive, Sample, row
+from training.dataset.rows import JUDGED, Positive, Sample, row
 
 Count = Callable[[str], int]
 _MIN_TOKENS = 40  # of code; a shorter cut cannot be judged
@@ -67,7 +67,10 @@ def judge_regions(sample: Sample) -> list[Region]:
     present = {p.rule for p in sample.positives}
     names = sorted(present | set(sample.negatives), key=lambda rule: _draw(sample, rule))
     candidates = [Candidate(rule, _focus(sample, rule)) for rule in names]
-    return [region for region in regions_of(source, None, candidates) if region.candidates]
+    found = [region for region in regions_of(source, None, candidates) if region.candidates]
+    if sample.facts is None:
+        return found
+    return [dataclasses.replace(region, facts=sample.facts) for region in found]
 
 
 def advise_example(
@@ -76,10 +79,10 @@ def advise_example(
     """The prompt for findings of the model's own, and the JSON that is right.
 
     None where the right answer cannot be given: a problem without a known replacement, or one too long for the schema
-    or for the room.
+    or for the room; and for code of which single comments were judged, as there may be more to say.
     """
     region = _main_region(sample)
-    if region is None:
+    if region is None or sample.kind == JUDGED:
         return None
     here = [p for p in sample.positives if region.start <= _in_file(sample, p.start) <= region.end]
     here = sorted(here, key=lambda p: (p.rule != sample.main_rule, p.start))[:MAX_FINDINGS]
@@ -101,12 +104,10 @@ def explain_example(
     sample: Sample, max_tokens: int | None = None, count: Count = estimate
 ) -> tuple[ChatPrompt, str] | None:
     """The prompt for two sentences about the main finding, and the sentences. None for a sample without one."""
-    about = next((p for p in sample.positives if p.rule == sample.main_rule), None)
-    region = _main_region(sample)
-    if about is None or region is None:
+    question = explain_question(sample)
+    if question is None:
         return None
-    lines = range(_in_file(sample, about.start), _in_file(sample, about.end) + 1)
-    message = _message_in_file(sample, about)
+    region, about, lines, message = question
 
     def ask(shown: Region) -> ChatPrompt:
         return prompt.explain(shown, about.rule, lines, message)
@@ -116,6 +117,16 @@ def explain_example(
     if smaller is None or lines.start not in {line.number for line in smaller.lines}:
         return None
     return ask(smaller), text
+
+
+def explain_question(sample: Sample) -> tuple[Region, Positive, range, str] | None:
+    """The main finding of the sample: its whole region, its lines and message in those of the file; None without one."""
+    about = next((p for p in sample.positives if p.rule == sample.main_rule), None)
+    region = _main_region(sample)
+    if about is None or region is None or sample.kind == JUDGED:
+        return None
+    lines = range(_in_file(sample, about.start), _in_file(sample, about.end) + 1)
+    return region, about, lines, _message_in_file(sample, about)
 
 
 def view_rows(sample: Sample) -> Iterator[dict[str, Any]]:
@@ -166,6 +177,7 @@ def _in_file(sample: Sample, line: int) -> int:
 def _focus(sample: Sample, rule: str) -> tuple[int, ...]:
     """The lines, in the file form, that a long region is cut around for this rule."""
     found = [n for p in sample.positives if p.rule == rule for n in range(p.start, p.end + 1)]
+    found = found or list(sample.lines_of(rule))
     if not found:
         texts = sample.text.rstrip("\n").split("\n")
         words = prompt.words_of(rule)

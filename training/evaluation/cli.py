@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import re
 import shlex
@@ -13,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from ptopt.model.advisor import Advisor
+    from ptopt.model.calibration import Calibration
     from training.evaluation.cases import Pool
     from training.evaluation.study import Study
 
@@ -82,7 +84,7 @@ def evaluate(
         from training.evaluation.study import Sizes
     except ModuleNotFoundError as error:
         raise click.ClickException(
-            f"the evaluation needs the package {error.name}: pip install 'ptopt[training]'"
+            f"the evaluation needs the package {error.name}: pip install '.[training]'"
         ) from None
     from ptopt.model.interface import ModelUnavailableError
 
@@ -123,23 +125,38 @@ def run(
     finally:
         for model in models.values():
             model.close()
-    decision = decide(found, pool, adapter is not None)
+    calibration, decision = decide(found, pool, adapter is not None, hashes["dataset"])
     command = shlex.join(["python", "-m", "training", *sys.argv[1:]])
     names = ("judged", "learned", "advised", "resamples")
     origin = report.Origin(command, day, hashes, {name: getattr(sizes, name) for name in names})
     report.write(out, found, origin, decision)
     if adapter is not None and calibrate:
-        _calibrate(adapter, found, decision, hashes["dataset"])
+        _write(adapter, found, calibration, decision)
     return decision
 
 
-def decide(found: Study, pool: Pool | None, tuned: bool) -> str:
-    """Whether the judge is enabled, and why, in a sentence or two."""
+def decide(found: Study, pool: Pool | None, tuned: bool, dataset: str) -> tuple[Calibration, str]:
+    """What of the model is enabled, and why, in some sentences."""
+    from ptopt.model.calibration import Calibration
+    from training.evaluation.study import TUNED
+    from training.evaluation.thresholds import with_own_words
+
+    if not tuned:
+        return Calibration.off(), "No adapter was measured."
+    on_cases = found.cases.get(TUNED)
+    judge = on_cases.fit if on_cases is not None and on_cases.helps else None
+    calibration, more = with_own_words(Calibration(judge=judge), found)
+    if not calibration.silent:
+        measured = f"validation and test split of dataset {dataset[:16]}"
+        measured += "; real commits" if judge is not None else ""
+        calibration = dataclasses.replace(calibration, measured_on=measured)
+    return calibration, f"{_of_judge(found, pool)} {more}".strip()
+
+
+def _of_judge(found: Study, pool: Pool | None) -> str:
     from training.evaluation.report import room
     from training.evaluation.study import TUNED
 
-    if not tuned:
-        return "No adapter was measured."
     if pool is None:
         return "The judge is off: it was not measured on real commits, and a score on synthetic data alone proves nothing."
     on_cases = found.cases[TUNED]
@@ -178,21 +195,14 @@ def _models(
     return models
 
 
-def _calibrate(adapter: Path, found: Study, decision: str, dataset: str) -> None:
-    """Enable the judge where it was measured to help. An adapter in a registry is never changed."""
-    from ptopt.model.calibration import Calibration
+def _write(adapter: Path, found: Study, calibration: Calibration, decision: str) -> None:
+    """Write what was decided beside the adapter. One in a registry is never changed."""
     from training.evaluation.calibrate import write
     from training.evaluation.study import TUNED, plain_values
 
     if _IN_A_REGISTRY.fullmatch(adapter.resolve().name):
         click.echo(f"{adapter} is in a registry and stays as it is: evaluate before it is added", err=True)
         return
-    on_cases = found.cases.get(TUNED)
-    calibration = Calibration.off()
-    if on_cases is not None and on_cases.helps:
-        calibration = Calibration(
-            judge=on_cases.fit, measured_on=f"validation split of dataset {dataset[:16]}; real commits"
-        )
     values = plain_values(found)
     metrics = {
         "held_out": values["judged"].get(TUNED), "advice": values["advised"].get(TUNED), "real_commits": values["cases"].get(TUNED),

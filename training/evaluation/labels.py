@@ -102,7 +102,9 @@ def wanted(case: dict[str, Any]) -> list[tuple[str, int, int]]:
 
 def finds(finding: Finding, category: str, start: int, end: int) -> bool:
     """Does a finding in the labelled file report a problem of this category at these lines?"""
-    if not fits(category, finding.name, finding.family):
-        return False
-    places = [finding.span, *finding.also]
-    return any(place.start <= end + NEAR and place.end >= start - NEAR for place in places)
+    return any(
+        fits(category, place.name, place.family)
+        and place.span.start <= end + NEAR
+        and place.span.end >= start - NEAR
+        for place in finding.places()
+    )

@@ -114,7 +114,7 @@ def _advice(study: Study) -> str:
     rows = [(name, *_of_advice(a)) for name, a in study.advised.items()]
     head = (
         "model", "answers", "valid in the schema", "findings", "precision (rule and line)", "recall (rule and line)",
-        "silent where clean", "hold (apply, parse, change only their lines)", "then the rule is silent", "then the known fix",
+        "only delete what is needed", "silent where clean", "hold (apply, parse, change only their lines)", "then the rule is silent", "then the known fix",
     )  # fmt: skip
     text = f"## Findings of the model's own, held-out projects\n\n{_table(head, rows)}\n"
     for name, a in study.advised.items():
@@ -132,7 +132,7 @@ def _advice(study: Study) -> str:
 def _of_advice(a: AdviceCounts) -> tuple[object, ...]:
     return (
         a.answers, _n(share(a.valid, a.answers)), a.said, _n(share(a.right, a.said)), _n(share(a.right, a.wanted)),
-        f"{a.silent_where_clean} of {a.clean}", f"{a.holds} of {a.said}", a.resolved, a.known_fix,
+        a.deleting, f"{a.silent_where_clean} of {a.clean}", f"{a.holds} of {a.said}", a.resolved, a.known_fix,
     )  # fmt: skip
 
 

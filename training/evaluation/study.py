@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration, JudgeFit
 from ptopt.model.region import JUDGE_TOKENS
+from training.dataset.rows import JUDGED
 from training.evaluation.baselines import Prior, TokenClassifier
 from training.evaluation.calibrate import across_repositories, fit_on_held_out
 from training.evaluation.cases import Pool
@@ -52,6 +53,7 @@ RULES, PRIOR, WORDS, BASE, TUNED = (
     "fine-tuned",
 )
 RECALLS = (0.5, 0.8, 0.9)
+ENOUGH = 20  # verdicts of people, yes and no, for a fit on these alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Study:
     projects: int = 0
     judged: dict[str, JudgeMetrics] = field(default_factory=dict)
     advised: dict[str, AdviceCounts] = field(default_factory=dict)
+    advised_held_out: AdviceCounts | None = None  # of the fine-tuned model, on the validation split
     pool: dict[str, Any] = field(default_factory=dict)
     rules: RuleMetrics | None = None
     cases: dict[str, CaseMetrics] = field(default_factory=dict)
@@ -144,6 +147,9 @@ def study(
     chosen = select_samples(data, "test", sizes.advised)
     for name, model in models.items():
         found.advised[name] = advise(model, chosen, f"{name}: findings", progress)
+    if TUNED in models:
+        chosen = select_samples(data, "validation", sizes.advised)
+        found.advised_held_out = advise(models[TUNED], chosen, f"{TUNED}: findings for thresholds", progress)
     if pool is not None:
         _on_cases(found, judges, pool, held, sizes, progress)
     return found
@@ -189,6 +195,7 @@ def _on_cases(
         operating(pool, own),
     )
     found.curves[RULES] = _curve(pool, plain)
+    held = _by_people(held)
     truth_of_held = Targets.of(held).truth
     for name, judge in judges.items():
         fit = fit_on_held_out(truth_of_held, log_odds(judge, held, f"{name}: validation", progress))
@@ -200,6 +207,13 @@ def _on_cases(
         found.curves[name] = _curve(
             pool, ranks(pool.remarks, confidences(pool.remarks, log_odds_of_remarks, Calibration(judge=fit)))
         )
+
+
+def _by_people(held: Sequence[LabelledRegion]) -> list[LabelledRegion]:
+    """Those whose labels are verdicts of people, where there are enough of them: the others are the rules' own."""
+    judged = [one for one in held if one.kind == JUDGED]
+    truth = Targets.of(judged).truth
+    return judged if min(int(truth.sum()), int((~truth).sum())) >= ENOUGH else list(held)
 
 
 def _with_rules(

@@ -7,6 +7,8 @@ of projects that were not seen; the rules themselves would score nearly 1 by def
 from __future__ import annotations
 
 import ast
+import dataclasses
+import re
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -15,8 +17,9 @@ from pathlib import Path
 
 from ptopt.findings import Finding
 from ptopt.model.advice import Adviser
-from ptopt.model.advisor import Advisor
-from ptopt.model.region import Region, regions_of
+from ptopt.model.advisor import Advisor, Question
+from ptopt.model.deletions import DELETABLE
+from ptopt.model.region import Candidate, Region, regions_of
 from ptopt.model.schema import Advice
 from ptopt.rules import rules
 from ptopt.rules.engine import run
@@ -25,7 +28,7 @@ from ptopt.verify import apply_edits
 from training.dataset.files import samples
 from training.dataset.rows import Sample
 from training.dataset.rule_examples import pairs
-from training.dataset.views import judge_regions, source_of
+from training.dataset.views import explain_question, judge_regions, source_of
 from training.evaluation.judges import LabelledRegion
 from training.evaluation.metrics import Place, matched
 from training.progress import Progress
@@ -55,6 +58,15 @@ def questions(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class OwnFinding:
+    """A finding of a model that holds: its log-odds as a judge of it, and whether it names a known problem and resolves it."""
+
+    rule: str
+    log_odds: float
+    right: bool
+
+
 @dataclass(slots=True)
 class AdviceCounts:
     """What a model's own findings came to, in numbers of answers, findings and problems."""
@@ -63,6 +75,7 @@ class AdviceCounts:
     valid: int = 0  # answers that conform to the schema in all they say
     wanted: int = 0  # problems with a known place
     said: int = 0  # findings
+    deleting: int = 0  # findings that only take away code that the program needs; they count as wrong
     right: int = 0  # findings with the rule and the lines of a problem
     holds: int = 0  # findings that apply, parse, and change nothing but their lines
     resolved: int = 0  # of these: the rule that is named no longer speaks
@@ -73,13 +86,16 @@ class AdviceCounts:
     executed: int = 0  # of these: the advice held, and both sides ran
     equal: int = 0
     faster: int = 0
+    explained: int = 0  # sentences on known problems
+    supported: int = 0  # of these: they speak of the code only (see `is_supported`)
     by_rule: dict[str, dict[str, int]] = field(default_factory=dict)
+    own: list[OwnFinding] = field(default_factory=list)
 
 
 def advise(
     advisor: Advisor, chosen: Sequence[Sample], stage: str = "", progress: Progress | None = None
 ) -> AdviceCounts:
-    """Request findings on each sample, and check them. Only benchmarks of our own rules are ever run."""
+    """Request findings and sentences on each sample, and check them. Only benchmarks of our own rules are ever run."""
     total = AdviceCounts()
     by_rule: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for at in range(0, len(chosen), _AT_ONCE):
@@ -94,7 +110,8 @@ def advise(
                 total.answers += 1
                 total.valid += answer.valid
                 found += [(region, advice) for advice in answer.advice]
-            _count(total, by_rule, sample, source, found)
+            total.own += _judged(advisor, _count(total, by_rule, sample, source, found))
+        _explained(total, advisor, [sample for sample, *_ in parts])
         if progress is not None:
             progress(stage, min(at + _AT_ONCE, len(chosen)), len(chosen))
     total.by_rule = {name: dict(counts) for name, counts in sorted(by_rule.items())}
@@ -116,36 +133,90 @@ def _regions(source: SourceFile) -> list[Region]:
 def _count(
     total: AdviceCounts, by_rule: defaultdict[str, Counter[str]], sample: Sample, source: SourceFile,
     found: Sequence[tuple[Region, Advice]],
-) -> None:  # fmt: skip
+) -> list[tuple[Region, Finding, bool]]:  # fmt: skip
+    """Count the findings; returns those that hold, and whether they are right."""
     above = sample.context.count("\n")
     wanted = [
         Place(p.rule, min(p.start, p.fix_start or p.start) + above, max(p.end, p.fix_end) + above)
         for p in sample.positives
     ]
+    adviser = Adviser(source, None, [], "the model")
     found_places = [Place(a.rule, a.start, a.end) for _, a in found]
+    keeping = [
+        place
+        for place, (region, advice) in zip(found_places, found, strict=True)
+        if not adviser.takes_away(region, advice)
+    ]
     total.wanted += len(wanted)
     total.said += len(found_places)
-    total.right += matched(found_places, wanted)
+    total.deleting += len(found_places) - len(keeping)
+    total.right += matched(keeping, wanted)
     if not wanted:
         total.clean += 1
         total.silent_where_clean += not found_places
     for name in {p.rule for p in (*wanted, *found_places)}:
-        mine, theirs = [p for p in found_places if p.rule == name], [p for p in wanted if p.rule == name]
-        by_rule[name].update(said=len(mine), wanted=len(theirs), right=matched(mine, theirs))
+        mine, theirs = [p for p in keeping if p.rule == name], [p for p in wanted if p.rule == name]
+        said = sum(p.rule == name for p in found_places)
+        by_rule[name].update(said=said, wanted=len(theirs), right=matched(mine, theirs))
     pair = _pair(sample)
     total.executable += pair is not None
-    adviser = Adviser(source, None, [], "the model")
+    holding = []
     for region, advice in found:
         finding = adviser.finding(region, advice)
         if finding is None:
             continue
         total.holds += 1
         after = _applied(source, finding)
-        total.resolved += not _reports(after, advice.rule)
+        resolved = not _reports(after, advice.rule)
+        place = Place(advice.rule, advice.start, advice.end)
+        holding.append((region, finding, resolved and matched([place], wanted) == 1))
+        total.resolved += resolved
         total.known_fix += _is_known_fix(sample, after)
         if pair is not None:
             _execute(total, pair, after.text)
             pair = None  # one run a sample
+    return holding
+
+
+def _judged(advisor: Advisor, holding: Sequence[tuple[Region, Finding, bool]]) -> Iterator[OwnFinding]:
+    """As a review asks: the model is a judge of its own findings."""
+    asked = [
+        dataclasses.replace(region, candidates=(Candidate(finding.name, tuple(finding.span.lines())),))
+        for region, finding, _ in holding
+    ]
+    for (_, finding, right), verdict in zip(holding, advisor.judge(asked) if asked else [], strict=True):
+        yield OwnFinding(finding.name, verdict[finding.name], right)
+
+
+def _explained(total: AdviceCounts, advisor: Advisor, chosen: Sequence[Sample]) -> None:
+    asked = [found for sample in chosen if (found := explain_question(sample)) is not None]
+    questions = [
+        Question(region, about.rule, tuple(lines), message) for region, about, lines, message in asked
+    ]
+    for (region, about, _, message), text in zip(asked, advisor.explain(questions), strict=True):
+        total.explained += 1
+        total.supported += is_supported(text, region, about.rule, f"{message}\n{about.replacement or ''}")
+
+
+def is_supported(text: str, region: Region, rule: str, known: str) -> bool:
+    """Does the sentence quote code, all of it made of words of the region and of what is `known`, name lines of the region
+    alone, and delete nothing that is needed? It can be empty or wrong all the same; what fails here is surely worthless.
+    """
+    quoted = _QUOTED.findall(text)
+    words = set(_WORD.findall("\n".join([known, *(line.text for line in region.lines)])))
+    lines = [int(n) for n in _LINES.findall(text)]
+    return (
+        bool(quoted)
+        and all(words.issuperset(_WORD.findall(code)) for code in quoted)
+        and all(1 <= n <= region.end - region.start + 1 for n in lines)
+        and (rule in DELETABLE or not _DELETES.search(text))
+    )
+
+
+_QUOTED = re.compile(r"`([^`]+)`")
+_WORD = re.compile(r"\w+")
+_LINES = re.compile(r"\blines? (\d{1,6})")
+_DELETES = re.compile(r"\b(?:delete|remove|drop)\b", re.I)
 
 
 def _applied(source: SourceFile, finding: Finding) -> SourceFile:

@@ -66,7 +66,7 @@ def rows(
             least_people=least_people,
         )  # fmt: skip
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is missing: pip install 'ptopt[training-data]'") from None
+        raise click.ClickException(f"{error.name} is missing: pip install '.[training-data]'") from None
     except (SourceError, ModelUnavailableError) as error:
         raise click.ClickException(str(error)) from None
     for reason, number in sorted(made.left_out.items()):

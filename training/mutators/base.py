@@ -15,10 +15,15 @@ from ptopt.source.index import FunctionNode, Loop
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """Edits that bring the problem in. A `guarded` one looks like it, and the rule must stay silent."""
+    """Edits that bring the problem in. A `guarded` one looks like it, and the rule must stay silent.
+
+    `fast` are edits that put in the same without the problem: the answer where the way back would only take away
+    what was put in.
+    """
 
     edits: tuple[Edit, ...]
     guarded: bool = False
+    fast: tuple[Edit, ...] = ()
 
 
 class Mutator(Protocol):

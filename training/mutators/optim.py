@@ -39,8 +39,12 @@ class OptimizerBuiltInLoop:
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("zero_grad"):
             statement = source.index.statement_of(call)
-            within = any(source.index.within(call, site.container) for site in sites(source))
-            if not within or not isinstance(statement, ast.Expr) or not isinstance(call.func, ast.Attribute):
+            step = next((s for s in sites(source) if source.index.within(call, s.container)), None)
+            if (
+                step is None
+                or not isinstance(statement, ast.Expr)
+                or not isinstance(call.func, ast.Attribute)
+            ):
                 continue
             name = source.source(call.func.value)
             model = "self.model" if name.startswith("self.") else "model"
@@ -54,8 +58,14 @@ class OptimizerBuiltInLoop:
                 source.bounds(call)[0],
             ).format(model)
             edit = insert_before(source, statement, f"{name} = {made}")
+            before_loop = (
+                insert_before(source, step.container, f"{name} = {made}")
+                if isinstance(step.container, ast.For)
+                else None
+            )
             if edit is not None and "optim" in name:
-                yield Mutation((*need_import(source, "torch", "import torch"), edit))
+                imports = need_import(source, "torch", "import torch")
+                yield Mutation((*imports, edit), fast=(*imports, before_loop) if before_loop else ())
 
 
 class DistributedToDataParallel:

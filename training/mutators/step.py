@@ -31,6 +31,10 @@ class _Statement:
     imports: tuple[str, str] = ("torch", "import torch")
     needs_loss = True
 
+    def fast(self, code: str, loss: str, guard: str) -> str:
+        """What does the same as `code` without the problem; "" where nothing need be done."""
+        return ""
+
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for site in sites(source):
             if self.needs_loss and not site.loss:
@@ -46,11 +50,17 @@ class _Statement:
             if edit is None:
                 continue
             imports = need_import(source, *self.imports)
-            yield Mutation((*imports, edit))
             guard = _guard(site, source, place)
-            guarded = site.put(source, guard + "\n" + "\n".join(f"    {line}" for line in code.split("\n")))
+            fast = self.fast(code, site.loss, guard)
+            better = site.put(source, fast) if fast else None
+            yield Mutation((*imports, edit), fast=() if better is None else (*imports, better))
+            guarded = site.put(source, _under(guard, code))
             if guard and guarded is not None:
                 yield Mutation((*imports, guarded), guarded=True)
+
+
+def _under(guard: str, code: str) -> str:
+    return guard + "\n" + "\n".join(f"    {line}" for line in code.split("\n"))
 
 
 def _names(site: Site) -> dict[str, str]:
@@ -84,6 +94,11 @@ class ItemEveryStep(_Statement):
     )
     examples = _with("history.append(float(loss))")
 
+    def fast(self, code: str, loss: str, guard: str) -> str:
+        for read in (f"{loss}.detach().item()", f"{loss}.item()", f"float({loss})"):
+            code = code.replace(read, f"{loss}.detach()")
+        return code
+
 
 class HostCopyEveryStep(_Statement):
     rule = "host-copy-every-step"
@@ -98,6 +113,9 @@ class HostCopyEveryStep(_Statement):
         "self.history.append(LOSS.detach().cpu().numpy())",
     )
     examples = _with("losses.append(loss.detach().cpu())")
+
+    def fast(self, code: str, loss: str, guard: str) -> str:
+        return f"{code.partition(f'({loss}.')[0]}({loss}.detach())"
 
 
 class TensorLoggedEveryStep(_Statement):
@@ -115,6 +133,9 @@ class TensorLoggedEveryStep(_Statement):
         'self.logger.info(f"loss {LOSS}")',
     )
     examples = _with('logger.info("loss %s", loss)')
+
+    def fast(self, code: str, loss: str, guard: str) -> str:
+        return _under(guard, code) if guard else ""
 
 
 class SynchronizeEveryStep(_Statement):
@@ -154,6 +175,9 @@ class SaveEveryStep(_Statement):
     )
     examples = _with('torch.save(model.state_dict(), "last.pt")')
 
+    def fast(self, code: str, loss: str, guard: str) -> str:
+        return _under(guard, code) if guard else ""
+
 
 class MetricKeepsGraph(_Statement):
     """The losses are collected with their graphs; the start of the collection is written too."""
@@ -172,6 +196,10 @@ class MetricKeepsGraph(_Statement):
         ),
     )
 
+    def fast(self, code: str, loss: str, guard: str) -> str:
+        head, _, tail = code.rpartition(loss)
+        return f"{head}{loss}.detach(){tail}"
+
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         starts = {site.statement.lineno: site for site in sites(source)}
         for mutation in super().mutate(source):
@@ -184,7 +212,8 @@ class MetricKeepsGraph(_Statement):
             value = "[]" if "append" in edit.replacement else "0.0"
             start = insert_before(source, site.container, f"{name} = {value}")
             if start is not None:
-                yield Mutation((*mutation.edits[:-1], start, edit))
+                fast = (*mutation.fast[:-1], start, *mutation.fast[-1:]) if mutation.fast else ()
+                yield Mutation((*mutation.edits[:-1], start, edit), fast=fast)
 
 
 class BranchOnTensor:
@@ -200,12 +229,13 @@ class BranchOnTensor:
             ),
         ),
     )
-    templates = (
-        "if LOSS > 10:\n    LOSS = LOSS * 0.1",
-        "if LOSS < threshold:\n    LOSS = LOSS + penalty",
-        "if LOSS.mean() > max_loss:\n    LOSS = LOSS.clamp(max=max_loss)",
-        "if LOSS > 0:\n    LOSS = LOSS + 1e-4 * regularizer(model)",
+    choices = (  # test; the loss where it holds
+        ("LOSS > 10", "LOSS * 0.1"),
+        ("LOSS < threshold", "LOSS + penalty"),
+        ("LOSS.mean() > max_loss", "LOSS.clamp(max=max_loss)"),
+        ("LOSS > 0", "LOSS + 1e-4 * regularizer(model)"),
     )
+    templates = tuple(f"if {test}:\n    LOSS = {value}" for test, value in choices)
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("backward"):
@@ -213,9 +243,11 @@ class BranchOnTensor:
             for site in sites(source):
                 if not site.loss or "." in site.loss or not source.index.within(call, site.container):
                     continue
-                code = pick(self.templates, source, source.offset(statement.lineno, 0)).replace(
-                    "LOSS", site.loss
+                template = pick(self.templates, source, source.offset(statement.lineno, 0))
+                test, value = self.choices[self.templates.index(template)]
+                edit, fast = (
+                    insert_before(source, statement, code.replace("LOSS", site.loss))
+                    for code in (template, f"LOSS = ({value}).where({test}, LOSS)")
                 )
-                edit = insert_before(source, statement, code)
-                if edit is not None:
-                    yield Mutation((edit,))
+                if edit is not None and fast is not None:
+                    yield Mutation((edit,), fast=(fast,))

@@ -66,5 +66,5 @@ def _recipe(name: str) -> Any:
         if (error.name or "").startswith("training"):
             raise
         raise click.ClickException(
-            f"training needs the package {error.name}: pip install 'ptopt[training]'"
+            f"training needs the package {error.name}: pip install '.[training]'"
         ) from None

@@ -2,6 +2,8 @@
 
     python -m training kto configs/kto-cpu.yaml model.adapter=runs/RUN/adapter data.folder=feedback.jsonl
 
+Each row of a judge becomes a "yes" or a "no" in turns (a bad "yes" is a good "no"), so that a batch holds both.
+
 Unlike with pairs, one verdict on one answer is enough, as feedback on comments gives. `data.folder` is a file
 of JSON lines `{"prompt": ..., "completion": ..., "label": true|false}`, as `python -m training feedback rows` makes them
 from the service's database: the prompt is a text that ends in "Answer" with a completion "yes" or "no" (judge), or
@@ -57,7 +59,7 @@ def train(settings: Settings, resume: Path | None = None) -> Path | None:
     run = open_run(settings, resume)
     tokenizer = setup.tokenizer()
     rows = feedback_rows(settings.data.folder, tokenizer, settings.data.max_tokens, settings.data.rows)
-    rows = rows.shuffle(seed=settings.seed)
+    rows = in_turns(rows.shuffle(seed=settings.seed), *answer_ids(tokenizer))
     view = LiveView(f"{settings.name} (kto)") if PartialState().is_main_process else None
     log = view.print if view is not None else lambda text: None
     tracker = Tracker.of(run.folder, settings) if view is not None else None
@@ -97,6 +99,27 @@ def feedback_rows(file: Path, tokenizer: Any, max_tokens: int, limit: int | None
     if len(rows) < LEAST_ROWS:
         raise SettingsError(f"{file}: at least {LEAST_ROWS} rows of at most {max_tokens} tokens are needed")
     return Dataset.from_list(rows[:limit])
+
+
+def in_turns(rows: Dataset, yes: int, no: int) -> Dataset:
+    """The rows with the judge's answers turned into yes and no by turns; who calls one bad calls the other good.
+
+    The divergence is estimated from the answers to other prompts: were all of them the same, it would be the reward
+    itself, and nothing would be learned. Raises SettingsError where all answers are the same even so.
+    """
+    other = {yes: no, no: yes}
+
+    def turned(row: dict[str, Any], number: int) -> dict[str, Any]:
+        answer, label = row["completion_ids"], row["label"]
+        wanted = yes if number % 2 == 0 else no
+        if len(answer) == 1 and answer[0] in other and answer[0] != wanted:
+            return {"completion_ids": [wanted], "label": not label}
+        return {"completion_ids": answer, "label": label}
+
+    made = rows.map(turned, with_indices=True)
+    if len({tuple(answer) for answer in made["completion_ids"]}) < 2:
+        raise SettingsError("all answers of the feedback are the same: KTO learns from answers that differ")
+    return made
 
 
 def weights(settings: Settings, rows: Dataset) -> tuple[float, float]:

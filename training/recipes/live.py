@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -78,6 +79,18 @@ def memory_gib() -> float:
         return float(torch.cuda.max_memory_allocated()) / 2**30
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform != "darwin" else peak / 2**30
+
+
+def memory_now_gib() -> float:
+    """What this process holds at the moment; the most that it held, where the system does not tell."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return float(torch.cuda.memory_allocated()) / 2**30
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return memory_gib()
+    return pages * resource.getpagesize() / 2**30
 
 
 class LiveView:

@@ -2,6 +2,7 @@
 
 runs/NAME-20260101-120000/
   settings.yaml  metrics.jsonl  plots/  adapter/
+  planned.json                    how many steps the minutes allow, where they end a run
   checkpoints/checkpoint-100/     what `--resume` goes on from
   .scratch/                       what is being written; never read
 """
@@ -56,6 +57,19 @@ class Run:
                 shutil.rmtree(left, ignore_errors=True)
             else:
                 left.unlink(missing_ok=True)
+
+    def planned_steps(self) -> tuple[int, int] | None:
+        """The steps of the run in all, and the step that the plan holds from; None where no session planned any."""
+        place = self.folder / "planned.json"
+        if not place.is_file():
+            return None
+        plan = json.loads(place.read_text(encoding="utf-8"))
+        return int(plan["steps"]), int(plan["since"])
+
+    def plan_steps(self, steps: int, since: int) -> None:
+        scratch = self.scratch / "planned.json"
+        scratch.write_text(json.dumps({"steps": steps, "since": since}) + "\n", encoding="utf-8")
+        scratch.replace(self.folder / "planned.json")
 
     def last_checkpoint(self) -> tuple[Path, int] | None:
         """The newest one, and its step."""

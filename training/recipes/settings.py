@@ -47,7 +47,7 @@ class Lora(_Section):
 
 
 class Views(_Section):
-    """Shares of the training tokens' rows; 0 leaves a view out."""
+    """Shares of the rows, and of the loss, in which each row counts the same; 0 leaves a view out."""
 
     judge: float = Field(default=1.0, ge=0)
     advise: float = Field(default=0.0, ge=0)
@@ -63,6 +63,7 @@ class Views(_Section):
 class Data(_Section):
     folder: Path  # a dataset of `training data build`; for KTO a file of JSON lines
     views: Views = Views()
+    decontaminated: bool = False  # refuse a dataset that was built without `--against`
     rows: int | None = Field(default=None, ge=1)  # at most so many rows
     max_tokens: int = Field(default=1024, ge=32)  # of a row
     judge_tokens: int = Field(
@@ -70,6 +71,9 @@ class Data(_Section):
     )  # of code that the judge reads, in training and in use
     packing: bool = True  # several rows in one, without attention between them
     pack_to: int | None = Field(default=None, ge=32)  # tokens of a packed row; as `max_tokens` if not given
+    multiple_of: int = Field(
+        default=64, ge=1
+    )  # lengths are padded to it: a CPU keeps memory for each new one
     order: Literal["shuffled", "by-length", "curriculum"] = "shuffled"  # curriculum: short rows first
     workers: int = Field(default=0, ge=0)  # processes that load batches
     prefetch: int = Field(default=2, ge=1)  # batches that each of them holds ready
@@ -105,7 +109,9 @@ class Batch(_Section):
 
 
 class Limits(_Section):
-    """`steps`, where given, stands in place of `epochs`. `minutes` ends a session early and leaves a checkpoint."""
+    """`steps`, where given, stands in place of `epochs`. Where these do not fit into `minutes`, fewer steps are planned,
+    with a schedule of their own; should they take longer, the session ends with a checkpoint.
+    """
 
     epochs: float = Field(default=1.0, gt=0)
     steps: int | None = Field(default=None, ge=1)

@@ -12,6 +12,7 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from ptopt.model.backends import attention
+from ptopt.model.backends.encoding import check_template
 from ptopt.model.backends.loading import base_hash, read_adapter, resolve_base
 from training.recipes.run import Run
 from training.recipes.settings import Settings, SettingsError
@@ -94,6 +95,10 @@ class Setup:
         tokenizer = AutoTokenizer.from_pretrained(self.base, local_files_only=True, trust_remote_code=False)
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
+        try:
+            check_template(tokenizer)
+        except ValueError as error:
+            raise SettingsError(f"model.base: {error}") from None
         return tokenizer
 
     def model(self) -> Any:
@@ -175,6 +180,7 @@ class Setup:
             "gradient_checkpointing": s.activation_checkpointing,
             "activation_offloading": s.cpu_offload == "activations" and self.cuda,
             "max_length": s.data.max_tokens,
+            "pad_to_multiple_of": s.data.multiple_of,
             "fsdp": True if sharded else None,
             "fsdp_config": {"version": 2, "cpu_offload": s.cpu_offload == "parameters"} if sharded else None,
             "ddp_find_unused_parameters": False,

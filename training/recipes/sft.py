@@ -29,39 +29,70 @@ from training.recipes.trainer import MetricsCallback, StopCallback, TrainerMixin
 
 
 class Trainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]
-    """SFTTrainer with the loss computed only where a label is, on a CPU too."""
+    """SFTTrainer with a loss in which each row counts the same, computed only where a label is.
+
+    By TRL, each label would: an explanation has twenty times those of a judge's row, which would hardly be learned.
+    """
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+        """The batches of a step, and the number of rows in them that have labels, of all processes."""
+        batches, labels = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if labels is None:
+            return batches, None
+        rows = sum(label_weights(batch).sum() for batch in batches).to(device)
+        return batches, self.accelerator.gather(rows).sum()
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        if return_outputs or inputs["input_ids"].device.type != "cpu":
-            # On a GPU, TRL's fused head does the same in tiles, in a kernel; without one it would score all positions.
+        if return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         with self.clock.phase("forward"):
-            total, count = labelled_loss(model, inputs)
-            loss = total / (count if num_items_in_batch is None else num_items_in_batch)
-            # Gradients are averaged over the processes, and `num_items_in_batch` counts the labels of all of them.
-            shared = self.args.average_tokens_across_devices and num_items_in_batch is not None
-            return loss * self.accelerator.num_processes if shared else loss
+            # On a GPU, TRL's fused head does the same in tiles, in a kernel; without one it would score all positions.
+            losses = label_losses if inputs["input_ids"].device.type == "cpu" else fused_label_losses
+            weights = label_weights(inputs)
+            total = (losses(model, inputs) * weights).sum()
+            loss = total / (weights.sum() if num_items_in_batch is None else num_items_in_batch).clamp(min=1)
+            # Gradients are averaged over the processes, and `num_items_in_batch` counts the rows of all of them.
+            return loss if num_items_in_batch is None else loss * self.accelerator.num_processes
 
 
-def labelled_loss(model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, int]:
-    """Sum of the cross-entropy over the labels, and their number. Logits exist only at positions with a label.
+def label_losses(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    """The cross-entropy of the label that follows each position [rows, length - 1], 0 where there is none.
 
-    inputs: `input_ids` and `labels` [rows, length], and `position_ids` (packed rows) or `attention_mask` (padded rows).
+    Logits exist only at positions with a label. inputs: `input_ids` and `labels` [rows, length], and `position_ids`
+    (packed rows) or `attention_mask` (padded rows).
     """
-    labels = torch.nn.functional.pad(
-        inputs["labels"][:, 1:], (0, 1), value=IGNORED
-    )  # position i predicts label i + 1
+    labels = inputs["labels"][:, 1:]
     keep = (labels != IGNORED).any(dim=0).nonzero().squeeze(-1)
     read = {name: inputs[name] for name in ("input_ids", "position_ids", "attention_mask") if name in inputs}
     # A cache would hide the borders of packed rows from the attention mask: they would read each other.
     logits = model(**read, use_cache=False, logits_to_keep=keep).logits.float()
-    kept = labels[:, keep]
-    total = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), kept.flatten(), ignore_index=IGNORED, reduction="sum"
+    kept = torch.nn.functional.cross_entropy(
+        logits.transpose(1, 2), labels[:, keep], ignore_index=IGNORED, reduction="none"
     )
-    return total, max(1, int((kept != IGNORED).sum()))
+    return torch.zeros(labels.shape, device=kept.device).index_copy(1, keep, kept)
+
+
+def fused_label_losses(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    """As `label_losses`, of a model with TRL's fused head."""
+    losses: torch.Tensor = -model(**inputs, use_cache=False, fused_lm_head=True).log_probs
+    return losses
+
+
+def label_weights(inputs: dict[str, Any]) -> torch.Tensor:
+    """The weight of the label that follows each position [rows, length - 1]: they add up to 1 in each row with labels.
+
+    A packed row holds several; each begins at position 0.
+    """
+    labelled = inputs["labels"][:, 1:] != IGNORED
+    row = torch.arange(labelled.shape[0], device=labelled.device)[:, None] * inputs["labels"].shape[1]
+    if "position_ids" in inputs:
+        row = row + (inputs["position_ids"] == 0).cumsum(1)[:, 1:] - 1
+    row = row.expand_as(labelled)
+    counts = torch.zeros(inputs["labels"].numel(), device=labelled.device)
+    counts.index_add_(0, row.flatten(), labelled.flatten().to(counts.dtype))
+    return labelled / counts[row].clamp(min=1)
 
 
 def train(settings: Settings, resume: Path | None = None) -> Path | None:

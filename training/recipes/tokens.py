@@ -103,6 +103,12 @@ def token_rows(
     """
     from datasets import concatenate_datasets
 
+    from training.dataset.files import read_info
+
+    if data.decontaminated and not read_info(data.folder).get("against"):
+        raise SettingsError(
+            f"{data.folder} may hold code of the evaluation: build it with --against (or set data.decontaminated=false)"
+        )
     shares = {view: share for view in VIEWS if (share := getattr(data.views, view))}
     total = sum(shares.values())
     parts = {}

@@ -124,7 +124,7 @@ def plots(run: Path, title: str) -> list[Path]:
         made.append((figure, folder / f"{name}.png"))
         return axes
 
-    axes = new_axes("loss", "nats per labelled token")
+    axes = new_axes("loss", "nats per label, rows alike")
     axes.plot(steps, [line["loss"] for line in lines], label="training")
     if checked:
         axes.plot(

@@ -150,16 +150,16 @@ def tally(signals: Sequence[Row[Any]]) -> tuple[int, int, str] | None:
 def votes(signals: Sequence[Row[Any]]) -> tuple[dict[str, bool], str] | None:
     """The votes by person (True: good), of the most trusted kind of signal there is, and that kind.
 
-    Signals of people who may not write to the repository do not count, nor do withdrawn reactions. A person is a hash; ""
-    is whoever pushed.
+    Signals of people who may not write to the repository do not count, nor does what was taken back. A person is a hash; ""
+    is whoever pushed, or hid the comment.
     """
-    withdrawn = {s.source for s in signals if s.kind == "withdrawn"}
+    withdrawn = {(s.actor, s.value, s.source) for s in signals if s.kind == "withdrawn"}
     for labels in _LABELS:
         found: dict[str, bool] = {}
         for signal in signals:
             label = labels.get((signal.kind, signal.value))
-            withdrawn_here = signal.kind == "reaction" and signal.source in withdrawn
-            if label is None or signal.actor_writes is False or withdrawn_here:
+            taken_back = (signal.actor, signal.value, signal.source) in withdrawn
+            if label is None or signal.actor_writes is False or taken_back:
                 continue
             found[signal.actor] = label
         if found:

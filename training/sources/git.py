@@ -190,6 +190,16 @@ class Clone:
         return done.stdout
 
 
+def clone_of(repository: str, clones: Path) -> Path | None:
+    """The clone of "OWNER/NAME" below `clones`: OWNER/NAME, OWNER+NAME or OWNER+NAME/repo, bare ones with or without ".git"."""
+    joined = repository.replace("/", "+")
+    names = (repository, f"{repository}.git", f"{joined}/repo", f"{joined}/repo.git", joined, f"{joined}.git")
+    # Only a folder that is a repository itself: git would search the folders above.
+    return next(
+        (at for n in names if ((at := clones / n) / ".git").exists() or (at / "HEAD").is_file()), None
+    )
+
+
 def _environment() -> dict[str, str]:
     """Nothing that a user or a clone configures may run a program, ask for a password, or fetch."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

@@ -22,6 +22,7 @@ HANDLERS = {
     Kind.CLOSED: "worker.handlers.closed",
     Kind.THREAD: "worker.handlers.thread",
     Kind.REPLY: "worker.handlers.reply",
+    Kind.DELETED: "worker.handlers.deleted",
     Kind.POLL: "worker.handlers.poll",
     Kind.INSTALLATION: "worker.handlers.installation",
 }

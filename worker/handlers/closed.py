@@ -1,17 +1,16 @@
-"""A pull request was closed: record which suggestions were merged, and poll reactions for some days more."""
+"""A pull request was closed: record which suggestions were merged and which comments were left open, and poll some days more."""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from sqlalchemy import update
-
+from feedback import signals
 from feedback.signals import SignalKind
-from ptopt.github.values import PullRequest
-from service.database import writing
+from feedback.signals.closed import left_open
+from ptopt.github.values import PullResponses
+from service.database import reading, writing
 from service.jobs import NoPayload
-from service.models import PolledPull
-from worker import applied_suggestions
+from worker import applied_suggestions, polled_pulls
 from worker.job_context import JobContext, RetryLater
 
 _LAG = 10.0  # seconds that GitHub's API may be behind its webhooks
@@ -20,7 +19,10 @@ _LAG_TRIES = 3
 
 def handle(context: JobContext, payload: NoPayload) -> str:
     job = context.job
-    pull = context.github.pull(job.repository, job.pull)
+    with reading(context.engine) as session:
+        if not signals.comments_of(session, job.repository_id, job.pull):
+            return ""
+    pull = context.github.responses(job.repository, job.pull)
     if not pull.open:
         settle(context, pull)
     elif job.deferrals < _LAG_TRIES:
@@ -28,17 +30,16 @@ def handle(context: JobContext, payload: NoPayload) -> str:
     return ""
 
 
-def settle(context: JobContext, pull: PullRequest) -> None:
-    """Record what was applied and merged, and end the polling; doing it twice changes nothing."""
-    merged = [SignalKind.MERGED] if pull.merged else []
-    applied_suggestions.note(context, pull.head_sha, [SignalKind.APPLIED, *merged])
-    end_polling(context)
-
-
-def end_polling(context: JobContext) -> None:
-    """Poll reactions for some days more, and then no longer."""
+def settle(context: JobContext, pull: PullResponses) -> None:
+    """Record what was applied, merged and left open; doing it twice changes nothing."""
+    job = context.job
+    applied_suggestions.note(context, pull.head_sha, closed=True, merged=pull.merged)
+    value, ids = left_open(pull)
     now = datetime.now(timezone.utc)
-    polled = update(PolledPull).where(PolledPull.repository_id == context.job.repository_id)
-    polled = polled.where(PolledPull.pull == context.job.pull, PolledPull.closed_at.is_(None))
     with writing(context.engine) as session:
-        session.execute(polled.values(closed_at=now, next_poll_at=now))
+        for comment in signals.comments_of(session, job.repository_id, job.pull):
+            if comment.github_id in ids:
+                signals.record(
+                    session, comment, SignalKind.CLOSED, value, actor="", source=pull.head_sha, now=now
+                )
+        polled_pulls.close(session, job, now)

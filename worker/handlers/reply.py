@@ -1,4 +1,4 @@
-"""Somebody replied in a thread. That it happened is stored; the text is not."""
+"""Somebody replied in a thread. What kind of reply it was is stored; the text is not."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ def handle(context: JobContext, payload: ReplyPayload) -> str:
     if not payload.actor.is_bot:
         source = f"review-{payload.comment_id}"
         person_signal.record(
-            context, [payload.in_reply_to], SignalKind.REPLY, "", payload.actor, source=source
+            context, [payload.in_reply_to], SignalKind.REPLY, payload.says, payload.actor, source=source
         )
     return ""

@@ -7,7 +7,6 @@ from datetime import datetime, timezone
 from sqlalchemy import select
 
 from feedback import calibration
-from feedback.signals import SignalKind
 from ptopt.github.errors import SupersededError
 from ptopt.github.filters import Limits
 from ptopt.github.pipeline import Outcome, review_pull
@@ -48,7 +47,7 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
         # Not reviewed: when the draft is ready, or the pause ends, the same head may be queued again.
         raise SupersededError(outcome.reason)
     review_records.store(context, outcome, datetime.now(timezone.utc))
-    applied_suggestions.note(context, job.head_sha, [SignalKind.APPLIED], outcome.change)
+    applied_suggestions.note(context, job.head_sha, outcome.change)
     notes = outcome.posted.notes if outcome.posted else ()
     return "; ".join([*notes, *requested_review.report(context, payload, outcome)])
 

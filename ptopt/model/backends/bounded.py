@@ -11,6 +11,7 @@ from typing import TypeVar
 from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 CHUNK = 8  # prompts handed over at once: what may still run when the time is up
+SERVED = 256  # of a server, which would wait for the last of each chunk: four times what is under way at once
 _P = TypeVar("_P")
 _A = TypeVar("_A")
 
@@ -21,7 +22,7 @@ class Bounded:
     A call cannot be stopped from outside, so it runs in a thread of its own; when the time is up the caller goes
     on, and the thread ends after the chunk that it is in. `close` closes the back end only if `owns` it.
     `gate` is held for each chunk: shared by all reviews of a back end that serves one call at a time, it keeps
-    abandoned calls from running later.
+    abandoned calls from running later. `chunk`: prompts of a chunk.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class Bounded:
         *,
         owns: bool = False,
         gate: AbstractContextManager[object] | None = None,
+        chunk: int = CHUNK,
     ) -> None:
         self._backend = backend
+        self._chunk = chunk
         self._gate = gate or nullcontext()
         self._seconds = seconds
         self._until: float | None = None
@@ -61,11 +64,11 @@ class Bounded:
 
         def work() -> None:
             try:
-                for begin in range(0, len(prompts), CHUNK):
+                for begin in range(0, len(prompts), self._chunk):
                     with self._gate:
                         if given_up.is_set():
                             return
-                        answers.extend(call(prompts[begin : begin + CHUNK]))
+                        answers.extend(call(prompts[begin : begin + self._chunk]))
             except BaseException as error:  # handed to the caller
                 failed.append(error)
 

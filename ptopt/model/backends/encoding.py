@@ -5,11 +5,18 @@ A tokenizer is one of `transformers`; it is handed in, so that nothing heavy is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ptopt.model.interface import ChatPrompt, JudgePrompt
 
 YES, NO = " yes", " no"
+TEMPLATE_INPUTS: Mapping[str, object] = MappingProxyType(
+    {"enable_thinking": False, "date_string": "26 Jul 2024"}
+)
+"""What a chat template reads beside the messages; one that does not know an input ignores it. Llama 3's would put today's
+date into the system message, and an adapter would read other prompts than it was trained on. The date is their default."""
 
 
 def encode_judge(tokenizer: Any, prompt: JudgePrompt) -> tuple[list[int], list[int]]:
@@ -46,9 +53,29 @@ def encode_chat(tokenizer: Any, prompt: ChatPrompt) -> list[int]:
         [{"role": "system", "content": system}, {"role": "user", "content": user}],
         tokenize=False,
         add_generation_prompt=True,
-        enable_thinking=False,  # templates that do not know it ignore it
+        **TEMPLATE_INPUTS,
     )
     return _plain_ids(tokenizer, text)
+
+
+def check_template(tokenizer: Any) -> None:
+    """Raises ValueError for a chat template that writes the date into a prompt, whatever `TEMPLATE_INPUTS` say."""
+    if not tokenizer.chat_template:
+        return
+    first, second = (
+        tokenizer.apply_chat_template(
+            [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
+            tokenize=False,
+            add_generation_prompt=True,
+            strftime_now=lambda _, day=day: day,
+            **TEMPLATE_INPUTS,
+        )
+        for day in ("1 Jan 2024", "2 Feb 2025")
+    )
+    if first != second:
+        raise ValueError(
+            "its chat template writes today's date into each prompt: prompts would never be the same"
+        )
 
 
 def opening(tokenizer: Any) -> list[int]:

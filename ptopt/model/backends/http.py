@@ -62,7 +62,7 @@ class Http:
             base_url=url.rstrip("/").removesuffix("/v1"),
             headers=headers,
             timeout=httpx.Timeout(timeout, connect=min(timeout, 5.0)),
-            limits=httpx.Limits(max_connections=connections),
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
 
     def json(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GenerationConfig
 
 from ptopt.model.backends import attention
-from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge
+from ptopt.model.backends.encoding import answer_ids, check_template, encode_chat, encode_judge
 from ptopt.model.backends.loading import base_hash, read_adapter, resolve_base
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
@@ -72,6 +72,7 @@ class TransformersBackend:
                 path, local_files_only=True, trust_remote_code=False
             )
             self._yes, self._no = answer_ids(self._tokenizer)
+            check_template(self._tokenizer)
             model = AutoModelForCausalLM.from_pretrained(
                 path,
                 dtype=dtype,

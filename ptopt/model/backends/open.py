@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ptopt.address import install
 from ptopt.model.adapter_folder import why_outdated
 from ptopt.model.advisor import Advisor
-from ptopt.model.backends.bounded import Bounded
+from ptopt.model.backends.bounded import CHUNK, SERVED, Bounded
 from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter
 from ptopt.model.calibration import Calibration, CalibrationError
 from ptopt.model.interface import Backend, ModelUnavailableError
@@ -28,11 +29,12 @@ class OpenModel:
     adapter: str
     judge_tokens: int
     gate: AbstractContextManager[object] | None = None  # of a back end that serves one call at a time
+    chunk: int = CHUNK  # prompts that it is handed at once
 
     def advisor(self, seconds: float = SECONDS, *, owns: bool = False) -> Advisor:
         """For one review: its clock begins with its first question. Closing it closes the back end only if it `owns` it."""
         return Advisor(
-            Bounded(self.backend, seconds, owns=owns, gate=self.gate),
+            Bounded(self.backend, seconds, owns=owns, gate=self.gate, chunk=self.chunk),
             self.calibration,
             adapter=self.adapter,
             judge_tokens=self.judge_tokens,
@@ -59,6 +61,7 @@ def open_model(
         folder.content if folder else "",
         folder.judge_tokens if folder else JUDGE_TOKENS,
         None if server else threading.Lock(),
+        SERVED if server else CHUNK,
     )
 
 
@@ -114,6 +117,6 @@ def _backend(
         from ptopt.model.backends.local import TransformersBackend
     except ImportError as error:
         raise ModelUnavailableError(
-            f"{error.name or 'a package'} is not installed: pip install 'ptopt[model]', or name a server"
+            f"{error.name or 'a package'} is not installed: {install('model')}, or name a server"
         ) from None
     return TransformersBackend(**where, **settings)

@@ -9,9 +9,10 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from itertools import accumulate
 from typing import Any, Literal, TypeVar
 
-from ptopt.model.backends.encoding import NO, YES
+from ptopt.model.backends.encoding import NO, TEMPLATE_INPUTS, YES
 from ptopt.model.backends.http import Http, RefusedError
 from ptopt.model.backends.logprobs import TOP, log_odds
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
@@ -42,7 +43,7 @@ class OpenAIBackend:
         api_key: str | None = None,
         dialect: Dialect = "auto",
         timeout: float = 20.0,
-        concurrency: int = 8,
+        concurrency: int = 64,
         attempts: int = 3,
     ) -> None:
         key = api_key or os.environ.get(API_KEY)
@@ -59,8 +60,10 @@ class OpenAIBackend:
         return f"{self._model}, served"
 
     def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
-        """One request a question. Those of a prompt follow each other: the server has their common prefix cached."""
-        return self._map(self._score, prompts)
+        """One request a question, all of them at once: a server that caches prefixes reads what they share once."""
+        texts = [text for prompt in prompts for text in accumulate(prompt.pieces)]
+        scores = iter(self._map(self._score, texts))
+        return [tuple(next(scores) for _ in prompt.pieces) for prompt in prompts]
 
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
         return self._map(self._complete, prompts)
@@ -94,14 +97,10 @@ class OpenAIBackend:
             if name in self.served_models():
                 raise ModelUnavailableError(f"the server cannot unload {name}: {error.detail}") from None
 
-    def _score(self, prompt: JudgePrompt) -> tuple[float, ...]:
-        scores, text = [], ""
-        for piece in prompt.pieces:
-            text += piece
-            body = {"model": self._model, "prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": TOP}
-            answer = self._http.json("POST", "/v1/completions", body | self._logprob_options)
-            scores.append(log_odds(_top_logprobs(_choice(answer).get("logprobs")), YES, NO))
-        return tuple(scores)
+    def _score(self, text: str) -> float:
+        body = {"model": self._model, "prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": TOP}
+        answer = self._http.json("POST", "/v1/completions", body | self._logprob_options)
+        return log_odds(_top_logprobs(_choice(answer).get("logprobs")), YES, NO)
 
     def _complete(self, prompt: ChatPrompt) -> str:
         body: dict[str, Any] = {
@@ -114,7 +113,7 @@ class OpenAIBackend:
             "temperature": 0,
         }
         if self._dialect == "vllm":
-            body["chat_template_kwargs"] = {"enable_thinking": False}
+            body["chat_template_kwargs"] = dict(TEMPLATE_INPUTS)
         if prompt.schema is not None:
             body["response_format"] = self._response_format(dict(prompt.schema))
         message = _choice(self._http.json("POST", "/v1/chat/completions", body)).get("message")

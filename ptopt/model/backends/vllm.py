@@ -15,7 +15,7 @@ from vllm import LLM, SamplingParams, TokensPrompt
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import StructuredOutputsParams
 
-from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge
+from ptopt.model.backends.encoding import answer_ids, check_template, encode_chat, encode_judge
 from ptopt.model.backends.loading import base_hash, rank, read_adapter, resolve_base
 from ptopt.model.backends.logprobs import log_odds
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
@@ -61,6 +61,7 @@ class VLLMBackend:
             self._llm: Any = LLM(model=str(path), **settings)
             self._tokenizer = self._llm.get_tokenizer()
             self._yes, self._no = answer_ids(self._tokenizer)
+            check_template(self._tokenizer)
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             why = str(error).strip().partition("\n")[0]
             raise ModelUnavailableError(

@@ -57,6 +57,15 @@ class TensorKeptOnContext(Rule):
 
     VALID = (
         """
+        class Nearest(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, points):
+                index = points.argmin(dim=1)
+                ctx.mark_non_differentiable(index)
+                ctx.index = index
+                return index
+        """,
+        """
         class Scale(torch.autograd.Function):
             @staticmethod
             def forward(ctx, x, factor):
@@ -125,7 +134,7 @@ class TensorKeptOnContext(Rule):
         outputs = _outputs(function)
         inputs = {a.arg for a in function.args.args[1:]}
         held = next((p for p in parts if _is_tensor(p, outputs, file)), None)
-        if held is None:
+        if held is None or _is_marked(held, function):
             return
         output = isinstance(held, ast.Name) and held.id in outputs - inputs
         more = (
@@ -167,6 +176,16 @@ def _outputs(function: FunctionNode) -> frozenset[str]:
     values = (n.value for n in own_nodes(function) if isinstance(n, ast.Return))
     parts = (p for value in values for p in (value.elts if isinstance(value, ast.Tuple) else [value]))
     return frozenset(p.id for p in parts if isinstance(p, ast.Name))
+
+
+def _is_marked(held: ast.expr, function: FunctionNode) -> bool:
+    """Is it an output without a gradient? It holds no graph, and save_for_backward would gain nothing."""
+    return isinstance(held, ast.Name) and any(
+        isinstance(node, ast.Call)
+        and last_name(node.func) == "mark_non_differentiable"
+        and any(isinstance(arg, ast.Name) and arg.id == held.id for arg in node.args)
+        for node in own_nodes(function)
+    )
 
 
 def _is_tensor(value: ast.expr, outputs: frozenset[str], file: SourceFile) -> bool:

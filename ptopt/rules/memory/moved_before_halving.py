@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.flow import is_dtype
+from ptopt.source.calls import last_name
 
 _HALVES = frozenset({"half", "bfloat16"})
 _MODEL = re.compile(
@@ -56,6 +57,10 @@ class MovedBeforeHalving(Rule):
     when_wrong = "the weights are in half precision already"
 
     VALID = (
+        """
+        def forward(self, edge_attr):
+            return self.fc_layer(edge_attr).to(self.device).to(torch.float16)
+        """,
         """
         model = Net().half().cuda()
         """,
@@ -111,7 +116,7 @@ class MovedBeforeHalving(Rule):
             return
         if moved is not None:
             if (
-                isinstance(chain, ast.Call)
+                (isinstance(chain, ast.Call) and _makes_model(chain))
                 or file.values.of(chain).kind == "module"
                 or _MODEL.search(subject)
             ) and not file.values.is_tensor(node.func.value):
@@ -150,6 +155,12 @@ class MovedBeforeHalving(Rule):
             0.4,
             facts={"from_pretrained": 1},
         )
+
+
+def _makes_model(call: ast.Call) -> bool:
+    """A class, or a function that is named for it: the call of a network gives activations."""
+    name = last_name(call.func)
+    return name[:1].isupper() or name.startswith(("build", "create", "get_", "load", "make", "from_"))
 
 
 def _narrows(call: ast.Call, file: SourceFile) -> bool:

@@ -142,7 +142,7 @@ class RepeatForBroadcast(Rule):
             doubts.append(
                 "no `.view` needs the memory layout of the result, which may become that of the other operand"
             )
-        fix = Fix(Safety.UNSAFE if doubts else Safety.SAFE, (edit,), ", and ".join(doubts))
+        fix = Fix(Safety.UNSAFE if doubts else Safety.SAFE, (edit,), "; ".join(doubts))
         few = (factors[repeated[0]] or _FEW_COPIES) < _FEW_COPIES
         where = "" if direct else f" on line {uses[0].lineno}"
         yield Problem(

@@ -82,6 +82,11 @@ result = teacher[0]
 
     VALID = (
         """
+        for p, q in zip(ema_params, model_params):
+            if not torch.is_floating_point(p):
+                p.copy_(p * decay + q * (1 - decay))
+        """,
+        """
         for p, q in zip(teacher.parameters(), student.parameters()):
             p.data.mul_(m).add_(q.data, alpha=1 - m)
         """,
@@ -118,6 +123,14 @@ result = teacher[0]
         ),
         Invalid(
             """
+            ema_params = itertools.chain(ema.parameters(), ema.buffers())
+            model_params = itertools.chain(model.parameters(), model.buffers())
+            for param_a, param_b in zip(ema_params, model_params):
+                param_a.copy_(param_a * m + (1.0 - m) * param_b)  # !
+            """
+        ),
+        Invalid(
+            """
             for tgt, src in zip(self.target.parameters(), self.net.parameters()):
                 tgt.data.copy_(self.tau * src.data + (1 - self.tau) * tgt.data)  # !
             """,
@@ -148,7 +161,9 @@ result = teacher[0]
         if _root(other) not in names or not _plain(kept, names, file) or not _plain(weight, names, file):
             return
         update = f"{name}.mul_({file.source(kept)}).add_({file.source(other)}, alpha={file.source(weight)})"
-        integers = "state_dict" in file.source(loop.iter)
+        integers = any(word in _walked(loop, file) for word in ("state_dict", "buffers("))
+        if any("is_floating_point" in file.source(test) for test in _tests_above(node, file)):
+            return  # what is left are integers, or they are left out already
         yield Problem(
             node,
             "This makes three temporary tensors for each parameter in every update. In place it needs none: "
@@ -164,6 +179,24 @@ result = teacher[0]
             ),
             cause=loop,
         )
+
+
+def _walked(loop: ast.For, file: SourceFile) -> str:
+    """What the loop goes over, in words; names by what they are bound to."""
+    names = (n for n in walk(loop.iter) if isinstance(n, ast.Name))
+    bound = (file.bindings.last_before(name) for name in names)
+    return " ".join(
+        [file.source(loop.iter), *(file.source(b.value) for b in bound if b is not None and b.value)]
+    )
+
+
+def _tests_above(node: ast.AST, file: SourceFile) -> Iterator[ast.expr]:
+    """Conditions that the statement, or its loop, stands under within the function."""
+    above = file.index.parent(node)
+    while above is not None and not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(above, ast.If):
+            yield above.test
+        above = file.index.parent(above)
 
 
 def _written(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.shared.places import step_evidence
+from ptopt.source.calls import last_name
 
 _DECIDED = re.compile(
     r"autocast|\bamp\b|GradScaler|half\(|bfloat16|bf16|fp16|float16|precision|accelerat|deepspeed|float64|double\(|apex"
@@ -15,6 +16,7 @@ _DECIDED = re.compile(
 # Objects that run the backward pass, and choose the precision, for the script.
 _ENGINE = re.compile(r"strategy|engine|fabric|accelerator|plugin|booster|trainer", re.I)
 _TRANSFORMER = re.compile(r"transformer|attention|gpt|llama|bert|\bvit\b|unet", re.I)
+_OPTIMIZERS = re.compile(r"^(Adam\w*|SGD|RMSprop|Adagrad|LBFGS|Lion|Muon)$")
 _SMALL = re.compile(
     r"\bgym(nasium)?\b|\bppo\b|\bdqn\b|mnist|linear_?regression|torch_geometric|\bdgl\b|LBFGS", re.I
 )
@@ -68,6 +70,15 @@ class FullPrecisionTraining(Rule):
     when_wrong = "another file sets the precision, the network is small, or the GPU has no bfloat16"
 
     VALID = (
+        """
+        def refine(latent, decoder, target):
+            optimizer = torch.optim.Adam([latent], lr=0.1)
+            for _ in range(100):
+                optimizer.zero_grad()
+                loss = (decoder(latent.cuda()) - target).abs().mean()
+                loss.backward()
+                optimizer.step()
+        """,
         """
         for x, y in loader:
             with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -127,7 +138,7 @@ class FullPrecisionTraining(Rule):
         step = file.context.training_step(node)
         if step is None or node is not file.once(_first_backward):
             return
-        if _DECIDED.search(file.once(_code)):
+        if _DECIDED.search(file.once(_code)) or _fits_tensors(file):
             return
         loop = next(file.index.loops_of(node), None)
         yield Problem(
@@ -183,6 +194,18 @@ def _code(file: SourceFile) -> str:
             for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
                 lines[number - 1] = ""
     return "\n".join(line.partition("#")[0] for line in lines)
+
+
+def _fits_tensors(file: SourceFile) -> bool:
+    """Are the optimizers of the file over lists of tensors, and none over a network's parameters?"""
+    given = [
+        call.args[0]
+        for call in file.index.of_type(ast.Call)
+        if call.args and _OPTIMIZERS.match(last_name(call.func))
+    ]
+    return bool(given) and all(
+        isinstance(first, ast.List) and all(isinstance(e, ast.Name) for e in first.elts) for first in given
+    )
 
 
 def _is_range(iterable: ast.expr) -> bool:

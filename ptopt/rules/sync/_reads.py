@@ -9,7 +9,7 @@ from ptopt.rules.base import SourceFile, method_call
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, walk
-from ptopt.source.waits import goes_to_cpu
+from ptopt.source.waits import goes_to_cpu, is_asynchronous
 
 TO_HOST = ("cpu", "numpy", "tolist", "to")
 _REPORTING = re.compile(
@@ -75,7 +75,7 @@ def _copied_by(node: ast.AST) -> ast.expr | None:
     if inner is None or not isinstance(node, ast.Call):
         return None
     if method_call(node, "to") is not None:
-        return inner if goes_to_cpu(node) else None
+        return inner if goes_to_cpu(node) and not is_asynchronous(node) else None
     return None if node.args else inner
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ptopt.model.backends.bounded import CHUNK, Bounded
+from ptopt.model.backends.bounded import CHUNK, SERVED, Bounded
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 PROMPT = JudgePrompt(("Q Answer",))
@@ -42,6 +42,13 @@ def test_answers_pass_through_in_order_and_in_chunks() -> None:
     assert Bounded(inner, 30).score(prompts) == [(float(n),) for n in range(1, 2 * CHUNK)]
     assert inner.received == [CHUNK, CHUNK - 1]
     assert Bounded(inner, 30).score([]) == []
+
+
+def test_a_server_is_handed_enough_to_be_busy() -> None:
+    inner = Slow()
+    inner.go.set()
+    Bounded(inner, 30, chunk=SERVED).score([PROMPT] * (SERVED + 1))
+    assert inner.received == [SERVED, 1]
 
 
 def test_when_time_is_up_the_review_goes_on_and_the_rest_is_not_asked() -> None:

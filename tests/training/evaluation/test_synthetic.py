@@ -112,6 +112,21 @@ def test_advice_that_does_not_hold_is_not_counted_as_held(dataset: Path, replace
     assert found.said == 6 and found.right == 6 and found.holds == 0
 
 
+def test_advice_that_only_deletes_is_wrong(dataset: Path) -> None:
+    chosen = [s for s in select_samples(dataset, "test", None) if s.positives]
+    found = advise(_advisor([_finding(7, "")]), chosen)
+    assert (found.said, found.deleting, found.right, found.holds) == (6, 6, 0, 0)
+    assert found.own == []
+
+
+def test_what_holds_is_judged_and_the_rest_is_not(dataset: Path) -> None:
+    """For the thresholds: the log-odds that a review would have, and whether the finding is right."""
+    found = advise(_advisor([_finding(7, f"        {MENDED}")]), select_samples(dataset, "test", None))
+    assert len(found.own) == found.holds and sum(own.right for own in found.own) == 6
+    assert {own.log_odds for own in found.own} == {0.0}
+    assert found.explained == 6 and found.supported == 0  # it says JSON
+
+
 def test_the_wrong_line_is_not_right(dataset: Path) -> None:
     found = advise(
         _advisor([_finding(1, "def train(model, loader, optimizer, device):")]),

@@ -104,6 +104,29 @@ def test_rows_made_from_what_people_said(recipe: Callable[..., Path], tmp_path: 
     assert len(losses(adapter.parent)) == 2
 
 
+def test_feedback_that_only_says_yes_is_asked_both_ways() -> None:
+    """What `feedback rows` writes: all completions are yes. With one answer alone the divergence says nothing."""
+    from datasets import Dataset
+
+    from training.recipes.kto import _with_another_answer, in_turns
+    from training.recipes.settings import SettingsError
+
+    yes, no = 7, 8
+    said = [{"prompt_ids": [n], "completion_ids": [yes], "label": n % 3 == 0} for n in range(12)]
+    rows = in_turns(Dataset.from_list(said), yes, no)
+    assert rows["completion_ids"] == [[yes], [no]] * 6
+    assert [
+        label == (answer == [yes])
+        for label, answer in zip(rows["label"], rows["completion_ids"], strict=True)
+    ] == [row["label"] for row in said]  # a good yes is a bad no
+    paired = rows.map(_with_another_answer, batched=True, batch_size=2)
+    assert all(a != b for a, b in zip(paired["completion_ids"], paired["KL_completion_ids"], strict=True))
+
+    chats = [{"prompt_ids": [n], "completion_ids": [1, 2], "label": True} for n in range(4)]
+    with pytest.raises(SettingsError, match="all answers of the feedback are the same"):
+        in_turns(Dataset.from_list(chats), yes, no)
+
+
 def test_answers_that_were_good_become_likelier(recipe: Callable[..., Path], tmp_path: Path) -> None:
     from training.recipes import kto, sft
     from training.recipes.settings import read

@@ -15,7 +15,7 @@ from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge 
 from ptopt.model.interface import ChatPrompt, JudgePrompt  # noqa: E402
 from tests.training.recipes.conftest import a_sample  # noqa: E402
 from training.dataset.views import advise_example, judge_examples  # noqa: E402
-from training.recipes.settings import Data  # noqa: E402
+from training.recipes.settings import Data, SettingsError  # noqa: E402
 from training.recipes.tokens import IGNORED, arrange, chat_row, judge_row, rows_of, token_rows  # noqa: E402
 
 
@@ -140,3 +140,29 @@ def test_packed_rows_hold_each_row_once(tokenizer: Any, dataset: Path, tmp_path:
             at += length
         assert at == len(row["input_ids"])
     assert sorted(found) == sorted(rows["input_ids"])
+
+
+def test_data_that_may_hold_the_evaluation_is_refused_where_that_matters(
+    tokenizer: Any, dataset: Path, tmp_path: Path
+) -> None:
+    import json
+    import shutil
+
+    folder = Path(shutil.copytree(dataset, tmp_path / "data"))
+    given = {"folder": folder, "max_tokens": 384, "decontaminated": True}
+    with pytest.raises(SettingsError, match="build it with --against"):
+        token_rows(Data.model_validate(given), tokenizer, "b", "train", seed=0, limit=4, cache=tmp_path)
+    (folder / "dataset.json").write_text(json.dumps({"hash": "1" * 64, "against": "2" * 64}))
+    rows = token_rows(Data.model_validate(given), tokenizer, "b", "train", seed=0, limit=4, cache=tmp_path)
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize("name", ["llama32-3b-gpu", "qwen-coder-gpu"])
+def test_what_a_gpu_trains_on_is_decontaminated_and_its_memory_is_used(name: str) -> None:
+    from training.recipes.settings import find, read
+
+    settings = read(find(f"configs/{name}.yaml"))
+    assert settings.data.decontaminated
+    assert (
+        not settings.activation_checkpointing
+    )  # 11 MiB a token of a 7B model: 4,096 tokens fit 80 GB beside it

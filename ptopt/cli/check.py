@@ -1,0 +1,147 @@
+"""`ptopt check`: whole files; what is old in them goes into a baseline, or gets a comment."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ptopt.cli.files import progress, stream, write_to
+from ptopt.cli.model import review_with
+from ptopt.cli.options import (
+    ModelChoice,
+    Output,
+    Settings,
+    Stdin,
+    model_options,
+    output_options,
+    paths_options,
+    settings_options,
+)
+from ptopt.cli.output import fixed_rules, path_from_here, report, write
+
+if TYPE_CHECKING:
+    from ptopt.fixes import FixedFile
+
+_REASON = "not reviewed yet"  # of a suppression that `--add-suppressions` writes
+
+
+@click.command()
+@paths_options
+@click.option(
+    "--baseline", metavar="FILE", type=click.Path(path_type=Path),
+    help="Report what this file does not list.",
+)  # fmt: skip
+@click.option(
+    "--write-baseline", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write what is found to this file, for --baseline.",
+)  # fmt: skip
+@click.option(
+    "--add-suppressions", is_flag=True, help="Write a comment that suppresses it above each finding."
+)
+@click.option("--reason", metavar="TEXT", help=f"The reason in these comments.  [default: {_REASON}]")
+@output_options
+@model_options
+@settings_options
+def check(
+    paths: Sequence[Path],
+    baseline: Path | None,
+    write_baseline: Path | None,
+    add_suppressions: bool,
+    reason: str | None,
+    output: Output,
+    model: ModelChoice,
+    settings: Settings,
+    stdin: Stdin | None = None,
+) -> None:
+    """Review whole files and folders.
+
+    Without PATHS it is the current folder; - reads a file from stdin.
+    """
+    from ptopt.baseline import read_baseline
+
+    if write_baseline is not None and baseline is not None:
+        raise click.UsageError("--write-baseline cannot be combined with --baseline")
+    known = frozenset[str]() if baseline is None else read_baseline(baseline)
+    if reason is not None and not add_suppressions:
+        raise click.UsageError("--reason goes with --add-suppressions")
+    if reason is not None and not reason.isprintable():
+        raise click.UsageError("--reason takes one line of text")
+    if stdin is not None and (add_suppressions or write_baseline is not None):
+        raise click.UsageError("--write-baseline and --add-suppressions need files, not stdin")
+    if write_baseline is not None:
+        _write_baseline(paths, write_baseline, settings)
+        return
+    if add_suppressions:
+        _add_suppressions(paths, known, settings, _REASON if reason is None else reason)
+        return
+    root, files, config, facts, skipped = stream(paths, settings, stdin)
+    result = review_with(
+        model,
+        progress(files, None),
+        config=config,
+        facts=facts,
+        limit_to_change=False,
+        baseline=known,
+    )
+    shown = len(result.findings) if output.budget is None else output.budget
+    result = dataclasses.replace(
+        result,
+        findings=result.findings[:shown],
+        over_limit=(*result.findings[shown:], *result.over_limit),
+        not_reviewed=tuple(sorted({*result.not_reviewed, *skipped})),
+    )
+    report(result, output, settings, root)
+
+
+def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> None:
+    from ptopt.baseline import as_baseline
+    from ptopt.report.text import count, places
+    from ptopt.review import review_files
+
+    _, files, config, facts, _ = stream(paths, settings)
+    found = review_files(
+        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False
+    ).findings
+    place.write_text(as_baseline(found), encoding="utf-8")
+    click.echo(
+        f"{count(places(found), 'place')} written to {place}; `ptopt check --baseline {place}` reports new ones."
+    )
+
+
+def _add_suppressions(
+    paths: Sequence[Path], baseline: frozenset[str], settings: Settings, reason: str
+) -> None:
+    """Each place gets a comment, and the files are reviewed again: what is left is reported as such."""
+    from ptopt.findings import NotReviewed
+    from ptopt.fixes import suppress_file
+    from ptopt.report.text import count, places
+    from ptopt.review import review_files
+
+    root, files, config, facts, _ = stream(paths, settings)
+    review = functools.partial(
+        review_files,
+        config=config,
+        facts=facts,
+        limit_to_change=False,
+        one_per_cause=False,
+        baseline=baseline,
+    )
+    done: list[FixedFile] = []
+    left = 0
+    for file in progress(files, None):
+        if isinstance(file, NotReviewed):
+            continue
+        result = suppress_file(file, lambda one: review([one]), reason)
+        left += places(result.left)
+        if result.fixed:
+            done.append(result)
+            write_to(root, result)
+            write(fixed_rules(result, path_from_here(root)))
+    number = sum(places(result.fixed) for result in done)
+    rest = f"; {count(left, 'place')} left, where a comment cannot stand" if left else ""
+    click.echo(f"Suppressed {count(number, 'place')} in {count(len(done), 'file')}{rest}.")

@@ -1,0 +1,119 @@
+"""`ptopt fix`."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ptopt.cli.files import progress, stream, write_to
+from ptopt.cli.options import Settings, Stdin, paths_options, settings_options
+from ptopt.cli.output import colored, fixed_rules, path_from_here, write
+
+if TYPE_CHECKING:
+    from ptopt.change import ChangedFile
+    from ptopt.findings import Finding, Review
+    from ptopt.fixes import FixedFile
+
+
+@click.command()
+@paths_options
+@click.option("--unsafe", is_flag=True, help="Also apply fixes that rest on a stated assumption.")
+@click.option("--diff", is_flag=True, help="Print the changes as a diff without writing them.")
+@settings_options
+def fix(
+    paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings, stdin: Stdin | None = None
+) -> None:
+    """Apply the fixes that do not change behaviour.
+
+    Without PATHS it is the current folder; - reads a file from stdin and writes it to stdout.
+    """
+    from ptopt.change import whole_file
+    from ptopt.findings import NotReviewed, Safety
+    from ptopt.fixes import fix_file
+    from ptopt.report.text import count, counted
+    from ptopt.review import review_files
+
+    root, files, config, facts, _ = stream(paths, settings, stdin)
+    lost: set[str] = set()
+
+    def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
+        found = review_files(
+            [file], config=config, facts=facts, limit_to_change=False, one_per_cause=one_per_cause
+        )
+        lost.update(item.path for item in found.not_reviewed)
+        return found
+
+    results: list[FixedFile] = []
+    left: list[Finding] = []
+    after = b"" if stdin is None else stdin.data
+    for file in progress(files, None):
+        if isinstance(file, NotReviewed):
+            lost.add(file.path)
+            continue
+        result = fix_file(file, review_one, unsafe=unsafe)
+        if result.left:  # counted as `check` counts
+            left += review_one(whole_file(file.path, result.after), True).findings
+        if stdin is not None:
+            after = result.after
+        if not result.fixed:
+            continue
+        results.append(dataclasses.replace(result, before=b"", after=b""))
+        if diff:
+            _write_diff(result)
+        elif stdin is None:
+            write_to(root, result)
+            write(fixed_rules(result, path_from_here(root)))
+    if stdin is not None and not diff:
+        click.echo(after, nl=False)
+    places = sum(len(result.fixed) for result in results)
+    fixed = sum(len({finding.rule for finding in result.fixed}) for result in results)
+    at = f" at {places:,} places" if places > fixed else ""
+    done = (
+        f"{'Would fix' if diff else 'Fixed'} {count(fixed, 'finding')}{at} in {count(len(results), 'file')}"
+    )
+    if not fixed:
+        done = "Nothing to fix"
+    rest = [f"{counted(left)} left"] if left else []
+    assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
+    rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
+    rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
+    click.echo(
+        f"{done}{'; ' if rest else ''}{', '.join(rest)}{', see `ptopt check`' if rest else ''}.",
+        err=diff or stdin is not None,
+    )
+    if settings.exit_code and (fixed or left):
+        click.get_current_context().exit(1)
+
+
+def _write_diff(result: FixedFile) -> None:
+    """A patch in the bytes of the file; on a terminal in colour, with control characters as escapes."""
+    import difflib
+
+    from ptopt.report.text import visible
+    from ptopt.source.decode import decode_python
+
+    before, after = (f"{side}/{result.path}".encode() for side in "ab")
+    old, new = _lines(result.before), _lines(result.after)
+    lines = [
+        line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+        for line in difflib.diff_bytes(difflib.unified_diff, old, new, before, after)
+    ]
+    if not sys.stdout.isatty():
+        click.echo(b"".join(lines), nl=False)
+        return
+    encoding = decode_python(result.before)[1].removesuffix("-sig")
+    for line in lines:
+        text = visible(line.decode(encoding, "replace"), keep="\n\t")
+        color = {"+": "green", "-": "red", "@": "cyan"}.get(text[0])
+        write(click.style(text, fg=color) if colored() and color else text)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    return [line + b"\n" for line in data.split(b"\n")[:-1]] + [
+        last for last in data.split(b"\n")[-1:] if last
+    ]

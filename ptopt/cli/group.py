@@ -1,0 +1,68 @@
+"""How the command fails: each error is one line on stderr, with exit status 2."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+
+class Group(click.Group):
+    """Errors are one line each on stderr, and exit 2; so is nothing but errors."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        standalone = extra.pop("standalone_mode", True)
+        extra["standalone_mode"] = False
+        if not standalone:
+            return super().main(*args, **extra)
+        try:
+            code = super().main(*args, **extra)
+        except click.UsageError as error:
+            text = " ".join(error.format_message().split())
+            where = error.ctx.command_path if error.ctx is not None else "ptopt"
+            click.echo(f"ptopt: error: {text.rstrip('.')}; see `{where} --help`", err=True)
+            code = 2
+        except click.ClickException as error:
+            for line in error.format_message().splitlines():
+                click.echo(f"ptopt: error: {line}", err=True)
+            code = 2
+        except RuntimeError as error:
+            from ptopt.rules import RulePackageError
+
+            if not isinstance(error, RulePackageError):
+                raise
+            click.echo(f"ptopt: error: {error}", err=True)
+            code = 2
+        except (click.Abort, KeyboardInterrupt):
+            code = 130
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                raise
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the reader is gone; Python flushes at exit
+            code = 1
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Report what the user can fix as an error without a traceback."""
+    from ptopt.baseline import BaselineError
+    from ptopt.change import ChangeError
+    from ptopt.config import ConfigError
+    from ptopt.inputs import CheckoutError
+    from ptopt.ranker.model import WeightsError
+    from ptopt.report.text import visible
+
+    try:
+        yield
+    except (BaselineError, CheckoutError, ChangeError, ConfigError, WeightsError) as error:
+        raise click.ClickException(visible(str(error), keep="\n")) from None
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise click.ClickException(visible(f"{error.filename or 'input'}: {error.strerror}")) from None

@@ -1,0 +1,72 @@
+"""A review with a model, where the command line names one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptopt.cli.options import ModelChoice
+
+if TYPE_CHECKING:
+    from ptopt.change import ChangedFile
+    from ptopt.config import Config
+    from ptopt.findings import NotReviewed, Review
+    from ptopt.project.facts import ProjectFacts
+
+
+def review_with(
+    model: ModelChoice, files: Iterable[ChangedFile | NotReviewed], *, config: Config, facts: ProjectFacts,
+    limit_to_change: bool, around: Mapping[str, bytes] = MappingProxyType({}),
+    baseline: frozenset[str] = frozenset(),
+) -> Review:  # fmt: skip
+    """The review, reweighed by a model where one is named. A server that cannot be reached does not stop the review."""
+    from ptopt.review import review_files
+
+    review = functools.partial(
+        review_files, files, config=config, facts=facts, limit_to_change=limit_to_change, around=around,
+        baseline=baseline,
+    )  # fmt: skip
+    if model.name is None:
+        return review()
+    from ptopt.model.interface import ModelUnavailableError
+
+    try:
+        from ptopt.model.backends.open import open_advisor
+
+        # A server that hangs while the adapter is loaded into it holds the review up, too.
+        limits: dict[str, Any] = {} if model.server is None else {"timeout": min(20.0, model.seconds)}
+        advisor = open_advisor(model.name, server=model.server, seconds=model.seconds, **limits)
+    except ImportError as error:
+        from ptopt.address import install
+
+        extra = "model" if model.server is None else "model-client"
+        raise click.ClickException(
+            f"--model needs {error.name or 'a package that is not installed'}: {install(extra)}"
+        ) from None
+    except ModelUnavailableError as error:
+        if model.server is None:
+            raise click.ClickException(str(error)) from None
+        return _without(model.name, str(error), review())
+    try:
+        if advisor.calibration.silent:
+            click.echo(
+                "ptopt: warning: the model has no calibration that enables it; reviewing with the rules alone.",
+                err=True,
+            )
+        return review(advisor=advisor)
+    finally:
+        advisor.close()
+
+
+def _without(name: str, note: str, review: Review) -> Review:
+    import dataclasses
+
+    from ptopt.findings import ModelRecord
+    from ptopt.model.prompt import PROMPT_VERSION
+    from ptopt.model.schema import SCHEMA_VERSION
+
+    return dataclasses.replace(review, model=ModelRecord(name, "", PROMPT_VERSION, SCHEMA_VERSION, note=note))

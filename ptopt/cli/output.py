@@ -1,0 +1,87 @@
+"""What a command prints: the report, and lines in the encoding and the colours of the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptopt.cli.options import Output, Settings
+
+if TYPE_CHECKING:
+    from ptopt.findings import Review
+    from ptopt.fixes import FixedFile
+
+
+def report(result: Review, output: Output, settings: Settings, root: Path) -> None:
+    """Write the review. `root` is where its paths start; people and editors see them from the current folder on."""
+    from ptopt.report import render
+
+    if output.format in ("terminal", "concise"):
+        result = _from_here(result, root)
+    how: dict[str, Any] = {
+        "explain": output.explain, "verbose": output.verbose, "suppressed": output.suppressed
+    }  # fmt: skip
+    if output.file is not None:
+        text = render(output.format, result, **how)
+        output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
+    else:
+        write(render(output.format, result, width=width(), color=colored(), **how))
+    if settings.exit_code and (result.findings or result.over_limit):
+        click.get_current_context().exit(1)
+
+
+def path_from_here(root: Path) -> Callable[[str], str]:
+    """How a path below `root` is shown: relative to the current folder where one of the two is inside the other."""
+    top, here = os.path.realpath(root), os.path.realpath(".")
+    if top == here or not (Path(here).is_relative_to(top) or Path(top).is_relative_to(here)):
+        return lambda path: path
+    return lambda path: (
+        path if os.path.isabs(path) else os.path.relpath(os.path.join(top, path), here).replace(os.sep, "/")
+    )
+
+
+def _from_here(review: Review, root: Path) -> Review:
+    import dataclasses
+
+    shown = path_from_here(root)
+    listed = ("findings", "over_limit", "suppressed", "in_baseline", "not_reviewed", "unused_suppressions")
+    changes: dict[str, Any] = {
+        name: tuple(dataclasses.replace(item, path=shown(item.path)) for item in getattr(review, name))
+        for name in listed
+    }
+    changes |= {
+        name: {shown(p): v for p, v in (getattr(review, name) or {}).items()} for name in ("sources", "cells")
+    }
+    return dataclasses.replace(review, **changes)
+
+
+def width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def colored() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write(text: str) -> None:
+    """Write to stdout what its encoding can say, and the rest as escapes."""
+    encoding = sys.stdout.encoding or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, color=colored())
+
+
+def fixed_rules(result: FixedFile, shown: Callable[[str], str]) -> str:
+    """A line: the file, and how many findings of each rule were fixed or suppressed in it."""
+    from collections import Counter
+
+    from ptopt.report.text import visible
+
+    tally = Counter((finding.rule, finding.name) for finding in result.fixed)
+    fixes = ", ".join(f"{number} × {rule} {name}" for (rule, name), number in sorted(tally.items()))
+    return f"{visible(shown(result.path))}: {fixes}\n"

@@ -1,0 +1,68 @@
+"""`ptopt review`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptopt.cli.files import progress
+from ptopt.cli.model import review_with
+from ptopt.cli.options import ModelChoice, Output, Settings, model_options, output_options, settings_options
+from ptopt.cli.output import report
+from ptopt.cli.settings import load
+
+if TYPE_CHECKING:
+    from ptopt.change import ChangedFile
+    from ptopt.findings import NotReviewed
+
+
+@click.command()
+@click.option(
+    "--base", metavar="REV",
+    help="The branch to merge into.  [default: the default branch of origin, else main or master]",
+)  # fmt: skip
+@click.option(
+    "--head", metavar="REV", help="The branch.  [default: the working tree, with files not tracked yet]"
+)
+@click.option(
+    "--diff", metavar="FILE", type=click.File("rb"), help="Review this patch; - reads it from stdin."
+)
+@click.option(
+    "--tree", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the patched files."
+)
+@click.option("--repo", metavar="DIR", type=click.Path(path_type=Path), default=".", help="A git checkout.")
+@output_options
+@model_options
+@settings_options
+def review(
+    base: str | None,
+    head: str | None,
+    diff: Any,
+    tree: Path | None,
+    repo: Path,
+    output: Output,
+    model: ModelChoice,
+    settings: Settings,
+) -> None:
+    """Review a change: a branch of a git checkout, or a patch."""
+    from ptopt.inputs import change_between, change_from_patch, default_base, repository_root
+
+    if (diff is None) != (tree is None):
+        raise click.UsageError("--diff FILE and --tree DIR go together")
+    if diff is not None and tree is not None:
+        if base is not None or head is not None:
+            raise click.UsageError("--diff cannot be combined with --base and --head")
+        change, root = change_from_patch(diff.read(), tree), tree
+    else:
+        base = default_base(repo) if base is None else base
+        change, root = change_between(repo, base, head), repository_root(repo)
+    config, facts = load(root, settings)
+    if output.budget is not None:
+        config = config.model_copy(update={"budget": output.budget})
+    files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
+    seen = progress(files, len(files))
+    result = review_with(model, seen, config=config, facts=facts, limit_to_change=True, around=change.around)
+    report(dataclasses.replace(result, compared=change.compared), output, settings, root)

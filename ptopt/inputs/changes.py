@@ -1,0 +1,131 @@
+"""A change: what git compares, or a patch with the files as it leaves them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from ptopt.change import HEAD_MISSING, MISMATCH, Change, parse_diff, whole_file
+from ptopt.difftext import show
+from ptopt.findings import NotReviewed
+from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, SKIPPED_FOLDERS, SUFFIXES, printable
+from ptopt.inputs.git import DIFF, CheckoutError, commit_of, merge_base, output, repository_root
+from ptopt.inputs.heads import Blobs, Tree
+from ptopt.project.around import MOST_BYTES, files_around
+
+
+def change_between(root: Path, base: str, head: str | None = None) -> Change:
+    """What a pull request from `head` into `base` would show: the diff since they parted.
+
+    Without `head` it is the working tree of the repository that holds `root`: the commits of the branch, the
+    uncommitted changes of tracked files, and the files that are neither tracked nor ignored. A `base` that is no
+    revision here but a branch of `origin` means that branch. Paths are relative to the top of the repository. Raises
+    CheckoutError and ChangeError.
+    """
+    sides = f"{base}...{head or 'working tree'}"
+    base_commit = commit_of(root, base, remote_too=True)
+    head_commit = commit_of(root, head if head is not None else "HEAD")
+    ancestor = merge_base(root, base, base_commit, head_commit)
+    if head is None:
+        top = repository_root(root)
+        files = Tree(top)
+        change = parse_diff(output(root, *DIFF, ancestor, "--"), files)
+        new = _untracked_files(top)
+        change = files.explain(_with_new(change, new, files))
+        listed = output(top, "ls-files", "-z", "--", "*.py")
+        sides += f", with {len(new):,} untracked file{'s' * (len(new) > 1)}" if new else ""
+        return replace(_with_around(change, listed, Tree(top, MOST_BYTES)), compared=sides)
+    with Blobs(root, head_commit) as blobs:
+        change = blobs.explain(parse_diff(output(root, *DIFF, ancestor, head_commit, "--"), blobs))
+        listed = output(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", head_commit)
+        return replace(_with_around(change, listed, blobs), compared=sides)
+
+
+def _untracked_files(top: Path) -> tuple[str, ...]:
+    """The Python files and notebooks that git neither tracks nor ignores; `top` is the top of the repository.
+
+    Without those of folders that are not walked either (see `change_from_paths`).
+    """
+    listed = output(top, "ls-files", "-z", "--others", "--exclude-standard")
+    paths = [PurePosixPath(os.fsdecode(path)) for path in listed.split(b"\0") if path]
+    foreign = {parent for path in paths for parent in path.parents if parent.name in ENVIRONMENT_MARKS}
+    foreign |= {path for path in paths if path.name in ENVIRONMENT_MARKS}
+    environments = {mark.parent for mark in foreign} - {PurePosixPath()}
+    return tuple(
+        str(path)
+        for path in paths
+        if path.suffix in SUFFIXES
+        and not any(part.startswith(".") or part in SKIPPED_FOLDERS for part in path.parts[:-1])
+        and environments.isdisjoint(path.parents)
+    )
+
+
+def _with_new(change: Change, paths: Iterable[str], read: Tree) -> Change:
+    """The change with files that git does not track yet, each as a new one."""
+    files, not_reviewed = list(change.files), list(change.not_reviewed)
+    for path in paths:
+        shown = printable(path)
+        content = read(path) if path == shown else None
+        if content is not None:
+            files.append(whole_file(path, content))
+        else:
+            reason = "the file is gone" if path == shown else NOT_UTF8
+            not_reviewed.append(NotReviewed(shown, reason))
+    files.sort(key=lambda file: file.path)
+    return replace(change, files=tuple(files), not_reviewed=tuple(sorted(not_reviewed)))
+
+
+def _with_around(change: Change, listed: bytes, read: Callable[[str], bytes | None]) -> Change:
+    """The change with the files around it; `listed` are the paths of the repository, as git gives them with `-z`."""
+    if not change.files:
+        return change
+    paths = (os.fsdecode(path) for path in listed.split(b"\0") if path.endswith(b".py"))
+    chosen = files_around(paths, {file.path for file in change.files})
+    around = {path: data for path in chosen if (data := read(path)) is not None and len(data) <= MOST_BYTES}
+    return replace(change, around=around)
+
+
+def change_of_commit(
+    root: Path,
+    diff: bytes,
+    head: str,
+    *,
+    why_not: Callable[[str], str | None],
+    most: int,
+    environment: Mapping[str, str],
+) -> Change:
+    """The change in `diff`; its head files are those of the commit `head` of the repository `root`.
+
+    `why_not` says why the head of a path shall not be read, or None; `most` bounds the bytes of all of them
+    together; git runs in `environment`. Raises as `change_between`.
+    """
+    with Blobs(root, head, most, environment) as blobs:
+
+        def wanted(path: str) -> bytes | None:
+            reason = why_not(path)
+            return blobs(path) if reason is None else blobs.refuse(path, reason)
+
+        return blobs.explain(parse_diff(diff, wanted))
+
+
+def change_from_patch(diff: bytes, tree: Path) -> Change:
+    """The change in `diff`; its head files lie under `tree`. Raises as `change_between`, and where no file fits."""
+    if not tree.is_dir():
+        raise CheckoutError(f"{tree}: not a folder; give the folder that holds the patched files")
+    files = Tree(tree)
+    change = parse_diff(diff, files)
+    change = files.explain(change)
+    lost = [item for item in change.not_reviewed if item.path.endswith(SUFFIXES)]
+    if lost and not any(file.path.endswith(SUFFIXES) for file in change.files):
+        if all(item.reason == HEAD_MISSING for item in lost):
+            raise CheckoutError(
+                f"{tree}: holds no Python file of the patch, such as {show(lost[0].path)}; give the folder that the "
+                "paths of the patch start from"
+            )
+        if all(item.reason == HEAD_MISSING or item.reason.startswith(MISMATCH) for item in lost):
+            raise CheckoutError(
+                f"{tree}: the patch is not applied here; give the files as the patch leaves them"
+            )
+    return change

@@ -1,0 +1,124 @@
+"""Files and folders on disk, each file whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ptopt.change import ChangedFile, whole_file
+from ptopt.findings import NotReviewed
+from ptopt.inputs.git import CheckoutError
+from ptopt.inputs.heads import MAX_PROJECT_FILE, Tree
+
+SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
+ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
+SUFFIXES = (".py", ".ipynb")
+NOT_UTF8 = "the file name is not UTF-8"
+_NO_PYTHON = "not a Python file or a notebook"
+
+
+def change_from_paths(
+    paths: Sequence[Path], root: Path, *, wants: Callable[[str], bool]
+) -> Iterator[ChangedFile | NotReviewed]:
+    """The `*.py` and `*.ipynb` files under `paths`, each whole and once, one at a time.
+
+    Folders are walked in order of path. Skipped, unless named in `paths`: hidden folders, virtual
+    environments, `node_modules`, `__pycache__`, `build`, `dist`, `site-packages`. Links are not followed.
+    `wants` sees each path before its file is read. Paths are relative to `root`, or absolute when outside it.
+    Raises CheckoutError for a path that does not exist, before anything is read.
+    """
+    for path in paths:
+        if not os.path.exists(path):
+            raise CheckoutError(f"{path}: no such file or folder")
+    return _walk_all(paths, root, wants)
+
+
+def file_from_bytes(
+    path: Path, root: Path, data: bytes, *, wants: Callable[[str], bool]
+) -> Iterator[ChangedFile | NotReviewed]:
+    """A file that need not exist, as `change_from_paths` would give it."""
+    name = _name(os.path.realpath(path), _top(root))
+    if path.suffix not in SUFFIXES:
+        yield NotReviewed(printable(name), _NO_PYTHON)
+    elif wants(name):
+        yield whole_file(name, data)
+
+
+def project_files(root: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Those of the named files that exist under `root` and are at most 1 MB, by name."""
+    tree = Tree(root, MAX_PROJECT_FILE)
+    contents = {name: tree(name) for name in dict.fromkeys(names)}
+    return {name: content for name, content in contents.items() if content is not None}
+
+
+def printable(path: str) -> str:
+    return path.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _top(root: Path) -> str:
+    return os.path.join(os.path.realpath(root), "")
+
+
+def _name(place: str, top: str) -> str:
+    return place.removeprefix(top).replace(os.sep, "/")
+
+
+def _walk_all(
+    paths: Sequence[Path], root: Path, wants: Callable[[str], bool]
+) -> Iterator[ChangedFile | NotReviewed]:
+    top = _top(root)
+    seen: set[str] = set()
+    trees: dict[str, Tree] = {}
+    for path in paths:
+        start = os.path.realpath(path)  # a link that the user names is followed: it is what he asked for
+        folder = start if os.path.isdir(start) else os.path.dirname(start)
+        tree = trees[folder] if folder in trees else trees.setdefault(folder, Tree(folder))
+        for place, trouble in _walk(start):
+            name = _name(place, top)
+            if name in seen:
+                continue
+            seen.add(name)
+            shown = printable(name)
+            if trouble:
+                yield NotReviewed(shown, trouble)
+            elif os.path.splitext(place)[1] not in SUFFIXES:
+                yield NotReviewed(shown, _NO_PYTHON)
+            elif name != shown:
+                yield NotReviewed(shown, NOT_UTF8)
+            elif wants(name):
+                content = tree(place)
+                if content is None:
+                    yield NotReviewed(name, tree.reasons.get(place, "the file is gone"))
+                else:
+                    yield whole_file(name, content)
+
+
+def _walk(start: str) -> Iterator[tuple[str, str]]:
+    """The files under `start` in order of path, and the folders that cannot be listed with the reason."""
+    if not os.path.isdir(start):
+        yield start, ""
+        return
+    first = os.path.join(start, "")  # a folder ends in a separator here, so that one sort orders all paths
+    waiting = [first]
+    while waiting:
+        place = waiting.pop()
+        if not place.endswith(os.sep):
+            yield place, ""
+            continue
+        try:
+            with os.scandir(place) as listing:
+                entries = list(listing)
+        except OSError as error:
+            yield place.removesuffix(os.sep), f"the folder cannot be read: {error.strerror}"
+            continue
+        if place != first and any(entry.name in ENVIRONMENT_MARKS for entry in entries):
+            continue
+        children = []
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith(".") and entry.name not in SKIPPED_FOLDERS:
+                    children.append(os.path.join(entry.path, ""))
+            elif entry.name.endswith(SUFFIXES) and not entry.is_dir():
+                children.append(entry.path)
+        waiting.extend(sorted(children, reverse=True))

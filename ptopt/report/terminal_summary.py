@@ -1,0 +1,98 @@
+"""What stands below the findings in the terminal: the outcome, and what was left out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ptopt.findings import Finding, Fix, Review, Safety
+from ptopt.report.text import MODEL_AWAY, count, headline, one_line, places, unused, visible, where
+
+_LISTED = 5
+_REASONS = 2
+
+
+def summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[RenderableType]:
+    """The outcome in one line, and below it what is not shown."""
+    silent = not review.findings and not review.over_limit
+    facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
+    if review.over_limit:
+        facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
+    if review.in_baseline:
+        facts.append(f"{count(places(review.in_baseline), 'place')} in the baseline")
+    if review.suppressed:
+        facts.append(f"{len(review.suppressed):,} suppressed")
+    if review.findings:
+        facts += _fixable(f.fix for f in review.findings)
+    yield Text(f"{', '.join(facts)}.", "bold green" if silent else "bold")
+    if review.model is not None and review.model.note:
+        yield Text(MODEL_AWAY, "yellow")
+        yield _indented(one_line(review.model.note))
+    elif review.dropped:
+        yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
+    if review.below_threshold:
+        below = count(review.below_threshold, "place")
+        yield Text(f"{below} below the threshold of confidence (shown with --min-confidence 0).", "dim")
+    for finding in review.over_limit:
+        yield _indented(_named(review, finding))
+    if suppressed and review.suppressed:
+        yield Text("Suppressed:", "dim")
+        for finding in review.suppressed:
+            yield _indented(_named(review, finding))
+    yield from _not_reviewed(review, verbose)
+    if review.unused_suppressions:
+        yield Text("Unused suppressions:", "yellow")
+        shown = [f"{visible(u.path)}:{u.line}  {unused(u)}" for u in review.unused_suppressions]
+        most = len(shown) if verbose else _LISTED
+        for line in shown[:most]:
+            yield _indented(line)
+        if len(shown) > most:
+            yield _indented(f"and {len(shown) - most:,} more (listed with -v)")
+
+
+def _named(review: Review, finding: Finding) -> str:
+    return f"{where(review, finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}"
+
+
+def _indented(text: str) -> Padding:
+    return Padding(Text(text, "dim"), (0, 0, 0, 2))
+
+
+def _fixable(fixes: Iterable[Fix | None]) -> list[str]:
+    safe = sum(1 for fix in fixes if fix is not None and fix.safety is Safety.SAFE)
+    return [f"{safe:,} with a safe fix (`ptopt fix`)"] if safe else []
+
+
+def _not_reviewed(review: Review, verbose: bool) -> Iterator[RenderableType]:
+    """One line for all of them, or a list: on demand, and where nothing else was reviewed."""
+    if not review.not_reviewed:
+        return
+    short = not verbose and review.files_reviewed > 0
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for item in review.not_reviewed:
+        by_reason[item.reason.partition(":")[0] if short else item.reason].append(item.path)
+    reasons = [  # a notebook can come once per cell
+        (one_line(reason), list(dict.fromkeys(paths)))
+        for reason, paths in sorted(by_reason.items(), key=lambda pair: -len(pair[1]))
+    ]
+    if short:
+        number = len({item.path for item in review.not_reviewed})
+        parts = [
+            f"{reason}: {len(paths):,}" if len(reasons) > 1 else reason
+            for reason, paths in reasons[:_REASONS]
+        ]
+        parts += [f"{count(len(reasons) - _REASONS, 'other reason')}"] if len(reasons) > _REASONS else []
+        yield Text(f"{count(number, 'file')} not reviewed (listed with -v): {'; '.join(parts)}.", "dim")
+        return
+    yield Text("Not reviewed:", "dim")
+    for reason, paths in reasons:
+        most = len(paths) if verbose else _LISTED
+        names = ", ".join(visible(path) for path in paths[:most])
+        rest = f" and {len(paths) - most:,} more (listed with -v)" if len(paths) > most else ""
+        yield _indented(f"{count(len(paths), 'file')}: {reason}: {names}{rest}")
+    if any(reason.endswith("(`skip`)") for reason, _ in reasons):
+        yield _indented("--all-paths reviews those that `skip` leaves out")

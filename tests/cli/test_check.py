@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import OPS, findings, run, unwrapped
+
+
+def test_check_reviews_whole_files(tree: Path) -> None:
+    result = run("check", tree, "--format", "json")
+    assert set(findings(result)) == {("PTO101", "train.py", 13), ("PTO407", "ops.py", 5)}
+    document = json.loads(result.stdout)
+    assert document["files_reviewed"] == 2
+    assert [n["path"] for n in document["not_reviewed"]] == ["tests/test_train.py"]
+
+
+def test_all_paths_reviews_tests_too(tree: Path) -> None:
+    assert ("PTO101", "tests/test_train.py", 13) in findings(
+        run("check", tree, "--all-paths", "--format", "json")
+    )
+
+
+def test_a_budget_withholds_and_says_so(tree: Path) -> None:
+    document = json.loads(run("check", tree, "--budget", "1", "--format", "json").stdout)
+    assert (len(document["findings"]), len(document["over_limit"])) == (1, 1)
+    assert "1 not shown (comment limit reached)" in unwrapped(run("check", tree, "--budget", "1"))
+
+
+def test_min_confidence(tree: Path) -> None:
+    assert findings(run("check", tree, "--min-confidence", "1", "--format", "json")) == []
+
+
+def test_exit_status(tree: Path) -> None:
+    assert run("check", tree).exit_code == 0
+    assert run("check", tree, "--exit-code").exit_code == 1
+    assert run("check", tree, "--exit-code", "--budget", "0").exit_code == 1
+    assert run("check", tree, "--exit-code", "--ignore", "sync,ops").exit_code == 0
+
+
+def test_output_goes_to_a_file(tree: Path) -> None:
+    out = tree / "report.sarif"
+    result = run("check", tree, "--format", "sarif", "--output", out)
+    assert result.stdout == ""
+    assert json.loads(out.read_text())["version"] == "2.1.0"
+
+
+def test_a_file_that_is_not_python_is_told(tree: Path) -> None:
+    (tree / "bad.py").write_text("import torch\nx = loss.item(\nprint 'ptopt: '\n")
+    result = run("check", tree)
+    assert result.exit_code == 0
+    assert "2 files not reviewed (listed with -v): does not parse with Python 3." in unwrapped(result)
+    assert ": 1; tests are skipped by default (`skip`): 1." in unwrapped(result)
+    assert "bad.py" not in result.stdout
+    assert "bad.py" in run("check", tree, "-v").stdout.partition("Not reviewed:")[2]
+
+
+def test_a_named_file_that_is_no_python_is_told(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("all:\n")
+    result = run("check", tmp_path / "Makefile")
+    assert result.stdout.startswith("No files reviewed.\nNot reviewed:\n")
+    assert "not a Python file or a notebook: Makefile" in result.stdout
+
+
+def test_paths_are_relative_to_the_repository(checkout: Path) -> None:
+    (checkout / "pkg").mkdir()
+    (checkout / "pkg" / "ops.py").write_text(OPS)
+    assert findings(run("check", checkout / "pkg", "--format", "json")) == [("PTO407", "pkg/ops.py", 5)]
+
+
+def test_the_current_folder_is_the_default(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    assert run("check").stdout == run("check", ".").stdout
+    assert "Would fix 1 finding at 2 places in 1 file" in run("fix", "--diff").stderr
+
+
+def test_check_reads_stdin(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    source = OPS.encode()
+    assert findings(run("check", "-", "--format", "json", stdin=source)) == [("PTO407", "stdin.py", 5)]
+    named = ["check", "-", "--format", "json", "--stdin-filename"]
+    assert findings(run(*named, "pkg.py", stdin=source)) == [("PTO407", "pkg.py", 5)]
+    assert findings(run(*named, "no/folder/yet.py", stdin=source)) == [("PTO407", "no/folder/yet.py", 5)]
+    assert findings(run(*named, tree / "ops.py", stdin=source)) == [("PTO407", "ops.py", 5)]
+    assert findings(run(*named, tree / "new" / "a.py", stdin=source)) == [("PTO407", "new/a.py", 5)]
+    assert findings(run(*named, "tests/test_a.py", stdin=source)) == []  # as the file itself would be
+    assert "not a Python file or a notebook" in run(*named, "a.txt", stdin=source).stdout
+
+
+def test_one_unit_of_counting(tree: Path) -> None:
+    assert "2 performance findings at 3 places in 2 files" in unwrapped(run("check", tree))
+    assert "Would fix 1 finding at 2 places in 1 file; 1 finding left" in run("fix", "--diff", tree).stderr
+
+
+def test_statistics(tree: Path) -> None:
+    expected = (
+        "findings  places  rule\n"
+        "       1       2  PTO407 log-of-softmax\n"
+        "       1       1  PTO101 item-every-step\n"
+        "2 performance findings at 3 places in 2 files.\n"
+    )
+    assert run("check", tree, "--statistics").stdout == expected
+    assert run("check", tree, "--statistics", "--budget", "1").stdout == expected  # the total of the table

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import run
+
+
+def test_config_schema_and_check(tmp_path: Path) -> None:
+    schema = json.loads(run("config", "schema").stdout)
+    assert "min-confidence" in schema["properties"]
+    assert run("config", "check", tmp_path).stdout == "No configuration file; the defaults apply\n"
+    own = tmp_path / ".ptopt.toml"
+    own.write_text("budget = 3\n")
+    assert run("config", "check", tmp_path).stdout == ".ptopt.toml: no problems\n"
+    own.write_text("budget = -3\n")
+    assert run("config", "check", own).exit_code == 2
+
+
+def test_config_show_prints_what_a_run_would_use(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run("config", "show", checkout).stdout
+    assert shown.startswith("# No configuration file; the defaults apply; ")
+    assert "\n# select: the rules that are on by default\n" in shown
+    (checkout / ".ptopt.toml").write_text(
+        'budget = 3\nselect = ["PTO101"]\n[per-path-ignores]\n"a b/" = ["sync"]\n'
+    )
+    (checkout / "pkg").mkdir()
+    monkeypatch.chdir(checkout / "pkg")  # the settings of the repository hold in all its folders
+    shown = run("config", "show").stdout
+    assert shown.startswith("# .ptopt.toml; 1 of ")
+    assert '\nselect = ["PTO101"]\n' in shown
+    assert "\nbudget = 3\n" in shown
+    assert "\nignore = []  # default\n" in shown
+    again = checkout / "shown.toml"
+    again.write_text(shown)  # it is a configuration
+    assert run("config", "check", again).exit_code == 0
+    assert "\nbudget = 3\n" in run("config", "show", again).stdout

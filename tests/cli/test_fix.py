@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import OPS, TRAIN, command, run
+
+
+def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
+    (tree / "ops.py").write_bytes(OPS.replace("\n", "\r\n").encode())
+    (tree / "ops.py").chmod(0o755)
+    (tree / "link.py").symlink_to("ops.py")
+    result = run("fix", tree)
+    assert result.exit_code == 0
+    assert "ops.py: 2 × PTO407 log-of-softmax\n" in result.stdout
+    assert result.stdout.endswith(
+        "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 with an unsafe fix (`--unsafe`), "
+        "1 file not reviewed, see `ptopt check`.\n"
+    )
+    after = OPS.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
+    after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")
+    assert (tree / "ops.py").read_bytes() == after.replace("\n", "\r\n").encode()
+    assert stat.S_IMODE((tree / "ops.py").stat().st_mode) == 0o755
+    assert (tree / "train.py").read_text() == TRAIN
+    assert sorted(p.name for p in tree.iterdir()) == ["link.py", "ops.py", "tests", "train.py"]
+    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 1 file not reviewed, see `ptopt check`"
+    assert run("fix", tree).stdout == f"Nothing to fix; {rest}.\n"
+
+
+def test_fix_unsafe(tree: Path) -> None:
+    result = run("fix", "--unsafe", tree / "train.py", "--exit-code")
+    assert result.exit_code == 1
+    assert "total += loss.detach()" in (tree / "train.py").read_text()
+
+
+def test_fix_diff_is_a_patch_and_changes_nothing(tree: Path) -> None:
+    (tree / "ops.py").write_text(OPS.rstrip("\n"))
+    done = command("fix", "--diff", tree)
+    assert done.returncode == 0
+    assert (tree / "ops.py").read_text() == OPS.rstrip("\n")
+    subprocess.run(["git", "apply", "-"], cwd=tree, input=done.stdout, check=True)
+    run("fix", tree)
+    assert command("fix", "--diff", tree).stdout == b""
+    assert "log_softmax" in (tree / "ops.py").read_text()
+
+
+def test_fix_follows_a_named_link_and_keeps_it(tree: Path) -> None:
+    link = tree / "named.py"
+    link.symlink_to("ops.py")
+    run("fix", link)
+    assert link.is_symlink()
+    assert "log_softmax" in (tree / "ops.py").read_text()
+
+
+def test_fix_filters_stdin(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    done = command("fix", "-", "--stdin-filename", "ops.py", input=OPS.replace("\n", "\r\n").encode())
+    assert done.stdout.count(b"torch.log_softmax(x, dim=") == 2
+    assert done.stdout.count(b"\r\n") == OPS.count("\n")
+    assert done.stderr == b"Fixed 1 finding at 2 places in 1 file.\n"
+    for name, text in {"tests/a.py": OPS, "b.py": "import torch\ntorch.log(torch.softmax(\n"}.items():
+        done = command("fix", "-", "--stdin-filename", name, input=text.encode())
+        assert done.stdout.decode() == text  # an editor puts stdout in place of its text
+    assert (tree / "ops.py").read_text() == OPS
+
+
+def test_the_diff_of_a_fix_has_the_bytes_of_the_file(tmp_path: Path) -> None:
+    before = f"# coding: latin-1\n{OPS}# größer".encode("latin-1").replace(b"\n", b"\r\n")
+    (tmp_path / "a b.py").write_bytes(before)
+    done = command("fix", "--diff", tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, check=True, input=done.stdout)
+    assert (tmp_path / "a b.py").read_bytes() == before.replace(
+        b"torch.log(torch.softmax(x, dim=-1))", b"torch.log_softmax(x, dim=-1)"
+    ).replace(b"torch.log(torch.softmax(x, dim=1))", b"torch.log_softmax(x, dim=1)")
+
+
+def test_fix_tells_how_many_files_it_could_not_read(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import torch\ntorch.log(torch.softmax(\n")
+    assert run("fix", tmp_path).stdout == "Nothing to fix; 1 file not reviewed, see `ptopt check`.\n"

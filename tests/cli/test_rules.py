@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.command import run
+
+
+def test_rules_lists_every_rule() -> None:
+    listed = json.loads(run("rules", "--format", "json").stdout)
+    assert {"id", "name", "family", "severity", "default", "since", "until", "summary"} == set(listed[0])
+    assert [rule["id"] for rule in listed] == sorted(rule["id"] for rule in listed)
+    table = run("rules").stdout
+    assert all(rule["id"] in table and rule["name"] in table for rule in listed)
+    assert run("rules", "--format", "markdown").stdout.count("\n| PTO") == len(listed)
+
+
+def test_rules_docs_writes_a_page_per_rule(tmp_path: Path) -> None:
+    assert run("rules", "--docs", tmp_path / "pages").exit_code == 0
+    assert (tmp_path / "pages" / "item-every-step.md").read_text() == run("explain", "PTO101").stdout
+    assert "(./item-every-step.md)" in (tmp_path / "pages" / "README.md").read_text()
+
+
+def test_explain_knows_ids_and_names_and_near_misses() -> None:
+    page = run("explain", "PTO101").stdout
+    assert page == run("explain", "item-every-step").stdout
+    assert "Why it is slow" in page
+    error = run("explain", "item-evry-step").stderr
+    assert error.startswith("ptopt: error: unknown rule 'item-evry-step', did you mean item-every-step")
+    error = run("explain", "loader-without").stderr
+    assert error.endswith("did you mean loader-without-pinning or loader-without-workers?\n")
+    error = run("explain", "sync").stderr
+    assert error == "ptopt: error: 'sync' is a family; `ptopt rules` lists the rules of each\n"

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.command import findings, run
+
+
+def test_rules_are_chosen_on_the_command_line(tree: Path) -> None:
+    assert [f[0] for f in findings(run("check", tree, "--ignore", "pto101", "--format", "json"))] == [
+        "PTO407"
+    ]
+    assert findings(run("check", tree, "--ignore", "sync,ops", "--format", "json")) == []
+    result = run("check", tree, "--ignore", "item-every-stp")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "ptopt: error: unknown rule 'item-every-stp', did you mean item-every-step"
+    )
+
+
+def test_select_replaces_and_extend_select_adds(tree: Path) -> None:
+    def rules(*options: str) -> list[str]:
+        return sorted(f[0] for f in findings(run("check", tree, *options, "--format", "json")))
+
+    assert rules("--select", "log-of-softmax") == ["PTO407"]
+    assert rules("--select", "sync", "--extend-select", "PTO407") == ["PTO101", "PTO407"]
+    assert rules("--extend-select", "log-of-softmax") == ["PTO101", "PTO407"]
+    assert rules("--select", "ALL", "--ignore", "sync") == ["PTO407"]
+    (tree / ".ptopt.toml").write_text('select = ["sync"]\nignore = ["PTO407"]\n')
+    assert rules() == ["PTO101"]
+    assert rules("--select", "PTO407") == ["PTO407"]  # over all that the file says of rules
+    (tree / ".ptopt.toml").write_text('select = []\nextend-select = ["PTO407"]\n')
+    assert rules() == ["PTO407"]
+
+
+def test_the_configuration_file_is_read_and_can_be_another_one(tree: Path) -> None:
+    (tree / ".ptopt.toml").write_text('ignore = ["PTO101"]\n')
+    result = run("check", tree, "--format", "json")
+    assert [f[0] for f in findings(result)] == ["PTO407"]
+    assert json.loads(result.stdout)["config_path"] == ".ptopt.toml"
+    other = tree / "other.toml"
+    other.write_text('ignore = ["PTO407"]\n')
+    assert [f[0] for f in findings(run("check", tree, "--config", other, "--format", "json"))] == ["PTO101"]
+
+
+def test_a_broken_configuration_is_an_error_per_problem(tree: Path) -> None:
+    (tree / ".ptopt.toml").write_text('budgt = 3\nignore = ["PTO100001"]\n')
+    result = run("check", tree)
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("ptopt: error: .ptopt.toml: ")
+    assert "did you mean 'budget'?" in result.stderr

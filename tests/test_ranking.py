@@ -1,0 +1,116 @@
+"""Which proposals are one comment, what it lists, and whose fix it has."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ptopt.findings import Edit, Finding, Fix, Place, Safety, Severity, Span, fingerprint
+from ptopt.proposals import Proposal
+from ptopt.ranking import grouped, merged
+
+JOINT = (Edit(0, 1, "a"), Edit(2, 3, "b"))
+
+
+def proposal(rule: str, line: int, confidence: float, last: int = 0, origin: str = "rule") -> Proposal:
+    finding = Finding(
+        rule=rule,
+        name=f"name-{rule}",
+        family=f"family-{rule}",
+        severity=Severity.HIGH,
+        path="a.py",
+        span=Span(line, last or line),
+        symbol="f",
+        message=f"{rule} at {line}",
+        when_wrong="",
+        confidence=confidence,
+        fingerprint=fingerprint(rule, "a.py", "f", str(line)),
+        fix=Fix(Safety.SAFE, (Edit(line, line + 1, rule),)),
+        origin=origin,
+    )
+    return Proposal(finding, None, confidence, confidence)
+
+
+def with_joint(group: list[Proposal], fix: Fix | None) -> list[Proposal]:
+    whole = (frozenset(p.finding.fingerprint for p in group), fix)
+    return [dataclasses.replace(p, joint=(whole,)) for p in group]
+
+
+def places(group: list[Proposal]) -> list[tuple[str, int]]:
+    found = merged(group)
+    return [(found.rule, found.span.start), *((place.rule, place.span.start) for place in found.also)]
+
+
+def test_rules_that_would_comment_on_the_same_lines_are_one_comment_the_best_one_first() -> None:
+    several = [proposal("PTO1", 5, 0.6), proposal("PTO2", 5, 0.8), proposal("PTO2", 9, 0.7)]
+    (group,) = grouped(several)
+    assert places(group) == [("PTO2", 5), ("PTO1", 5), ("PTO2", 9)]
+    assert merged(group).also[0] == Place(Span(5, 5), "PTO1", "name-PTO1", "family-PTO1", "PTO1 at 5")
+
+
+@pytest.mark.parametrize(("first", "last", "comments"), [(3, 5, 1), (5, 8, 1), (4, 4, 2), (6, 6, 2)])
+def test_lines_that_overlap_are_the_same(first: int, last: int, comments: int) -> None:
+    assert len(grouped([proposal("PTO1", 5, 0.8), proposal("PTO2", first, 0.6, last)])) == comments
+
+
+def test_a_comment_elsewhere_that_lists_the_line_stays_apart() -> None:
+    several = [proposal("PTO1", 5, 0.8), proposal("PTO1", 9, 0.7), proposal("PTO2", 9, 0.6)]
+    assert [places(group) for group in grouped(several)] == [[("PTO1", 5), ("PTO1", 9)], [("PTO2", 9)]]
+
+
+@pytest.mark.parametrize(
+    ("message", "line", "listed"),
+    [
+        ("`a.item()` waits, as `b` does.", 5, False),
+        ("It waits: `a.item()`.", 5, False),
+        ("`b.item()` waits after `a.item()`.", 5, True),
+        ("It waits.", 5, True),
+        ("`a.item()` waits.", 9, True),
+    ],
+)
+def test_of_rules_that_blame_the_same_code_the_better_one_speaks(
+    message: str, line: int, listed: bool
+) -> None:
+    best, same_lines, other = (
+        proposal("PTO1", 5, 0.8),
+        proposal("PTO2", 5, 0.7),
+        proposal("PTO2", line, 0.6),
+    )
+    best = dataclasses.replace(best, finding=dataclasses.replace(best.finding, message="`a.item()` is slow."))
+    other = dataclasses.replace(other, finding=dataclasses.replace(other.finding, message=message))
+    group = [best, other] if line == 5 else [best, same_lines, other]
+    (found,) = grouped(group)
+    assert ((Span(line, line), "PTO2") in [(p.span, p.rule) for p in merged(found).also]) is listed
+
+
+def test_what_a_model_found_stands_alone() -> None:
+    assert len(grouped([proposal("PTO1", 5, 0.8), proposal("PTO2", 5, 0.6, origin="model")])) == 2
+
+
+def test_a_rule_that_sees_one_line_twice_lists_it_once() -> None:
+    twin = proposal("PTO1", 5, 0.7)
+    twin = dataclasses.replace(twin, finding=dataclasses.replace(twin.finding, fingerprint="0" * 32))
+    (group,) = grouped([proposal("PTO1", 5, 0.8), twin])
+    assert places(group) == [("PTO1", 5)]
+
+
+@pytest.mark.parametrize(
+    ("joint", "of_all"),
+    [
+        (Fix(Safety.SAFE, JOINT), True),
+        (Fix(Safety.UNSAFE, JOINT, "so"), False),  # less safe than the fix of what the comment is about
+        (None, False),
+    ],
+)
+def test_the_fix_of_a_joined_comment(joint: Fix | None, of_all: bool) -> None:
+    (group,) = grouped([proposal("PTO1", 5, 0.8), proposal("PTO2", 5, 0.6)])
+    found = merged(with_joint(group, joint))
+    assert found.fix == (joint if of_all else Fix(Safety.SAFE, (Edit(5, 6, "PTO1"),)))
+
+
+def test_without_a_fix_of_its_own_a_comment_has_none() -> None:
+    best = proposal("PTO1", 5, 0.8)
+    best = dataclasses.replace(best, finding=dataclasses.replace(best.finding, fix=None))
+    (group,) = grouped([best, proposal("PTO2", 5, 0.6)])
+    assert merged(with_joint(group, None)).fix is None
