@@ -10,8 +10,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from kombu import Connection
 from sqlalchemy import create_engine, insert, text
 
+from service import database
 from service.jobs import QUEUES
 from service.models import Job
 from tests.bot.conftest import Serve
@@ -110,6 +112,20 @@ def test_keda_gets_the_url_from_the_secret() -> None:
     reference = builtin["spec"]["secretTargetRef"][0]
     url = of_kind(objects, "Secret")[reference["name"]]["stringData"][reference["key"]]
     assert url == "postgresql://ptopt:not-a-secret@reviewer-postgresql.reviews.svc/ptopt"
+
+
+def test_a_password_may_hold_any_character() -> None:
+    """In the URLs of the built-in services, as the service and Celery read them."""
+    password = "a b+c/@:%25?#"
+    options = [f"--set-string={name}.password={password}" for name in ("postgresql", "valkey")]
+    secret = of_kind(render(CHART / "examples/minimal.yaml", *options), "Secret")["ptopt-builtin"][
+        "stringData"
+    ]
+    assert secret["postgresql-password"] == secret["valkey-password"] == password
+    url = database.engine(secret["PTOPT_DATABASE_URL"]).url
+    assert (url.drivername, url.password) == ("postgresql+psycopg", password)
+    assert (url.host, url.database) == ("ptopt-postgresql.reviews.svc", "ptopt")
+    assert Connection(secret["PTOPT_BROKER_URL"]).password == password
 
 
 @pytest.mark.slow
