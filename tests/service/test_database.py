@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from click.testing import CliRunner
 from sqlalchemy import Engine, func, inspect, make_url, select, text
 from sqlalchemy.exc import IntegrityError
@@ -207,3 +211,13 @@ def test_deleting_an_installation_deletes_its_data(engine: Engine) -> None:
     with database.reading(engine) as session:
         for table in (Installation, Repository, PolledPull, ReviewRow, CommentRow, Signal):
             assert session.scalar(select(func.count()).select_from(table)) == 1
+
+
+def test_the_newest_revision_is_the_one_head_of_the_migrations() -> None:
+    folder = Path(database.__file__).parent / "migrations"
+    assert ScriptDirectory(str(folder)).get_heads() == [database.newest_revision()]
+
+
+def test_a_server_does_not_load_the_migrations() -> None:
+    program = "import sys, service.database; sys.exit('alembic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
