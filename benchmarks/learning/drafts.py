@@ -230,7 +230,7 @@ def tried(draft: Draft, edit: object) -> bool:
 
 
 def by_hand(draft: Draft, offer: int, chance: random.Random) -> str:
-    """Puts the new lines as a person might type or a formatter might leave them; how."""
+    """Puts the new lines as a person might type or a formatter might leave them; how, or "" where they do not parse."""
     styles = [
         ("typed", lambda new: new),
         ("commented", _commented),
@@ -242,7 +242,7 @@ def by_hand(draft: Draft, offer: int, chance: random.Random) -> str:
         new = style(list(draft.new[offer]))
         if tried(draft, lambda new=new: draft.put(offer, new)):
             return name
-    raise AssertionError("the suggestion itself does not parse")
+    return ""
 
 
 def _commented(new: list[str]) -> list[str]:

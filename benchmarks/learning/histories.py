@@ -125,6 +125,8 @@ class _Story:
             unrelated(self.draft, self.chance)
         if self.kind == "by hand" or (self.kind != "button" and self.chance.random() < 0.3):
             self.how = by_hand(self.draft, offer, self.chance)
+            if not self.how:
+                raise NotPossibleError
         else:
             self.apply(offer)
         if self.kind == "moved lines":

@@ -115,6 +115,11 @@ def test_every_method_of_the_client(client: Any, repo: Repo, pull: Pull) -> None
     assert [len(thread.comments) for thread in threads] == [2, 1]
     client.resolve_thread(threads[0].id)
     assert [each.resolved for each in client.threads(name, number)] == [True, False]
+    found_threads = client.responses(name, number).threads
+    assert [(each.resolved, [r.content for r in each.reactions]) for each in found_threads] == [
+        (True, ["eyes"]),
+        (False, []),
+    ]
 
     assert client.permission(name, "octo") == "admin"
     assert client.permission(name, "nobody-there") in ("read", "none")
