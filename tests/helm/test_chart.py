@@ -171,16 +171,18 @@ def _references(node: Any) -> list[tuple[str, str]]:
 def test_only_documented_paths_are_public() -> None:
     from bot.webhook import PATH
 
-    (ingress,) = of_kind(render(CHART / "examples/embedded.yaml"), "Ingress").values()
-    (rule,) = ingress["spec"]["rules"]
-    assert {path["path"]: path["pathType"] for path in rule["http"]["paths"]} == {
-        PATH: "Exact",
-        "/setup": "Prefix",
-    }
-    (closed,) = of_kind(render(CHART / "examples/enterprise.yaml"), "Ingress").values()
-    assert [path["path"] for path in closed["spec"]["rules"][0]["http"]["paths"]] == [PATH]
+    def paths(*options: str) -> dict[str, str]:
+        (ingress,) = of_kind(render(CHART / "examples/embedded.yaml", *options), "Ingress").values()
+        (rule,) = ingress["spec"]["rules"]
+        return {path["path"]: path["pathType"] for path in rule["http"]["paths"]}
+
+    everything = {PATH: "Exact", "/dashboard": "Prefix", "/setup": "Prefix"}
+    assert paths() == everything
+    closed = ("--set", "ingress.setup=false", "--set", "settings.PTOPT_DASHBOARD=false")
+    assert paths(*closed) == {PATH: "Exact"}
     (route,) = of_kind(render(CHART / "examples/keda.yaml"), "HTTPRoute").values()
-    assert {match["path"]["value"] for match in route["spec"]["rules"][0]["matches"]} == {PATH, "/setup"}
+    found = {match["path"]["value"]: match["path"]["type"] for match in route["spec"]["rules"][0]["matches"]}
+    assert found == {path: kind.replace("Prefix", "PathPrefix") for path, kind in everything.items()}
 
 
 def test_only_review_workers_reach_the_model_server() -> None:

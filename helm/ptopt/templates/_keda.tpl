@@ -2,7 +2,7 @@
 {{- define "ptopt.queues" -}}
 review: [review]
 command: [command]
-feedback: [closed, thread, reply, poll, installation]
+feedback: [closed, thread, reply, deleted, poll, installation]
 {{- end -}}
 
 {{- /* Scales by jobs that are due or running. Not by the queue on Redis: while a task runs it is not in the queue, and a worker at

@@ -21,3 +21,15 @@ readinessProbe:
 {{- define "ptopt.web" -}}
 {{- ternary "embedded" "bot" (eq .Values.mode "embedded") -}}
 {{- end -}}
+
+{{- /* The pages that are reached from outside, as JSON. */ -}}
+{{- define "ptopt.pages" -}}
+{{- $pages := list -}}
+{{- if ne (toString .root.Values.settings.PTOPT_DASHBOARD) "false" -}}
+{{- $pages = append $pages "/dashboard" -}}
+{{- end -}}
+{{- if .setup -}}
+{{- $pages = append $pages "/setup" -}}
+{{- end -}}
+{{- toJson $pages -}}
+{{- end -}}
