@@ -52,7 +52,7 @@ def test_what_was_stored_before_the_model_stays(empty_database_url: str) -> None
             _OLD_REVIEW,
         ):
             connection.execute(text(statement))
-    with pytest.raises(database.DatabaseError, match="0001, this version needs 0004"):
+    with pytest.raises(database.DatabaseError, match="0001, this version needs 0006"):
         database.check(engine)
     database.upgrade(empty_database_url)
     with engine.begin() as connection:  # a worker of the version before, still at work

@@ -1,0 +1,103 @@
+"""`python -m training retrain`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import traceback
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+
+from training.retrain import ranker
+from training.retrain.records import LostError, Records, RecordsError, Run
+from training.sources.base import SourceError
+
+LEASE = 60.0  # seconds after which a process that went silent is thought dead
+
+
+@click.command()
+@click.option(
+    "--database", envvar="PTOPT_DATABASE_URL", show_envvar=True, metavar="URL", help="The service's database.",
+)  # fmt: skip
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("retraining"), show_default=True,
+    envvar="PTOPT_RETRAIN_FOLDER", show_envvar=True, help="Where datasets and cards are kept.",
+)  # fmt: skip
+@click.option(
+    "--private", multiple=True, metavar="OWNER/NAME",
+    help="A private repository whose feedback may be learned from; it must set `learn = true`, too.",
+)  # fmt: skip
+@click.option("--reason", default="requested", show_default=True, help="Recorded with the run.")
+@click.option(
+    "--wait", type=click.FloatRange(0), default=2 * LEASE, show_default=True,
+    help="Seconds to wait for a process that works on it, or that was killed.",
+)  # fmt: skip
+@click.option("--lease", type=click.FloatRange(0.1), default=LEASE, hidden=True)
+def retrain(
+    database: str | None,
+    folder: Path,
+    private: tuple[str, ...],
+    reason: str,
+    wait: float,
+    lease: float,
+) -> None:
+    """Train the ranker again from what people did about comments, and put it to a trial.
+
+    A retraining that was stopped goes on where it was. What it makes is tried in a share of the repositories first; the
+    service promotes it, or takes it back.
+    """
+    if database is None:
+        raise click.ClickException("name the service's database: --database, or PTOPT_DATABASE_URL")
+    # So that the lease is given back: the next process need not wait for its end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        records = Records(database)
+    except RecordsError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        run = _claimed(records, reason, lease, wait)
+        if run is None:
+            click.echo("another process works on it")
+            return
+        _work(
+            records,
+            run,
+            ranker.Options(database, folder, private, reached=lambda point: click.echo(point)),
+            lease,
+        )
+    finally:
+        records.close()
+
+
+def _claimed(records: Records, reason: str, lease: float, wait: float) -> Run | None:
+    """The run, once no other process works on it; None where one still does after `wait` seconds."""
+    end = time.monotonic() + wait
+    while True:
+        found = records.claim(ranker.SUBJECT, reason, lease)
+        if isinstance(found, Run):
+            return found
+        left = min(end - time.monotonic(), max(0.1, (found - datetime.now(timezone.utc)).total_seconds()))
+        if left <= 0:
+            return None
+        time.sleep(left)
+
+
+def _work(records: Records, run: Run, options: ranker.Options, lease: float) -> None:
+    try:
+        with records.kept(run, lease):
+            try:
+                result = ranker.retrain(records, run, options)
+            except (ranker.NothingToLearnError, SourceError) as error:
+                records.fail(run, str(error))
+                raise click.ClickException(str(error)) from None
+            except (LostError, click.ClickException):
+                raise
+            except Exception:
+                records.fail(run, traceback.format_exc()[-4_000:])
+                raise
+    except LostError:
+        raise click.ClickException("another process works on it now") from None
+    click.echo(f"{result.card['name']}: {result.state}: {result.reason}")
