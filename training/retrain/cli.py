@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import sys
 import time
@@ -30,25 +31,37 @@ LEASE = 60.0  # seconds after which a process that went silent is thought dead
     "--private", multiple=True, metavar="OWNER/NAME",
     help="A private repository whose feedback may be learned from; it must set `learn = true`, too.",
 )  # fmt: skip
+@click.option(
+    "--work", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Judged comments to learn from besides, in place of those of `benchmarks/quality/data` (see `training ranker`).",
+)  # fmt: skip
 @click.option("--reason", default="requested", show_default=True, help="Recorded with the run.")
 @click.option(
     "--wait", type=click.FloatRange(0), default=2 * LEASE, show_default=True,
     help="Seconds to wait for a process that works on it, or that was killed.",
 )  # fmt: skip
 @click.option("--lease", type=click.FloatRange(0.1), default=LEASE, hidden=True)
+@click.option("--demo", is_flag=True, help="The whole cycle with simulated people, in a database of its own.")
 def retrain(
     database: str | None,
     folder: Path,
     private: tuple[str, ...],
+    work: tuple[Path, ...],
     reason: str,
     wait: float,
     lease: float,
+    demo: bool,
 ) -> None:
     """Train the ranker again from what people did about comments, and put it to a trial.
 
     A retraining that was stopped goes on where it was. What it makes is tried in a share of the repositories first; the
     service promotes it, or takes it back.
     """
+    if demo:
+        from training.retrain.demo import show
+
+        show()
+        return
     if database is None:
         raise click.ClickException("name the service's database: --database, or PTOPT_DATABASE_URL")
     # So that the lease is given back: the next process need not wait for its end.
@@ -62,14 +75,18 @@ def retrain(
         if run is None:
             click.echo("another process works on it")
             return
-        _work(
-            records,
-            run,
-            ranker.Options(database, folder, private, reached=lambda point: click.echo(point)),
-            lease,
-        )
+        options = ranker.Options(database, folder, private, reached=_report)
+        if work:
+            options = dataclasses.replace(options, work=work, fixes=())
+        _work(records, run, options, lease)
     finally:
         records.close()
+
+
+def _report(point: str) -> None:
+    step, _, what = point.partition(" ")
+    if what in ("noted", "kept"):
+        click.echo(f"{step}: {'done before' if what == 'kept' else 'done'}")
 
 
 def _claimed(records: Records, reason: str, lease: float, wait: float) -> Run | None:

@@ -106,7 +106,10 @@ def _dataset(run: Run, options: Options) -> tuple[str, dict[str, Any]]:
 
 
 def _judged(options: Options) -> list[Row]:
-    return read(options.work) + read(options.fixes, drawn=False)
+    judged = read(options.work) + read(options.fixes, drawn=False)
+    if both := {row.repo for row in judged} & {row.repo for row in read(options.gold)}:
+        raise NothingToLearnError(f"{min(both)} is in the gold set: nothing may be learned from it")
+    return judged
 
 
 def _fitted(dataset: Dataset, options: Options) -> tuple[str, dict[str, Any]]:
