@@ -27,6 +27,7 @@ EXAMPLES = {
     "skip": 'skip = ["tests"]',
     "budget": "budget = 3",
     "min-confidence": "min-confidence = 0.6",
+    "learn": "learn = true",
     "pull-requests": "[pull-requests]\ndrafts = true",
     "pull-requests.enabled": "[pull-requests]\nenabled = false",
     "pull-requests.drafts": "[pull-requests]\ndrafts = true",

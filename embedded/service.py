@@ -101,7 +101,8 @@ class Embedded:
         self._lanes = [
             _Lane("review", self._app(), ["review"], settings.reviews_at_once),
             _Lane("command", self._app(), ["command"], 2),
-            _Lane("feedback", self._app(), ["feedback", "training"], 1),
+            _Lane("feedback", self._app(), ["feedback"], 1),
+            _Lane("training", self._app(), ["training"], 1),
         ]
         self.celery = self._app()
         self._lock = ExitStack()
@@ -145,6 +146,8 @@ class Embedded:
         self._scheduler.stop(_TO_FINISH / 2)
         for lane in self._lanes:
             lane.stop()
+        if "retraining" in self.resources.__dict__:
+            self.resources.retraining.stop(_TO_FINISH / 2)
         for lane in self._lanes:
             lane.join(max(0.0, end - time.monotonic()))
         engine = self.resources.engine

@@ -137,6 +137,12 @@ class Config(BaseModel):
         "Left out, the ranker's own threshold holds; 0 shows all that the rules propose.",
     )
 
+    learn: StrictBool = Field(
+        default=False,
+        description="Let what people do about comments in this repository train the ranker and the model that all "
+        "repositories share. Taken from the base branch of the repository itself; of a private repository only where "
+        "the operator of the service names it, too.",
+    )
     pull_requests: PullRequests = Field(
         default_factory=PullRequests,
         description="Which pull requests are reviewed on GitHub. Taken from the base branch.",
@@ -148,6 +154,11 @@ class Config(BaseModel):
     def origin(self) -> str:
         """The file that the settings were read from; "" when the defaults are in force."""
         return self._origin
+
+    @property
+    def opted_in(self) -> bool:
+        """May the repository's feedback be learned from? Its own file says so; nobody says it for another repository."""
+        return self.learn and self._origin in (OWN_FILE, PROJECT_FILE)
 
     def read_from(self, origin: str) -> Config:
         """The same settings under another name of their file."""
@@ -248,6 +259,7 @@ _ALLOWED = {
     "skip": "a list of " + ", ".join(repr(kind) for kind in KINDS),
     "budget": "an integer from 0 to 50",
     "min-confidence": "a number from 0 to 1",
+    "learn": "true or false",
     "pull-requests": "a table of settings",
     **dict.fromkeys(
         (f"{_TABLE}.{key}" for key in ("enabled", "drafts", "bots", "check-run", "sarif")), "true or false"

@@ -12,10 +12,10 @@ from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ptopt.report.text import one_line, visible
-from service import database, leases, settings_table
-from service.database import reading
+from service import database, leases, rankers, settings_table
+from service.database import reading, writing
 from service.environment import read_settings, read_web_settings
-from service.models import Job, JobState
+from service.models import Job, JobState, LearningEvent, RankerState, RankerVersion
 
 _URL = click.option(
     "--database-url",
@@ -125,6 +125,59 @@ def retry(job_id: int) -> None:
             f"job {job_id} is not dead: `python -m service jobs --dead` lists those that are"
         )
     click.echo(f"Job {job_id} is queued.")
+
+
+@main.group("rankers")
+def rankers_() -> None:
+    """Versions of the ranker that retrainings made, and which of them is in use."""
+
+
+@rankers_.command("list")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Events that are shown.")
+def list_(limit: int) -> None:
+    """List the versions, and the newest events."""
+    versions = select(RankerVersion).order_by(RankerVersion.created_at)
+    events = select(LearningEvent).order_by(LearningEvent.id.desc()).limit(limit)
+    with _database() as engine, reading(engine) as session:
+        known = [(v.hash, v.state, v.changed_at) for v in session.scalars(versions)]
+        happened = list(session.scalars(events))
+    if not any(state == RankerState.ACTIVE.value for _, state, _ in known):
+        click.echo("built-in     active")
+    for hash_, state, at in known:
+        click.echo(f"{hash_[:12]} {state:11} since {at:%FT%TZ}")
+    for event in reversed(happened):
+        words = (
+            f"{event.at:%FT%TZ}",
+            event.subject,
+            event.kind,
+            event.hash[:12],
+            event.detail.get("reason", ""),
+        )
+        click.echo(one_line(" ".join(str(word) for word in words if word != "")))
+
+
+@rankers_.command()
+def rollback() -> None:
+    """Take the canary back, or without one the active version: the one before it ranks again."""
+    now = datetime.now(timezone.utc)
+    with _database() as engine, writing(engine) as session:
+        try:
+            hash_ = rankers.roll_back(session, now, {"reason": "by the operator"})
+        except rankers.RankerError as error:
+            raise click.ClickException(str(error)) from None
+    click.echo(f"{hash_[:12]} is rolled back.")
+
+
+@rankers_.command()
+def promote() -> None:
+    """Let the canary rank in all repositories now, without waiting for the end of its trial."""
+    now = datetime.now(timezone.utc)
+    with _database() as engine, writing(engine) as session:
+        try:
+            hash_ = rankers.promote(session, now, {"reason": "by the operator"})
+        except rankers.RankerError as error:
+            raise click.ClickException(str(error)) from None
+    click.echo(f"{hash_[:12]} is active.")
 
 
 if __name__ == "__main__":

@@ -77,6 +77,8 @@ class Repository(Base):
     )
     full_name: Mapped[str] = mapped_column(String(255), index=True)
     private: Mapped[bool] = mapped_column(default=True)
+    # Did its base branch let its feedback be learned from, when it was last looked at?
+    learn: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class DeliveryRow(Base):
@@ -163,6 +165,8 @@ class ReviewRow(Base):
     prompt_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
     schema_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
     model_note: Mapped[str] = mapped_column(String(300), default="", server_default="")  # why it took no part
+    # The version of the ranker, see `RankerVersion`; "" for the one that ptopt carries.
+    ranker: Mapped[str] = mapped_column(String(64), default="", server_default="")
     received_at: Mapped[datetime]  # when the job was created
     posted_at: Mapped[datetime]  # or found to be silent
 
@@ -184,6 +188,8 @@ class CommentRow(Base):
     confidence: Mapped[float]
     # What ranker and model gave it before feedback; None in rows of before there was any: then `confidence` is.
     score: Mapped[float | None]
+    # What the ranker weighed, by name; only where the repository lets its feedback be learned from, else empty.
+    features: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
     # Was it shown although the rule is quiet in the repository?
     explored: Mapped[bool] = mapped_column(default=False, server_default=false())
     # Of the pull request: keyed hash of the author's id; "" where it is not known.
@@ -263,3 +269,91 @@ class EndedAnalyses(Base):
 
     reason: Mapped[str] = mapped_column(String(16), primary_key=True)  # a name of worker.isolation.REASONS
     number: Mapped[int]
+
+
+class RankerState(str, enum.Enum):
+    """The stage of a version of the ranker. At most one is active, and one a canary."""
+
+    CANARY = "canary"  # ranks in a share of the repositories
+    ACTIVE = "active"  # ranks in all others
+    RETIRED = "retired"  # was one of these, and a newer one took its place
+    REFUSED = "refused"  # the evaluation did not admit it
+    ROLLED_BACK = "rolled back"  # it did harm
+
+
+def _one_of(state: RankerState) -> Index:
+    where: dict[str, Any] = {
+        f"{dialect}_where": text(f"state = '{state.value}'") for dialect in ("sqlite", "postgresql")
+    }
+    return Index(f"uq_ranker_versions_{state.value}", "state", unique=True, **where)
+
+
+class RankerVersion(Base):
+    """Weights of the ranker that a retraining made. `hash` is the SHA-256 of `weights`; both never change."""
+
+    __tablename__ = "ranker_versions"
+    __table_args__ = (_one_of(RankerState.ACTIVE), _one_of(RankerState.CANARY))
+
+    hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    state: Mapped[str] = mapped_column(String(16))
+    weights: Mapped[str] = mapped_column(Text)  # a data file of `ptopt.ranker.model`
+    card: Mapped[dict[str, Any]]  # data, evaluation, parent
+    created_at: Mapped[datetime]
+    changed_at: Mapped[datetime]  # of the state
+
+
+class RankerUse(Base):
+    """One try to review a pull request: what ranked it, how long it took, and whether it failed. Kept for some days."""
+
+    __tablename__ = "ranker_uses"
+    __table_args__ = (Index("ix_ranker_uses_ranker_at", "ranker", "at"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    ranker: Mapped[str] = mapped_column(String(64))  # "" for the one that ptopt carries
+    repository_id: Mapped[int] = mapped_column(ForeignKey("repositories.id", ondelete="CASCADE"))
+    failed: Mapped[bool]
+    seconds: Mapped[float]
+    at: Mapped[datetime]
+
+
+class Retraining(Base):
+    """A run of `python -m training retrain`. `owner` works on it until `lease_until`; after that another may go on."""
+
+    __tablename__ = "retrainings"
+    __table_args__ = (
+        # One at a time: two that start together are one.
+        Index(
+            "uq_retrainings_running",
+            "subject",
+            unique=True,
+            sqlite_where=text("state = 'running'"),
+            postgresql_where=text("state = 'running'"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    subject: Mapped[str] = mapped_column(String(16))  # "ranker" | "adapter"
+    state: Mapped[str] = mapped_column(String(16))  # "running" | "done" | "failed"
+    reason: Mapped[str] = mapped_column(String(200))  # why it was started
+    result: Mapped[str] = mapped_column(String(64), default="")  # hash of what it registered
+    note: Mapped[str] = mapped_column(Text, default="")  # why it failed
+    attempts: Mapped[int] = mapped_column(default=0)
+    owner: Mapped[str] = mapped_column(String(64), default="")
+    lease_until: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+
+
+class LearningEvent(Base):
+    """What happened to a retraining and to what it made. A step of a retraining has one event, however often it was run."""
+
+    __tablename__ = "learning_events"
+    __table_args__ = (UniqueConstraint("retraining_id", "kind", name="uq_learning_events_step"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    retraining_id: Mapped[int | None] = mapped_column(ForeignKey("retrainings.id", ondelete="CASCADE"))
+    subject: Mapped[str] = mapped_column(String(16))  # "ranker" | "adapter"
+    kind: Mapped[str] = mapped_column(String(32))  # "started", "dataset", "fitted", "evaluated", "canary", …
+    hash: Mapped[str] = mapped_column(String(64), default="")  # of the dataset, the ranker or the adapter
+    detail: Mapped[dict[str, Any]] = mapped_column(default=dict)  # figures and the reason
+    at: Mapped[datetime] = mapped_column(index=True)

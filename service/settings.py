@@ -240,7 +240,33 @@ class Settings(BaseSettings):
     ranker_weights: Annotated[Path | None, AfterValidator(_weights)] = Field(
         default=None,
         description="Weights from `python -m training ranker`, in place of the built-in ones. "
-        "Read from the environment only.",
+        "Read from the environment only. A version that a retraining made takes precedence.",
+    )
+    ranker_canary_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of the repositories that try a new version of the ranker before all others get it.",
+    )
+    retrain_labels: int = Field(
+        default=200,
+        ge=1,
+        description="Comments of repositories with `learn = true` that people answered since the last retraining, after "
+        "which the ranker is trained again.",
+    )
+    retrain_days: int = Field(
+        default=30,
+        ge=1,
+        description="Days after the last retraining when it is trained again, if there was any answer since.",
+    )
+    retrain_folder: Path = Field(
+        default=Path("retraining"),
+        description="Folder of the retrainings: datasets and cards. Shared by the workers of the queue `training`.",
+    )
+    retrain_private: str = Field(
+        default="",
+        description="Private repositories whose feedback may be learned from, as `OWNER/NAME`, comma-separated. They must "
+        "set `learn = true`, too.",
     )
     heartbeat_file: Path | None = Field(
         default=None,

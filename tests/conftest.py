@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from fake_github import default_checks
 from fake_github.conformance import check
 from fake_github.fixture import fake_github  # noqa: F401
-from ptopt.ranker.model import ENVIRONMENT, ranker
+from ptopt.ranker.model import ENVIRONMENT, default_ranker
 from tests.services import (  # noqa: F401 (pytest finds fixtures by name)
     database_url,
     empty_database_url,
@@ -45,9 +45,9 @@ os.environ[ENVIRONMENT] = str(Path(__file__).with_name("stated_confidence.json")
 def learned_ranker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The weights that ptopt carries, in this test."""
     monkeypatch.delenv(ENVIRONMENT)
-    ranker.cache_clear()
+    default_ranker.cache_clear()
     yield
-    ranker.cache_clear()
+    default_ranker.cache_clear()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -23,10 +23,11 @@ def _cache() -> Path:
 
 
 class _Commands(click.Group):
-    """With `sources` and `ranker` where what they need is installed: a worker's machine has the registry without it."""
+    """With `sources`, `ranker` and `retrain` where what they need is installed: a worker's machine has the registry
+    without it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "ranker", "sources"])
+        return sorted([*super().list_commands(ctx), "ranker", "retrain", "sources"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "ranker":
@@ -35,6 +36,12 @@ class _Commands(click.Group):
             except ModuleNotFoundError:
                 return None
             return ranker
+        if cmd_name == "retrain":
+            try:
+                from training.retrain.cli import retrain
+            except ModuleNotFoundError as error:
+                return _missing("retrain", f"{error.name} is missing: pip install 'ptopt[retraining]'")
+            return retrain
         if cmd_name != "sources":
             return super().get_command(ctx, cmd_name)
         try:
@@ -42,6 +49,16 @@ class _Commands(click.Group):
         except ModuleNotFoundError:
             return None
         return sources_commands()
+
+
+def _missing(name: str, why: str) -> click.Command:
+    """A command that says why it is not there."""
+
+    def fail(**_: object) -> None:
+        raise click.ClickException(why)
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=fail, help=f"Not available: {why}", context_settings=anything)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

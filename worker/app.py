@@ -1,4 +1,4 @@
-"""The Celery application: one task, which runs a job by its id.
+"""The Celery application: a task that runs a job by its id, and one that trains the ranker again.
 
 Messages only say "look at this job". They may come twice, late, or never: the job row decides.
 """
@@ -11,12 +11,13 @@ from typing import Any
 
 import structlog
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import setup_logging, worker_shutting_down
 
 from service import logs
 from service.broker import KEY_PREFIX
 from service.dispatch import TASK, publish_due
 from service.settings import Settings
+from worker import retraining
 from worker.heartbeat import beat_with_celery
 from worker.job_context import Resources
 from worker.run_job import execute
@@ -67,7 +68,24 @@ def make_app(settings: Settings, *, resources: Resources | None = None, broker: 
         except Exception:
             _log.warning("jobs not published; the scheduler will do it", exc_info=True)
 
+    def retrain(reason: str) -> None:
+        shared.retraining.run(reason)
+
     app.task(name=TASK, shared=False)(run)  # another application of this process has its own
+    # Acknowledged at its start: it outlasts any time-out of a broker. The scheduler looks after one that broke off.
+    app.task(
+        name=retraining.TASK,
+        shared=False,
+        acks_late=False,
+        soft_time_limit=retraining.LONGEST,
+        time_limit=retraining.LONGEST,
+    )(retrain)
+
+    def shut_down(**_: Any) -> None:
+        if "retraining" in shared.__dict__:
+            shared.retraining.stop()
+
+    worker_shutting_down.connect(shut_down, weak=False, dispatch_uid=f"ptopt-{id(app)}")
 
     def configure(**_: Any) -> None:
         logs.configure(settings.log_level, settings.log_format)

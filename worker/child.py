@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ptopt import impact
-from ptopt.ranker.model import ranker
+from ptopt.ranker.model import default_ranker
 from ptopt.rules import rules
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ for _name in _NEEDED:
 for _encoding in sorted({*encodings.aliases.aliases.values(), "utf_8_sig"}):
     with contextlib.suppress(LookupError):  # of other platforms
         codecs.lookup(_encoding)  # a source file may declare any
-ranker()  # reads its data file
+default_ranker()  # reads its data file
 for _rule in rules():
     impact.of_rule(_rule.name)  # reads its data files
 

@@ -21,6 +21,8 @@ from service.models import EndedAnalyses
 from service.settings import Settings
 from worker.isolation import Isolation
 from worker.model_pool import ModelPool
+from worker.ranker_versions import RankerVersions
+from worker.retraining import RetrainingProcess
 
 _CLIENTS = 200  # installations of which the client, with its cache, is kept
 _log = structlog.get_logger(__name__)
@@ -90,6 +92,10 @@ class Resources:
         return ModelPool(self.settings)
 
     @cached_property
+    def rankers(self) -> RankerVersions:
+        return RankerVersions(self.engine, self.settings.ranker_canary_share)
+
+    @cached_property
     def isolation(self) -> Isolation:
         settings = self.settings
         return Isolation(
@@ -97,6 +103,10 @@ class Resources:
             memory=settings.review_memory * 2**20,
             on_ended=self._count_ended,
         )
+
+    @cached_property
+    def retraining(self) -> RetrainingProcess:
+        return RetrainingProcess(self.settings)
 
     def _count_ended(self, reason: str) -> None:
         row = database.insert(self.engine, EndedAnalyses).values(reason=reason, number=1)
@@ -109,6 +119,8 @@ class Resources:
 
     def close(self) -> None:
         """Give back what was made."""
+        if "retraining" in self.__dict__:
+            self.retraining.stop()
         if "isolation" in self.__dict__:
             self.isolation.close()
         if "model" in self.__dict__:

@@ -11,6 +11,7 @@ import structlog
 from celery import Celery
 from sqlalchemy import delete, exists, select, update
 
+from feedback import rollout
 from feedback.signals.schedule import next_poll
 from ptopt.github.errors import GitHubError, UnavailableError
 from ptopt.github.values import Delivery
@@ -25,8 +26,10 @@ from service.models import (
     Job,
     JobState,
     PolledPull,
+    RankerUse,
     Repository,
 )
+from worker import retraining
 from worker.job_context import Resources
 
 _GITHUB_REMEMBERS = timedelta(days=3)  # GitHub remembers deliveries no longer
@@ -34,6 +37,7 @@ _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
 _LONGEST_WAIT = timedelta(minutes=30)  # between two tries: less than the overlap, or they are not seen again
 _AT_ONCE = 100  # redeliveries that one look requests
 _POLLS_AT_ONCE = 200
+_USES = timedelta(days=100)  # of rankers: longer than `feedback.rollout` looks back
 _NAMED = timedelta(hours=2)  # that a job names who requested it
 # While GitHub or the workers are away, one look is enough for all those that are missed.
 _WAITS = exists().where(
@@ -67,7 +71,28 @@ def periodic_tasks(resources: Resources, celery: Celery) -> list[PeriodicTask]:
         PeriodicTask("redeliver", settings.redeliver_every, missed.look),
         PeriodicTask("poll", min(60.0, settings.poll_every), lambda now: poll(resources, now)),
         PeriodicTask("prune", 3600.0, lambda now: prune(resources, now)),
+        PeriodicTask("canary", 60.0, lambda now: look_at_canary(resources, now)),
+        PeriodicTask("retrain", retraining.LOOK_EVERY, lambda now: retrain(resources, celery, now)),
     ]
+
+
+def look_at_canary(resources: Resources, now: datetime) -> None:
+    """Promote the ranker that is tried in some repositories, or take it back."""
+    with writing(resources.engine) as session:
+        decision = rollout.watch(session, now)
+    if decision is not None and decision.move != "wait":
+        _log.warning("ranker moved", move=decision.move, reason=decision.reason)
+
+
+def retrain(resources: Resources, celery: Celery, now: datetime) -> str:
+    """Start a retraining when it is due, or one that broke off again; why."""
+    with reading(resources.engine) as session:
+        reason = retraining.due(session, resources.settings, now)
+    if reason:
+        # Without a worker of the queue, no pile of messages grows.
+        expires = retraining.LOOK_EVERY
+        celery.send_task(retraining.TASK, args=[reason], queue=retraining.QUEUE, expires=expires)
+    return reason
 
 
 def sweep(resources: Resources, now: datetime) -> None:
@@ -174,5 +199,6 @@ def prune(resources: Resources, now: datetime) -> None:
         session.execute(delete(DeliveryRow).where(DeliveryRow.received_at < before))
         session.execute(delete(Job).where(Job.state.in_(over), Job.finished_at < before))
         session.execute(delete(DashboardSession).where(DashboardSession.expires_at < now))
+        session.execute(delete(RankerUse).where(RankerUse.at < now - _USES))
         named = update(Job).where(Job.actor != "", Job.created_at < now - _NAMED)
         session.execute(named.values(actor=""))

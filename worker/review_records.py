@@ -6,7 +6,7 @@ import hashlib
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import case, select
+from sqlalchemy import case, select, update
 from sqlalchemy.orm import Session
 
 import ptopt
@@ -44,8 +44,10 @@ def hash_key(settings: Settings) -> bytes:
     return hashlib.sha256(b"ptopt hashes\0" + secret.get_secret_value().encode()).digest()
 
 
-def store(context: JobContext, outcome: Outcome, now: datetime) -> None:
+def store(context: JobContext, outcome: Outcome, ranker: str, now: datetime) -> None:
     """Store the review of `context.job`; doing it twice changes nothing. `outcome` is posted or silent.
+
+    `ranker` is the version that ranked it, see `service.rankers`.
 
     Raises SupersededError when the job is not ours any more: its rows may have been deleted with the App.
     """
@@ -57,7 +59,8 @@ def store(context: JobContext, outcome: Outcome, now: datetime) -> None:
         if not leases.is_ours(session.connection(), job):
             raise SupersededError("the job was taken back")
         ensure_repository(session, job, now)
-        review_id = _review(session, job, outcome.review, posted.review_id if posted else None, now)
+        _note_opt_in(session, job.repository_id, outcome.learn)
+        review_id = _review(session, job, outcome.review, ranker, posted.review_id if posted else None, now)
         if posted is None or not posted.comments:
             return
         _comments(session, job, review_id, outcome, posted, hash_key(settings), now)
@@ -72,6 +75,18 @@ def ensure_repository(session: Session, job: Claim, now: datetime) -> None:
     )
     session.execute(installation.on_conflict_do_nothing())
     add_repository(session, job.installation_id, job.repository_id, job.repository)
+
+
+def _note_opt_in(session: Session, repository_id: int, learn: bool) -> None:
+    """Whoever opts out is learned from no more, and what was kept for it goes."""
+    of_repository = Repository.id == repository_id
+    if session.scalar(select(Repository.learn).where(of_repository)) is learn:
+        return
+    session.execute(update(Repository).where(of_repository).values(learn=learn))
+    if not learn:
+        session.execute(
+            update(CommentRow).where(CommentRow.repository_id == repository_id).values(features={})
+        )
 
 
 def add_repository(
@@ -89,7 +104,9 @@ def add_repository(
     session.execute(row.on_conflict_do_update(index_elements=["id"], set_=changed | known))
 
 
-def _review(session: Session, job: Claim, review: Review, github_id: int | None, now: datetime) -> int:
+def _review(
+    session: Session, job: Claim, review: Review, ranker: str, github_id: int | None, now: datetime
+) -> int:
     values = {
         "github_id": github_id,
         "ptopt_version": ptopt.__version__,
@@ -97,11 +114,11 @@ def _review(session: Session, job: Claim, review: Review, github_id: int | None,
         "findings": len(review.findings) + len(review.over_limit),
     }
     key = {"repository_id": job.repository_id, "pull": job.pull, "head_sha": job.head_sha}
-    model = _model(review)
+    model = _model(review) | {"ranker": ranker}
     row = insert(session, ReviewRow).values(
         **key, **values, **model, received_at=job.created_at, posted_at=now
     )
-    # The run that posted a review decides which model it names, not a later one on the same head: people react to
+    # The run that posted a review decides which model and ranker it names, not a later one on the same head: people react to
     # what was posted.
     posted = ReviewRow.github_id.is_not(None)
     kept = {name: case((posted, getattr(ReviewRow, name)), else_=row.excluded[name]) for name in model}
@@ -140,6 +157,8 @@ def _comments(
             "origin": finding.origin,
             "confidence": finding.confidence,
             "score": finding.confidence if finding.score is None else finding.score,
+            # Words of rules and numbers, no code; only for a repository that lets us learn from it.
+            "features": dict(finding.features) if outcome.learn else {},
             "explored": finding.explored,
             "author": author,
             "safety": str(finding.fix.safety) if finding.fix else "",

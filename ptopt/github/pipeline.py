@@ -55,6 +55,7 @@ class Outcome:
     review: Review | None = None
     posted: Posted | None = None
     outside_diff: tuple[Finding, ...] = ()
+    learn: bool = False  # the base branch lets its feedback be learned from
 
 
 def review_pull(
@@ -192,7 +193,16 @@ def post_prepared(
             raise SupersededError("the pull request was closed")
 
     options = PostOptions(settings.check_run, settings.sarif, f"refs/pull/{pull.number}/head")
-    outcome = Outcome("silent", "", pull, prepared.change, prepared.review, None, prepared.outside_diff)
+    outcome = Outcome(
+        "silent",
+        "",
+        pull,
+        prepared.change,
+        prepared.review,
+        None,
+        prepared.outside_diff,
+        prepared.config.opted_in,
+    )
     try:
         posted = post.post(
             github,

@@ -10,13 +10,18 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _FORMAT = 3
 ENVIRONMENT = "PTOPT_RANKER_WEIGHTS"  # a data file to use instead of the one that ptopt carries
@@ -157,13 +162,42 @@ def read(text: str) -> Ranker:
     )
 
 
+@lru_cache(maxsize=4)
+def _remembered(text: str) -> Ranker:
+    return read(text)
+
+
 class WeightsError(ValueError):
     """The file that PTOPT_RANKER_WEIGHTS names cannot be used."""
 
 
-@cache
+_chosen: ContextVar[Ranker | None] = ContextVar("ranker", default=None)
+
+
 def ranker() -> Ranker:
-    """The ranker of this process: of the file that PTOPT_RANKER_WEIGHTS names, else the one that ptopt carries.
+    """The ranker in use: that of `using`, else that of the process. Raises WeightsError."""
+    return _chosen.get() or default_ranker()
+
+
+@contextmanager
+def using(chosen: Ranker | None) -> Iterator[None]:
+    """Within the block, and in this thread, `ranker()` is this one; None: that of the process."""
+    token = _chosen.set(chosen)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def call_with(text: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call the function with the ranker of this data file, in whatever process it runs. Raises as `read` does."""
+    with using(_remembered(text)):
+        return function(*args, **kwargs)
+
+
+@cache
+def default_ranker() -> Ranker:
+    """The ranker of the process: of the file that PTOPT_RANKER_WEIGHTS names, else the one that ptopt carries.
 
     Raises WeightsError.
     """

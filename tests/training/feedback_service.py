@@ -98,6 +98,7 @@ class FeedbackService:
         if not at.exists():
             at.mkdir(parents=True)
             git(at, "init", "-q", "-b", "main")
+            (at / ".ptopt.toml").write_text("learn = true\n")
         for path, text in files.items():
             (at / path).parent.mkdir(parents=True, exist_ok=True)
             (at / path).write_text(text)
@@ -108,7 +109,7 @@ class FeedbackService:
     def comment(
         self, head: str, finding: Finding, *signals: tuple[SignalKind, str, str], repository: str = "acme/net",
         pull: int = 7, private: bool = False, writes: bool | None = True, origin: str = "rule", note: str = "",
-        rule: str = "",
+        rule: str = "", learn: bool = True,
     ) -> None:  # fmt: skip
         self.number += 1
         with Session(self.engine) as session:
@@ -120,6 +121,7 @@ class FeedbackService:
                         installation_id=1,
                         full_name=repository,
                         private=private,
+                        learn=learn,
                     )
                 )
                 session.flush()

@@ -218,7 +218,8 @@ def test_every_periodic_task_can_be_done(resources: Resources, repo: Repo) -> No
         task.run(now())
     assert row(resources.engine, job_id).published_at is not None
     assert run(resources, job_id).state == "done"
-    assert [task.name for task in every] == ["relay", "sweep", "redeliver", "poll", "prune"]
+    names = ["relay", "sweep", "redeliver", "poll", "prune", "canary", "retrain"]
+    assert [task.name for task in every] == names
 
 
 def test_a_task_that_fails_or_hangs_does_not_stop_the_others() -> None:

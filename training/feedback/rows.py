@@ -19,15 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ptopt.config import OWN_FILE, PROJECT_FILE, ConfigError, load_config
 from ptopt.model import prompt
 from ptopt.model.backends.encoding import YES
 from ptopt.model.region import JUDGE_TOKENS, Candidate, fit, regions_of
 from ptopt.project.facts import FACT_FILES, ProjectFacts, read_facts
 from ptopt.proposals import Fixes, propose
-from ptopt.rules import rules
+from ptopt.rules import known_names, rules
 from ptopt.rules.engine import Prefilter, run
 from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
+from training.feedback.evaluations import evaluations
 from training.sources.base import SourceError
 from training.sources.git import Clone
 
@@ -47,6 +49,8 @@ NO_COMMIT = "the reviewed commit is not in the clone (force-pushed, or not fetch
 NO_RULE = "the rule is no more"
 BY_MODEL = "a model found it, and no rule finds it again"
 NOT_FOUND = "the rule does not find it any more"
+OPTED_OUT = "the base branch in the clone does not say `learn = true`"
+MEASURED = "an evaluation set holds it"
 NO_ROOM = "its lines are not what a judge is shown (a notebook, or too long)"
 _WHY_NOT = (NO_COMMIT, NO_RULE, NOT_FOUND, NO_ROOM)
 DRAW = "as many people for it as against it"
@@ -127,6 +131,8 @@ def _refused(comment: Row[Any], private: Collection[str]) -> str:
         return PRIVATE
     if comment.origin != "rule":
         return BY_MODEL
+    if evaluations().holds(comment.full_name, comment.head_sha, comment.features or {}):
+        return MEASURED
     return ""
 
 
@@ -150,6 +156,9 @@ def _with_prompts(
     missed: Counter[str] = Counter()
     try:
         with Clone(place, _MAX_FILE) as clone:
+            if not opted_in(clone):
+                left_out[OPTED_OUT] += total
+                return []
             replay = _Replay(clone, judge_tokens)
             for sha, several in heads.items():
                 wanted = {(str(one.comment.rule), str(one.comment.fingerprint)) for one in several}
@@ -165,6 +174,15 @@ def _with_prompts(
         return []
     left_out.update(missed)
     return found
+
+
+def opted_in(clone: Clone) -> bool:
+    """Does the base branch, the one that is checked out in the clone, let its feedback be learned from?"""
+    files = {name: data for name in (OWN_FILE, PROJECT_FILE) if (data := clone.blob(f"HEAD:{name}"))}
+    try:
+        return load_config(files, known_names()).opted_in
+    except ConfigError:
+        return False
 
 
 def _clone_of(repository: str, clones: Path) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
@@ -66,9 +68,9 @@ def fit(rows: Sequence[Row], truth: Truth, strength: float) -> Head:
     answers = np.array([truth(row) for row in rows])
     if answers.all() or not answers.any():
         return Head(6.0 if answers.all() else -6.0, {})
-    columns = Columns(rows)
-    linear = _logistic(strength).fit(columns.matrix(rows), answers)
-    boosted = _boosted().fit(columns.raw(rows), answers)
+    columns, trust = Columns(rows), _weights(rows)
+    linear = _logistic(strength).fit(columns.matrix(rows), answers, trust)
+    boosted = _boosted().fit(columns.raw(rows), answers, trust)
     prior = boosted.init_.class_prior_[1]
     bias = (float(linear.intercept_[0]) + math.log(prior / (1 - prior))) / 2
     weights = {name: round(weight / 2, 4) for name, weight in columns.weights(linear).items()}
@@ -110,20 +112,30 @@ def out_of_fold(rows: Sequence[Row], model: Callable[[Sequence[Row]], Head]) -> 
 
 def best_strength(rows: Sequence[Row], truth: Truth) -> float:
     """The penalty of the logistic regression with the least log loss on repositories left out."""
-    answers = [truth(row) for row in rows]
-
-    def linear(training: Sequence[Row], strength: float) -> Head:
-        columns = Columns(training)
-        model = _logistic(strength).fit(columns.matrix(training), [truth(row) for row in training])
-        return Head(float(model.intercept_[0]), columns.weights(model))
-
-    def loss(strength: float) -> float:
-        odds = out_of_fold(rows, lambda training: linear(training, strength))
-        return float(
-            log_loss(answers, np.clip(1 / (1 + np.exp(-odds)), 1e-3, 1 - 1e-3), labels=[False, True])
+    answers, trust = np.array([truth(row) for row in rows]), _weights(rows)
+    if not all(len(set(side)) == 2 for side in _sides(rows, answers.tolist())):
+        return 0.01
+    folds = np.array(by_repository(rows, FOLDS))
+    odds = np.zeros((len(STRENGTHS), len(rows)))
+    for fold in sorted(set(folds.tolist())):
+        inside, outside = folds == fold, folds != fold
+        training = [row for row, of in zip(rows, folds, strict=True) if of != fold]
+        columns, weights = Columns(training), _weights(training)
+        known, unseen = (
+            columns.matrix(training),
+            columns.matrix([r for r, i in zip(rows, inside, strict=True) if i]),
         )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # what does not converge has the loss it has
+            for number, strength in enumerate(STRENGTHS):
+                model = _logistic(strength).fit(known, answers[outside], weights)
+                odds[number, inside] = model.decision_function(unseen)
 
-    return min(STRENGTHS, key=loss) if all(len(set(side)) == 2 for side in _sides(rows, answers)) else 0.01
+    def loss(number: int) -> float:
+        chance = np.clip(1 / (1 + np.exp(-odds[number])), 1e-3, 1 - 1e-3)
+        return float(log_loss(answers, chance, sample_weight=trust, labels=[False, True]))
+
+    return STRENGTHS[min(range(len(STRENGTHS)), key=loss)]
 
 
 def _sides(rows: Sequence[Row], answers: Sequence[bool]) -> list[list[bool]]:
@@ -135,22 +147,31 @@ def _sides(rows: Sequence[Row], answers: Sequence[bool]) -> list[list[bool]]:
 def train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
     """Fit on `rows`, calibrate on `calibration`, whose repositories are others."""
 
-    def head(truth: Truth) -> tuple[Head, Matrix]:
-        strength = best_strength(rows, truth)
-        fitted = fit(rows, truth, strength)
+    def head(truth: Truth, tells: Truth) -> tuple[Head, Matrix]:
+        """From the rows that tell; the probabilities are of all rows, each from a model that has not seen it."""
+        own = [row for row in rows if tells(row)]
+        strength = best_strength(own, truth)
+        fitted = fit(own, truth, strength)
         # The calibration line is fitted to all predictions on unseen repositories: few rows move it little.
-        held_out = out_of_fold(rows, lambda training: fit(training, truth, strength))
-        odds = np.concatenate([held_out, [fitted.log_odds(row.features) for row in calibration]])
-        answers = [truth(row) for row in (*rows, *calibration)]
+        held_out = iter(out_of_fold(own, lambda training: fit(training, truth, strength)))
+        odds = np.array(
+            [next(held_out) if tells(row) else fitted.log_odds(row.features) for row in rows]
+            + [fitted.log_odds(row.features) for row in calibration]
+        )
+        mask = np.array([tells(row) for row in rows] + [True] * len(calibration))
+        answers = [truth(row) for row in (*own, *calibration)]
         if len(set(answers)) < 2:
             return fitted, odds
-        line = LogisticRegression(C=10.0).fit(odds.reshape(-1, 1), answers)
+        line = LogisticRegression(C=10.0).fit(
+            odds[mask].reshape(-1, 1), answers, _weights([*own, *calibration])
+        )
         slope = round(max(float(line.coef_[0][0]), _LEAST_SLOPE), 4)
         offset = round(float(line.intercept_[0]), 4)
         unseen: Matrix = 1 / (1 + np.exp(-(slope * odds + offset)))
         return replace(fitted, slope=slope, offset=offset), unseen
 
-    (right, trusted), (useful, unseen) = head(lambda row: row.right), head(lambda row: row.useful)
+    right, trusted = head(lambda row: row.right, lambda row: row.judged)
+    useful, unseen = head(lambda row: row.useful, lambda row: True)
     known = (*rows, *calibration)
     tells = np.array(
         [row.drawn and row.features.get("stated confidence", 0.0) >= LEAST_STATED for row in known]
@@ -195,6 +216,12 @@ def as_text(ranker: Ranker, origin: str) -> str:
         "features": names,
     }
     return json.dumps(data, separators=(",", ":")) + "\n"
+
+
+def _weights(rows: Sequence[Row]) -> Matrix | None:
+    """(rows,); None where all weigh the same."""
+    found = np.array([row.weight for row in rows], dtype=np.float64)
+    return None if (found == 1.0).all() else found
 
 
 def _logistic(strength: float) -> LogisticRegression:

@@ -20,6 +20,9 @@ class Row:
     features: Mapping[str, float]
     text: str  # its message, "" where that is not kept
     drawn: bool = True  # of a random commit; else of a labelled fix, where most comments are useful
+    # By a reader; else by what people did about it, which tells useful comments from others, and not right from wrong ones.
+    judged: bool = True
+    weight: float = 1.0
 
     @property
     def useful(self) -> bool:

@@ -2,7 +2,7 @@
 
 `training` and `feedback` stand side by side and do not import each other: the two tables are read as the database describes
 them. The service keeps no code, so a label has none; it names the rule, the repository, the commit, and the adapter that judged.
-Repositories that are private are left out unless the operator names them.
+Only repositories that opted in are read (`learn = true` in their base branch), private ones only if the operator names them, too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ _MODEL_COLUMNS = ("model", "adapter", "prompt_version", "schema_version")
 _LABELS = (
     {("merged", "exact"): True, ("merged", "similar"): True},
     {("applied", "exact"): True, ("applied", "similar"): True},
+    {("changed", "suggested"): True},
     {("verdict", "good"): True, ("verdict", "bad"): False},
     {("ignored", "rule"): False, ("ignored", "here"): False},
+    {("reply", "agreement"): True, ("reply", "disagreement"): False, ("reply", "intentional"): False},
+    {("hidden", "hidden"): False, ("hidden", "deleted"): False},
     {
         **{("reaction", value): True for value in ("+1", "heart", "hooray", "rocket")},
         **{("reaction", value): False for value in ("-1", "confused")},
@@ -94,9 +97,10 @@ class Feedback:
 
 
 def comments(url: str, after: int = 0) -> Generator[list[tuple[Row[Any], list[Row[Any]]]], None, None]:
-    """Our comments after the one with the id `after`, in pages, each with its signals. Raises SourceError.
+    """Our comments in repositories that opted in, after the one with the id `after`, in pages, each with its signals.
 
-    A row has the columns of the comment, of its review (`head_sha`, the model) and of its repository (`full_name`, `private`).
+    A row has the columns of the comment, of its review (`head_sha`, the model) and of its repository (`full_name`, `private`,
+    `installation_id`, `learn`). Raises SourceError.
     """
     try:
         engine = create_engine(url)
@@ -170,11 +174,12 @@ def votes(signals: Sequence[Row[Any]]) -> tuple[dict[str, bool], str] | None:
 def _comments(tables: dict[str, Table], after: int) -> Any:
     comments, reviews, repositories = tables["comments"], tables["reviews"], tables["repositories"]
     columns = (reviews.c[name] for name in ("head_sha", "model_note", *_MODEL_COLUMNS))
+    of_repository = (repositories.c[name] for name in ("full_name", "private", "installation_id", "learn"))
     return (
-        select(comments, *columns, repositories.c.full_name, repositories.c.private)
+        select(comments, *columns, *of_repository)
         .join(reviews, reviews.c.id == comments.c.review_id)
         .join(repositories, repositories.c.id == comments.c.repository_id)
-        .where(comments.c.id > after)
+        .where(comments.c.id > after, repositories.c["learn"])
         .order_by(comments.c.id)
         .limit(_PAGE)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import Literal
 
 from sqlalchemy import Select, func, select
@@ -25,6 +26,7 @@ from service.jobs import CommandPayload, Kind, NewJob, ReviewPayload
 from service.models import Job, JobState, ReviewRow
 from worker import person_signal, requested_review
 from worker.job_context import JobContext
+from worker.ranker_versions import Choice
 
 _MOST_RULES = 10  # whose feedback `/ptopt status` shows
 _STATES = {
@@ -85,7 +87,12 @@ class ServiceHost:
 
     @property
     def runner(self) -> Runner:
-        return self._context.resources.isolation
+        return self._ranker.runner(self._context.resources.isolation)
+
+    @cached_property
+    def _ranker(self) -> Choice:
+        """What ranks in this repository."""
+        return self._context.resources.rankers.of(self._context.job.repository_id)
 
     @property
     def budget(self) -> int:
@@ -141,17 +148,20 @@ class ServiceHost:
             found = session.execute(reviews.order_by(Job.id.desc()).limit(3)).all()
             model = [_read_along(row) for row in session.scalars(last) if row.model]
             learned = calibration.of_repository(session, job.repository_id).rules
+        with self._ranker.used():
+            feedback = list(_feedback(learned))
         waiting = [
             f"Queue: the review of {code_span(head[:7])}, requested at {at:%H:%M} UTC, {_STATES[state]}."
             for state, head, at in found
         ] or ["Queue: empty."]
-        return [*waiting, *model, *_feedback(learned)]
+        return [*waiting, *model, *feedback]
 
     def feedback(self, rule: str) -> str:
         with reading(self._context.engine) as session:
             learned = calibration.of_repository(session, self._context.job.repository_id).rules
         found = (state for state in learned if state.rule == rule)
-        return next((markdown_text(state.explained(threshold(None))) for state in found), "")
+        with self._ranker.used():
+            return next((markdown_text(state.explained(threshold(None))) for state in found), "")
 
     def record_feedback(self, comment_id: int, good: bool, reason: str, actor: Actor) -> None:
         self._record([comment_id], SignalKind.VERDICT, "good" if good else "bad", actor, note=reason)

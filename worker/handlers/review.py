@@ -24,8 +24,14 @@ _LAG_TRIES = 3
 
 def handle(context: JobContext, payload: ReviewPayload) -> str:
     job = context.job
-    # By its id: a repository keeps the model that it was given when it is renamed.
-    with context.resources.model.advisor_for(str(job.repository_id)) as advisor:
+    versions = context.resources.rankers
+    # By its id: a repository keeps the model and the ranker that it was given when it is renamed.
+    ranker = versions.of(job.repository_id)
+    with (
+        context.resources.model.advisor_for(str(job.repository_id)) as advisor,
+        versions.recorded(ranker, job.repository_id) as use,
+        ranker.used(),
+    ):
         outcome = review_pull(
             context.github,
             job.repository,
@@ -36,9 +42,10 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
             full=payload.full,
             advisor=advisor,
             learned=_learned(context),
-            runner=context.resources.isolation,
+            runner=ranker.runner(context.resources.isolation),
             limits=_limits(context),
         )
+        use.reviewed(outcome.review)
     if outcome.status == "superseded":
         _follow(context, outcome)
         raise SupersededError(outcome.reason)
@@ -46,7 +53,7 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
         requested_review.report(context, payload, outcome)
         # Not reviewed: when the draft is ready, or the pause ends, the same head may be queued again.
         raise SupersededError(outcome.reason)
-    review_records.store(context, outcome, datetime.now(timezone.utc))
+    review_records.store(context, outcome, ranker.hash, datetime.now(timezone.utc))
     applied_suggestions.note(context, job.head_sha, outcome.change)
     notes = outcome.posted.notes if outcome.posted else ()
     return "; ".join([*notes, *requested_review.report(context, payload, outcome)])

@@ -26,7 +26,9 @@ class Service:
             session.add(Installation(id=1, account="acme", created_at=NOW))
             session.flush()
             for number, (name, private) in enumerate([("acme/open", False), ("acme/closed", True)], 1):
-                session.add(Repository(id=number, installation_id=1, full_name=name, private=private))
+                session.add(
+                    Repository(id=number, installation_id=1, full_name=name, private=private, learn=True)
+                )
                 session.flush()
                 session.add(
                     ReviewRow(
