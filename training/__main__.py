@@ -40,7 +40,7 @@ class _Commands(click.Group):
             try:
                 from training.retrain.cli import retrain
             except ModuleNotFoundError as error:
-                return _missing("retrain", f"{error.name} is missing: pip install 'ptopt[retraining]'")
+                return _missing("retrain", f"{error.name} is missing: pip install '.[retraining]'")
             return retrain
         if cmd_name != "sources":
             return super().get_command(ctx, cmd_name)

@@ -99,6 +99,7 @@ def test_the_code_of_an_image_runs_from_its_folder(tmp_path: Path) -> None:
     """The code alone, as an image has it: no file of the repository besides is missed."""
     lines = (ROOT / ".dockerignore").read_text().split("\n")
     for name in (line[1:] for line in lines if line.startswith("!") and (ROOT / line[1:]).is_dir()):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         os.symlink(ROOT / name, tmp_path / name)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}
     for module in ("bot", "embedded", "worker.scheduler", "service"):

@@ -37,7 +37,6 @@ def test_a_wrong_value_is_refused_by_name(values: str, named: str, version: str)
         ("gpuWorker.enabled=true,modelServer.enabled=true", "choose one"),
         ("gpuWorker.enabled=true", "settings.PTOPT_MODEL"),
         ("modelServer.enabled=true,settings.PTOPT_MODEL=x", "modelServer.model"),
-        ("retraining.enabled=true", "retraining.command"),
         ("gateway.enabled=true", "gateway.parentRefs"),
         ("existingSecret=", "existingSecret"),
         ("secretValues.PTOPT_SECRET_KEY=x", "secretValues.PTOPT_DATABASE_URL"),

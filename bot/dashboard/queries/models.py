@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import func, select
@@ -14,11 +15,13 @@ from feedback.calibration import cast_in
 from feedback.labels import label_of
 from ptopt.model.adapter_folder import RegistryError
 from ptopt.model.registry import Entry, Event, Registry
-from ptopt.ranker.model import Head, ranker
-from service.models import CommentRow, ReviewRow
+from ptopt.ranker.model import Head, ranker, read
+from service import rankers
+from service.models import CommentRow, LearningEvent, RankerVersion, ReviewRow
 
 # Of a card. What else stands in one is the operator's business.
 _SHOWN = ("name", "base", "recipe", "created", "parent", "dataset_hash", "prompt_version", "schema_version")
+_NEWEST = 50  # versions, and events, that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,9 @@ class UseLine:
 
 @dataclass(frozen=True, slots=True)
 class RankerLine:
+    """The weights that rank in all repositories without a trial. `version`: a retraining's; "" for those of ptopt."""
+
+    version: str
     origin: str  # the rows it was learned from
     threshold: float
     features: int
@@ -54,10 +60,31 @@ class RankerLine:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionLine:
+    """A version of the ranker that a retraining made."""
+
+    hash: str
+    state: str
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LearningLine:
+    """A step of a retraining, or what became of its result. Figures stay out: they are of all repositories."""
+
+    at: datetime
+    subject: str
+    kind: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelPage:
-    """`events` are those of the registry, newest first. `problem`: why the registry cannot be read."""
+    """`events` are those of the registry, `learning` those of retrainings, newest first. `problem`: why the registry cannot be read."""
 
     ranker: RankerLine
+    versions: tuple[VersionLine, ...]
+    learning: tuple[LearningLine, ...]
     adapters: tuple[AdapterLine, ...]
     events: tuple[Event, ...]
     uses: tuple[UseLine, ...]
@@ -76,14 +103,32 @@ def page(session: Session, scope: Collection[int], registry: Path | None, custom
             events = tuple(reversed(found.history()))
         except (RegistryError, OSError):  # the text names folders of the service
             problem = "The registry of the service cannot be read; its log has the reason."
-    return ModelPage(_ranker(custom_ranker), adapters, events, _uses(session, scope), problem)
+    ranks = _ranker(session, custom_ranker)
+    return ModelPage(
+        ranks, _versions(session), _learning(session), adapters, events, _uses(session, scope), problem
+    )
 
 
-def _ranker(custom: bool) -> RankerLine:
-    used = ranker()
+def _ranker(session: Session, custom: bool) -> RankerLine:
+    version = rankers.in_use(session).active
+    used = read(rankers.weights(session, version)) if version else ranker()
     heads: list[Head] = [used.useful, *([used.right] if used.right else [])]
     names = {name for head in heads for name in head.weights}
-    return RankerLine(used.origin, used.threshold, len(names), sum(len(head.trees) for head in heads), custom)
+    return RankerLine(
+        version, used.origin, used.threshold, len(names), sum(len(head.trees) for head in heads), custom
+    )
+
+
+def _versions(session: Session) -> tuple[VersionLine, ...]:
+    columns = RankerVersion.hash, RankerVersion.state, RankerVersion.changed_at
+    rows = session.execute(select(*columns).order_by(RankerVersion.changed_at.desc()).limit(_NEWEST))
+    return tuple(VersionLine(*row) for row in rows)
+
+
+def _learning(session: Session) -> tuple[LearningLine, ...]:
+    columns = LearningEvent.at, LearningEvent.subject, LearningEvent.kind, LearningEvent.hash
+    rows = session.execute(select(*columns).order_by(LearningEvent.id.desc()).limit(_NEWEST))
+    return tuple(LearningLine(*row) for row in rows)
 
 
 def _adapter(entry: Entry) -> AdapterLine:

@@ -30,9 +30,6 @@
 {{- if and $values.modelServer.enabled (not $values.modelServer.model) -}}
 {{- fail "modelServer.model: name the base model" -}}
 {{- end -}}
-{{- if and $values.retraining.enabled (not $values.retraining.command) -}}
-{{- fail "retraining.command: say what it runs" -}}
-{{- end -}}
 {{- if and $values.ingress.enabled $values.gateway.enabled -}}
 {{- fail "ingress.enabled and gateway.enabled: choose one" -}}
 {{- end -}}

@@ -121,7 +121,8 @@ def test_health(world: World) -> None:
     world.review(repo)
     world.job(repo, JobState.QUEUED, due_at=NOW)
     found = world.person("dev").get("/dashboard/api/health").json()
-    assert found["checks"] == {"database": True, "inbox": True, "dispatcher": found["checks"]["dispatcher"]}
+    assert found["checks"].pop("dispatcher") in (True, False)
+    assert found["checks"] == {"database": True, "inbox": True, "broker": True}
     assert found["median_seconds"] == 8.0
     assert found["oldest_due_seconds"] >= 0
 
