@@ -8,7 +8,7 @@ with the prompts that it was trained on.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from ptopt.model.interface import ChatPrompt, JudgePrompt
@@ -20,11 +20,12 @@ from ptopt.rules.base import Rule
 
 __all__ = [
     "COMMON_WORDS", "MAX_QUESTIONS", "PROMPT_VERSION", "advise", "explain", "file_line", "in_shown_numbers", "judge",
-    "possible_rules", "shown_number", "words_of",
+    "possible_rules", "shown_number", "with_numbers", "words_of",
 ]  # fmt: skip
 
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 MAX_QUESTIONS = 8  # in one prompt, so that the last is still near the code
+_LINES = re.compile(r"\blines? \d{1,9}(?:(?:, | and | or | to )\d{1,9})*\b")
 CUE = "Answer"  # the answer is the next token
 EXPLAIN_ANSWER = 96  # two sentences
 
@@ -95,10 +96,17 @@ def in_shown_numbers(region: Region, message: str) -> str:
     """A rule's message with the line numbers of the prompt, and "another line" for lines outside the region."""
 
     def shown(match: re.Match[str]) -> str:
-        line = int(match[1])
-        return f"line {shown_number(region, line)}" if region.start <= line <= region.end else "another line"
+        lines = [int(number) for number in re.findall(r"\d+", match[0])]
+        if all(region.start <= line <= region.end for line in lines):
+            return with_numbers(match[0], lambda line: shown_number(region, line))
+        return "another line" if len(lines) == 1 else "other lines"
 
-    return re.sub(r"\bline (\d{1,9})\b", shown, message)
+    return _LINES.sub(shown, message)
+
+
+def with_numbers(message: str, renumbered: Callable[[int], int]) -> str:
+    """The message with other numbers in "line 3", "lines 3 and 4" and "lines 3 to 5"."""
+    return _LINES.sub(lambda match: re.sub(r"\d+", lambda n: str(renumbered(int(n[0]))), match[0]), message)
 
 
 @cache

@@ -121,6 +121,19 @@ def test_an_explanation_is_asked_in_shown_numbers() -> None:
     assert "Finding in this code," in prompt.explain(region(), "item-every-step", (99,), "").user
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("the attention of lines 6 to 8", "the attention of lines 2 to 4"),
+        ("lines 6, 7 and 10 read it, line 9 too", "lines 2, 3 and 6 read it, line 5 too"),
+        ("lines 2 and 6 do", "other lines do"),
+        ("baseline 6 and 2 lines 3x", "baseline 6 and 2 lines 3x"),
+    ],
+)
+def test_all_numbers_of_lines_are_shown_ones(message: str, shown: str) -> None:
+    assert prompt.in_shown_numbers(region(), message) == shown
+
+
 def test_the_words_of_a_rule_stand_in_its_examples() -> None:
     without = [
         rule.name

@@ -269,7 +269,7 @@ def _in_region(sample: Sample, region: Region, code: str) -> str | None:
 
 
 def _message_in_file(sample: Sample, p: Positive) -> str:
-    return re.sub(r"\bline (\d+)", lambda m: f"line {_in_file(sample, int(m[1]))}", p.message.strip())
+    return prompt.with_numbers(p.message.strip(), lambda line: _in_file(sample, line))
 
 
 def _two_sentences(sample: Sample, region: Region, p: Positive) -> str:
