@@ -164,20 +164,24 @@ def _same_around(before: SourceFile, after: SourceFile, span: Span) -> bool:
     shift = after.text.count("\n") - before.text.count("\n")
     if ast.dump(before.tree) == ast.dump(after.tree):
         return False
-    same = list(_outside(before, span.start, span.end, 0))
-    return same == list(_outside(after, span.start, span.end + shift, shift))
+    deleted = shift == span.start - span.end - 1
+    same = list(_outside(before, span.start, span.end, 0, deleted))
+    return same == list(_outside(after, span.start, span.end + shift, shift, deleted))
 
 
-def _outside(file: SourceFile, first: int, last: int, shift: int) -> Iterator[tuple[int, int, str]]:
+def _outside(
+    file: SourceFile, first: int, last: int, shift: int, deleted: bool
+) -> Iterator[tuple[int, int, str]]:
     """Statements that stand wholly before line `first` or after line `last`, which is moved back by `shift`.
 
-    Of a block, that is its first line: the lines may be the last of it.
+    Where the lines are deleted, a block counts by its first line: they may be the last of it. What takes the place of lines
+    could end their block.
     """
     for node in ast.walk(file.tree):
         if not isinstance(node, ast.stmt):
             continue
         simple = not hasattr(node, "body")
-        end = (node.end_lineno or node.lineno) if simple else node.lineno
+        end = node.lineno if deleted and not simple else node.end_lineno or node.lineno
         if end < first or node.lineno > last:
             line = node.lineno if end < first else node.lineno - shift
             yield line, node.col_offset, ast.dump(node) if simple else type(node).__name__

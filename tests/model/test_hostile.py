@@ -367,8 +367,10 @@ def test_a_real_model_answers_in_the_schema_whatever_the_code_says(small_model: 
     found = review_change(
         Change(files, ()), config=Config(budget=50), facts=NO_FACTS, advisor=Advisor(small_model, advise)
     )
-    assert found.model is not None and (found.model.note, found.model.invalid) == ("", 0)
+    assert found.model is not None and found.model.note == ""
     assert len(small_model.texts) == 20
+    # The schema bounds numbers by a power of two: an answer about lines that were not shown is counted, and dropped.
+    assert 0 <= found.model.invalid < 20
     for prompt, text in small_model.texts:
         assert prompt.schema is not None
         jsonschema.validate(json.loads(text), prompt.schema)

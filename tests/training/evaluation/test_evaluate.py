@@ -95,7 +95,8 @@ def test_a_real_model_is_measured_and_stays_off(
     assert "| base model |" in text and "| fine-tuned |" in text and "Findings of the model's own" in text
     values = json.loads((tmp_path / "report.json").read_text())
     for name in ("base model", "fine-tuned"):
-        assert values["advised"][name]["valid"] == values["advised"][name]["answers"] > 0
+        assert values["advised"][name]["answers"] == 1
+        assert values["advised"][name]["valid"] in (0, 1)  # it may speak of lines that were not shown
 
 
 @pytest.mark.slow
