@@ -10,7 +10,7 @@ from functools import lru_cache
 from feedback.signals import statements
 from feedback.signals.statements import Unit
 
-MOST_LINES = 50_000  # of a text that is compared
+MOST_LINES = 10_000  # of a text that is compared: a line takes a kilobyte while it is
 _DISTINCTIVE = 12  # characters, without white space, from which on a line is hardly there by chance
 
 
@@ -56,7 +56,7 @@ class Text:
     statements: View
 
 
-@lru_cache(maxsize=4)  # the comments on one file come one after the other
+@lru_cache(maxsize=2)  # the comments on one file come one after the other; what is kept is kept for good
 def hashed_text(text: str, key: bytes) -> Text:
     found = statements.statements(text)
     lines = statements.lines(text, found)
