@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ptopt.model.prompt import PROMPT_VERSION
+from ptopt.model.schema import SCHEMA_VERSION
 from tests.model import weights
 from tests.model.weights import SPEC
 
@@ -47,7 +49,7 @@ def make_adapter(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         save_file(state, folder / "adapter_model.safetensors")
         card = {
             "name": f"random-{seed}", "base": SPEC, "base_hash": base_hash(base_model), "dataset_hash": "0" * 64,
-            "recipe": {}, "prompt_version": "1", "schema_version": "1", "metrics": {}, "parent": None,
+            "recipe": {}, "prompt_version": PROMPT_VERSION, "schema_version": SCHEMA_VERSION, "metrics": {}, "parent": None,
             "created": "2026-01-01T00:00:00Z",
         }  # fmt: skip
         (folder / "card.json").write_text(json.dumps(card), "utf-8")
