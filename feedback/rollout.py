@@ -18,6 +18,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from feedback.calibration import as_comment
 from feedback.labels import Comment, label
 from service import rankers
 from service.models import CommentRow, RankerUse, RankerVersion, Repository, ReviewRow, Signal
@@ -163,16 +164,7 @@ def _answers(
     comments: dict[int, Comment] = {}
     signals: defaultdict[int, list[Signal]] = defaultdict(list)
     for row, organisation, signal in session.execute(rows):
-        comments[row.id] = Comment(
-            row.id,
-            organisation,
-            row.repository_id,
-            row.rule,
-            row.pull,
-            row.confidence,
-            row.author,
-            row.posted_at,
-        )
+        comments[row.id] = as_comment(row, organisation)
         signals[row.id].append(signal)
     labels = [label(comment, signals[at]).good for at, comment in comments.items()]
     return sum(good is True for good in labels), sum(good is not None for good in labels)

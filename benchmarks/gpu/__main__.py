@@ -8,7 +8,8 @@ tests     the tests with the mark `gpu`
 impact    what each rule is worth (python -m benchmarks.impact --device cuda)
 switches  what each training switch is worth, on random weights in the shape of Llama-3.2-3B (python -m benchmarks.training)
 backend   regions a second of the in-process back end
-finetune  the small model, fine-tuned on all of --data; the adapter stays in FOLDER/adapter
+finetune  the small model, fine-tuned on all of --data; the adapter stays in FOLDER/adapter. To evaluate or use one, train it on data
+          that was built with --against: here the code of the evaluation may be among the rows
 
 Each step is a process with what is left of --minutes, and leaves a file in --out; a step whose file is there is not run
 again unless --again. --small runs switches, backend and finetune on a CPU with tiny models: it shows that they run, and its
@@ -140,7 +141,7 @@ def finetune(run: Run) -> str:
         f"data.folder={run.data}", f"output={output}", "data.views={judge: 1, advise: 0, explain: 0}",
         "data.max_tokens=1024", "data.judge_tokens=768", "data.packing=false", "data.order=by-length", "batch.size=16",
         "batch.accumulation=1", "lora.dropout=0", "optimizer.lr=1.0e-3", "compile=off", "tracking.mlflow=false",
-        "evaluate.rows=0", *limits,
+        "evaluate.rows=0", "data.decontaminated=false", *limits,
     )  # fmt: skip
     made = next(output.glob("*/adapter"))
     shutil.copytree(made, run.out / "adapter", dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which expressions make Python wait for the GPU, measured; and what the static analysis says of them.
+"""Which expressions make Python wait for the GPU, measured.
 
 A kernel that only sleeps is queued first. An expression that waits returns after the kernel has ended; one that only
 queues work returns before. Each is run until its kernels, workspaces and memory are there, then measured three times;
@@ -18,20 +18,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu.wait_cases import CASES, SCOPE, Case, stated
+from benchmarks.gpu.wait_cases import CASES, SCOPE, Case
 from benchmarks.gpu.waits_table import SLEEP_MS
 
 WARM_UP, RUNS = 3, 3
 
 
 def measure() -> list[dict[str, Any]]:
-    """A row for each case: `code`, `given`, `host_ms`, `waits` (None: it raised, and `error` says what), `stated`."""
+    """A row for each case: `code`, `given`, `host_ms`, `waits` (None: it raised, and `error` says what)."""
     cycles = _cycles(SLEEP_MS)
     return [_row(case, cycles) for case in CASES]
 
 
 def _row(case: Case, cycles: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"code": case.code, "given": case.given, "stated": stated(case)}
+    row: dict[str, Any] = {"code": case.code, "given": case.given}
     try:
         host_ms = min(_milliseconds(case, cycles) for _ in range(RUNS))
     except Exception as error:  # what a case raises is a result: the next one must run

@@ -63,7 +63,7 @@ def history(kind: str, number: int, seed: int, folder: Path) -> History:
         try:
             return _Story(
                 kind, number % 2 == 0 or kind in BEYOND, chance, folder / f"{number}-{attempt}"
-            ).told()
+            ).played()
         except NotPossibleError:
             continue
     raise RuntimeError(f"no history {number} of the kind {kind}")
@@ -85,7 +85,7 @@ class _Story:
         self.heads = [self.draft.text]
         self.how = ""
 
-    def told(self) -> History:
+    def played(self) -> History:
         if self.sometimes():
             self.other_commit()
         if self.kind == "rebased" and self.sometimes():

@@ -118,7 +118,6 @@ def review_comment(data: Json) -> PostedComment:
         review_id=_number_or_none(data.get("pull_request_review_id")),
         in_reply_to=_number_or_none(data.get("in_reply_to_id")),
         created_at=moment(data["created_at"]),
-        reactions=int((data.get("reactions") or {}).get("total_count") or 0),
     )
 
 

@@ -109,7 +109,6 @@ class PostedComment:
     review_id: int | None
     in_reply_to: int | None
     created_at: datetime
-    reactions: int  # how many, of all kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,12 +67,11 @@ def test_a_step_that_runs_out_of_time_leaves_what_it_printed(tmp_path: Path) -> 
 
 def test_the_table_begins_with_what_differs() -> None:
     rows = [
-        {"code": "x.sum()", "given": "", "stated": False, "host_ms": 0.1, "waits": False},
-        {"code": "x[a | b]", "given": "", "stated": False, "host_ms": 25.0, "waits": True},
+        {"code": "x.sum()", "given": "", "host_ms": 0.1, "waits": False},
+        {"code": "x[i | 1]", "given": "", "host_ms": 25.0, "waits": True},
         {
             "code": "broken",
             "given": "",
-            "stated": False,
             "host_ms": None,
             "waits": None,
             "error": "NameError: x",
@@ -80,5 +79,5 @@ def test_the_table_begins_with_what_differs() -> None:
     ]
     lines = markdown(rows, "a GPU").splitlines()
     assert "1 waited" in lines[2] and "missed 1 waits" in lines[2]
-    assert lines[6].startswith("| `x[a \\| b]` | 25.00 | yes | **does not wait** |")
+    assert lines[6].startswith("| `x[i \\| 1]` | 25.00 | yes | **does not wait** |")
     assert lines[-1] == "- not measured: `broken`: NameError: x"

@@ -46,7 +46,7 @@ def test_output_goes_to_a_file(tree: Path) -> None:
     assert json.loads(out.read_text())["version"] == "2.1.0"
 
 
-def test_a_file_that_is_not_python_is_told(tree: Path) -> None:
+def test_a_file_that_is_not_python_is_named(tree: Path) -> None:
     (tree / "bad.py").write_text("import torch\nx = loss.item(\nprint 'ptopt: '\n")
     result = run("check", tree)
     assert result.exit_code == 0
@@ -56,7 +56,7 @@ def test_a_file_that_is_not_python_is_told(tree: Path) -> None:
     assert "bad.py" in run("check", tree, "-v").stdout.partition("Not reviewed:")[2]
 
 
-def test_a_named_file_that_is_no_python_is_told(tmp_path: Path) -> None:
+def test_a_named_file_that_is_no_python_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("all:\n")
     result = run("check", tmp_path / "Makefile")
     assert result.stdout.startswith("No files reviewed.\nNot reviewed:\n")

@@ -18,7 +18,7 @@ def said(at: int, *effects: str, login: str = US, before: str = "") -> IssueComm
 def replied(at: int, *effects: str) -> PostedComment:
     body = f"{markers.answer(7, 'abc', *effects)}\ntext"
     time = START + timedelta(seconds=at)
-    return PostedComment(at, Actor(1, US, True), body, "a.py", 1, 1, "0" * 40, None, 3, time, 0)
+    return PostedComment(at, Actor(1, US, True), body, "a.py", 1, 1, "0" * 40, None, 3, time)
 
 
 def test_nothing_said_is_nothing_in_force() -> None:

@@ -33,7 +33,6 @@ def posted(
         review_id=5,
         in_reply_to=None if number == 1 else 1,
         created_at=datetime(2026, 11, 20, tzinfo=timezone.utc),
-        reactions=0,
     )
 
 

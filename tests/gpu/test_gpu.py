@@ -106,7 +106,7 @@ def _trained(folder: Path, data: Path, changes: list[str]) -> list[dict[str, Any
 
     fixed = [
         f"model.base={BASE}", f"data.folder={data}", f"output={folder / 'runs'}", "data.views={judge: 1, advise: 0, explain: 0}",
-        "data.max_tokens=512", "data.judge_tokens=384", "data.pack_to=1024", "data.processes=1", "data.workers=0", "data.prefetch=2", "evaluate.rows=0",
+        "data.decontaminated=false", "data.max_tokens=512", "data.judge_tokens=384", "data.pack_to=1024", "data.processes=1", "data.workers=0", "data.prefetch=2", "evaluate.rows=0",
         "tracking.mlflow=false", "tracking.every=1", "limits.steps=12", "limits.epochs=20", "batch.size=4", "batch.accumulation=1",
         "compile='off'", "lora.dropout=0", "optimizer.lr=1.0e-3",
     ]  # fmt: skip

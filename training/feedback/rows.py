@@ -31,7 +31,7 @@ from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
 from training.feedback.evaluations import evaluations
 from training.sources.base import SourceError
-from training.sources.git import Clone
+from training.sources.git import Clone, clone_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -148,7 +148,7 @@ def _with_prompts(
 ) -> list[tuple[LabelledComment, str]]:
     """The comments of one repository that can be replayed, each with its judge prompt."""
     total = sum(map(len, heads.values()))
-    place = _clone_of(repository, clones)
+    place = clone_of(repository, clones)
     if place is None:
         left_out[NO_CLONE] += total
         return []
@@ -183,16 +183,6 @@ def opted_in(clone: Clone) -> bool:
         return load_config(files, known_names()).opted_in
     except ConfigError:
         return False
-
-
-def _clone_of(repository: str, clones: Path) -> Path | None:
-    owner, _, name = repository.partition("/")
-    joined = f"{owner}+{name}"
-    names = (repository, f"{repository}.git", f"{joined}/repo", f"{joined}/repo.git", joined, f"{joined}.git")
-    # Only a folder that is a repository itself: git would search the folders above.
-    return next(
-        (at for n in names if ((at := clones / n) / ".git").exists() or (at / "HEAD").is_file()), None
-    )
 
 
 class _Replay:

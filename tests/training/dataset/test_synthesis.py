@@ -60,7 +60,7 @@ def samples() -> list[Sample]:
     return [sample for region in regions("demo/a.py", FILE) for sample in samples_of(region, ORIGIN)]
 
 
-def mended(sample: Sample, positive: Positive) -> str:
+def repaired(sample: Sample, positive: Positive) -> str:
     lines = sample.text.split("\n")
     new = (positive.replacement or "").split("\n") if positive.replacement else []
     return "\n".join([*lines[: positive.fix_start - 1], *new, *lines[positive.fix_end :]])
@@ -91,7 +91,7 @@ def test_the_replacement_of_a_mutation_gives_the_original(samples: list[Sample])
             assert sample.before is sample.after is None
             continue
         assert sample.before == sample.text
-        assert mended(sample, about) == sample.after
+        assert repaired(sample, about) == sample.after
     assert sum(sample.after is not None for sample in mutated) > 10
 
 
@@ -102,7 +102,8 @@ def test_no_answer_takes_code_away_that_the_program_needs(samples: list[Sample])
         for p in sample.positives:
             if p.replacement is not None:
                 whole = (
-                    f"{sample.context}{_indented(sample, text)}" for text in (sample.text, mended(sample, p))
+                    f"{sample.context}{_indented(sample, text)}"
+                    for text in (sample.text, repaired(sample, p))
                 )
                 before, after = map(ast.parse, whole)
                 assert not takes_away(p.rule, before, after), (p, sample.text)

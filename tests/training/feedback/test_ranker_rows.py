@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, update
 
+from feedback.labels import TIERS
 from service.database import writing
 from service.models import CommentRow, Installation, Repository, ReviewRow, Signal
 from training.feedback import ranker_rows
 from training.feedback.evaluations import Evaluations, evaluations, key
-from training.feedback.ranker_rows import Answer, build, scaled
+from training.feedback.ranker_rows import WEIGHTS, Answer, build, scaled
+from training.sources.feedback import _LABELS
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 NOTHING = Evaluations(frozenset(), frozenset(), frozenset())
@@ -233,3 +235,12 @@ def test_two_tenants_are_told_apart_by_who_opted_in(service: Service) -> None:
                 expected.add((float(number), float(n)))
     found = {(a.features["tenant"], a.features.get("n", 0.0)) for a in service.build().answers}
     assert found == expected and len(expected) > 5
+
+
+def test_signals_are_trusted_as_the_labels_of_the_service_trust_them() -> None:
+    """The training may not import `feedback`, and has its weights again."""
+    assert {tier.kind: tier.weight for tier in TIERS if tier.kind in WEIGHTS} == WEIGHTS
+    said = {(tier.kind, value): good for tier in TIERS for value, good in tier.says.items()}
+    assert {key: good for labels in _LABELS for key, good in labels.items()} == said
+    order = [next(iter(labels))[0] for labels in _LABELS]
+    assert order == [tier.kind for tier in TIERS if tier.kind in order]

@@ -1,4 +1,4 @@
-"""What the gate lets through: paired intervals decide, and what cannot be told is refused."""
+"""What the gate lets through: paired intervals decide, and what cannot be decided is refused."""
 
 from __future__ import annotations
 
