@@ -74,7 +74,10 @@ class Clone:
         self.commit(text)
 
     def revert(self, revision: str = "HEAD") -> None:
-        self.git("revert", "--no-edit", revision)
+        self.git(
+            "revert", "--no-commit", revision
+        )  # of a commit that changed nothing there is nothing left to commit
+        self.git("commit", "-q", "--allow-empty", "-m", "Revert")
 
     def merge(self, *, squash: bool) -> str:
         """The file on main afterwards."""

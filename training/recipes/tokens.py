@@ -206,6 +206,8 @@ def _tokenised(
                 )
                 if wanted is not None:
                     made = made.select(range(min(wanted, len(made))))
+                if not len(made):  # could be saved, and not be read again
+                    return Dataset.from_dict({"input_ids": [], "labels": []})
                 made.save_to_disk(scratch / "rows")
                 (scratch / "rows").rename(place)
             finally:

@@ -142,6 +142,13 @@ def test_packed_rows_hold_each_row_once(tokenizer: Any, dataset: Path, tmp_path:
     assert sorted(found) == sorted(rows["input_ids"])
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_view_without_rows_is_named(tokenizer: Any, dataset: Path, tmp_path: Path, processes: int) -> None:
+    data = Data(folder=str(dataset), views={"judge": 1, "explain": 1}, max_tokens=41, judge_tokens=41, processes=processes)  # fmt: skip
+    with pytest.raises(SettingsError, match="no train rows of at most 41 tokens for judge, explain"):
+        token_rows(data, tokenizer, "b", "train", seed=0, limit=None, cache=tmp_path)
+
+
 def test_data_that_may_hold_the_evaluation_is_refused_where_that_matters(
     tokenizer: Any, dataset: Path, tmp_path: Path
 ) -> None:
