@@ -133,6 +133,7 @@ def backend(run: Run) -> str:
 
 def finetune(run: Run) -> str:
     output = run.scratch / "runs"
+    shutil.rmtree(output, ignore_errors=True)  # of a run before
     limits = ["limits.steps=2", "data.rows=8"] if run.small else ["limits.epochs=2"]
     # Padded rows of like length: packed ones need flash attention, which has to be built.
     run.python(
