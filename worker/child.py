@@ -1,15 +1,8 @@
-"""What runs in a child process of `worker.isolation`. Imported once, by the server that the children are forked from.
-
-Importing this module imports all that an analysis needs: a child may open no file.
-"""
+"""What runs in a child process of `worker.isolation`."""
 
 from __future__ import annotations
 
-import codecs
-import contextlib
-import encodings.aliases
 import errno
-import importlib
 import math
 import os
 import resource
@@ -17,31 +10,12 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ptopt import impact
-from ptopt.ranker.model import default_ranker
-from ptopt.rules import rules
-
 T = TypeVar("T")
 
-_LARGE = 150_000  # kilobytes; a fresh child has 50,000, which it shares with the others
+_LARGE = 80_000  # kilobytes; a fresh child has 50,000, which it shares with the others, and ordinary files take it to 57,000
 _QUICK = 0.5  # seconds of processor time; the analysis of nearly every pull request takes less
 _LOWEST = 19
 _NICENESS = 10  # below what answers GitHub and people
-
-# All that the functions below import when they run, and the modules of what is handed to them.
-_NEEDED = """
-bot.commands.explain bot.commands.safe_fixes configparser json packaging.requirements packaging.specifiers
-packaging.version ptopt.config ptopt.model_review ptopt.project.facts ptopt.review ptopt.source.magics
-ptopt.source.notebook tokenize
-""".split()
-for _name in _NEEDED:
-    importlib.import_module(_name)
-for _encoding in sorted({*encodings.aliases.aliases.values(), "utf_8_sig"}):
-    with contextlib.suppress(LookupError):  # of other platforms
-        codecs.lookup(_encoding)  # a source file may declare any
-default_ranker()  # reads its data file
-for _rule in rules():
-    impact.of_rule(_rule.name)  # reads its data files
 
 
 def confine(memory: int) -> None:

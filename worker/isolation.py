@@ -11,12 +11,14 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future, wait
 from concurrent.futures import TimeoutError as TimedOutError
+from contextlib import nullcontext
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import AuthenticationString  # type: ignore[attr-defined]
@@ -43,6 +45,8 @@ _CRASHES = 2  # what breaks the interpreter does so again
 _PAUSE = 0.1  # seconds before the second try, then longer each time
 _GRACE = 60.0  # seconds for a child to start, on a busy machine: the pool counts from when a call begins
 _LOOK = 1.0  # seconds between two looks at whether the pool lives
+_LARGE = 100_000  # bytes of what a call is given: its child may take 150 MB, where most take 60
+_PRELOADED = "worker.preload"
 _TASKS = 200  # after which a child is replaced, so that no leak grows for ever
 _HARMLESS = (
     "PATH",
@@ -62,10 +66,17 @@ class Isolation:
     """A runner (`ptopt.runner.Runner`) over child processes, one for each call at a time. Safe to share between threads."""
 
     def __init__(
-        self, *, seconds: float, memory: int, on_ended: Callable[[str], None] = lambda reason: None
+        self,
+        *,
+        seconds: float,
+        memory: int,
+        large_at_once: int | None = None,
+        on_ended: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`seconds` of time, and of processor time, for a call; `memory` bytes of address space for a child.
 
+        Of calls with more than 100 kB of arguments `large_at_once` run at the same time, by default half as many as there
+        are cores: the memory of those that run together adds up, and anyone can open large pull requests.
         `on_ended` is called with the name of the reason for each call that is ended.
         """
         self._seconds = seconds
@@ -75,8 +86,13 @@ class Isolation:
         self._busy: set[ProcessPool] = set()
         self._closed = False
         self._lock = threading.Lock()
+        self._large = threading.Semaphore(large_at_once or max(1, len(os.sched_getaffinity(0)) // 2))
 
     def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._large if len(pickle.dumps((args, kwargs))) > _LARGE else nullcontext():
+            return self._run(function, *args, **kwargs)
+
+    def _run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         end = time.monotonic() + self._seconds
         for attempt in itertools.count(1):
             pool = self._take()
@@ -189,7 +205,7 @@ def _fork_server() -> ForkServerContext:
         config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
         config["daemon"] = False
         config["authkey"] = AuthenticationString(config["authkey"])
-        context.set_forkserver_preload([child.__name__])
+        context.set_forkserver_preload([child.__name__, _PRELOADED])
         ours = dict(os.environ)
         try:
             os.environ.clear()

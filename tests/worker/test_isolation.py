@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import multiprocessing
 import os
 import random
@@ -182,6 +184,32 @@ def test_a_review_says_what_was_skipped(reason: str) -> None:
     found = review_change(CHANGE, config=Config(), facts=NO_FACTS, runner=ended)  # type: ignore[arg-type]
     assert found.findings == () and found.files_reviewed == 0
     assert [(note.path, note.reason) for note in found.not_reviewed] == [("train.py", reason)]
+
+
+def test_large_calls_take_turns_and_small_ones_pass_them() -> None:
+    runner = Isolation(seconds=20, memory=MEMORY, large_at_once=1)
+    ended: list[str] = []
+
+    def derive(password: bytes) -> None:
+        with contextlib.suppress(AnalysisError):  # those that have not had their turn at the end
+            runner(hashlib.pbkdf2_hmac, "sha256", password, b"salt", 1_000_000)
+            ended.append("large")
+
+    threads = [threading.Thread(target=derive, args=(bytes(200_000),)) for _ in range(3)]
+    try:
+        runner(len, b"")  # starts what children are forked from
+        for thread in threads:
+            thread.start()
+        most = 0
+        while not ended:
+            most = max(most, len(runner._busy))
+            time.sleep(0.01)
+        assert most == 1, "several large calls at once"
+        assert runner(len, b"small") == 5 and len(ended) < 3
+    finally:
+        runner.close()
+        for thread in threads:
+            thread.join()
 
 
 def test_children_killed_at_random_lose_no_review(isolated: Isolation) -> None:
