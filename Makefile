@@ -17,7 +17,13 @@ CHART := $(VENV)/chart/.ready
 PIP_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+# One more than cores: a test waits for servers and processes about half of its time.
+WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+PARALLEL := --dist loadfile --no-loadscope-reorder
+
+# Each test has a core at most; threads of BLAS that wait for each other on tiny matrices triple the work.
+check test-light test-model: export OMP_NUM_THREADS = 1
+check test-light test-model: export OMP_WAIT_POLICY = PASSIVE
 
 # Else each process compiles all that it imports, a model stack among it, anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,15 +40,15 @@ demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head
 
 check: lint $(DESCRIBED) $(CHART)  ## lint, types, and the tests that are fast
-	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow and not model"
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(PARALLEL) -m "not slow and not model"
 
 test: test-light test-model  ## every test, the slow ones too
 
 test-light: $(TESTABLE) $(DESCRIBED) $(PRISM) $(CHART)  ## what runs without torch: nearly everything
-	$(BIN)/python -m pytest -q $(PARALLEL) -m "not model"
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(PARALLEL) -m "not model"
 
 test-model: $(MODEL_TESTABLE) $(DESCRIBED)  ## what needs torch, with real weights and a real vLLM server
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(MODEL_VENV)/bin/python -m pytest -q $(PARALLEL) -m model
+	$(MODEL_VENV)/bin/python -m pytest -q -n auto $(PARALLEL) -m model
 
 lint: $(TESTABLE)
 	$(BIN)/ruff check .

@@ -86,6 +86,9 @@ class Webhooks:
         self.github = github
         self.log: list[Delivery] = []
         self.timeout = 10.0  # seconds that a receiver has, as on github.com
+        self.wait: Callable[[], float] | None = (
+            None  # seconds that the next delivery waits: later ones overtake it
+        )
         self._pool = ThreadPoolExecutor(8, "fake-github-webhooks")
         self._pending: set[Future[Delivery | None]] = set()
         self._open = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({})).open
@@ -183,6 +186,8 @@ class Webhooks:
             "X-GitHub-Hook-Installation-Target-Type": "integration",
             "X-Hub-Signature-256": f"sha256={signature}",
         }
+        if self.wait is not None:
+            time.sleep(self.wait())
         self._post(url, delivery)
         with self.github.lock:
             self.log.append(delivery)

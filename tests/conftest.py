@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     ):
         return argname
     return None
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 _SERVERS = {"fake_github", "github", "postgres_server", "redis_server", "serve", "served", "world"}

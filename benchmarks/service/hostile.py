@@ -9,14 +9,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import Engine, select
 
 from benchmarks.service.accept import quantile
 from benchmarks.service.latency import EXAMPLE, delays, deliver
-from benchmarks.service.processes import memory
+from benchmarks.service.memory import PeakMemory
 from fake_github import FakeGitHub, Pull, Repo, Request, Response
 from ptopt.rules import rules
 from service import database
@@ -67,14 +66,18 @@ def measure(
         )
         ordinary.permission("dev", "write")
         bombs = list(itertools.islice(_bombs(attacked), pulls))
-        with Fleet(github, folder, database_url, broker_url) as fleet, _watched(fleet) as watch:
+        with (
+            Fleet(github, folder, database_url, broker_url) as fleet,
+            PeakMemory(fleet) as memory,
+            _Health(fleet) as health,
+        ):
             opener = _Opener(fleet.port, github, ordinary)
             deliver(fleet.port, github, ordinary, opener.pull())  # warm
             _wait(lambda: bool(posted.at), 60)
             github.delay = delays(delay) if delay else None
             quiet = opener.open_for(seconds)
             _wait(lambda: all((ordinary.full_name, number) in posted.at for number in quiet), 60)
-            watch.health.clear()
+            health.seconds.clear()
             start = time.perf_counter()
             attack = threading.Thread(target=_attack, args=(fleet.port, github, attacked, bombs))
             attack.start()
@@ -110,12 +113,9 @@ def measure(
         )
     print(f"p99 under attack / quiet: {p99[1] / p99[0]:.2f} x")
     print(
-        f"/healthz: {len(watch.health)} answers, the slowest after {max(watch.health, default=0) * 1e3:.0f} ms"
+        f"/healthz: {len(health.seconds)} answers, the slowest after {max(health.seconds, default=0) * 1e3:.0f} ms"
     )
-    print(
-        f"memory of the service: {watch.peak / 1e6:.0f} MB at most (proportional set size of {watch.peak_processes} "
-        f"processes: {watch.peak_parts}; without databases)"
-    )
+    print(f"memory of the service: {memory}")
     twice = sum(number > 1 for number in posted.times.values())
     print(f"lost: {lost} reviews; posted twice: {twice}; load of the machine {os.getloadavg()[0]:.1f}")
 
@@ -182,27 +182,24 @@ def _wait(what: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.1)
 
 
-class _Watch:
-    """What `/healthz` took, and the most memory that the processes of a fleet had."""
+class _Health:
+    """What `/healthz` took, within its `with` block."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.health: list[float] = []
-        self.peak = self.peak_processes = 0
-        self.peak_parts = ""
+        self.seconds: list[float] = []
         self._fleet = fleet
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._ask, self._weigh)]
+        self._thread = threading.Thread(target=self._request, daemon=True)
 
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+    def __enter__(self) -> _Health:
+        self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
-        for thread in self._threads:
-            thread.join(60)
+        self._thread.join(60)
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         while not self._over.wait(0.2):
             start = time.perf_counter()
             connection = http.client.HTTPConnection("127.0.0.1", self._fleet.port, timeout=30)
@@ -213,25 +210,4 @@ class _Watch:
                 pass  # it counts with the time it took
             finally:
                 connection.close()
-            self.health.append(time.perf_counter() - start)
-
-    def _weigh(self) -> None:
-        while not self._over.wait(1.0):
-            found = {process.name: memory(process.session) for process in self._fleet.processes}
-            total = sum(sum(sizes) for sizes in found.values())
-            if total > self.peak:
-                self.peak, self.peak_processes = total, sum(map(len, found.values()))
-                self.peak_parts = ", ".join(
-                    f"{name} {max(sizes, default=0) / 1e6:.0f} + {(sum(sizes) - max(sizes, default=0)) / 1e6:.0f}"
-                    for name, sizes in found.items()
-                )
-
-
-@contextmanager
-def _watched(fleet: Fleet) -> Iterator[_Watch]:
-    watch = _Watch(fleet)
-    watch.start()
-    try:
-        yield watch
-    finally:
-        watch.stop()
+            self.seconds.append(time.perf_counter() - start)

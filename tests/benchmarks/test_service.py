@@ -17,6 +17,7 @@ from benchmarks.service.bare import make_app
 ROOT = Path(__file__).resolve().parents[2]
 _ACCEPT = ("ptopt / bare ", "ptopt / bare, JSON parsed", "p99 ms")
 _LATENCY = ("delivery to posted review", "; 4 reviews posted", "cores")
+_DELIVERIES = ("2 of 2 last heads reviewed, lost: 0, posted twice: 0", "wrong: 0", "memory of the service")
 _HOSTILE = ("p99 under attack / quiet", "/healthz", "memory of the service", "lost: 0 reviews")
 
 
@@ -30,11 +31,15 @@ _HOSTILE = ("p99 under attack / quiet", "/healthz", "memory of the service", "lo
         ("latency", "redis", _LATENCY),
         ("hostile", "sqlite", _HOSTILE),
         ("hostile", "redis", _HOSTILE),
+        ("deliveries", "redis", _DELIVERIES),
     ],
 )
 def test_a_second_of_each_part(part: str, on: str, said: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.service", "--seconds", "1", "--pulls", "2", "--only", part, "--on", on],
+        [
+            sys.executable, "-m", "benchmarks.service", "--seconds", "1", "--pulls", "2", "--deliveries", "20",
+            "--only", part, "--on", on,
+        ],
         capture_output=True, text=True, cwd=ROOT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -18,13 +18,24 @@ from tests.worker.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 QUEUES = "review,command,feedback,training"
+QUICK = {  # settings for a battery of faults: it is not to wait for what production waits for
+    "debounce": "0.3",
+    "lease": "4",
+    "sweep_every": "1",
+    "redeliver_every": "2",
+    "commands_per_hour": "9999",
+    "stranger_commands_per_pull": "9999",
+    # At a kill every few seconds, one of some hundred jobs is hit three times by chance.
+    "max_attempts": "8",
+}
 
 
 class Process:
     """One process of the service; `kill` is SIGKILL to it and its children."""
 
     def __init__(self, name: str, command: list[str], environment: dict[str, str], folder: Path) -> None:
-        self.name, self.kills = name, 0
+        self.name = name
+        self.kills = self.ends = 0  # how often it was killed, and how often it ended by itself
         self._command, self._environment = command, environment
         self.log = folder / f"{name}.log"
         self._running: subprocess.Popen[bytes] | None = None
@@ -52,6 +63,11 @@ class Process:
     def restart(self) -> None:
         self.kill()
         self.start()
+
+    def start_if_ended(self) -> None:
+        if self.has_ended():
+            self.ends += 1
+            self.start()
 
     @property
     def session(self) -> int:
@@ -112,6 +128,11 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
             process.kill()
+
+    def start_ended(self) -> None:
+        """As Kubernetes does with what ended by itself."""
+        for process in self.processes:
+            process.start_if_ended()
 
     def wait_ready(self, seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds

@@ -38,6 +38,7 @@ from tests.model.hostile_cases import CASES, Case
 from tests.model.scripted import ALL, Scripted, review
 
 SCHEMA = json.loads((resources.files("ptopt.report") / "review.schema.json").read_text("utf-8"))
+REPORT = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
 NAMES = {rule.name for rule in rules()}
 WORDS = (
     "cc @octocat, @org/team #1 org/repo#2 GH-3 deadbeefcafe1234 https://evil.example www.evil.example "
@@ -109,6 +110,9 @@ def _offered(prompt: ChatPrompt) -> list[int]:
     return [int(n) for n in re.findall(r"^(\d+)(?: |$)", prompt.user, re.M)]
 
 
+_believed: dict[str, bool] = {}  # name of a case -> whether a finding of the hostile model came through
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_hostile_model_on_hostile_code(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -120,6 +124,7 @@ def test_a_hostile_model_on_hostile_code(case: Case, tmp_path: Path, monkeypatch
     with _nothing_is_executed():
         found = review_change(change, config=config, facts=NO_FACTS, advisor=Advisor(backend, ALL))
 
+    _believed[case.name] = any(f.origin == "model" for f in found.findings)
     _prompts_are_ours(backend, case)
     assert found.model is not None and found.model.note == ""
     assert found.not_reviewed == by_rules.not_reviewed
@@ -132,7 +137,7 @@ def test_a_hostile_model_on_hostile_code(case: Case, tmp_path: Path, monkeypatch
         if finding.origin == "model":
             _advice_holds(case, finding.fix, finding.span.start, finding.span.end)
     _leads_nowhere_else(found, by_rules, change)
-    jsonschema.validate(json.loads(render("json", found)), SCHEMA)
+    REPORT.validate(json.loads(render("json", found)))
     for name in FORMATS:
         text = render(name, found)
         assert "\x1b" not in text and "\u202e" not in text, name
@@ -142,13 +147,13 @@ def test_a_hostile_model_on_hostile_code(case: Case, tmp_path: Path, monkeypatch
 @pytest.mark.slow
 def test_the_hostile_model_is_believed_where_it_can_be_checked() -> None:
     """So that the cases above do test what happens to its words."""
-    spoke = 0
     for case in CASES:
-        change = Change((whole_file(case.path, case.head),), ())
-        advisor = Advisor(Evil(0), ALL)
-        found = review_change(change, config=Config(budget=50), facts=NO_FACTS, advisor=advisor)
-        spoke += any(f.origin == "model" for f in found.findings)
-    assert spoke > 150
+        if case.name not in _believed:  # run without the cases above
+            change = Change((whole_file(case.path, case.head),), ())
+            advisor = Advisor(Evil(sum(case.name.encode())), ALL)
+            found = review_change(change, config=Config(budget=50), facts=NO_FACTS, advisor=advisor)
+            _believed[case.name] = any(f.origin == "model" for f in found.findings)
+    assert sum(_believed.values()) > 150
 
 
 def _prompts_are_ours(backend: Scripted, case: Case) -> None:
