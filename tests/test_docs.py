@@ -108,6 +108,15 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert anchor in known, link
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_into_the_repository_lead_somewhere(path: Path) -> None:
+    """The site has docs/ alone: pages link to other files of the repository on GitHub."""
+    text = path.read_text(encoding="utf-8")
+    for kind, name in re.findall(rf"github\.com/{REPOSITORY}/(blob|tree)/main/([^)#\s]+)", text):
+        assert (ROOT / name).is_file() if kind == "blob" else (ROOT / name).is_dir(), name
+    assert path.parent != DOCS or "](../" not in text
+
+
 @pytest.mark.parametrize("path", [*PAGES, *sorted((DOCS / "rules").glob("*.md"))], ids=lambda path: path.name)
 def test_tables_are_whole(path: Path) -> None:
     """A blank line within a table ends it: its rows after that are shown as text."""
