@@ -43,6 +43,12 @@ def test_the_page_of_the_configuration_is_current_and_whole() -> None:
         assert f"# `{key}`\n" in text
 
 
+def test_the_example_of_a_rule_is_the_one_that_is_tested() -> None:
+    text = (DOCS / "add-a-rule.md").read_text(encoding="utf-8")
+    assert script("pages").with_example(text) == text, "run `make docs`"
+    assert (ROOT / "examples/rule-package/acme_rules/seeds.py").read_text(encoding="utf-8") in text
+
+
 @pytest.mark.usefixtures("learned_ranker")
 def test_the_picture_is_what_the_command_prints() -> None:
     drawing = script("picture")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -28,12 +29,30 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    """But those of rules: their list is, and the search finds them."""
+    named = re.findall(r'"([\w./-]+\.md)"', (ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    assert sorted(named) == sorted(["rules/README.md", *(path.name for path in (ROOT / "docs").glob("*.md"))])
+
+
 @pytest.mark.slow
 def test_it_builds(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")}
     built = {path.parent.relative_to(site / "site") for path in (site / "site").rglob("index.html")}
     assert {page.parent if page.name in ("README", "index") else page for page in pages} <= built
     assert "item-every-step" in (site / "site/search.json").read_text()
+
+
+@pytest.mark.slow
+def test_a_reader_loads_nothing_from_elsewhere(site: Path) -> None:
+    """No picture, script, style or font, and no request for the stars of the repository."""
+    loaded = re.compile(r"""<(?:img|script|iframe|source)\b[^>]*\ssrc="?(https?:[^"\s>]+)|<link\b[^>]*rel="?(?:stylesheet|preconnect)[^>]*"""
+                        r"""href="?(https?:[^"\s>]+)""")  # fmt: skip
+    assert loaded.search('<img alt="x" src="https://cdn.example.org/x.svg">')
+    assert loaded.search('<link rel="stylesheet" href="https://fonts.example.org/css">')
+    for path in (site / "site").rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert not loaded.search(text) and 'data-md-component="source"' not in text, path
 
 
 @pytest.mark.slow
