@@ -28,7 +28,8 @@ check test-light test-model: export OMP_WAIT_POLICY = PASSIVE
 # Else each process compiles all that it imports, a model stack among it, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-setup demo-review check test test-light test-model lint format docs action-requirements service-requirements image-requirements clean
+.PHONY: demo demo-setup demo-review check test test-light test-model lint format docs site dist version action-requirements service-requirements \
+	image-requirements clean
 
 demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
 	$(BIN)/python -m examples.service
@@ -68,6 +69,20 @@ docs: $(TESTABLE)  ## write what is generated from the code
 	$(BIN)/python docs/picture.py
 	$(BIN)/python -m helm.generate
 
+site: $(TESTABLE)  ## the documentation site, in site/; a link that leads nowhere is an error
+	$(BIN)/zensical build --clean --strict
+
+DIST := dist
+
+dist: $(TESTABLE)  ## wheel and sdist, and what the wheel depends on as an SBOM
+	rm -rf $(DIST)
+	$(BIN)/hatchling build --directory $(DIST)
+	$(BIN)/cyclonedx-py requirements action-requirements.txt --pyproject pyproject.toml --output-file $(DIST)/ptopt.cdx.json
+
+version: $(TESTABLE) $(CHART)  ## of the next release, with VERSION=X.Y.Z: docs/releasing.md
+	$(BIN)/python .github/release.py set $(VERSION)
+	$(BIN)/python -m tests.helm.snapshot
+
 PIN := env -u UV_FIND_LINKS $(BIN)/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-package ptopt --upgrade --quiet --custom-compile-command
 
@@ -87,7 +102,7 @@ image-requirements: $(BIN)/uv  ## pin what the GPU images install, with hashes
 	$(IMAGE_PIN) --extra service --extra training --output-file docker/training-requirements.txt
 
 clean:
-	rm -rf $(VENV) $(MODEL_VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(MODEL_VENV) dist build site .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)

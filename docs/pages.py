@@ -1,4 +1,5 @@
-"""Writes docs/configuration.md from the model of the configuration, and the project's address and commit into the snippets.
+"""Writes docs/configuration.md from the model of the configuration, the example of docs/add-a-rule.md, and the project's address
+and commit into the snippets.
 
 python docs/pages.py
 """
@@ -59,6 +60,8 @@ its name (`item-every-step`), or its family (`sync`); [rules](rules/README.md) l
 
 def main() -> None:
     (ROOT / "docs" / "configuration.md").write_text(configuration(), encoding="utf-8")
+    rule = ROOT / "docs" / "add-a-rule.md"
+    rule.write_text(with_example(rule.read_text(encoding="utf-8")), encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     written = re.search(r'^Source = "https://github\.com/(.+)"$', project, re.M)
     for path in (path for glob in SNIPPETS for path in ROOT.glob(glob)):
@@ -67,6 +70,12 @@ def main() -> None:
             old = re.escape(written[1])
             new = re.sub(rf"(github\.com/|uses: ){old}\b", rf"\g<1>{REPOSITORY}", text)
             path.write_text(pinned(new), encoding="utf-8")
+
+
+def with_example(text: str) -> str:
+    """The page with the rule of examples/rule-package in it."""
+    example = (ROOT / "examples/rule-package/acme_rules/seeds.py").read_text(encoding="utf-8")
+    return re.sub(r"(?s)(?<=````python\n).*?(?=````\n)", lambda _: example, text)
 
 
 def pinned(text: str) -> str:

@@ -43,6 +43,12 @@ def test_the_page_of_the_configuration_is_current_and_whole() -> None:
         assert f"# `{key}`\n" in text
 
 
+def test_the_example_of_a_rule_is_the_one_that_is_tested() -> None:
+    text = (DOCS / "add-a-rule.md").read_text(encoding="utf-8")
+    assert script("pages").with_example(text) == text, "run `make docs`"
+    assert (ROOT / "examples/rule-package/acme_rules/seeds.py").read_text(encoding="utf-8") in text
+
+
 @pytest.mark.usefixtures("learned_ranker")
 def test_the_picture_is_what_the_command_prints() -> None:
     drawing = script("picture")
@@ -106,6 +112,15 @@ def test_links_lead_somewhere(path: Path) -> None:
             headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
             known = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor in known, link
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_into_the_repository_lead_somewhere(path: Path) -> None:
+    """The site has docs/ alone: pages link to other files of the repository on GitHub."""
+    text = path.read_text(encoding="utf-8")
+    for kind, name in re.findall(rf"github\.com/{REPOSITORY}/(blob|tree)/main/([^)#\s]+)", text):
+        assert (ROOT / name).is_file() if kind == "blob" else (ROOT / name).is_dir(), name
+    assert path.parent != DOCS or "](../" not in text
 
 
 @pytest.mark.parametrize("path", [*PAGES, *sorted((DOCS / "rules").glob("*.md"))], ids=lambda path: path.name)

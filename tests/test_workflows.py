@@ -16,7 +16,8 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-WORKFLOWS = sorted((ROOT / "docs/workflows").glob("*.yml"))
+WORKFLOWS = sorted((ROOT / "docs/workflows").glob("*.yml"))  # that users copy
+OURS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 BIN = Path(sys.executable).parent
 PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # \S")
 
@@ -26,13 +27,13 @@ def _run(tool: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_zizmor() -> None:
-    done = _run("zizmor", "--offline", "--pedantic", "--no-progress", *WORKFLOWS, "action.yml")
+    done = _run("zizmor", "--offline", "--pedantic", "--no-progress", *WORKFLOWS, ".github", "action.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_actionlint() -> None:
-    assert len(WORKFLOWS) == 5
-    done = _run("actionlint", *WORKFLOWS)
+    assert len(WORKFLOWS) == 5 and len(OURS) == 2
+    done = _run("actionlint", *WORKFLOWS, *OURS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -58,10 +59,20 @@ def test_a_planted_fault_is_found(tool: str, fault: tuple[str, str], tmp_path: P
     assert _run(tool, *options, broken).returncode != 0
 
 
-@pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, *OURS, ROOT / "action.yml"], ids=lambda path: path.name)
 def test_every_action_is_pinned(path: Path) -> None:
     for line in path.read_text().splitlines():
-        assert "uses:" not in line or PINNED.search(line), line
+        assert "uses:" not in line or "uses: $/.github/" in line or PINNED.search(line), line
+
+
+def test_an_action_is_pinned_to_one_commit() -> None:
+    """The same one in all workflows, and each release of it by its own commit."""
+    paths = [*WORKFLOWS, *OURS, ROOT / "action.yml"]
+    uses = {
+        found for path in paths for found in re.findall(r"uses: ([\w./-]+)@(\w+) # (v\S+)", path.read_text())
+    }
+    assert len(uses) > 9
+    assert len({name for name, *_ in uses}) == len({commit for _, commit, _ in uses}) == len(uses)
 
 
 def test_no_expression_in_a_script_and_nothing_checked_out() -> None:

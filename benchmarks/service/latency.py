@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.service import client
 from benchmarks.service.accept import quantile
-from benchmarks.service.processes import processor_seconds
+from benchmarks.service.processes import memory, processor_seconds
 from fake_github import FakeGitHub, Pull, Repo, Request, Response
 from ptopt.project.around import MOST_FILES
 from tests.faults.fleet import Fleet
@@ -84,6 +84,7 @@ def measure(
             posted.wait(1 + len(pulls))
             requests = len(github.requests) - requests
             service = sum(processor_seconds(process.session) for process in fleet.processes) - service
+            size = sum(sum(memory(process.session)) for process in fleet.processes)
             share = (sum(os.times()[:4]) - own) / (time.perf_counter() - start)
     times = sorted(posted.at[number] - sent[number] for number in sent if number in posted.at)
     if not times:
@@ -100,6 +101,7 @@ def measure(
     print(
         f"processor time of the service: {service / len(times) * 1e3:.0f} ms for each review; without databases"
     )
+    print(f"memory of the service after that: {size / 1e6:.0f} MB (proportional set size); without databases")
     print(f"the fake GitHub and the sender, on the same cores, took {share:.2f} cores")
 
 

@@ -71,13 +71,12 @@ def as_json(rules: Sequence[type[Rule]]) -> str:
     return json.dumps(found, indent=2) + "\n"
 
 
-def as_markdown(rules: Sequence[type[Rule]], link: str = "") -> str:
-    """A table; `link` is put before the file name of each page, and "" means no links."""
+def as_markdown(rules: Sequence[type[Rule]]) -> str:
+    """A table."""
     lines = ["| id | name | family | default | what it does |", "| --- | --- | --- | --- | --- |"]
     for rule in rules:
-        name = f"[{rule.name}]({link}{rule.name}.md)" if link else rule.name
         default = "on" if rule.default else "off"
-        cells = (rule.id, name, rule.family, default, rule.summary().replace("|", "\\|"))
+        cells = (rule.id, rule.name, rule.family, default, _cell(rule.summary()))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -121,6 +120,17 @@ def _worth(rule: type[Rule]) -> list[str]:
 
 
 def pages(rules: Sequence[type[Rule]]) -> dict[str, str]:
-    """File name -> text: a page per rule, and `README.md` that lists them."""
-    index = f"# Rules\n\nWritten by `ptopt rules --docs`.\n\n{as_markdown(rules, './')}"
+    """File name -> text: a page per rule, and `README.md` that lists them by family."""
+    parts = ["# Rules", "Written by `ptopt rules --docs`."]
+    for family in dict.fromkeys(rule.family for rule in rules):
+        lines = ["| rule | what it does |", "| --- | --- |"]
+        for rule in (each for each in rules if each.family == family):
+            default = "" if rule.default else " *Off by default.*"
+            lines.append(f"| {rule.id} [{rule.name}](./{rule.name}.md) | {_cell(rule.summary())}{default} |")
+        parts += [f"## {family}", "\n".join(lines)]
+    index = "\n\n".join(parts) + "\n"
     return {"README.md": index, **{f"{rule.name}.md": page(rule) for rule in rules}}
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

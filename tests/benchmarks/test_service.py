@@ -16,7 +16,7 @@ from benchmarks.service.bare import make_app
 
 ROOT = Path(__file__).resolve().parents[2]
 _ACCEPT = ("ptopt / bare ", "ptopt / bare, JSON parsed", "p99 ms")
-_LATENCY = ("delivery to posted review", "; 4 reviews posted", "cores")
+_LATENCY = ("delivery to posted review", "; 4 reviews posted", "memory of the service", "cores")
 _DELIVERIES = ("2 of 2 last heads reviewed, lost: 0, posted twice: 0", "wrong: 0", "memory of the service")
 _HOSTILE = ("p99 under attack / quiet", "/healthz", "memory of the service", "lost: 0 reviews")
 
