@@ -13,7 +13,7 @@ import click
 from training.demo import demo
 from training.evaluation.cli import evaluate
 from training.feedback.cli import feedback
-from training.recipes.cli import kto, sft
+from training.recipes.cli import bottleneck, kto, sft
 from training.registry_cli import registry
 
 
@@ -216,6 +216,7 @@ def _counts(splits: dict[str, int]) -> str:
 main.add_command(demo)
 main.add_command(sft)
 main.add_command(kto)
+main.add_command(bottleneck)
 main.add_command(evaluate)
 main.add_command(feedback)
 main.add_command(registry)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar, overload
 
 from ptopt.findings import ModelRecord
 from ptopt.model import prompt, schema
@@ -21,6 +21,7 @@ from ptopt.model.schema import Advice
 LONGEST_EXPLANATION = 600  # characters
 _Prompt = TypeVar("_Prompt")
 _Answer = TypeVar("_Answer")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,12 @@ class Advisor:
 
     def judge(self, regions: Sequence[Region]) -> list[dict[str, float]]:
         """Per region, the log-odds that each of its candidates (by rule) is right. Raises ModelUnavailableError."""
-        prompts = [prompt.judge(fit(region, self.judge_tokens)) for region in regions]
-        flat = [one for several in prompts for one in several]
+        parts = [(region, part) for region in regions for part in range(prompt.number_of_prompts(region))]
+        flat = _Rendered(parts, lambda a: prompt.judge(fit(a[0], self.judge_tokens))[a[1]])
         scores = iter(_answers(self._backend.score, flat))
         verdicts = []
-        for region, several in zip(regions, prompts, strict=True):
-            values = [value for _ in several for value in next(scores)]
+        for region in regions:
+            values = [value for _ in range(prompt.number_of_prompts(region)) for value in next(scores)]
             if len(values) != len(region.candidates) or not all(map(math.isfinite, values)):
                 raise ModelUnavailableError("the model did not answer each question with a number")
             verdicts.append({c.rule: float(v) for c, v in zip(region.candidates, values, strict=True)})
@@ -77,7 +78,7 @@ class Advisor:
         """The model's own findings, not verified yet. Raises ModelUnavailableError."""
         shown = [fit(region, ADVISE_TOKENS) for region in regions]
         readable = [region for region in shown if region.lines]  # an endless line leaves none
-        texts = iter(_answers(self._backend.complete, [prompt.advise(region) for region in readable]))
+        texts = iter(_answers(self._backend.complete, _Rendered(readable, prompt.advise)))
         answers = []
         for region in shown:
             if not region.lines:
@@ -89,9 +90,9 @@ class Advisor:
 
     def explain(self, questions: Sequence[Question]) -> list[str]:
         """Per finding a sentence or two on one line, "" where there is none. Raises ModelUnavailableError."""
-        prompts = [
-            prompt.explain(fit(q.region, ADVISE_TOKENS), q.rule, q.lines, q.message) for q in questions
-        ]
+        prompts = _Rendered(
+            questions, lambda q: prompt.explain(fit(q.region, ADVISE_TOKENS), q.rule, q.lines, q.message)
+        )
         return [_short(text) for text in _answers(self._backend.complete, prompts)]
 
     def close(self) -> None:
@@ -117,3 +118,27 @@ def _answers(call: Callable[[Sequence[_Prompt]], list[_Answer]], prompts: Sequen
 def _short(text: str) -> str:
     words = " ".join(text[: 4 * LONGEST_EXPLANATION].split())
     return words if len(words) <= LONGEST_EXPLANATION else f"{words[: LONGEST_EXPLANATION - 2].rstrip()} …"
+
+
+class _Rendered(Sequence[_Prompt], Generic[_Item, _Prompt]):
+    """Prompts that are rendered when a back end takes them: a server begins before the last is there."""
+
+    def __init__(self, items: Sequence[_Item], render: Callable[[_Item], _Prompt]) -> None:
+        self._items, self._render = items, render
+        self._prompts: dict[int, _Prompt] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, at: int) -> _Prompt: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[_Prompt]: ...
+
+    def __getitem__(self, at: int | slice) -> _Prompt | list[_Prompt]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        if at not in self._prompts:
+            self._prompts[at] = self._render(self._items[at])
+        return self._prompts[at]

@@ -20,7 +20,7 @@ from ptopt.rules.base import Rule
 
 __all__ = [
     "COMMON_WORDS", "MAX_QUESTIONS", "PROMPT_VERSION", "advise", "explain", "file_line", "in_shown_numbers", "judge",
-    "possible_rules", "shown_number", "with_numbers", "words_of",
+    "number_of_prompts", "possible_rules", "shown_number", "with_numbers", "words_of",
 ]  # fmt: skip
 
 PROMPT_VERSION = "2"
@@ -58,6 +58,11 @@ def judge(region: Region) -> list[JudgePrompt]:
     ]
 
 
+def number_of_prompts(region: Region) -> int:
+    """How many prompts `judge` makes of it."""
+    return -(-len(region.candidates) // MAX_QUESTIONS)
+
+
 def _judge(head: str, candidates: Sequence[Candidate]) -> JudgePrompt:
     questions = [f"\n{_question(candidate.rule)} {CUE}" for candidate in candidates]
     return JudgePrompt((head + questions[0], *questions[1:]))
@@ -87,9 +92,9 @@ def explain(region: Region, rule: str, lines: Sequence[int], message: str) -> Ch
 def possible_rules(region: Region) -> tuple[str, ...]:
     """Names of the rules whose trigger words are in the lines of the region."""
     text = "\n".join(line.text for line in region.lines)
-    return tuple(
-        rule.name for rule in rules() if rule.default and any(word in text for word in words_of(rule.name))
-    )
+    rules_of, order = _rules_by_word()
+    found = {name for word, names in rules_of.items() if word in text for name in names}
+    return tuple(sorted(found, key=order.__getitem__))
 
 
 def in_shown_numbers(region: Region, message: str) -> str:
@@ -118,6 +123,17 @@ def words_of(rule: str) -> tuple[str, ...]:
     specific = [word for word in known.triggers if word not in COMMON_WORDS]
     called = [f"{call}(" for call in sorted(known.calls)]
     return tuple(specific or called or (*known.triggers, *known.requires))
+
+
+@cache
+def _rules_by_word() -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+    """The names of the default rules with each trigger word, and their order: most rules share theirs with others."""
+    default = [rule.name for rule in rules() if rule.default]
+    found: dict[str, tuple[str, ...]] = {}
+    for name in default:
+        for word in words_of(name):
+            found[word] = (*found.get(word, ()), name)
+    return found, {name: at for at, name in enumerate(default)}
 
 
 @cache

@@ -108,7 +108,7 @@ def _read(text: str, region: Region) -> tuple[tuple[Advice, ...], bool]:
         return (), False
     items = data["findings"]
     offered = frozenset(line.number for line in region.lines)
-    names = frozenset(rule.name for rule in rules())
+    names = _names()
     found: list[Advice] = []
     valid = len(items) <= MAX_FINDINGS
     for item in items[:MAX_FINDINGS]:
@@ -119,6 +119,11 @@ def _read(text: str, region: Region) -> tuple[tuple[Advice, ...], bool]:
         if advice is not None and conforms and offered.issuperset(range(advice.start, advice.end + 1)):
             found += [advice] if advice.start <= advice.end else []
     return tuple(found), valid
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(rule.name for rule in rules())
 
 
 def _advice(item: object, region: Region, names: frozenset[str]) -> Advice | None:

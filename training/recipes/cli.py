@@ -34,6 +34,20 @@ def kto(config: str | None, changes: tuple[str, ...], resume: Path | None) -> No
     _run("kto", config, changes, resume)
 
 
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def bottleneck(run: Path) -> None:
+    """Where the time of a RUN (its folder) went, against its targets; what bounds it, and what to change."""
+    from training.recipes.bottleneck import report
+    from training.recipes.settings import SettingsError, read
+    from training.recipes.tracking import read_metrics
+
+    try:
+        click.echo(report(read_metrics(run), read(run / "settings.yaml")), nl=False)
+    except (FileNotFoundError, SettingsError, ValueError) as error:
+        raise click.ClickException(f"{run}: {error}") from None
+
+
 def _run(recipe: str, config: str | None, changes: tuple[str, ...], resume: Path | None) -> None:
     from ptopt.model.interface import ModelUnavailableError
     from training.recipes.settings import SettingsError, find, read

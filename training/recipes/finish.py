@@ -1,10 +1,11 @@
-"""The end of a run: the adapter with its card, the plots, the closed record."""
+"""The end of a run: the adapter with its card, the plots, the report of where the time went, the closed record."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from training.recipes.bottleneck import figures_of, report, verdict
 from training.recipes.live import LiveView
 from training.recipes.run import Run, card_of
 from training.recipes.setup import Setup
@@ -38,9 +39,14 @@ def finish(
         card = card_of(settings, recipe, setup.base_hash, setup.parent, metrics)
         adapter = run.write_adapter(saved, card)
         drawn = plots(run.folder, settings.name)
+        if lines:
+            drawn.append(run.folder / "time.md")
+            drawn[-1].write_text(report(lines, settings), encoding="utf-8")
         tracker.finish([*drawn, adapter, run.folder / "settings.yaml"])
         view.print(
             f"adapter: {adapter}\n" + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in metrics.items())
         )
+        if lines:
+            view.print(str(verdict(figures_of(lines), settings)))
     trainer.accelerator.wait_for_everyone()
     return run.adapter

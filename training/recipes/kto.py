@@ -27,12 +27,13 @@ from ptopt.model.backends.encoding import answer_ids, encode_chat, encode_judge
 from ptopt.model.interface import ChatPrompt, JudgePrompt
 from training.recipes.finish import finish
 from training.recipes.live import LiveView
+from training.recipes.metrics import MetricsCallback
 from training.recipes.run import Run
 from training.recipes.settings import Settings, SettingsError
 from training.recipes.setup import Setup, open_run, quiet
 from training.recipes.tokens import answer_tokens
 from training.recipes.tracking import Tracker
-from training.recipes.trainer import MetricsCallback, StopCallback, TrainerMixin, until_it_fits
+from training.recipes.trainer import StopCallback, TrainerMixin, until_it_fits
 
 LEAST_ROWS = 2  # at once: the divergence is estimated from answers to other prompts of the batch
 
@@ -159,7 +160,10 @@ def _train(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.attach(run, settings.checkpoint.keep)
-    watch, stop = MetricsCallback(trainer, view, tracker), StopCallback(trainer, settings.limits.minutes)
+    watch, stop = (
+        MetricsCallback(trainer, settings, view, tracker),
+        StopCallback(trainer, settings.limits.minutes),
+    )
     trainer.add_callback(watch)
     trainer.add_callback(stop)
     with view or nullcontext():

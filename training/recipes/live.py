@@ -5,29 +5,29 @@ On a terminal a table that is redrawn in place; elsewhere a line every few secon
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PHASES = ("data", "forward", "backward", "optimizer", "other")
+PAUSES = ("checkpoint", "evaluation")  # between steps; no part of their time
 _QUIET = 10.0  # seconds between two lines where there is no terminal
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 class PhaseTimer:
-    """Seconds spent in each phase of a step. Phases nest: time counts for the innermost one.
+    """Seconds spent in each phase of a step, and in pauses. Phases nest: time counts for the innermost one, but all of
+    a pause for the pause.
 
     On a GPU, work is queued: `wait` lets the queue run dry at each border, so that each phase is charged its own work.
     That costs a little: it is done while `exact` is set.
@@ -39,10 +39,11 @@ class PhaseTimer:
         self._stack = ["other"]
         self._since = time.perf_counter()
         self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._paused = dict.fromkeys(PAUSES, 0.0)
 
     def enter(self, name: str) -> None:
         self._charge()
-        self._stack.append(name)
+        self._stack.append(self._stack[-1] if self._stack[-1] in PAUSES else name)
 
     def leave(self) -> None:
         self._charge()
@@ -64,33 +65,19 @@ class PhaseTimer:
         self.seconds = dict.fromkeys(PHASES, 0.0)
         return shares
 
+    def pauses(self) -> dict[str, float]:
+        """Seconds of each pause since the last call."""
+        self._charge()
+        paused, self._paused = self._paused, dict.fromkeys(PAUSES, 0.0)
+        return paused
+
     def _charge(self) -> None:
         if self.exact and self._wait is not None:
             self._wait()
         now = time.perf_counter()
-        self.seconds[self._stack[-1]] += now - self._since
+        name = self._stack[-1]
+        (self._paused if name in PAUSES else self.seconds)[name] += now - self._since
         self._since = now
-
-
-def memory_gib() -> float:
-    """The peak memory of this process: of the GPU where there is one, else of main memory."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return float(torch.cuda.max_memory_allocated()) / 2**30
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform != "darwin" else peak / 2**30
-
-
-def memory_now_gib() -> float:
-    """What this process holds at the moment; the most that it held, where the system does not tell."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return float(torch.cuda.memory_allocated()) / 2**30
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return memory_gib()
-    return pages * resource.getpagesize() / 2**30
 
 
 class LiveView:
@@ -103,6 +90,7 @@ class LiveView:
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._losses: deque[float] = deque(maxlen=60)
         self._shown = 0.0
+        self._bound = ""
         self._first: tuple[int, float] | None = None
 
     def __enter__(self) -> LiveView:
@@ -117,22 +105,28 @@ class LiveView:
     def print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def update(self, line: dict[str, Any]) -> None:
-        """line: step, loss, tokens_per_s, tokens_per_cpu_s, memory_gib, time (shares), learning_rate."""
+    def update(self, line: dict[str, Any], bound: str) -> None:
+        """line: step, loss, tokens_per_s, tokens_per_cpu_s, memory_gib, time (shares), learning_rate.
+
+        bound: what bounds the run so far, in words.
+        """
         step, now = int(line["step"]), time.monotonic()
         self._losses.append(float(line["loss"]))
         if self._first is None:
             self._first = (step, now)
         left = self._left(step, now)
         if self._live is not None:
-            self._live.update(self._table(line, left), refresh=True)
+            self._live.update(self._table(line, left, bound), refresh=True)
         elif now - self._shown >= _QUIET or step >= self.steps:
             self._shown = now
             split = " ".join(f"{name} {share:.0%}" for name, share in line["time"].items())
             self.print(
                 f"step {step}/{self.steps} loss {line['loss']:.4f} {line['tokens_per_s']:,.0f} tokens/s "
-                f"{line['memory_gib']:.1f} GiB, {split}, {left} left"
+                f"{line['memory_gib']:.1f} GiB, {split}, {_utilised(line)}, {left} left"
             )
+            if bound != self._bound:
+                self._bound = bound
+                self.print(bound)
 
     def _left(self, step: int, now: float) -> str:
         done, started = self._first or (step, now)
@@ -141,7 +135,7 @@ class LiveView:
         seconds = round((now - started) / (step - done) * max(0, self.steps - step))
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
-    def _table(self, line: dict[str, Any], left: str) -> RenderableType:
+    def _table(self, line: dict[str, Any], left: str, bound: str) -> RenderableType:
         table = Table(title=f"{self._title} · step {line['step']}/{self.steps}", show_header=False)
         table.add_column(style="dim")
         table.add_column()
@@ -151,9 +145,15 @@ class LiveView:
         )
         table.add_row("memory", f"{line['memory_gib']:.2f} GiB at most")
         table.add_row("time", " · ".join(f"{name} {share:.0%}" for name, share in line["time"].items()))
+        table.add_row("device", _utilised(line))
+        table.add_row("bound", Text(bound))
         table.add_row("learning rate", f"{line['learning_rate']:.2e}")
         table.add_row("left", left)
         return table
+
+
+def _utilised(line: dict[str, Any]) -> str:
+    return "utilisation unknown" if line["utilisation"] is None else f"{line['utilisation']:.0%} utilised"
 
 
 def _sparkline(values: list[float]) -> str:

@@ -2,6 +2,7 @@
 
 runs/NAME-20260101-120000/
   settings.yaml  metrics.jsonl  plots/  adapter/
+  time.md                         where the time went, and what bounds the run
   planned.json                    how many steps the minutes allow, where they end a run
   checkpoints/checkpoint-100/     what `--resume` goes on from
   .scratch/                       what is being written; never read

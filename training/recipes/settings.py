@@ -132,6 +132,9 @@ class Tracking(_Section):
     mlflow: bool = True
     experiment: str = "ptopt"
     every: int = Field(default=1, ge=1)  # steps between two lines
+    target: float | None = Field(
+        default=None, gt=0
+    )  # tokens/s that the run should reach; the report compares
 
 
 class Kto(_Section):

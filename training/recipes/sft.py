@@ -20,12 +20,13 @@ from trl import SFTConfig, SFTTrainer
 
 from training.recipes.finish import finish
 from training.recipes.live import LiveView
+from training.recipes.metrics import MetricsCallback
 from training.recipes.run import Run
 from training.recipes.settings import Settings
 from training.recipes.setup import Setup, open_run, quiet
 from training.recipes.tokens import IGNORED, arrange, token_rows
 from training.recipes.tracking import Tracker
-from training.recipes.trainer import MetricsCallback, StopCallback, TrainerMixin, until_it_fits
+from training.recipes.trainer import StopCallback, TrainerMixin, until_it_fits
 
 
 class Trainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]
@@ -161,7 +162,10 @@ def _train(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.attach(run, settings.checkpoint.keep)
-    watch, stop = MetricsCallback(trainer, view, tracker), StopCallback(trainer, settings.limits.minutes)
+    watch, stop = (
+        MetricsCallback(trainer, settings, view, tracker),
+        StopCallback(trainer, settings.limits.minutes),
+    )
     trainer.add_callback(watch)
     trainer.add_callback(stop)
     with view or nullcontext():

@@ -17,10 +17,9 @@ from accelerate.utils.memory import should_reduce_batch_size
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, get_scheduler
 
-from training.recipes.live import LiveView, PhaseTimer, memory_gib, memory_now_gib
+from training.recipes.live import PhaseTimer
 from training.recipes.run import Run
 from training.recipes.settings import Settings
-from training.recipes.tracking import Tracker
 
 if TYPE_CHECKING:
     Base = Any
@@ -40,6 +39,7 @@ class TrainerMixin(Base):  # type: ignore[misc,unused-ignore]
         self.lr_scheduler: Any
         self.clock = PhaseTimer(torch.cuda.synchronize if torch.cuda.is_available() else None)
         self.tokens = 0
+        self.positions = 0  # tokens and padding
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         with self.clock.phase("data"):
@@ -47,12 +47,17 @@ class TrainerMixin(Base):  # type: ignore[misc,unused-ignore]
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         self.tokens += real_tokens(inputs)
+        self.positions += inputs["attention_mask" if "attention_mask" in inputs else "position_ids"].numel()
         with self.clock.phase("backward"):  # what of it is forward is charged there
             return super().training_step(model, inputs, *args, **kwargs)
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
         with self.clock.phase("forward"):
             return super().compute_loss(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.phase("evaluation"):
+            return super().evaluate(*args, **kwargs)
 
     def _clip_grad_norm(self, model: Any) -> Any:
         with self.clock.phase("optimizer"):
@@ -85,6 +90,10 @@ class TrainerMixin(Base):  # type: ignore[misc,unused-ignore]
         """Ours is written once, with the adapter."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        with self.clock.phase("checkpoint"):
+            self._publish_checkpoint(model, trial)
+
+    def _publish_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
@@ -117,73 +126,6 @@ def real_tokens(inputs: Any) -> int:
     alone = starts & starts.roll(-1, dims=1)
     alone[:, -1] = starts[:, -1]
     return int((~alone).sum())
-
-
-class MetricsCallback(TrainerCallback):  # type: ignore[misc]
-    """A line of metrics at each logging step, to the view and to the tracker, from the first process."""
-
-    def __init__(self, trainer: Any, view: LiveView | None, tracker: Tracker | None) -> None:
-        self._trainer, self._view, self._tracker = trainer, view, tracker
-        self._at = (time.perf_counter(), time.process_time(), 0)
-        self._started = self._at
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._at = self._started = (time.perf_counter(), time.process_time(), self._trainer.tokens)
-        self._trainer.clock.shares()
-        if self._view is not None:
-            self._view.steps = state.max_steps
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._trainer.clock.enter("optimizer")
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._trainer.clock.leave()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if args.logging_steps > 1 and (state.global_step + 1) % args.logging_steps == 0:
-            self._trainer.clock.exact = True  # for the logged step alone
-            self._trainer.clock.shares()
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        if "eval_loss" in logs and self._tracker is not None:
-            self._tracker.log({"step": state.global_step, "eval_loss": logs["eval_loss"]})
-        if "loss" not in logs:
-            return
-        now = (time.perf_counter(), time.process_time(), self._trainer.tokens)
-        wall, cpu, tokens = (after - before for after, before in zip(now, self._at, strict=True))
-        self._at = now
-        workers = args.world_size  # each counts its own tokens; they share the rows evenly
-        line = {
-            "step": state.global_step,
-            "loss": logs["loss"],
-            "learning_rate": logs["learning_rate"],
-            **({"grad_norm": logs["grad_norm"]} if "grad_norm" in logs else {}),
-            "tokens": now[2] * workers,
-            "tokens_per_s": tokens * workers / wall,
-            "tokens_per_cpu_s": tokens / cpu,
-            "memory_gib": round(memory_gib(), 3),
-            "memory_now_gib": round(memory_now_gib(), 3),
-            "time": {name: round(share, 4) for name, share in self._trainer.clock.shares().items()},
-        }
-        self._trainer.clock.exact = args.logging_steps <= 1
-        if self._tracker is not None:
-            self._tracker.log(line)
-        if self._view is not None:
-            self._view.update(line)
-
-    def totals(self) -> dict[str, Any]:
-        """Of this session: seconds, tokens, tokens per second and per CPU second."""
-        wall = time.perf_counter() - self._started[0]
-        cpu = time.process_time() - self._started[1]
-        tokens = self._trainer.tokens - self._started[2]
-        workers = self._trainer.args.world_size
-        return {
-            "seconds": round(wall, 1),
-            "tokens": tokens * workers,
-            "tokens_per_s": round(tokens * workers / wall, 1),
-            "tokens_per_cpu_s": round(tokens / cpu, 1),
-            "memory_gib": round(memory_gib(), 2),
-        }
 
 
 class StopCallback(TrainerCallback):  # type: ignore[misc]

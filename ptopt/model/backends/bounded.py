@@ -6,12 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 CHUNK = 8  # prompts handed over at once: what may still run when the time is up
-SERVED = 256  # of a server, which would wait for the last of each chunk: four times what is under way at once
 _P = TypeVar("_P")
 _A = TypeVar("_A")
 
@@ -20,9 +19,10 @@ class Bounded:
     """A back end for one review: all its calls together wait `seconds` at most, counted from the first.
 
     A call cannot be stopped from outside, so it runs in a thread of its own; when the time is up the caller goes
-    on, and the thread ends after the chunk that it is in. `close` closes the back end only if `owns` it.
+    on, and the thread ends after the chunk that it is in. `chunk`: prompts of one; None: all, for a back end that takes
+    them one by one as it can, and so is stopped by an end of them. `close` closes the back end only if `owns` it.
     `gate` is held for each chunk: shared by all reviews of a back end that serves one call at a time, it keeps
-    abandoned calls from running later. `chunk`: prompts of a chunk.
+    abandoned calls from running later.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Bounded:
         *,
         owns: bool = False,
         gate: AbstractContextManager[object] | None = None,
-        chunk: int = CHUNK,
+        chunk: int | None = CHUNK,
     ) -> None:
         self._backend = backend
         self._chunk = chunk
@@ -64,6 +64,9 @@ class Bounded:
 
         def work() -> None:
             try:
+                if self._chunk is None:
+                    answers.extend(call(_Withdrawable(prompts, given_up)))
+                    return
                 for begin in range(0, len(prompts), self._chunk):
                     with self._gate:
                         if given_up.is_set():
@@ -85,3 +88,24 @@ class Bounded:
         if failed:
             raise failed[0]
         return answers
+
+
+class _Withdrawable(Sequence[_P]):
+    """The prompts, until the time is up."""
+
+    def __init__(self, prompts: Sequence[_P], given_up: threading.Event) -> None:
+        self._prompts, self._given_up = prompts, given_up
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    @overload
+    def __getitem__(self, at: int) -> _P: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[_P]: ...
+
+    def __getitem__(self, at: int | slice) -> _P | Sequence[_P]:
+        if self._given_up.is_set():
+            raise ModelUnavailableError("the review does not wait any more")
+        return self._prompts[at]

@@ -7,11 +7,14 @@ import logging
 import time
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-import httpx
 import tenacity
+import urllib3
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, ProxyError, SSLError
+from urllib3.exceptions import TimeoutError as SlowError
 
-from ptopt.http import TooMuchError, read_bounded
 from ptopt.model.interface import ModelUnavailableError
 
 log = logging.getLogger(__name__)
@@ -41,6 +44,9 @@ class _TryAgainError(Exception):
 class Http:
     """A client of one server. Any request may be sent twice. Safe to share between threads.
 
+    urllib3, as its pool takes the next idle connection; that of httpx looks through all of them for each request, and with
+    64 of them a request took ten times as much of the CPU (`python -m benchmarks.serving`).
+
     timeout: seconds for one attempt, from connecting to the last byte; after so long no other begins. Messages never
     name the address.
     """
@@ -55,15 +61,18 @@ class Http:
             raise ModelUnavailableError(
                 "the key of the model server holds characters that no header can carry"
             )
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
         self._timeout = timeout
-        self._attempts = attempts
-        self._client = httpx.Client(
-            base_url=url.rstrip("/").removesuffix("/v1"),
-            headers=headers,
-            timeout=httpx.Timeout(timeout, connect=min(timeout, 5.0)),
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        self._again = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_TryAgainError),
+            stop=tenacity.stop_any(tenacity.stop_after_attempt(attempts), tenacity.stop_after_delay(timeout)),
+            wait=_wait,
+            reraise=True,
         )
+        self._base = url.rstrip("/").removesuffix("/v1")
+        self._pool = _pool(self._base, maxsize=connections)
 
     def json(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The object that the server answers with. Raises ModelUnavailableError."""
@@ -78,43 +87,80 @@ class Http:
 
     def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
         """The body of a successful answer. Raises ModelUnavailableError."""
-        again = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_TryAgainError),
-            stop=tenacity.stop_any(
-                tenacity.stop_after_attempt(self._attempts), tenacity.stop_after_delay(self._timeout)
-            ),
-            wait=_wait,
-            reraise=True,
-        )
         try:
-            return again(self._once, method, path, body)
+            return self._again(self._once, method, path, body)
         except _TryAgainError as error:
             log.warning("%s %s: %s", method, path, error)
             raise ModelUnavailableError(f"the model server {error}") from None
 
     def close(self) -> None:
-        self._client.close()
+        self._pool.clear()
 
     def _once(self, method: str, path: str, body: Mapping[str, Any] | None) -> str:
         until = time.monotonic() + self._timeout
         try:
-            with self._client.stream(method, path, json=body) as response:
-                content = read_bounded(response, MAX_BODY, until=until)
-        except TooMuchError:
+            response = self._pool.request(
+                method,
+                self._base + path,
+                body=None if body is None else json.dumps(body),
+                headers=self._headers,
+                timeout=urllib3.Timeout(connect=min(self._timeout, 5.0), read=self._timeout),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            try:
+                content = _read(response, until)
+            finally:
+                response.close()  # what was read to its end has given its connection back
+        except _TooLargeError:
             raise ModelUnavailableError("the model server's answer is too large") from None
-        except httpx.TimeoutException:
+        except NewConnectionError as error:
+            raise self._unreachable(method, path, error) from None
+        except SlowError:
             raise _TryAgainError(f"took longer than {self._timeout:g} s") from None
-        except httpx.TransportError as error:
-            log.info("%s %s: %s", method, path, error)
-            raise _TryAgainError(f"cannot be reached ({type(error).__name__})") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (ProtocolError, ProxyError, SSLError) as error:
+            raise self._unreachable(method, path, error) from None
+        except (HTTPError, ValueError) as error:
             raise ModelUnavailableError(f"the model server cannot be used ({type(error).__name__})") from None
-        if response.status_code in _BUSY:
-            raise _TryAgainError(f"failed ({response.status_code})", _retry_after(response))
+        if response.status in _BUSY:
+            raise _TryAgainError(f"failed ({response.status})", _retry_after(response))
         text = content.decode("utf-8", "replace")
-        if not response.is_success:
-            raise RefusedError(response.status_code, _error_message(text))
+        if not 200 <= response.status < 300:
+            raise RefusedError(response.status, _error_message(text))
         return text
+
+    def _unreachable(self, method: str, path: str, error: Exception) -> _TryAgainError:
+        log.info("%s %s: %s", method, path, type(error).__name__)
+        return _TryAgainError(f"cannot be reached ({type(error).__name__})")
+
+
+class _TooLargeError(Exception):
+    """The body is above `MAX_BODY`."""
+
+
+def _pool(url: str, maxsize: int) -> urllib3.PoolManager:
+    """Through the proxy that the environment names for this address, if any."""
+    try:
+        place = urlsplit(url)
+        proxy = None if proxy_bypass(place.hostname or "") else getproxies().get(place.scheme)
+        if proxy:
+            return urllib3.ProxyManager(proxy, maxsize=maxsize)
+    except (HTTPError, ValueError) as error:
+        raise ModelUnavailableError(f"the model server cannot be used ({type(error).__name__})") from None
+    return urllib3.PoolManager(maxsize=maxsize)
+
+
+def _read(response: urllib3.BaseHTTPResponse, until: float) -> bytes:
+    """The body as it was sent: no encoding was offered. A read waits `timeout` at most, and so all of them may."""
+    body = bytearray()
+    while chunk := response.read(2**16, decode_content=False):
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise _TooLargeError
+        if time.monotonic() > until:
+            raise SlowError
+    return bytes(body)
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
@@ -123,7 +169,7 @@ def _wait(state: tenacity.RetryCallState) -> float:
     return named if named is not None else tenacity.wait_random_exponential(0.2, max=2.0)(state)
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+def _retry_after(response: urllib3.BaseHTTPResponse) -> float | None:
     value = response.headers.get("Retry-After", "")
     return min(float(value), MAX_WAIT) if value.isascii() and value.isdigit() and len(value) < 9 else None
 

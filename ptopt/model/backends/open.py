@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ptopt.address import install
 from ptopt.model.adapter_folder import why_outdated
 from ptopt.model.advisor import Advisor
-from ptopt.model.backends.bounded import CHUNK, SERVED, Bounded
+from ptopt.model.backends.bounded import CHUNK, Bounded
 from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter
 from ptopt.model.calibration import Calibration, CalibrationError
 from ptopt.model.interface import Backend, ModelUnavailableError
@@ -29,7 +29,7 @@ class OpenModel:
     adapter: str
     judge_tokens: int
     gate: AbstractContextManager[object] | None = None  # of a back end that serves one call at a time
-    chunk: int = CHUNK  # prompts that it is handed at once
+    chunk: int | None = CHUNK  # prompts that it is handed at once; None: all, which it takes one by one
 
     def advisor(self, seconds: float = SECONDS, *, owns: bool = False) -> Advisor:
         """For one review: its clock begins with its first question. Closing it closes the back end only if it `owns` it."""
@@ -61,7 +61,7 @@ def open_model(
         folder.content if folder else "",
         folder.judge_tokens if folder else JUDGE_TOKENS,
         None if server else threading.Lock(),
-        SERVED if server else CHUNK,
+        None if server else CHUNK,
     )
 
 

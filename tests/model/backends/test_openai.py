@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("httpx")
+pytest.importorskip("urllib3")
 pytest.importorskip("tenacity")
 
-from ptopt.model.backends.bounded import SERVED, Bounded
+from ptopt.model.backends.bounded import Bounded
 from ptopt.model.backends.openai import API_KEY, OpenAIBackend
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 from tests.model.backends.fake_server import (
@@ -53,16 +53,55 @@ def backend() -> Iterator[Callable[..., OpenAIBackend]]:
         one.close()
 
 
-def test_a_request_a_mark_with_all_text_before_it(backend: Open, server: FakeServer) -> None:
-    assert backend(server).score([JUDGE, JUDGE]) == [(1.5, 1.5), (1.5, 1.5)]
+def test_the_marks_of_a_prompt_are_one_request_each_with_all_text_before_it(
+    backend: Open, server: FakeServer
+) -> None:
+    server.replies["/v1/completions"] = lambda body: completion(yes=-1.0, no=-float(len(body["prompt"])))
+    assert backend(server).score([JUDGE, JUDGE]) == [(14 - 1, 24 - 1)] * 2
     bodies = server.bodies("/v1/completions")
-    assert sorted(body["prompt"] for body in bodies) == 2 * ["code\nQ1 Answer"] + 2 * [
-        "code\nQ1 Answer\nQ2 Answer"
-    ]
+    assert [body["prompt"] for body in bodies] == [["code\nQ1 Answer", "code\nQ1 Answer\nQ2 Answer"]] * 2
     assert {(b["max_tokens"], b["temperature"], b["logprobs"], b["model"]) for b in bodies} == {
         (1, 0, 20, "m")
     }
     assert all(body["logprob_token_ids"] == [7, 8] for body in bodies)
+
+
+def test_answers_to_several_marks_are_told_apart_by_their_number(backend: Open, server: FakeServer) -> None:
+    choices = [
+        {"index": at, "logprobs": {"top_logprobs": [{" yes": -1.0, " no": -float(at + 2)}]}} for at in (1, 0)
+    ]
+    single = server.several
+
+    def mixed(make: Any, body: dict[str, Any]) -> Reply:
+        several = isinstance(body.get("prompt"), list)
+        return Reply(body={"choices": choices}) if several else single(make, body)
+
+    server.several = mixed  # type: ignore[method-assign]
+    assert backend(server).score([JUDGE]) == [(1.0, 2.0)]
+    del choices[1]
+    with pytest.raises(ModelUnavailableError, match="without a choice"):
+        backend(server).score([JUDGE])
+
+
+def test_a_server_that_refuses_several_texts_gets_one_at_a_time(backend: Open, server: FakeServer) -> None:
+    single = server.several
+
+    def refuse(make: Any, body: dict[str, Any]) -> Reply:
+        return (
+            Reply(400, b"one prompt, please") if isinstance(body.get("prompt"), list) else single(make, body)
+        )
+
+    server.several = refuse  # type: ignore[method-assign]
+    one = backend(server)
+    assert one.score([JUDGE]) == [(1.5, 1.5)]
+    assert one.score([JUDGE, JUDGE]) == [(1.5, 1.5)] * 2
+    assert [isinstance(b["prompt"], list) for b in server.bodies("/v1/completions")] == [True] + [False] * 6
+
+
+def test_the_marks_of_a_llama_cpp_server_are_requests_of_their_own(backend: Open, server: FakeServer) -> None:
+    server.replies["/v1/models"] = lambda _: Reply(body=LLAMA_MODELS)
+    assert backend(server).score([JUDGE, JUDGE]) == [(1.5, 1.5)] * 2
+    assert [type(body["prompt"]) for body in server.bodies("/v1/completions")] == [str] * 4
 
 
 @pytest.mark.parametrize(
@@ -122,9 +161,9 @@ def test_a_review_keeps_a_server_busy_with_all_marks_at_once(backend: Open, serv
 
     server.replies["/v1/completions"] = slow
     prompts = [JudgePrompt((f"code {n}\nQ1 Answer", *("\nQ Answer",) * (n % 3))) for n in range(64)]
-    scores = Bounded(backend(server), 30, chunk=SERVED).score(prompts)
+    scores = Bounded(backend(server), 30, chunk=None).score(prompts)
     assert scores == [tuple(float(mark + 1) for mark in range(n % 3 + 1)) for n in range(64)]
-    assert server.busiest == 64  # 127 marks; one after another in eight prompts at a time, it were eight
+    assert server.busiest == 64  # all prompts, with 127 marks
 
 
 def test_a_schema_is_asked_for_in_the_dialect_of_the_server(backend: Open, server: FakeServer) -> None:

@@ -1,0 +1,1 @@
+"""How much of a model server's capacity the client can use."""
