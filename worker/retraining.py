@@ -18,7 +18,7 @@ import structlog
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
-from service import rankers
+from service import versions
 from service.models import CommentRow, Repository, Retraining, Signal
 from service.settings import Settings
 
@@ -34,12 +34,12 @@ _log = structlog.get_logger(__name__)
 
 def due(session: Session, settings: Settings, now: datetime) -> str:
     """Why a retraining is to be started, or gone on with; "" when none is."""
-    runs = select(Retraining).where(Retraining.subject == rankers.SUBJECT).order_by(Retraining.id.desc())
+    runs = select(Retraining).where(Retraining.subject == versions.RANKER).order_by(Retraining.id.desc())
     last = session.scalars(runs.limit(1)).first()
     if last is not None and last.state == "running":
         abandoned = last.lease_until is None or last.lease_until < now
         return last.reason if abandoned else ""
-    if rankers.in_use(session).canary:
+    if any(versions.in_use(session, subject).canary for subject in versions.SUBJECTS):
         return ""  # one trial at a time
     since = last.created_at if last is not None else None
     answered, oldest = _answered(session, settings, since)

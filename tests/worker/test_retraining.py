@@ -17,12 +17,12 @@ from service.models import (
     CommentRow,
     Installation,
     LearningEvent,
-    RankerState,
-    RankerVersion,
     Repository,
     Retraining,
     ReviewRow,
     Signal,
+    Version,
+    VersionState,
 )
 from service.settings import Settings
 from tests.worker.processes import wait_for
@@ -124,8 +124,8 @@ def test_one_that_broke_off_goes_on_and_one_at_work_is_left_alone(engine: Engine
 def test_none_begins_while_a_canary_is_on_trial(engine: Engine, settings: Settings) -> None:
     answers(engine, 9)
     with writing(engine) as session:
-        row = {"state": RankerState.CANARY.value, "weights": "", "card": {}}
-        session.add(RankerVersion(hash="h", **row, created_at=NOW, changed_at=NOW))
+        row = {"state": VersionState.CANARY.value, "weights": "", "card": {}}
+        session.add(Version(subject="ranker", hash="h", **row, created_at=NOW, changed_at=NOW))
     assert why(engine, settings) == ""
 
 

@@ -66,7 +66,7 @@ def retrain(records: Records, run: Run, options: Options) -> Result:
     options.reached("claimed")
     dataset = Dataset.of_text(steps.text("dataset", "rows.jsonl", lambda: _dataset(run, options)))
     text = steps.text("fitted", "weights.json", lambda: _fitted(dataset, options))
-    active = records.active()
+    active = records.active(SUBJECT)
     weights = active[1] if active is not None else None
     # Another champion than before a kill is another comparison.
     against = active[0] if active is not None else "built-in"
