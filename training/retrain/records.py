@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -76,6 +76,13 @@ class Records:
         self.engine.dispose()
 
     # -- the run ------------------------------------------------------------------------------------------------
+
+    def running(self, subjects: Iterable[str]) -> list[str]:
+        """Those of the subjects of which a run is not over, in this order."""
+        runs = self._runs
+        with self.engine.connect() as connection:
+            found = set(connection.scalars(select(runs.c.subject).where(runs.c.state == RUNNING)))
+        return [subject for subject in subjects if subject in found]
 
     def claim(self, subject: str, reason: str, lease: float) -> Run | datetime:
         """Begin a run, or go on with the one that broke off; while another process works on it, until when it may."""
@@ -185,6 +192,11 @@ class Records:
             connection.execute(delete(events).where(of_run, events.c.kind.in_((kind, *then))))
             _log(connection, events, run.id, run.subject, kind, hash_, detail, _now())
             # It got on: however often a machine is taken away, this is no crash that comes again.
+            connection.execute(update(self._runs).where(self._runs.c.id == run.id).values(attempts=1))
+
+    def progressed(self, run: Run) -> None:
+        """A long step got further: it may be interrupted as often again."""
+        with self._ours(run) as connection:
             connection.execute(update(self._runs).where(self._runs.c.id == run.id).values(attempts=1))
 
     # -- versions -------------------------------------------------------------------------------------------------

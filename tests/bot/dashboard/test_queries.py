@@ -138,10 +138,15 @@ def test_versions_of_the_ranker_and_what_became_of_them(sqlite: Engine) -> None:
         session.add(Version(subject="ranker", hash=hash_, state="canary", **row))
         session.flush()
         versions.promote(session, "ranker", NOW, {"reason": "better in a/secret"})
+        tried = {"weights": "", "card": {"champion": "/srv/secret"}, "created_at": NOW, "changed_at": NOW}
+        session.add(Version(subject="adapter", hash="b" * 64, state="canary", **tried))
     with reading(sqlite) as session:
         page = models.page(session, (), None, False)
     assert page.ranker.version == hash_ and page.ranker.features > 0
-    assert [(line.hash, line.state) for line in page.versions] == [(hash_, "active")]
+    assert {(line.subject, line.hash, line.state) for line in page.versions} == {
+        ("ranker", hash_, "active"),
+        ("adapter", "b" * 64, "canary"),
+    }
     assert [(line.subject, line.kind, line.hash) for line in page.learning] == [("ranker", "promoted", hash_)]
     assert "secret" not in str(page)
 

@@ -14,8 +14,9 @@ from service.database import reading, writing
 from service.models import Version
 from tests.training.retrain.people import DISLIKED, World
 from training.retrain import ranker
-from training.retrain.ranker import NothingToLearnError, Options, Result
+from training.retrain.ranker import Options
 from training.retrain.records import LostError, Records, Run
+from training.retrain.steps import NothingToLearnError, Result
 
 
 def options(world: World) -> Options:
