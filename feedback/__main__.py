@@ -1,4 +1,4 @@
-"""For the operator: `python -m feedback canary` looks at the ranker on trial now, as the scheduler does each minute."""
+"""For the operator: `python -m feedback canary` looks at what is on trial now, as the scheduler does each minute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 from sqlalchemy.exc import SQLAlchemyError
 
 from feedback import rollout
-from service import database
+from service import database, versions
 from service.environment import read_settings
 
 
@@ -19,18 +19,23 @@ def main() -> None:
 
 @main.command()
 def canary() -> None:
-    """Promote the ranker on trial, take it back, or try it longer; and say why."""
+    """Promote the ranker or the adapter on trial, take it back, or try it longer; and say why."""
     try:
         engine = database.engine(read_settings().database_url)
         database.check(engine)
         with database.writing(engine) as session:
-            decision = rollout.watch(session, datetime.now(timezone.utc))
+            now = datetime.now(timezone.utc)
+            found = {subject: rollout.watch(session, subject, now) for subject in versions.SUBJECTS}
         engine.dispose()
     except database.DatabaseError as error:
         raise click.ClickException(f"PTOPT_DATABASE_URL: {error}") from None
     except SQLAlchemyError as error:
         raise click.ClickException(f"the database cannot be used: {error}") from None
-    click.echo("no canary" if decision is None else f"{decision.move}: {decision.reason}")
+    for subject, decision in found.items():
+        if decision is not None:
+            click.echo(f"{subject}: {decision.move}: {decision.reason}")
+    if not any(found.values()):
+        click.echo("no canary")
 
 
 if __name__ == "__main__":

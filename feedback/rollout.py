@@ -1,4 +1,4 @@
-"""Whether a new version of the ranker, in use in a share of the repositories, is promoted, taken back, or tried longer.
+"""Whether a new version of the ranker or the adapter, in use in a share of the repositories, is promoted, taken back, or tried longer.
 
 Compared are the share of comments that people acted on, reviews that failed, and how long reviews took. The comparison
 of the first is with the version before in the same repositories, where these have enough answers: repositories differ
@@ -20,18 +20,20 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from feedback.calibration import as_comment
 from feedback.labels import Comment, label
-from service import rankers
-from service.models import CommentRow, RankerUse, RankerVersion, Repository, ReviewRow, Signal
+from service import versions
+from service.models import CommentRow, Repository, ReviewRow, Signal, Version, VersionState, VersionUse
 
 CERTAIN = 1.645  # standard errors: one-sided, 95 %
 FEWEST_ANSWERS = 20  # of each version, to compare how many were good
 ENOUGH_ANSWERS = 40  # of the canary, to promote it
 FEWEST_USES = 20  # of each version, to compare failures and times
 FEWEST_FAILURES = 3
-SLOWER, SLOWER_BY = 1.5, 0.5  # times, and seconds, by which the median review is slower
+SLOWER = 1.5  # times by which the median review is slower, and the seconds besides
+SLOWER_BY = {versions.RANKER: 0.5, versions.ADAPTER: 5.0}  # the first adapter takes the time of a model
 LEAST_AGE = timedelta(days=1)  # of a canary that is promoted
 MOST_AGE = timedelta(days=30)  # of a canary that too few people answered
 _LOOKS_BACK = timedelta(days=90)  # for what was there before
+_OF_REVIEW = {versions.RANKER: ReviewRow.ranker, versions.ADAPTER: ReviewRow.adapter}
 Move = Literal["wait", "promote", "roll back"]
 
 
@@ -66,9 +68,9 @@ class Decision:
     reason: str
 
 
-def decide(canary: Trial, before: Trial, age: timedelta) -> Decision:
+def decide(canary: Trial, before: Trial, age: timedelta, subject: str = versions.RANKER) -> Decision:
     """What to do with a canary of this age. Harm is looked for first, and ends it at once."""
-    if harm := harm_of(canary, before):
+    if harm := harm_of(canary, before, SLOWER_BY[subject]):
         return Decision("roll back", harm)
     said = f"{canary.good} of {canary.answered} answered comments were good"
     if canary.answered >= ENOUGH_ANSWERS and age >= LEAST_AGE:
@@ -78,7 +80,7 @@ def decide(canary: Trial, before: Trial, age: timedelta) -> Decision:
     return Decision("wait", said)
 
 
-def harm_of(canary: Trial, before: Trial) -> str:
+def harm_of(canary: Trial, before: Trial, slower_by: float = SLOWER_BY[versions.RANKER]) -> str:
     """Why the canary does harm, with 95 % certainty; "" when it does not."""
     if min(canary.uses, before.uses) >= FEWEST_USES:
         more = _errors_between(canary.failed, canary.uses, before.failed, before.uses)
@@ -86,7 +88,7 @@ def harm_of(canary: Trial, before: Trial) -> str:
             return f"{canary.failed} of {canary.uses} reviews failed, before {before.failed} of {before.uses}"
     if min(len(canary.seconds), len(before.seconds)) >= FEWEST_USES:
         now, then = median(canary.seconds), median(before.seconds)
-        if now > max(SLOWER * then, then + SLOWER_BY):
+        if now > max(SLOWER * then, then + slower_by):
             return f"a review takes {now:.1f} s, before {then:.1f} s"
     if min(canary.answered, before.answered) >= FEWEST_ANSWERS:
         fewer = _errors_between(before.good, before.answered, canary.good, canary.answered)
@@ -107,50 +109,55 @@ def _errors_between(one: int, of_one: int, other: int, of_other: int) -> float:
 # -- the database -------------------------------------------------------------------------------------------------
 
 
-def watch(session: Session, now: datetime) -> Decision | None:
-    """Look at the canary, and move it where that is due; None without one. The event has the figures."""
-    versions = rankers.in_use(session)
-    if not versions.canary:
+def watch(session: Session, subject: str, now: datetime) -> Decision | None:
+    """Look at the canary of the subject, and move it where that is due; None without one. The event has the figures."""
+    canary_is = select(Version).where(Version.subject == subject, Version.state == VersionState.CANARY.value)
+    canary = session.scalars(canary_is).one_or_none()
+    if canary is None:
         return None
-    since = session.scalars(
-        select(RankerVersion.changed_at).where(RankerVersion.hash == versions.canary)
-    ).one()
-    canary = trial(session, versions.canary, since)
-    before = _before(session, versions, since)
-    decision = decide(canary, before, now - since)
-    detail = {"reason": decision.reason, "canary": canary.figures(), "before": before.figures()}
+    # Without an active version that is what the operator chose, which the canary was compared with.
+    active = versions.in_use(session, subject).active or str(canary.card.get("champion", ""))
+    since = canary.changed_at
+    tried, before = trial(session, subject, canary.hash, since), _before(session, subject, active, canary)
+    decision = decide(tried, before, now - since, subject)
+    detail = {"reason": decision.reason, "canary": tried.figures(), "before": before.figures()}
     if decision.move == "promote":
-        rankers.promote(session, now, detail)
+        versions.promote(session, subject, now, detail)
     elif decision.move == "roll back":
-        rankers.roll_back(session, now, detail)
+        versions.roll_back(session, subject, now, detail)
     return decision
 
 
-def trial(session: Session, version: str, since: datetime, among: Collection[int] | None = None) -> Trial:
+def trial(
+    session: Session, subject: str, version: str, since: datetime, among: Collection[int] | None = None
+) -> Trial:
     """What became of the reviews of a version since then; `among` these repositories alone."""
-    good, answered = _answers(session, version, since, among)
-    rows = select(RankerUse.failed, RankerUse.seconds).where(
-        RankerUse.ranker == version, RankerUse.at >= since, _among(RankerUse.repository_id, among)
-    )
+    good, answered = _answers(session, subject, version, since, among)
+    rows = select(VersionUse.failed, VersionUse.seconds).where(
+        VersionUse.subject == subject, VersionUse.version == version, VersionUse.at >= since,
+        _among(VersionUse.repository_id, among),
+    )  # fmt: skip
     uses = session.execute(rows).all()
     took = tuple(seconds for failed, seconds in uses if not failed)
     return Trial(good, answered, sum(failed for failed, _ in uses), len(uses), took)
 
 
-def _before(session: Session, versions: rankers.InUse, since: datetime) -> Trial:
+def _before(session: Session, subject: str, active: str, canary: Version) -> Trial:
     """The active version: in the repositories of the canary where there is enough to compare, else in all."""
+    since = canary.changed_at
     tried = select(ReviewRow.repository_id).where(
-        ReviewRow.ranker == versions.canary, ReviewRow.posted_at >= since
+        _OF_REVIEW[subject] == canary.hash, ReviewRow.posted_at >= since
     )
-    same = trial(session, versions.active, since - _LOOKS_BACK, session.scalars(tried.distinct()).all())
-    everywhere = trial(session, versions.active, since - _LOOKS_BACK)
+    among = session.scalars(tried.distinct()).all()
+    same = trial(session, subject, active, since - _LOOKS_BACK, among)
+    everywhere = trial(session, subject, active, since - _LOOKS_BACK)
     answers = same if same.answered >= FEWEST_ANSWERS else everywhere
     uses = same if same.uses >= FEWEST_USES else everywhere
     return Trial(answers.good, answers.answered, uses.failed, uses.uses, uses.seconds)
 
 
 def _answers(
-    session: Session, version: str, since: datetime, among: Collection[int] | None
+    session: Session, subject: str, version: str, since: datetime, among: Collection[int] | None
 ) -> tuple[int, int]:
     """How many comments were good, of how many that people did anything about."""
     rows = (
@@ -158,7 +165,7 @@ def _answers(
         .join(ReviewRow, ReviewRow.id == CommentRow.review_id)
         .join(Repository, Repository.id == CommentRow.repository_id)
         .join(Signal, Signal.comment_id == CommentRow.id)
-        .where(ReviewRow.ranker == version, CommentRow.posted_at >= since)
+        .where(_OF_REVIEW[subject] == version, CommentRow.posted_at >= since)
         .where(_among(CommentRow.repository_id, among))
     )
     comments: dict[int, Comment] = {}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
 import click
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from ptopt.report.text import one_line, visible
-from service import database, leases, rankers, settings_table
+from service import database, leases, settings_table, versions
 from service.database import reading, writing
 from service.environment import read_settings, read_web_settings
-from service.models import Job, JobState, LearningEvent, RankerState, RankerVersion
+from service.models import Job, JobState, LearningEvent, Version, VersionState
 
 _URL = click.option(
     "--database-url",
@@ -132,52 +133,60 @@ def rankers_() -> None:
     """Versions of the ranker that retrainings made, and which of them is in use."""
 
 
-@rankers_.command("list")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Events that are shown.")
-def list_(limit: int) -> None:
-    """List the versions, and the newest events."""
-    versions = select(RankerVersion).order_by(RankerVersion.created_at)
-    events = select(LearningEvent).order_by(LearningEvent.id.desc()).limit(limit)
+@main.group("adapters")
+def adapters_() -> None:
+    """Versions of the adapter that retrainings made, and which of them is in use."""
+
+
+def _add_commands(group: click.Group, subject: str) -> None:
+    """The commands for the versions of a subject."""
+
+    @group.command("list")
+    @click.option(
+        "--limit", default=20, show_default=True, type=click.IntRange(1), help="Events that are shown."
+    )
+    def list_(limit: int) -> None:
+        """List the versions, and the newest events."""
+        _list_versions(subject, limit)
+
+    @group.command()
+    def rollback() -> None:
+        """Take the canary back, or without one the active version: the one before it is in use again."""
+        click.echo(f"{_moved(versions.roll_back, subject)[:12]} is rolled back.")
+
+    @group.command()
+    def promote() -> None:
+        """Use the canary in all repositories now, without waiting for the end of its trial."""
+        click.echo(f"{_moved(versions.promote, subject)[:12]} is active.")
+
+
+def _list_versions(subject: str, limit: int) -> None:
+    wanted = select(Version).where(Version.subject == subject).order_by(Version.created_at)
+    events = select(LearningEvent).where(LearningEvent.subject == subject)
     with _database() as engine, reading(engine) as session:
-        known = [(v.hash, v.state, v.changed_at) for v in session.scalars(versions)]
-        happened = list(session.scalars(events))
-    if not any(state == RankerState.ACTIVE.value for _, state, _ in known):
-        click.echo("built-in     active")
+        known = [(v.hash, v.state, v.changed_at) for v in session.scalars(wanted)]
+        happened = list(session.scalars(events.order_by(LearningEvent.id.desc()).limit(limit)))
+    if not any(state == VersionState.ACTIVE.value for _, state, _ in known):
+        click.echo("built-in     active" if subject == versions.RANKER else "registry     active")
     for hash_, state, at in known:
         click.echo(f"{hash_[:12]} {state:11} since {at:%FT%TZ}")
     for event in reversed(happened):
-        words = (
-            f"{event.at:%FT%TZ}",
-            event.subject,
-            event.kind,
-            event.hash[:12],
-            event.detail.get("reason", ""),
-        )
+        reason = event.detail.get("reason", "")
+        words = (f"{event.at:%FT%TZ}", event.subject, event.kind, event.hash[:12], reason)
         click.echo(one_line(" ".join(str(word) for word in words if word != "")))
 
 
-@rankers_.command()
-def rollback() -> None:
-    """Take the canary back, or without one the active version: the one before it ranks again."""
-    now = datetime.now(timezone.utc)
+def _moved(move: Callable[[Session, str, datetime, dict[str, str]], str], subject: str) -> str:
+    """The hash of what was moved."""
     with _database() as engine, writing(engine) as session:
         try:
-            hash_ = rankers.roll_back(session, now, {"reason": "by the operator"})
-        except rankers.RankerError as error:
+            return move(session, subject, datetime.now(timezone.utc), {"reason": "by the operator"})
+        except versions.VersionError as error:
             raise click.ClickException(str(error)) from None
-    click.echo(f"{hash_[:12]} is rolled back.")
 
 
-@rankers_.command()
-def promote() -> None:
-    """Let the canary rank in all repositories now, without waiting for the end of its trial."""
-    now = datetime.now(timezone.utc)
-    with _database() as engine, writing(engine) as session:
-        try:
-            hash_ = rankers.promote(session, now, {"reason": "by the operator"})
-        except rankers.RankerError as error:
-            raise click.ClickException(str(error)) from None
-    click.echo(f"{hash_[:12]} is active.")
+_add_commands(rankers_, versions.RANKER)
+_add_commands(adapters_, versions.ADAPTER)
 
 
 if __name__ == "__main__":

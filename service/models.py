@@ -165,7 +165,7 @@ class ReviewRow(Base):
     prompt_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
     schema_version: Mapped[str] = mapped_column(String(32), default="", server_default="")
     model_note: Mapped[str] = mapped_column(String(300), default="", server_default="")  # why it took no part
-    # The version of the ranker, see `RankerVersion`; "" for the one that ptopt carries.
+    # The version of the ranker, see `Version`; "" for the one that ptopt carries.
     ranker: Mapped[str] = mapped_column(String(64), default="", server_default="")
     received_at: Mapped[datetime]  # when the job was created
     posted_at: Mapped[datetime]  # or found to be silent
@@ -271,45 +271,50 @@ class EndedAnalyses(Base):
     number: Mapped[int]
 
 
-class RankerState(str, enum.Enum):
-    """The stage of a version of the ranker. At most one is active, and one a canary."""
+class VersionState(str, enum.Enum):
+    """The stage of a version. Of each subject at most one is active, and one a canary."""
 
-    CANARY = "canary"  # ranks in a share of the repositories
-    ACTIVE = "active"  # ranks in all others
+    CANARY = "canary"  # in use in a share of the repositories
+    ACTIVE = "active"  # in use in all others
     RETIRED = "retired"  # was one of these, and a newer one took its place
     REFUSED = "refused"  # the evaluation did not admit it
     ROLLED_BACK = "rolled back"  # it did harm
 
 
-def _one_of(state: RankerState) -> Index:
+def _one_of(state: VersionState) -> Index:
     where: dict[str, Any] = {
         f"{dialect}_where": text(f"state = '{state.value}'") for dialect in ("sqlite", "postgresql")
     }
-    return Index(f"uq_ranker_versions_{state.value}", "state", unique=True, **where)
+    return Index(f"uq_versions_{state.value}", "subject", unique=True, **where)
 
 
-class RankerVersion(Base):
-    """Weights of the ranker that a retraining made. `hash` is the SHA-256 of `weights`; both never change."""
+class Version(Base):
+    """A ranker or an adapter that a retraining made.
 
-    __tablename__ = "ranker_versions"
-    __table_args__ = (_one_of(RankerState.ACTIVE), _one_of(RankerState.CANARY))
+    `hash` is the SHA-256 of the weights of a ranker, which never change, or the hash of an adapter in the registry.
+    """
+
+    __tablename__ = "versions"
+    __table_args__ = (_one_of(VersionState.ACTIVE), _one_of(VersionState.CANARY))
 
     hash: Mapped[str] = mapped_column(String(64), primary_key=True)
     state: Mapped[str] = mapped_column(String(16))
-    weights: Mapped[str] = mapped_column(Text)  # a data file of `ptopt.ranker.model`
+    subject: Mapped[str] = mapped_column(String(16))  # "ranker" | "adapter"
+    weights: Mapped[str] = mapped_column(Text)  # a data file of `ptopt.ranker.model`; "" of an adapter
     card: Mapped[dict[str, Any]]  # data, evaluation, parent
     created_at: Mapped[datetime]
     changed_at: Mapped[datetime]  # of the state
 
 
-class RankerUse(Base):
-    """One try to review a pull request: what ranked it, how long it took, and whether it failed. Kept for some days."""
+class VersionUse(Base):
+    """One try to review a pull request: with which version, how long it took, and whether it failed. Kept for some days."""
 
-    __tablename__ = "ranker_uses"
-    __table_args__ = (Index("ix_ranker_uses_ranker_at", "ranker", "at"),)
+    __tablename__ = "version_uses"
+    __table_args__ = (Index("ix_version_uses_version_at", "subject", "version", "at"),)
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
-    ranker: Mapped[str] = mapped_column(String(64))  # "" for the one that ptopt carries
+    subject: Mapped[str] = mapped_column(String(16))  # "ranker" | "adapter"
+    version: Mapped[str] = mapped_column(String(64))  # "" for the ranker that ptopt carries, or no adapter
     repository_id: Mapped[int] = mapped_column(ForeignKey("repositories.id", ondelete="CASCADE"))
     failed: Mapped[bool]
     seconds: Mapped[float]

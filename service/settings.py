@@ -268,6 +268,15 @@ class Settings(BaseSettings):
         description="Private repositories whose feedback may be learned from, as `OWNER/NAME`, comma-separated. They must "
         "set `learn = true`, too.",
     )
+    retrain_adapter: str = Field(
+        default="",
+        description="Recipe of `training sft`, such as `configs/smollm2-cpu.yaml`: retrainings train the adapter again, "
+        "too. Needs `PTOPT_MODEL_REGISTRY` and `PTOPT_RETRAIN_CLONES`. Unset: the ranker alone.",
+    )
+    retrain_clones: Path | None = Field(
+        default=None,
+        description="Folder of git clones, as `OWNER/NAME` or `OWNER+NAME`, that the adapter's code is read from.",
+    )
     heartbeat_file: Path | None = Field(
         default=None,
         description="A file that a worker or the scheduler touches while it works; for liveness probes. Unset: none.",
@@ -283,4 +292,6 @@ class Settings(BaseSettings):
             raise ValueError("set both PTOPT_CLIENT_ID and PTOPT_CLIENT_SECRET, or neither")
         if self.model and self.model_registry is not None:
             raise ValueError("set either PTOPT_MODEL or PTOPT_MODEL_REGISTRY, not both")
+        if self.retrain_adapter and (self.model_registry is None or self.retrain_clones is None):
+            raise ValueError("PTOPT_RETRAIN_ADAPTER needs PTOPT_MODEL_REGISTRY and PTOPT_RETRAIN_CLONES")
         return self

@@ -15,7 +15,7 @@ from ptopt.github.app import AppClient
 from ptopt.github.auth import AppAuth, for_installation
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import UnavailableError
-from service import credentials, database
+from service import credentials, database, versions
 from service.leases import Claim
 from service.models import EndedAnalyses
 from service.settings import Settings
@@ -89,7 +89,7 @@ class Resources:
 
     @cached_property
     def model(self) -> ModelPool:
-        return ModelPool(self.settings)
+        return ModelPool(self.settings, learned=self._adapters)
 
     @cached_property
     def rankers(self) -> RankerVersions:
@@ -107,6 +107,10 @@ class Resources:
     @cached_property
     def retraining(self) -> RetrainingProcess:
         return RetrainingProcess(self.settings)
+
+    def _adapters(self) -> versions.InUse:
+        with database.reading(self.engine) as session:
+            return versions.in_use(session, versions.ADAPTER)
 
     def _count_ended(self, reason: str) -> None:
         row = database.insert(self.engine, EndedAnalyses).values(reason=reason, number=1)

@@ -1,4 +1,5 @@
-"""The model of a worker process. It follows the registry: a promotion takes effect without a restart.
+"""The model of a worker process. It follows the registry, and what retrainings made of it: a promotion takes effect without a
+restart.
 
 One thread opens and closes models, so that no job waits for a newer one while an older serves. A job keeps the model it
 began with; a model that is not wanted any more is closed when its last job is over. A model that cannot be had
@@ -16,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from ptopt.model.adapter_folder import RegistryError
 from ptopt.model.advisor import Advisor
 from ptopt.model.registry import CHALLENGER, CHAMPION, Registry
 from service.settings import Settings
+from service.versions import InUse
 from worker.model_loading import Model, away, open_model
 
 _LOOK = 1.0  # seconds between two looks at the aliases
@@ -62,7 +65,8 @@ class _State:
 class ModelPool:
     """The models of this process. Nothing is loaded, and no thread started, before the first review needs one.
 
-    `opener` opens the model in a folder or of a name, with the hash that the registry knows it by, or "".
+    `opener` opens the model in a folder or of a name, with the hash that the registry knows it by, or "". `learned`: the
+    adapters of retrainings that are in use, in place of what the registry's aliases stand for.
     """
 
     def __init__(
@@ -70,10 +74,12 @@ class ModelPool:
         settings: Settings,
         *,
         opener: Callable[[Settings, str, str], Model] = open_model,
+        learned: Callable[[], InUse] = InUse,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._open = opener
+        self._learned = learned
         self._clock = clock
         # vLLM takes the whole of a GPU: one at a time, and no challenger.
         self._alone = settings.model_server is None and settings.model_engine == "vllm"
@@ -221,13 +227,16 @@ class ModelPool:
                 raise RegistryError(f"there is no folder {self._registry.folder}")
             aliases = (CHAMPION,) if self._alone else (CHAMPION, CHALLENGER)
             found = {alias: self._registry.target(alias) for alias in aliases}
-        except (RegistryError, OSError) as error:
+            learned = self._learned()
+        except (RegistryError, OSError, SQLAlchemyError) as error:
             if self._state.unreadable != str(error):
                 _log.error("the registry cannot be read", error=str(error))
             self._state.unreadable = str(error)
             return None
         self._state.unreadable = ""
-        return {alias: key for alias, key in found.items() if key is not None}
+        ours = {CHAMPION: learned.active, CHALLENGER: learned.canary}
+        wanted = {alias: ours[alias] or key for alias, key in found.items()}
+        return {alias: key for alias, key in wanted.items() if key is not None}
 
     def _is_unneeded(self, held: _Held) -> bool:
         if held.users or held in self._state.serving.values():

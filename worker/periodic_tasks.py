@@ -15,7 +15,7 @@ from feedback import rollout
 from feedback.signals.schedule import next_poll
 from ptopt.github.errors import GitHubError, UnavailableError
 from ptopt.github.values import Delivery
-from service import inbox, leases
+from service import inbox, leases, versions
 from service.database import reading, writing
 from service.dispatch import publish_due
 from service.jobs import Kind, NewJob
@@ -26,8 +26,8 @@ from service.models import (
     Job,
     JobState,
     PolledPull,
-    RankerUse,
     Repository,
+    VersionUse,
 )
 from worker import retraining
 from worker.job_context import Resources
@@ -37,7 +37,7 @@ _OVERLAP = timedelta(hours=1)  # deliveries come with a delay
 _LONGEST_WAIT = timedelta(minutes=30)  # between two tries: less than the overlap, or they are not seen again
 _AT_ONCE = 100  # redeliveries that one look requests
 _POLLS_AT_ONCE = 200
-_USES = timedelta(days=100)  # of rankers: longer than `feedback.rollout` looks back
+_USES = timedelta(days=100)  # of versions: longer than `feedback.rollout` looks back
 _NAMED = timedelta(hours=2)  # that a job names who requested it
 # While GitHub or the workers are away, one look is enough for all those that are missed.
 _WAITS = exists().where(
@@ -77,11 +77,12 @@ def periodic_tasks(resources: Resources, celery: Celery) -> list[PeriodicTask]:
 
 
 def look_at_canary(resources: Resources, now: datetime) -> None:
-    """Promote the ranker that is tried in some repositories, or take it back."""
-    with writing(resources.engine) as session:
-        decision = rollout.watch(session, now)
-    if decision is not None and decision.move != "wait":
-        _log.warning("ranker moved", move=decision.move, reason=decision.reason)
+    """Promote what is tried in some repositories, or take it back."""
+    for subject in versions.SUBJECTS:
+        with writing(resources.engine) as session:
+            decision = rollout.watch(session, subject, now)
+        if decision is not None and decision.move != "wait":
+            _log.warning("version moved", subject=subject, move=decision.move, reason=decision.reason)
 
 
 def retrain(resources: Resources, celery: Celery, now: datetime) -> str:
@@ -199,6 +200,6 @@ def prune(resources: Resources, now: datetime) -> None:
         session.execute(delete(DeliveryRow).where(DeliveryRow.received_at < before))
         session.execute(delete(Job).where(Job.state.in_(over), Job.finished_at < before))
         session.execute(delete(DashboardSession).where(DashboardSession.expires_at < now))
-        session.execute(delete(RankerUse).where(RankerUse.at < now - _USES))
+        session.execute(delete(VersionUse).where(VersionUse.at < now - _USES))
         named = update(Job).where(Job.actor != "", Job.created_at < now - _NAMED)
         session.execute(named.values(actor=""))

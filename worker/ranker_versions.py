@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import ParamSpec, TypeVar
 
 import structlog
-from sqlalchemy import Engine, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from ptopt.findings import Review
-from ptopt.github.errors import GitHubError, SupersededError
 from ptopt.ranker.model import Ranker, call_with, read, using
 from ptopt.runner import Runner
-from service import rankers
-from service.database import reading, writing
-from service.models import RankerUse, Repository
-from worker.isolation import REASONS
+from service import versions
+from service.database import reading
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,20 +56,6 @@ class _With:
         return self._runner(call_with, self._text, function, *args, **kwargs)
 
 
-@dataclass(slots=True)
-class Use:
-    """A try to review a pull request."""
-
-    failed: bool
-    done: bool = False
-
-    def reviewed(self, review: Review | None) -> None:
-        """What came out of it; None where nothing was looked at. A file whose analysis had to be ended is a failure."""
-        self.done = review is not None
-        if review is not None:
-            self.failed |= any(note.reason in REASONS for note in review.not_reviewed)
-
-
 class RankerVersions:
     """The versions of one process. Which one is wanted is read at each review, its weights once."""
 
@@ -87,7 +66,7 @@ class RankerVersions:
     def of(self, repository_id: int) -> Choice:
         """What ranks in the repository. A version that cannot be read stops no review."""
         with reading(self._engine) as session:
-            wanted = rankers.in_use(session).of(repository_id, self._share)
+            wanted = versions.in_use(session, versions.RANKER).of(repository_id, self._share)
             if not wanted:
                 return Choice("", None)
             if wanted not in self._known:
@@ -98,41 +77,11 @@ class RankerVersions:
         loaded = self._known.get(wanted)
         return Choice(wanted, loaded, unreadable=loaded is None)
 
-    @contextmanager
-    def recorded(self, choice: Choice, repository_id: int) -> Iterator[Use]:
-        """Around a review: record how long it took, and whether it failed.
-
-        What GitHub does wrong, and what is not reviewed, is no use of a ranker.
-        """
-        use = Use(failed=choice.unreadable)
-        started = time.monotonic()
-        try:
-            yield use
-        except (GitHubError, SupersededError):
-            raise
-        except Exception:
-            use.done = use.failed = True
-            raise
-        finally:
-            if use.done:
-                self._record(choice.hash, repository_id, use.failed, time.monotonic() - started)
-
-    def _record(self, version: str, repository_id: int, failed: bool, seconds: float) -> None:
-        now = datetime.now(timezone.utc)
-        try:
-            with writing(self._engine) as session:
-                if session.scalar(select(Repository.id).where(Repository.id == repository_id)) is None:
-                    return  # the App was removed, or has not reviewed anything there yet
-                use = {"ranker": version, "repository_id": repository_id, "failed": failed}
-                session.add(RankerUse(**use, seconds=round(seconds, 3), at=now))
-        except SQLAlchemyError:  # the review matters more
-            _log.warning("the use of a ranker is not recorded", exc_info=True)
-
 
 def _load(session: Session, wanted: str) -> _Loaded | None:
     try:
-        text = rankers.weights(session, wanted)
+        text = versions.weights(session, wanted)
         return _Loaded(text, read(text))
-    except (rankers.RankerError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (versions.VersionError, ValueError, LookupError, TypeError, AttributeError) as error:
         _log.error("a version of the ranker cannot be read", version=wanted[:12], error=str(error))
         return None

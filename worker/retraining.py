@@ -1,4 +1,4 @@
-"""When the ranker is trained again, and the process that does it: `python -m training retrain`.
+"""When the ranker and the adapter are trained again, and the process that does it: `python -m training retrain`.
 
 It is a process of its own, as the service runs without the training side; what it did so far is in the database, so that
 it may be killed at any time, and the next one goes on.
@@ -18,7 +18,7 @@ import structlog
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
-from service import rankers
+from service import versions
 from service.models import CommentRow, Repository, Retraining, Signal
 from service.settings import Settings
 
@@ -34,12 +34,14 @@ _log = structlog.get_logger(__name__)
 
 def due(session: Session, settings: Settings, now: datetime) -> str:
     """Why a retraining is to be started, or gone on with; "" when none is."""
-    runs = select(Retraining).where(Retraining.subject == rankers.SUBJECT).order_by(Retraining.id.desc())
-    last = session.scalars(runs.limit(1)).first()
-    if last is not None and last.state == "running":
-        abandoned = last.lease_until is None or last.lease_until < now
-        return last.reason if abandoned else ""
-    if rankers.in_use(session).canary:
+    subjects = (versions.RANKER, *([versions.ADAPTER] if settings.retrain_adapter else []))
+    for subject in subjects:
+        open_ = _last(session, subject)
+        if open_ is not None and open_.state == "running":
+            abandoned = open_.lease_until is None or open_.lease_until < now
+            return open_.reason if abandoned else ""
+    last = _last(session, versions.RANKER)
+    if any(versions.in_use(session, subject).canary for subject in versions.SUBJECTS):
         return ""  # one trial at a time
     since = last.created_at if last is not None else None
     answered, oldest = _answered(session, settings, since)
@@ -49,6 +51,11 @@ def due(session: Session, settings: Settings, now: datetime) -> str:
     if answered and start is not None and now - start >= timedelta(days=settings.retrain_days):
         return f"{(now - start).days} days have passed"
     return ""
+
+
+def _last(session: Session, subject: str) -> Retraining | None:
+    runs = select(Retraining).where(Retraining.subject == subject).order_by(Retraining.id.desc())
+    return session.scalars(runs.limit(1)).first()
 
 
 def private_names(settings: Settings) -> list[str]:
@@ -93,6 +100,14 @@ class RetrainingProcess:
         command = [sys.executable, "-m", "training", "retrain", "--reason", reason]
         command += ["--wait", str(self._wait), "--folder", str(settings.retrain_folder.resolve())]
         command += [word for name in private_names(settings) for word in ("--private", name)]
+        if settings.retrain_adapter and settings.retrain_clones and settings.model_registry:
+            command += [
+                "--adapter",
+                settings.retrain_adapter,
+                "--clones",
+                str(settings.retrain_clones.resolve()),
+            ]
+            command += ["--registry", str(settings.model_registry.resolve())]
         # In the environment, where no list of processes shows the password.
         environment = {**os.environ, "PTOPT_DATABASE_URL": settings.database_url}
         with self._lock:

@@ -10,18 +10,18 @@ from sqlalchemy import Engine, select
 
 from feedback import rollout
 from feedback.rollout import Trial, decide, harm_of
-from service import rankers
+from service import versions
 from service.database import reading, writing
 from service.models import (
     CommentRow,
     Installation,
     LearningEvent,
-    RankerState,
-    RankerUse,
-    RankerVersion,
     Repository,
     ReviewRow,
     Signal,
+    Version,
+    VersionState,
+    VersionUse,
 )
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -66,12 +66,18 @@ class Service:
                     Repository(id=number, installation_id=1, full_name=f"acme/r{number}", private=False)
                 )
 
-    def version(self, weights: str, state: RankerState = RankerState.CANARY) -> str:
+    def version(self, weights: str, state: VersionState = VersionState.CANARY) -> str:
         hash_ = sha256(weights.encode()).hexdigest()
         with writing(self.engine) as session:
             session.add(
-                RankerVersion(
-                    hash=hash_, state=state.value, weights=weights, card={}, created_at=NOW, changed_at=NOW
+                Version(
+                    subject="ranker",
+                    hash=hash_,
+                    state=state.value,
+                    weights=weights,
+                    card={},
+                    created_at=NOW,
+                    changed_at=NOW,
                 )
             )
         return hash_
@@ -99,16 +105,22 @@ class Service:
                         actor=f"dev{n}", actor_writes=True, source="r", created_at=at,
                     )
                 )  # fmt: skip
-                use = {"ranker": ranker, "repository_id": repository, "failed": False, "seconds": 1.0}
-                session.add(RankerUse(**use, at=at))
+                use = {
+                    "subject": "ranker",
+                    "version": ranker,
+                    "repository_id": repository,
+                    "failed": False,
+                    "seconds": 1.0,
+                }
+                session.add(VersionUse(**use, at=at))
 
     def watch(self, now: datetime) -> rollout.Decision | None:
         with writing(self.engine) as session:
-            return rollout.watch(session, now)
+            return rollout.watch(session, "ranker", now)
 
-    def in_use(self) -> rankers.InUse:
+    def in_use(self) -> versions.InUse:
         with reading(self.engine) as session:
-            return rankers.in_use(session)
+            return versions.in_use(session, "ranker")
 
     def events(self) -> list[tuple[str, str]]:
         with reading(self.engine) as session:
@@ -131,13 +143,13 @@ def test_a_good_one_is_promoted_once(service: Service) -> None:
     service.reviews(first, 35, 10, at=NOW + DAY)
     decision = service.watch(NOW + 2 * DAY)
     assert decision is not None and decision.move == "promote"
-    assert service.in_use() == rankers.InUse(first, "")
+    assert service.in_use() == versions.InUse(first, "")
     assert service.watch(NOW + 2 * DAY) is None
     assert service.events() == [("promoted", first)]
 
 
 def test_a_harmful_one_is_taken_back_without_a_person(service: Service) -> None:
-    good = service.version("good", RankerState.ACTIVE)
+    good = service.version("good", VersionState.ACTIVE)
     harmful = service.version("harmful")
     service.reviews(good, 30, 10, at=NOW - DAY)
     service.reviews(harmful, 10, 9, at=NOW + DAY)
@@ -146,7 +158,7 @@ def test_a_harmful_one_is_taken_back_without_a_person(service: Service) -> None:
     service.reviews(harmful, 2, 15, at=NOW + DAY)
     decision = service.watch(NOW + DAY)
     assert decision is not None and decision.move == "roll back"
-    assert service.in_use() == rankers.InUse(good, "")
+    assert service.in_use() == versions.InUse(good, "")
     with reading(service.engine) as session:
         event = session.scalars(select(LearningEvent)).one()
     assert event.detail["canary"]["answered"] == 36 and event.detail["before"]["good"] == 30
@@ -164,34 +176,86 @@ def test_it_is_compared_in_the_same_repositories_first(service: Service) -> None
 
 
 def test_what_was_promoted_can_be_taken_back(service: Service) -> None:
-    first = service.version("first", RankerState.ACTIVE)
+    first = service.version("first", VersionState.ACTIVE)
     second = service.version("second")
     with writing(service.engine) as session:
-        assert rankers.promote(session, NOW, {}) == second
-    assert service.in_use() == rankers.InUse(second)
+        assert versions.promote(session, "ranker", NOW, {}) == second
+    assert service.in_use() == versions.InUse(second)
     with writing(service.engine) as session:
-        assert rankers.roll_back(session, NOW, {}) == second
-    assert service.in_use() == rankers.InUse(first)
+        assert versions.roll_back(session, "ranker", NOW, {}) == second
+    assert service.in_use() == versions.InUse(first)
     with writing(service.engine) as session:
-        assert rankers.roll_back(session, NOW, {}) == first
-    assert service.in_use() == rankers.InUse(), "the one that ptopt carries"
-    with writing(service.engine) as session, pytest.raises(rankers.RankerError, match="nothing to roll back"):
-        rankers.roll_back(session, NOW, {})
+        assert versions.roll_back(session, "ranker", NOW, {}) == first
+    assert service.in_use() == versions.InUse(), "the one that ptopt carries"
+    with (
+        writing(service.engine) as session,
+        pytest.raises(versions.VersionError, match="nothing to roll back"),
+    ):
+        versions.roll_back(session, "ranker", NOW, {})
 
 
 def test_shares_are_of_repositories_and_only_grow() -> None:
-    some = {n for n in range(1000) if rankers.in_canary(n, 0.1)}
-    more = {n for n in range(1000) if rankers.in_canary(n, 0.3)}
+    some = {n for n in range(1000) if versions.in_canary(n, 0.1)}
+    more = {n for n in range(1000) if versions.in_canary(n, 0.3)}
     assert some < more and 60 < len(some) < 140 and 250 < len(more) < 350
-    assert not any(rankers.in_canary(n, 0) for n in range(100)) and rankers.in_canary(7, 1)
-    assert rankers.InUse("a", "").of(7, 1) == "a" and rankers.InUse("a", "c").of(7, 1) == "c"
+    assert not any(versions.in_canary(n, 0) for n in range(100)) and versions.in_canary(7, 1)
+    assert versions.InUse("a", "").of(7, 1) == "a" and versions.InUse("a", "c").of(7, 1) == "c"
+
+
+@pytest.mark.parametrize(("age", "move"), [(1, "wait"), (2, "promote")])
+def test_an_adapter_is_compared_with_what_the_operator_chose(service: Service, age: int, move: str) -> None:
+    """Its canary and that of the ranker are two trials."""
+    ranker = service.version("ranker")
+    with writing(service.engine) as session:
+        row = {"state": "canary", "weights": "", "card": {"champion": "registry"}}
+        session.add(Version(subject="adapter", hash="tried", **row, created_at=NOW, changed_at=NOW))
+        for number in range(1, 101):
+            adapter = "registry" if number % 2 else "tried"
+            at = NOW - DAY if number % 2 else NOW + DAY / 2
+            of_review = {
+                "repository_id": 1,
+                "pull": number,
+                "received_at": at,
+                "posted_at": at,
+                "adapter": adapter,
+            }
+            review = ReviewRow(
+                **of_review, head_sha=str(number), ptopt_version="1", files_reviewed=1, findings=1
+            )
+            session.add(review)
+            session.flush()
+            comment = CommentRow(
+                review_id=review.id, repository_id=1, pull=number, github_id=number, rule="PTO101", fingerprint="f",
+                origin="rule", confidence=0.5, path_hash="h", posted_at=at,
+            )  # fmt: skip
+            session.add(comment)
+            session.flush()
+            said = {"kind": "reaction", "value": "+1", "actor_writes": True, "source": "r", "created_at": at}
+            session.add(Signal(comment_id=comment.id, actor=f"dev{number}", **said))
+            use = {"subject": "adapter", "version": adapter, "repository_id": 1, "at": at}
+            session.add(VersionUse(**use, failed=False, seconds=1.0 if adapter == "registry" else 3.0))
+    with writing(service.engine) as session:
+        decision = rollout.watch(session, "adapter", NOW + age * DAY / 2)
+    assert decision is not None and decision.move == move
+    assert "before 50 of 50" in decision.reason or move == "wait"
+    with reading(service.engine) as session:
+        adapters = versions.in_use(session, "adapter")
+    assert adapters == (versions.InUse("tried") if move == "promote" else versions.InUse("", "tried"))
+    assert service.in_use() == versions.InUse("", ranker)
+
+
+def test_a_model_may_take_some_seconds_and_no_more() -> None:
+    slower = Trial(45, 50, 0, 30, (4.0,) * 30), Trial(45, 50, 0, 30, (1.0,) * 30)
+    slow = Trial(45, 50, 0, 30, (7.0,) * 30), Trial(45, 50, 0, 30, (1.0,) * 30)
+    assert decide(*slower, 2 * DAY, "adapter").move == "promote"
+    assert decide(*slow, 2 * DAY, "adapter").move == "roll back"
 
 
 def test_weights_that_were_changed_are_not_used(service: Service) -> None:
     hash_ = service.version("weights")
     with reading(service.engine) as session:
-        assert rankers.weights(session, hash_) == "weights"
+        assert versions.weights(session, hash_) == "weights"
     with writing(service.engine) as session:
-        session.get_one(RankerVersion, hash_).weights = "others"
-    with reading(service.engine) as session, pytest.raises(rankers.RankerError, match="changed"):
-        rankers.weights(session, hash_)
+        session.get_one(Version, hash_).weights = "others"
+    with reading(service.engine) as session, pytest.raises(versions.VersionError, match="changed"):
+        versions.weights(session, hash_)

@@ -68,6 +68,18 @@ def test_the_model_server_has_time_to_load() -> None:
     assert 1234 <= probe["periodSeconds"] * probe["failureThreshold"] < 1254
 
 
+def test_a_retraining_knows_of_the_adapter_what_the_settings_say() -> None:
+    given = {"PTOPT_RETRAIN_ADAPTER": "configs/llama32-3b-gpu.yaml", "PTOPT_RETRAIN_CLONES": "/runs/clones"}
+    options = [word for name, value in given.items() for word in ("--set", f"settings.{name}={value}")]
+    objects = render(CHART / "examples/everything.yaml", "--set", "retraining.enabled=true", *options)
+    (job,) = (
+        found for found in objects if found["kind"] == "CronJob" and "retraining" in found["metadata"]["name"]
+    )
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    known = {one["name"]: one.get("value") for one in container["env"]}
+    assert given.items() <= known.items() and known["PTOPT_MODEL_REGISTRY"]
+
+
 def test_each_queue_is_scaled_by_the_jobs_that_are_its_own() -> None:
     scalers = of_kind(render(CHART / "examples/everything.yaml"), "ScaledObject")
     for queue in set(QUEUES.values()):

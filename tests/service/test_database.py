@@ -28,6 +28,8 @@ from service.models import (
     Repository,
     ReviewRow,
     Signal,
+    Version,
+    VersionUse,
 )
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -56,7 +58,7 @@ def test_what_was_stored_before_the_model_stays(empty_database_url: str) -> None
             _OLD_REVIEW,
         ):
             connection.execute(text(statement))
-    with pytest.raises(database.DatabaseError, match="0001, this version needs 0007"):
+    with pytest.raises(database.DatabaseError, match="0001, this version needs 0008"):
         database.check(engine)
     database.upgrade(empty_database_url)
     with engine.begin() as connection:  # a worker of the version before, still at work
@@ -67,6 +69,30 @@ def test_what_was_stored_before_the_model_stays(empty_database_url: str) -> None
         (3, "abc", 5, "", "", ""),
         (4, "abd", 5, "", "", ""),
     ]
+    engine.dispose()
+
+
+def test_versions_of_the_ranker_stay(empty_database_url: str) -> None:
+    database.upgrade(empty_database_url, "0007")
+    engine = database.engine(empty_database_url)
+    with engine.begin() as connection:
+        for statement in (
+            "INSERT INTO installations VALUES (1, 'a', false, '2026-11-20')",
+            "INSERT INTO repositories (id, installation_id, full_name, private) VALUES (2, 1, 'a/b', false)",
+            "INSERT INTO ranker_versions VALUES ('abc', 'active', '{}', '{}', '2026-11-20', '2026-11-21')",
+            "INSERT INTO ranker_uses (ranker, repository_id, failed, seconds, at) VALUES ('abc', 2, false, 1.5, '2026-11-22')",
+        ):
+            connection.execute(text(statement))
+    database.upgrade(empty_database_url)
+    with database.reading(engine) as session:
+        version, use = session.scalars(select(Version)).one(), session.scalars(select(VersionUse)).one()
+    assert (version.subject, version.hash, version.state, version.changed_at.day) == (
+        "ranker",
+        "abc",
+        "active",
+        21,
+    )
+    assert (use.subject, use.version, use.repository_id, use.seconds) == ("ranker", "abc", 2, 1.5)
     engine.dispose()
 
 

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from ptopt.model.advisor import Advisor
 from ptopt.model.backends.open import OpenModel
 from ptopt.model.calibration import Calibration
 from ptopt.model.interface import JudgePrompt, ModelUnavailableError
-from ptopt.model.registry import Registry
+from ptopt.model.registry import CHALLENGER, Registry
 from service.settings import Settings
+from service.versions import InUse
 from tests.model.adapters import make_adapter
 from tests.worker.models import Opener, Scripted, soon
 from tests.worker.processes import ROOT
@@ -51,9 +53,9 @@ def opener() -> Opener:
 def make(registry: Registry, opener: Opener) -> Iterator[Make]:
     made: list[ModelPool] = []
 
-    def make(opener: Opener = opener, **settings: object) -> ModelPool:
+    def make(opener: Opener = opener, learned: Callable[[], InUse] = InUse, **settings: object) -> ModelPool:
         given = {"model_registry": registry.folder, "model_seconds": 20.0} | settings
-        made.append(ModelPool(Settings(**given), opener=opener))
+        made.append(ModelPool(Settings(**given), opener=opener, learned=learned))
         return made[-1]
 
     yield make
@@ -118,6 +120,34 @@ def test_the_alias_is_followed_and_a_job_keeps_what_it_began_with(
     registry.rollback("champion")
     soon(lambda: serves(pool) is None)
     soon(lambda: opener.open_now() == [])
+
+
+def test_what_a_retraining_made_takes_precedence_until_it_is_rolled_back(
+    make: Make, registry: Registry, hashes: list[str]
+) -> None:
+    one, two, three = hashes
+    registry.promote(one, "champion")
+    now = [InUse("", two)]
+    pool = make(learned=lambda: now[0], model_challenger_share=0.5)
+    tried = next(str(n) for n in range(99) if CHALLENGER in pool._aliases(str(n)))
+    others = next(str(n) for n in range(99) if CHALLENGER not in pool._aliases(str(n)))
+    soon(lambda: (serves(pool, tried), serves(pool, others)) == (two, one))
+    now[0] = InUse(two, three)
+    soon(lambda: (serves(pool, tried), serves(pool, others)) == (three, two))
+    now[0] = InUse()
+    soon(lambda: (serves(pool, tried), serves(pool, others)) == (one, one))
+
+
+def test_without_a_database_the_model_in_use_stays(make: Make, hashes: list[str]) -> None:
+    def away() -> InUse:
+        raise OperationalError("SELECT", {}, Exception("gone"))
+
+    states = [lambda: InUse(hashes[1])]
+    pool = make(learned=lambda: states[0]())
+    assert serves(pool) == hashes[1]
+    states[0] = away
+    soon(lambda: pool._state.unreadable != "")
+    assert serves(pool) == hashes[1]
 
 
 def test_the_old_one_serves_while_the_new_one_loads(

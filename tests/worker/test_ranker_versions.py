@@ -11,9 +11,9 @@ from sqlalchemy import select, update
 
 from fake_github import FakeGitHub, Pull
 from fake_github.repos import Repo
-from service import rankers
+from service import versions
 from service.database import reading, writing
-from service.models import CommentRow, RankerState, RankerUse, RankerVersion, Repository, ReviewRow
+from service.models import CommentRow, Repository, ReviewRow, Version, VersionState, VersionUse
 from service.settings import Settings
 from tests.worker.pulls import FAST, SLOW, job_for, now, run
 from worker.isolation import Isolation
@@ -29,11 +29,11 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"ranker_canary_share": 1.0})
 
 
-def version(resources: Resources, weights: str, state: RankerState = RankerState.CANARY) -> str:
+def version(resources: Resources, weights: str, state: VersionState = VersionState.CANARY) -> str:
     hash_ = sha256(weights.encode()).hexdigest()
     with writing(resources.engine) as session:
         row = {"state": state.value, "weights": weights, "card": {}, "created_at": now(), "changed_at": now()}
-        session.add(RankerVersion(hash=hash_, **row))
+        session.add(Version(subject="ranker", hash=hash_, **row))
     return hash_
 
 
@@ -46,7 +46,7 @@ def reviewed(resources: Resources, pull: Pull) -> int:
 
 def used(resources: Resources) -> list[tuple[str, bool]]:
     with reading(resources.engine) as session:
-        return [(u.ranker, u.failed) for u in session.scalars(select(RankerUse).order_by(RankerUse.id))]
+        return [(u.version, u.failed) for u in session.scalars(select(VersionUse).order_by(VersionUse.id))]
 
 
 def test_a_version_is_followed_and_taken_back_without_a_restart(resources: Resources, repo: Repo) -> None:
@@ -55,7 +55,7 @@ def test_a_version_is_followed_and_taken_back_without_a_restart(resources: Resou
     silent = version(resources, SILENT)
     assert reviewed(resources, second) == 0
     with writing(resources.engine) as session:
-        assert rankers.roll_back(session, now(), {}) == silent
+        assert versions.roll_back(session, "ranker", now(), {}) == silent
     assert reviewed(resources, third) == 1
     with reading(resources.engine) as session:
         reviews = session.scalars(select(ReviewRow).order_by(ReviewRow.id)).all()
@@ -74,7 +74,7 @@ def test_children_rank_with_it_too(resources: Resources, repo: Repo) -> None:
 
 
 def test_the_canary_is_for_its_share_alone(resources: Resources, repo: Repo) -> None:
-    active, canary = version(resources, STATED, RankerState.ACTIVE), version(resources, SILENT)
+    active, canary = version(resources, STATED, VersionState.ACTIVE), version(resources, SILENT)
     for share, wanted in ((0.0, active), (1.0, canary)):
         assert RankerVersions(resources.engine, share).of(repo.id).hash == wanted
 
@@ -92,7 +92,7 @@ def test_a_version_that_cannot_be_read_stops_no_review_and_counts_as_failed(
 def test_weights_that_were_tampered_with_do_not_rank(resources: Resources, repo: Repo) -> None:
     silent = version(resources, SILENT)
     with writing(resources.engine) as session:
-        session.execute(update(RankerVersion).values(weights=STATED))
+        session.execute(update(Version).values(weights=STATED))
     choice = resources.rankers.of(repo.id)
     assert (choice.hash, choice.loaded, choice.unreadable) == (silent, None, True)
 

@@ -17,12 +17,12 @@ from service.models import (
     CommentRow,
     Installation,
     LearningEvent,
-    RankerState,
-    RankerVersion,
     Repository,
     Retraining,
     ReviewRow,
     Signal,
+    Version,
+    VersionState,
 )
 from service.settings import Settings
 from tests.worker.processes import wait_for
@@ -74,9 +74,16 @@ def answers(
             session.add_all(Signal(comment_id=comment.id, actor=actor, **said) for actor in ("a", "b"))
 
 
-def run(engine: Engine, state: str = "done", *, at: datetime = NOW, lease: datetime | None = None) -> None:
+def run(
+    engine: Engine,
+    state: str = "done",
+    *,
+    at: datetime = NOW,
+    lease: datetime | None = None,
+    subject: str = "ranker",
+) -> None:
     with writing(engine) as session:
-        row = {"subject": "ranker", "reason": "of before", "owner": "x", "lease_until": lease}
+        row = {"subject": subject, "reason": "of before", "owner": "x", "lease_until": lease}
         session.add(Retraining(**row, state=state, created_at=at))
 
 
@@ -121,11 +128,28 @@ def test_one_that_broke_off_goes_on_and_one_at_work_is_left_alone(engine: Engine
     assert why(engine, settings, NOW + DAY) == "of before"
 
 
-def test_none_begins_while_a_canary_is_on_trial(engine: Engine, settings: Settings) -> None:
+def test_one_whose_adapter_broke_off_goes_on_too(engine: Engine, settings: Settings, tmp_path: Path) -> None:
+    given = {"retrain_adapter": "r.yaml", "model_registry": tmp_path, "retrain_clones": tmp_path}
+    with_adapter = settings.model_copy(update=given)
+    answers(engine, 9, at=NOW + DAY)
+    run(engine, at=NOW)
+    run(engine, "running", lease=NOW, subject="adapter")
+    assert why(engine, with_adapter, NOW - DAY) == ""
+    assert why(engine, with_adapter, NOW + DAY) == "of before"
+    assert why(engine, settings, NOW + DAY) == "9 comments were answered", "it was switched off since"
+
+
+def test_the_adapter_needs_its_registry_and_clones(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="PTOPT_RETRAIN_ADAPTER needs PTOPT_MODEL_REGISTRY"):
+        Settings(retrain_adapter="r.yaml", retrain_clones=tmp_path)
+
+
+@pytest.mark.parametrize("subject", ["ranker", "adapter"])
+def test_none_begins_while_a_canary_is_on_trial(engine: Engine, settings: Settings, subject: str) -> None:
     answers(engine, 9)
     with writing(engine) as session:
-        row = {"state": RankerState.CANARY.value, "weights": "", "card": {}}
-        session.add(RankerVersion(hash="h", **row, created_at=NOW, changed_at=NOW))
+        row = {"state": VersionState.CANARY.value, "weights": "", "card": {}}
+        session.add(Version(subject=subject, hash="h", **row, created_at=NOW, changed_at=NOW))
     assert why(engine, settings) == ""
 
 

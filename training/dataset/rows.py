@@ -16,6 +16,7 @@ INSTRUCTIONS = (
 )
 Difficulty = Literal["easy", "medium", "hard"]
 JUDGED = "judged"  # the kind of samples whose labels are verdicts of people
+ACCEPTED = "accepted"  # of comments whose suggestion somebody took
 NOTHING = "Nothing here is needlessly slow."
 
 

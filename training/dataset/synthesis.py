@@ -124,7 +124,7 @@ def _unmutated(
     alike = [name for name in look_alikes(region.text, region.context) if name not in {f.name for f in found}]
     samples = []
     if sure:
-        positives = tuple(_positive(f, region, text, _fixed_by(f)) for f in sure)
+        positives = tuple(positive(f, text, _fixed_by(f), region.first_line, region.method) for f in sure)
         main = min(positives, key=lambda p: (p.replacement is None, p.start))
         samples.append(
             make(
@@ -196,7 +196,7 @@ def _mutated(
         return None
     way = _way_to_fast(source, after, mutation, back, about[0])
     positives = tuple(
-        _positive(f, region, slow, way if f in about else _fixed_by(f), first)
+        positive(f, slow, way if f in about else _fixed_by(f), first, region.method)
         for f in sorted(found, key=lambda f: (f not in about, f.sort_key()))
     )
     alike = [n for n in look_alikes(text, context) if n not in {f.name for f in proposed}]
@@ -247,9 +247,11 @@ def _fixed_by(finding: Finding) -> tuple[Edit, ...]:
     return finding.fix.edits if finding.fix is not None else ()
 
 
-def _positive(finding: Finding, region: Region, text: str, edits: Sequence[Edit], first: int = 0) -> Positive:
-    """The finding in lines of the region's text, with the lines that replace it."""
-    first = first or region.first_line
+def positive(finding: Finding, text: str, edits: Sequence[Edit], first: int, method: bool) -> Positive:
+    """The finding in lines of a region, with the lines that replace it.
+
+    `text` is the file, whose line `first` is the first of the region; in it a `method` is indented by four.
+    """
     start, end = finding.span.start - first + 1, finding.span.end - first + 1
     fix_start, fix_end, replacement = start, end, None
     body = [e for e in edits if not (e.start == 0 and e.replacement == "")]
@@ -264,7 +266,7 @@ def _positive(finding: Finding, region: Region, text: str, edits: Sequence[Edit]
         lines = new[head : len(new) - tail]
         if head >= first - 1 and len(lines) <= 40:
             fix_start, fix_end = head - first + 2, max(head + 1, len(old) - tail) - first + 1
-            cut_off = 4 if region.method else 0
+            cut_off = 4 if method else 0
             replacement = "\n".join(line[cut_off:] if line[:cut_off].isspace() else line for line in lines)
     return Positive(
         finding.name,
@@ -331,7 +333,7 @@ def sample_of(
     first = sorted(found, key=lambda f: (f.name != main_rule, f.sort_key()))
     sample = _sample(
         region, origin, region.text, kind=kind, main_rule=main_rule,
-        positives=tuple(_positive(f, region, text, _fixed_by(f)) for f in first),
+        positives=tuple(positive(f, text, _fixed_by(f), region.first_line, region.method) for f in first),
         negatives=() if any(f.name == main_rule for f in found) else (main_rule,),
         before=region.text if after is not None else None, after=after,
     )  # fmt: skip

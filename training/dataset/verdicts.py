@@ -64,10 +64,10 @@ def judged_samples(
         if split is None:
             known = ", ".join(f"{part}.jsonl" for part in SPLIT_OF_PART)
             raise ValueError(f"{file}: no part to train on; the file is named by its part: {known}")
-        for row in _rows(file):
+        for row in verdict_rows(file):
             if split == "validation" and _belongs_to_judge(row["repo"]):
                 raise ValueError(f"{file}: {row['repo']} is of the part judge, which nothing is trained on")
-            if _answer(row) is None:
+            if answer_of(row) is None:
                 result.left_out[UNDECIDED] += 1
             else:
                 rows.append({**row, "split": split})
@@ -80,16 +80,16 @@ def judged_samples(
             return
         by_region: defaultdict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
         found: dict[tuple[str, str, int], tuple[SourceFile, Region]] = {}
-        for row, source, region in _located(clone, several, result.left_out):
+        for row, source, region in located(clone, several, result.left_out):
             key = (row["sha"], row["path"], region.start)
             by_region[key].append(row)
             found[key] = (source, region)
         for key, own in by_region.items():
-            sample = _sample(own, *found[key], licence, result.left_out)
+            sample = judged_sample(own, *found[key], licence, result.left_out)
             if sample is not None:
                 result.samples.append(sample)
 
-    _each_clone(rows, clones, read, result.left_out, progress)
+    each_clone(rows, clones, read, result.left_out, progress)
     return result
 
 
@@ -99,15 +99,15 @@ def held_out_texts(files: Sequence[Path], clones: Path, progress: Progress = lam
     rows = [
         {**row, "sha": sha}
         for file in files
-        for row in _rows(file)
+        for row in verdict_rows(file)
         for sha in dict.fromkeys((row["sha"], row.get("parent") or row["sha"]))
     ]
 
     def read(clone: Clone, several: Sequence[dict[str, Any]]) -> None:
-        for _, _, region in _located(clone, several, result.left_out):
+        for _, _, region in located(clone, several, result.left_out):
             result.texts.append(_text(region))
 
-    _each_clone(rows, clones, read, result.left_out, progress)
+    each_clone(rows, clones, read, result.left_out, progress)
     result.texts = sorted(set(result.texts))
     return result
 
@@ -115,7 +115,7 @@ def held_out_texts(files: Sequence[Path], clones: Path, progress: Progress = lam
 # -- reading -----------------------------------------------------------------------------------------------
 
 
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
+def verdict_rows(file: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -136,7 +136,7 @@ def _belongs_to_judge(repository: str) -> bool:
     return int(hashlib.sha256(repository.encode()).hexdigest(), 16) % 10 >= 7
 
 
-def _answer(row: Mapping[str, Any]) -> bool | None:
+def answer_of(row: Mapping[str, Any]) -> bool | None:
     """Would a maintainer act on the comment? None where the readers do not say."""
     if row.get("dated") or row.get("verdict") not in ("R", "T", "W"):
         return None
@@ -145,13 +145,14 @@ def _answer(row: Mapping[str, Any]) -> bool | None:
     return None if second is not None and (second["verdict"] == "R") != useful else useful
 
 
-def _each_clone(
+def each_clone(
     rows: Iterable[dict[str, Any]],
     clones: Path,
     read: Callable[[Clone, Sequence[dict[str, Any]]], None],
     left_out: Counter[str],
-    progress: Progress,
+    progress: Progress = lambda *_: None,
 ) -> None:
+    """`read` with each clone and the rows of its repository."""
     by_repository: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_repository[row["repo"]].append(row)
@@ -168,7 +169,7 @@ def _each_clone(
         progress("reading clones", number, len(by_repository))
 
 
-def _located(
+def located(
     clone: Clone, rows: Sequence[dict[str, Any]], left_out: Counter[str]
 ) -> Iterator[tuple[dict[str, Any], SourceFile, Region]]:
     """Each row with the function that holds its first line."""
@@ -201,13 +202,14 @@ def _text(region: Region) -> str:
     return "".join(f"{line.text}\n" for line in region.lines)
 
 
-def _sample(
+def judged_sample(
     rows: Sequence[dict[str, Any]], source: SourceFile, region: Region, licence: str, left_out: Counter[str]
 ) -> Sample | None:
+    """The sample of judged comments on one function: of rows with `rule` (by name), lines and verdict."""
     answers: defaultdict[str, set[bool]] = defaultdict(set)
     lines: defaultdict[str, set[int]] = defaultdict(set)
     for row in rows:
-        answers[row["rule"]].add(bool(_answer(row)))
+        answers[row["rule"]].add(bool(answer_of(row)))
         lines[row["rule"]].update(
             range(row["start"] - region.start + 1, min(row["end"], region.end) - region.start + 2)
         )

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -53,6 +53,8 @@ class Answer:
     weight: float
     at: str  # when it was posted
     features: Mapping[str, float]
+    by: str = ""  # the kind of signal that it is
+    comment: int = 0  # its id in the service's database
     held_out: bool = False
 
     def row(self) -> Row:
@@ -170,7 +172,8 @@ def _counted(
     features = {str(name): float(value) for name, value in sorted(comment.features.items())}
     answer = Answer(
         _digest("repository", comment.repository_id), _digest("organisation", organisation), _digest("pull", pull),
-        rule, 2 * good > len(left), WEIGHTS.get(tier, 0.5), _utc(comment.posted_at).isoformat(), features,
+        rule, 2 * good > len(left), WEIGHTS.get(tier, 0.5), _utc(comment.posted_at).isoformat(), features, tier,
+        int(comment.id),
     )  # fmt: skip
     return answer, ""
 
@@ -207,9 +210,8 @@ def _is_held_out(repository: str) -> bool:
     return int(hashlib.sha256(f"held out\0{repository}".encode()).hexdigest()[:8], 16) < HELD_OUT * 16**8
 
 
-def scaled(answers: Iterable[Answer], most: float) -> list[Row]:
-    """As rows that weigh `most` together: however many people answer, readers are not outvoted."""
-    rows = [answer.row() for answer in answers]
+def scaled(rows: Sequence[Row], most: float) -> list[Row]:
+    """Rows that weigh `most` together at most: however many people answer, readers are not outvoted."""
     total = math.fsum(row.weight for row in rows)
     scale = min(1.0, most / total) if total else 1.0
     return [

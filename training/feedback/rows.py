@@ -13,13 +13,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ptopt.config import OWN_FILE, PROJECT_FILE, ConfigError, load_config
+from ptopt.findings import Finding
 from ptopt.model import prompt
 from ptopt.model.backends.encoding import YES
 from ptopt.model.region import JUDGE_TOKENS, Candidate, fit, regions_of
@@ -52,11 +53,21 @@ NOT_FOUND = "the rule does not find it any more"
 OPTED_OUT = "the base branch in the clone does not say `learn = true`"
 MEASURED = "an evaluation set holds it"
 NO_ROOM = "its lines are not what a judge is shown (a notebook, or too long)"
-_WHY_NOT = (NO_COMMIT, NO_RULE, NOT_FOUND, NO_ROOM)
 DRAW = "as many people for it as against it"
 CAPPED = "these people had their votes on the rule"
 DISAGREED = "people disagree about the same code"
 FEW_PEOPLE = "too few people say so of the rule"
+
+
+class OfComment(Protocol):
+    """Speaks of a comment: a row with `rule` and `fingerprint`."""
+
+    @property
+    def comment(self) -> Row[Any]: ...
+
+
+Commented = TypeVar("Commented", bound=OfComment)
+Made = TypeVar("Made")
 
 
 @dataclass(slots=True)
@@ -106,7 +117,7 @@ def build_rows(
     found: list[tuple[LabelledComment, str]] = []
     for repository in dict.fromkeys(name for name, _ in by_head):
         heads = {sha: several for (name, sha), several in by_head.items() if name == repository}
-        found += _with_prompts(repository, heads, clones, judge_tokens, result.left_out)
+        found += replayed(repository, heads, clones, Questions(judge_tokens), result.left_out)
     found.sort(key=lambda one: int(one[0].comment.id))
     counted = list(_counted(found, most_per_person, result.left_out))
     result.rows = list(_rows(counted, least_people, judge_tokens, result.left_out))
@@ -139,36 +150,36 @@ def _refused(comment: Row[Any], private: Collection[str]) -> str:
 # -- replaying the rules --------------------------------------------------------------------------------
 
 
-def _with_prompts(
+def replayed(
     repository: str,
-    heads: Mapping[str, Sequence[LabelledComment]],
+    heads: Mapping[str, Sequence[Commented]],
     clones: Path,
-    judge_tokens: int,
+    make: Callable[[SourceFile, Finding], Made | None],
     left_out: Counter[str],
-) -> list[tuple[LabelledComment, str]]:
-    """The comments of one repository that can be replayed, each with its judge prompt."""
+) -> list[tuple[Commented, Made]]:
+    """The comments of one repository, by head, that can be replayed, each with what `make` makes of its finding."""
     total = sum(map(len, heads.values()))
     place = clone_of(repository, clones)
     if place is None:
         left_out[NO_CLONE] += total
         return []
-    found: list[tuple[LabelledComment, str]] = []
+    found: list[tuple[Commented, Made]] = []
     missed: Counter[str] = Counter()
     try:
         with Clone(place, _MAX_FILE) as clone:
             if not opted_in(clone):
                 left_out[OPTED_OUT] += total
                 return []
-            replay = _Replay(clone, judge_tokens)
+            replay = _Replay(clone, make)
             for sha, several in heads.items():
                 wanted = {(str(one.comment.rule), str(one.comment.fingerprint)) for one in several}
-                known = replay.questions(sha, wanted)
+                known = replay.found(sha, wanted)
                 for one in several:
-                    text = NO_COMMIT if known is None else known[one.comment.rule, one.comment.fingerprint]
-                    if text in _WHY_NOT:
-                        missed[text] += 1
+                    made = NO_COMMIT if known is None else known[one.comment.rule, one.comment.fingerprint]
+                    if isinstance(made, _Found):
+                        found.append((one, made.made))
                     else:
-                        found.append((one, text))
+                        missed[made] += 1
     except SourceError as error:
         left_out[f"the clone cannot be read: {error}"] += total
         return []
@@ -185,23 +196,30 @@ def opted_in(clone: Clone) -> bool:
         return False
 
 
-class _Replay:
+@dataclass(frozen=True, slots=True)
+class _Found(Generic[Made]):
+    made: Made
+
+
+class _Replay(Generic[Made]):
     """Runs rules over the files of commits; a file that is the same in two of them is read once."""
 
-    def __init__(self, clone: Clone, judge_tokens: int) -> None:
+    def __init__(self, clone: Clone, make: Callable[[SourceFile, Finding], Made | None]) -> None:
         self._clone = clone
-        self._judge_tokens = judge_tokens
+        self._make = make
         self._rules = {rule.id: rule for rule in rules()}
-        self._known: dict[tuple[str, str, str, str], dict[str, str]] = {}
+        self._known: dict[tuple[str, str, str, str], dict[str, _Found[Made] | str]] = {}
 
-    def questions(
+    def found(
         self, commit: str, wanted: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], str] | None:
-        """For each rule and fingerprint the question, or why there is none; None where there is no such commit."""
+    ) -> dict[tuple[str, str], _Found[Made] | str] | None:
+        """For each rule and fingerprint what was made, or why nothing was; None where there is no such commit."""
         files = self._clone.files(commit)
         if files is None:
             return None
-        found = {key: NOT_FOUND if key[0] in self._rules else NO_RULE for key in wanted}
+        found: dict[tuple[str, str], _Found[Made] | str] = {
+            key: NOT_FOUND if key[0] in self._rules else NO_RULE for key in wanted
+        }
         facts, facts_key = self._facts(dict(files))
         for path, blob in files:
             missing = sorted({rule for (rule, _), text in found.items() if text == NOT_FOUND})
@@ -211,12 +229,12 @@ class _Replay:
                 continue
             unread = [rule for rule in missing if (path, blob, rule, facts_key) not in self._known]
             if unread:
-                by_fingerprint = self._questions_in(path, blob, unread, facts)
+                by_fingerprint = self._made_in(path, blob, unread, facts)
                 self._known.update({(path, blob, rule, facts_key): by_fingerprint[rule] for rule in unread})
             for rule in missing:
-                for fingerprint, text in self._known[path, blob, rule, facts_key].items():
+                for fingerprint, made in self._known[path, blob, rule, facts_key].items():
                     if (rule, fingerprint) in found:
-                        found[rule, fingerprint] = text
+                        found[rule, fingerprint] = made
         return found
 
     def _facts(self, files: Mapping[str, str]) -> tuple[ProjectFacts, str]:
@@ -226,34 +244,40 @@ class _Replay:
         facts = read_facts({n: data for n, data in contents.items() if data and len(data) <= _MAX_FACTS})
         return facts, " ".join(present.values())
 
-    def _questions_in(
+    def _made_in(
         self, path: str, blob: str, wanted: Sequence[str], facts: ProjectFacts
-    ) -> dict[str, dict[str, str]]:
-        """By rule, the question about each of its findings in the file, by fingerprint."""
-        questions: dict[str, dict[str, str]] = {rule: {} for rule in wanted}
+    ) -> dict[str, dict[str, _Found[Made] | str]]:
+        """By rule, what is made of each of its findings in the file, by fingerprint."""
+        result: dict[str, dict[str, _Found[Made] | str]] = {rule: {} for rule in wanted}
         data = self._clone.blob(blob)
         likely = Prefilter([self._rules[rule] for rule in wanted])(data) if data else []
         if not likely or data is None:
-            return questions
+            return result
         try:
             source = SourceFile.parse(path, data, facts)
         except ParseError:
-            return questions
+            return result
         hits = run(source, likely, [])
         for proposed in propose(source, hits, None, 0.0, Fixes(source, hits)):
             finding = proposed.finding
-            lines = tuple(finding.span.lines())
-            questions[finding.rule][finding.fingerprint] = self._question(source, finding.name, lines)
-        return questions
+            made = self._make(source, finding) if source.numbered_as_on_disk else None
+            result[finding.rule][finding.fingerprint] = NO_ROOM if made is None else _Found(made)
+        return result
 
-    def _question(self, source: SourceFile, rule: str, lines: tuple[int, ...]) -> str:
-        """The prompt of `Advisor.judge` for a finding that is the only one in its function."""
-        if not source.numbered_as_on_disk:
-            return NO_ROOM
-        whole = next((r for r in regions_of(source, None, [Candidate(rule, lines)]) if r.candidates), None)
-        shown = fit(whole, self._judge_tokens) if whole is not None else None
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The prompt of `Advisor.judge` for a finding that is the only one in its function; None where it cannot be shown."""
+
+    judge_tokens: int
+
+    def __call__(self, source: SourceFile, finding: Finding) -> str | None:
+        lines = tuple(finding.span.lines())
+        asked = [Candidate(finding.name, lines)]
+        whole = next((r for r in regions_of(source, None, asked) if r.candidates), None)
+        shown = fit(whole, self.judge_tokens) if whole is not None else None
         if shown is None or not {line.number for line in shown.lines}.intersection(lines):
-            return NO_ROOM
+            return None
         return "".join(prompt.judge(shown)[0].pieces)
 
 

@@ -79,6 +79,7 @@ class Data(_Section):
     prefetch: int = Field(default=2, ge=1)  # batches that each of them holds ready
     pin: bool = True  # page-locked memory, for faster copies to a GPU
     processes: int = Field(default=1, ge=1)  # processes that tokenise
+    cache: Path | None = None  # of tokenised rows, for the next run; else in the user's cache folder
 
     @model_validator(mode="after")
     def _whole(self) -> Data:

@@ -114,7 +114,9 @@ def token_rows(
     parts = {}
     for view, share in shares.items():
         wanted = None if limit is None else max(1, round(limit * share / total))
-        parts[view] = _tokenised(data, tokenizer, base_hash, split, view, seed, wanted, cache or _cache())
+        parts[view] = _tokenised(
+            data, tokenizer, base_hash, split, view, seed, wanted, cache or data.cache or _cache()
+        )
     empty = [view for view, rows in parts.items() if not len(rows)]
     if empty:
         raise SettingsError(

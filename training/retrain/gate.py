@@ -1,6 +1,6 @@
 """Whether a candidate may be tried: not worse on the frozen gold set, and better on feedback that it has not seen.
 
-Both rankers score the same rows, and whole repositories are drawn: the intervals are paired. The gold set is the part
+Both score the same comments, and whole repositories are drawn: the intervals are paired. The gold set is the part
 *calibrate* of `benchmarks/quality/data`; a candidate learns nothing from it. The ranker that ptopt carries did: there a ranker that was
 fitted to the same judged comments as the candidate, without the answers of people, stands in for it.
 """
@@ -24,6 +24,17 @@ MARGIN_LOSS = 0.01  # the same of the log loss (nats)
 FEWEST_HELD_OUT = 20  # answers that a comparison needs
 _FEWEST_REPOSITORIES = 8  # to draw repositories; of fewer, pull requests are drawn
 _EDGE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Comments: were they useful, P(useful) by both [comments], and where they are from."""
+
+    truth: NDArray[np.bool_]
+    candidate: NDArray[np.float64]
+    champion: NDArray[np.float64]
+    repositories: Sequence[Hashable]
+    pulls: Sequence[Hashable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +81,28 @@ def evaluate(
     *,
     on_gold_alone: Ranker | None = None,
 ) -> Evaluation:
-    """Compare both. `pulls` are the pull requests of `held_out`; `on_gold_alone` stands in for a champion that has seen gold."""
-    repositories, reference = [row.repo for row in gold], on_gold_alone or champion
+    """Compare two rankers. `pulls` are the pull requests of `held_out`; `on_gold_alone` stands in for a champion that has seen gold."""
+
+    def scored(rows: Sequence[Row], against: Ranker, pulls: Sequence[Hashable]) -> Scored:
+        ours, theirs = (
+            np.array([ranker.useful.probability(row.features) for row in rows])
+            for ranker in (candidate, against)
+        )
+        return Scored(np.array([row.useful for row in rows]), ours, theirs, [row.repo for row in rows], pulls)
+
+    return compare(scored(gold, on_gold_alone or champion, ()), scored(held_out, champion, pulls))
+
+
+def compare(gold: Scored, held_out: Scored) -> Evaluation:
+    """Whether what scored both is to be tried."""
     on_gold = {
-        "auc": _compare(auc, candidate, reference, gold, repositories),
-        "log loss": _compare(_less_loss, candidate, reference, gold, repositories),
+        "auc": _compare(auc, gold, gold.repositories),
+        "log loss": _compare(_less_loss, gold, gold.repositories),
     }
     on_feedback = None
-    if len(held_out) >= FEWEST_HELD_OUT:
-        names = [row.repo for row in held_out]
-        clusters = names if len(set(names)) >= _FEWEST_REPOSITORIES else list(pulls)
-        on_feedback = _compare(_less_loss, candidate, champion, held_out, clusters)
+    if len(held_out.truth) >= FEWEST_HELD_OUT:
+        few = len(set(held_out.repositories)) < _FEWEST_REPOSITORIES
+        on_feedback = _compare(_less_loss, held_out, held_out.pulls if few else held_out.repositories)
     return Evaluation(on_gold, on_feedback, _why_refused(on_gold, on_feedback))
 
 
@@ -96,17 +118,11 @@ def _why_refused(gold: dict[str, Comparison], feedback: Comparison | None) -> st
     return ""
 
 
-def _compare(
-    metric: Any, candidate: Ranker, champion: Ranker, rows: Sequence[Row], clusters: Sequence[Hashable]
-) -> Comparison:
-    truth = np.array([row.useful for row in rows])
-    ours, theirs = (
-        np.array([ranker.useful.probability(row.features) for row in rows])
-        for ranker in (candidate, champion)
-    )
+def _compare(metric: Any, scored: Scored, clusters: Sequence[Hashable]) -> Comparison:
+    truth, ours, theirs = scored.truth, scored.candidate, scored.champion
     gain = bootstrap(difference(metric, truth, ours, theirs), clusters)
     sign = -1 if metric is _less_loss else 1
-    return Comparison(len(rows), sign * metric(truth, ours), sign * metric(truth, theirs), gain)
+    return Comparison(len(truth), sign * metric(truth, ours), sign * metric(truth, theirs), gain)
 
 
 def _less_loss(truth: NDArray[np.bool_], probability: NDArray[np.float64]) -> float:

@@ -2,17 +2,13 @@
 
     <folder>/ranker-<run>/   rows.jsonl   weights.json   evaluation-<champion>.json   card.json
 
-Each step writes its file as a whole and then its event. A process that goes on keeps the steps whose file is what the event says,
-and does the others again; the last step is one transaction. So it may be killed anywhere.
+It may be killed anywhere: see `training.retrain.steps`; the last step is one transaction.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,15 +21,11 @@ from training.ranker.fit import as_text, train
 from training.ranker.rows import Row, read
 from training.retrain.gate import evaluate
 from training.retrain.records import Records, Run
+from training.retrain.steps import NothingToLearnError, Reached, Result, Steps, hash_of, write
 
 SUBJECT = "ranker"
-STEPS = ("dataset", "fitted", "evaluated")
 FEWEST = 20  # answers to learn from
-_SHARE = 0.5  # what feedback may weigh, of what the judged comments weigh
-
-
-class NothingToLearnError(Exception):
-    """The run ends without a candidate; the message is one line."""
+SHARE = 0.5  # what feedback may weigh, of what the judged comments weigh
 
 
 @dataclass(frozen=True)
@@ -46,33 +38,21 @@ class Options:
     work: Sequence[Path] = (DATA / "verdicts" / "work.jsonl",)
     fixes: Sequence[Path] = (DATA / "found" / "work.jsonl",)
     gold: Sequence[Path] = (DATA / "verdicts" / "calibrate.jsonl",)
-    reached: Callable[[str], None] = field(default=lambda point: None)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    state: str  # "canary" | "refused"
-    reason: str
-    hash: str
-    card: dict[str, Any]
+    reached: Reached = field(default=lambda point: None)
 
 
 def retrain(records: Records, run: Run, options: Options) -> Result:
     """Do what is left of the run. Raises NothingToLearnError, and LostError where another process took it over."""
-    folder = options.folder / f"{SUBJECT}-{run.id}"
-    folder.mkdir(parents=True, exist_ok=True)
-    _forget_older(options.folder, folder)
-    steps = _Steps(records, run, folder, options.reached)
-    options.reached("claimed")
+    steps = Steps(records, run, options.folder, options.reached)
     dataset = Dataset.of_text(steps.text("dataset", "rows.jsonl", lambda: _dataset(run, options)))
     text = steps.text("fitted", "weights.json", lambda: _fitted(dataset, options))
-    active = records.active()
+    active = records.active(SUBJECT)
     weights = active[1] if active is not None else None
     # Another champion than before a kill is another comparison.
     against = active[0] if active is not None else "built-in"
     name = f"evaluation-{against[:12]}.json"
     figures = json.loads(steps.text("evaluated", name, lambda: _evaluated(text, weights, dataset, options)))
-    hash_ = _hash(text)
+    hash_ = hash_of(text)
     card = {
         "name": f"ranker-{hash_[:12]}", "made by": "python -m training retrain", "retraining": run.id,
         "reason": run.reason, "parent": against,
@@ -83,7 +63,7 @@ def retrain(records: Records, run: Run, options: Options) -> Result:
         },
         "evaluation": figures,
     }  # fmt: skip
-    _write(folder / "card.json", json.dumps(card, indent=2) + "\n")
+    write(steps.folder / "card.json", json.dumps(card, indent=2) + "\n")
     options.reached("registering")
     state, reason = records.register(run, hash_, text, card, figures["refused"])
     options.reached("registered")
@@ -105,16 +85,17 @@ def _dataset(run: Run, options: Options) -> tuple[str, dict[str, Any]]:
     return made.text(), detail
 
 
-def _judged(options: Options) -> list[Row]:
-    judged = read(options.work) + read(options.fixes, drawn=False)
-    if both := {row.repo for row in judged} & {row.repo for row in read(options.gold)}:
+def judged_rows(work: Sequence[Path], fixes: Sequence[Path], gold: Sequence[Path]) -> list[Row]:
+    """What readers judged. Raises NothingToLearnError where the gold set has one of the repositories."""
+    judged = read(work) + read(fixes, drawn=False)
+    if both := {row.repo for row in judged} & {row.repo for row in read(gold)}:
         raise NothingToLearnError(f"{min(both)} is in the gold set: nothing may be learned from it")
     return judged
 
 
 def _fitted(dataset: Dataset, options: Options) -> tuple[str, dict[str, Any]]:
-    judged = _judged(options)
-    rows = judged + scaled(dataset.learned, _SHARE * len(judged))
+    judged = judged_rows(options.work, options.fixes, options.gold)
+    rows = judged + scaled([answer.row() for answer in dataset.learned], SHARE * len(judged))
     origin = f"{len(judged)} judged comments and {len(dataset.learned)} that people answered"
     fitted = train(rows, [])
     return as_text(fitted, origin), {"origin": origin, "threshold": fitted.threshold}
@@ -131,51 +112,8 @@ def _evaluated(
         read(options.gold),
         [answer.row() for answer in held_out],
         [answer.pull for answer in held_out],
-        on_gold_alone=train(_judged(options), []) if active is None else None,
+        on_gold_alone=train(judged_rows(options.work, options.fixes, options.gold), [])
+        if active is None
+        else None,
     ).figures()
     return json.dumps(found, indent=2, sort_keys=True) + "\n", found
-
-
-class _Steps:
-    """The steps of a run that end in a file."""
-
-    def __init__(self, records: Records, run: Run, folder: Path, reached: Callable[[str], None]) -> None:
-        self._records, self._run, self._folder, self._reached = records, run, folder, reached
-
-    def text(self, kind: str, name: str, make: Callable[[], tuple[str, dict[str, Any]]]) -> str:
-        """The text of the file, made now unless an earlier process did."""
-        path = self._folder / name
-        known = self._records.step(self._run, kind)
-        if known and path.is_file():
-            text = path.read_text(encoding="utf-8")
-            if _hash(text) == known:
-                self._reached(f"{kind} kept")
-                return text
-        text, detail = make()
-        self._reached(f"{kind} made")
-        _write(path, text)
-        self._reached(f"{kind} written")
-        self._records.note(self._run, kind, _hash(text), detail, then=STEPS[STEPS.index(kind) + 1 :])
-        self._reached(f"{kind} noted")
-        return text
-
-
-def _forget_older(folder: Path, current: Path) -> None:
-    """What was learned from before goes: some of it may belong to people who have left."""
-    for other in folder.glob(f"{SUBJECT}-*"):
-        if other != current and other.is_dir():
-            shutil.rmtree(other, ignore_errors=True)
-
-
-def _write(path: Path, text: str) -> None:
-    """The whole file, or what was there before, whenever the process ends."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, InvalidRequestError, SQLAlchemyError
 
-_TABLES = ("retrainings", "learning_events", "ranker_versions")
+_TABLES = ("retrainings", "learning_events", "versions")
 _NOTE = 4_000  # characters of an error that are kept
 MOST_ATTEMPTS = 5  # at one step, after which a run is given up
 RUNNING, DONE, FAILED = "running", "done", "failed"
@@ -76,6 +76,13 @@ class Records:
         self.engine.dispose()
 
     # -- the run ------------------------------------------------------------------------------------------------
+
+    def running(self, subjects: Iterable[str]) -> list[str]:
+        """Those of the subjects of which a run is not over, in this order."""
+        runs = self._runs
+        with self.engine.connect() as connection:
+            found = set(connection.scalars(select(runs.c.subject).where(runs.c.state == RUNNING)))
+        return [subject for subject in subjects if subject in found]
 
     def claim(self, subject: str, reason: str, lease: float) -> Run | datetime:
         """Begin a run, or go on with the one that broke off; while another process works on it, until when it may."""
@@ -187,12 +194,19 @@ class Records:
             # It got on: however often a machine is taken away, this is no crash that comes again.
             connection.execute(update(self._runs).where(self._runs.c.id == run.id).values(attempts=1))
 
-    # -- versions of the ranker -----------------------------------------------------------------------------------
+    def progressed(self, run: Run) -> None:
+        """A long step got further: it may be interrupted as often again."""
+        with self._ours(run) as connection:
+            connection.execute(update(self._runs).where(self._runs.c.id == run.id).values(attempts=1))
 
-    def active(self) -> tuple[str, str] | None:
-        """Hash and weights of the active version; None: the ranker that ptopt carries is in use."""
+    # -- versions -------------------------------------------------------------------------------------------------
+
+    def active(self, subject: str) -> tuple[str, str] | None:
+        """Hash and weights of the active version; None: what the operator chose is in use."""
         versions = self._versions
-        found = select(versions.c.hash, versions.c.weights).where(versions.c.state == ACTIVE)
+        found = select(versions.c.hash, versions.c.weights).where(
+            versions.c.subject == subject, versions.c.state == ACTIVE
+        )
         with self.engine.connect() as connection:
             row = connection.execute(found).one_or_none()
         return None if row is None else (row.hash, row.weights)
@@ -212,8 +226,8 @@ class Records:
                 if state == CANARY:
                     self._retire_canary(connection, run, now)
                 values = {
-                    "hash": hash_, "state": state, "weights": weights, "card": dict(card), "created_at": now,
-                    "changed_at": now,
+                    "hash": hash_, "subject": run.subject, "state": state, "weights": weights, "card": dict(card),
+                    "created_at": now, "changed_at": now,
                 }  # fmt: skip
                 connection.execute(insert(versions).values(values))
             _log(connection, self._events, run.id, run.subject, state, hash_, {"reason": reason}, now)
@@ -223,19 +237,13 @@ class Records:
     def _retire_canary(self, connection: Connection, run: Run, now: datetime) -> None:
         """What is tried now, if anything: one trial at a time."""
         versions = self._versions
-        tried = select(versions.c.hash).where(versions.c.state == CANARY).with_for_update()
-        older = connection.scalar(tried)
+        tried = select(versions.c.hash).where(versions.c.subject == run.subject, versions.c.state == CANARY)
+        older = connection.scalar(tried.with_for_update())
         if older is not None:
             retired = {"state": RETIRED, "changed_at": now}
             connection.execute(update(versions).where(versions.c.hash == older).values(retired))
             detail = {"reason": "a newer canary takes its place"}
             _log(connection, self._events, run.id, run.subject, RETIRED, older, detail, now)
-
-    def finish(self, run: Run, kind: str, hash_: str, detail: Mapping[str, Any]) -> None:
-        """End the run with its one result, which lies elsewhere."""
-        with self._ours(run) as connection:
-            _log(connection, self._events, run.id, run.subject, kind, hash_, detail, _now())
-            self._end(connection, run, DONE, result=hash_)
 
 
 def _log(

@@ -21,8 +21,8 @@ _TABLES = (
     "reviews",
     "comments",
     "signals",
-    "ranker_uses",
-    "ranker_versions",
+    "version_uses",
+    "versions",
 )
 _NOISE = 0.05  # answers that say the opposite
 
@@ -71,20 +71,20 @@ class Simulated:
                     note="", created_at=at,
                 )  # fmt: skip
                 self._insert(
-                    connection, "ranker_uses", ranker=ranker, repository_id=repository, failed=False, seconds=1.0,
+                    connection, "version_uses", subject="ranker", version=ranker, repository_id=repository, failed=False, seconds=1.0,
                     at=at,
                 )  # fmt: skip
         return len(rows)
 
     def days_pass(self, days: float) -> None:
         """Let the canary be so much older."""
-        versions = self._tables["ranker_versions"]
+        versions = self._tables["versions"]
         older = datetime.now(timezone.utc) - timedelta(days=days)
         with self._engine.begin() as connection:
             connection.execute(update(versions).where(versions.c.state == "canary").values(changed_at=older))
 
     def version(self, state: str) -> str:
-        versions = self._tables["ranker_versions"]
+        versions = self._tables["versions"]
         with self._engine.connect() as connection:
             return str(connection.scalar(select(versions.c.hash).where(versions.c.state == state)) or "")
 

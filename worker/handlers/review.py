@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
 
 from sqlalchemy import select
@@ -11,12 +12,16 @@ from ptopt.github.errors import SupersededError
 from ptopt.github.filters import Limits
 from ptopt.github.pipeline import Outcome, review_pull
 from ptopt.learned import Learned
+from ptopt.model.advisor import Advisor
 from service import leases
 from service.database import reading
 from service.jobs import Kind, ReviewPayload
 from service.models import Job
+from service.versions import ADAPTER, RANKER
 from worker import applied_suggestions, requested_review, review_records
 from worker.job_context import JobContext, RetryLater
+from worker.ranker_versions import Choice
+from worker.version_uses import recorded
 
 _LAG = 10.0  # seconds that GitHub's API may be behind its webhooks
 _LAG_TRIES = 3
@@ -24,14 +29,39 @@ _LAG_TRIES = 3
 
 def handle(context: JobContext, payload: ReviewPayload) -> str:
     job = context.job
-    versions = context.resources.rankers
     # By its id: a repository keeps the model and the ranker that it was given when it is renamed.
-    ranker = versions.of(job.repository_id)
+    ranker = context.resources.rankers.of(job.repository_id)
     with (
         context.resources.model.advisor_for(str(job.repository_id)) as advisor,
-        versions.recorded(ranker, job.repository_id) as use,
         ranker.used(),
     ):
+        versions = {RANKER: ranker.hash}
+        if context.settings.model_registry is not None:
+            versions[ADAPTER] = advisor.record.adapter if advisor is not None else ""
+        outcome = _reviewed(context, payload, ranker, advisor, versions)
+    if outcome.status == "superseded":
+        _follow(context, outcome)
+        raise SupersededError(outcome.reason)
+    if outcome.status in ("skipped", "paused"):
+        requested_review.report(context, payload, outcome)
+        # Not reviewed: when the draft is ready, or the pause ends, the same head may be queued again.
+        raise SupersededError(outcome.reason)
+    review_records.store(context, outcome, ranker.hash, datetime.now(timezone.utc))
+    applied_suggestions.note(context, job.head_sha, outcome.change)
+    notes = outcome.posted.notes if outcome.posted else ()
+    return "; ".join([*notes, *requested_review.report(context, payload, outcome)])
+
+
+def _reviewed(
+    context: JobContext,
+    payload: ReviewPayload,
+    ranker: Choice,
+    advisor: Advisor | None,
+    versions: Mapping[str, str],
+) -> Outcome:
+    """`versions` by subject: what becomes of the review is recorded as a use of them."""
+    job = context.job
+    with recorded(context.engine, job.repository_id, versions) as use:
         outcome = review_pull(
             context.github,
             job.repository,
@@ -45,18 +75,10 @@ def handle(context: JobContext, payload: ReviewPayload) -> str:
             runner=ranker.runner(context.resources.isolation),
             limits=_limits(context),
         )
-        use.reviewed(outcome.review)
-    if outcome.status == "superseded":
-        _follow(context, outcome)
-        raise SupersededError(outcome.reason)
-    if outcome.status in ("skipped", "paused"):
-        requested_review.report(context, payload, outcome)
-        # Not reviewed: when the draft is ready, or the pause ends, the same head may be queued again.
-        raise SupersededError(outcome.reason)
-    review_records.store(context, outcome, ranker.hash, datetime.now(timezone.utc))
-    applied_suggestions.note(context, job.head_sha, outcome.change)
-    notes = outcome.posted.notes if outcome.posted else ()
-    return "; ".join([*notes, *requested_review.report(context, payload, outcome)])
+        if ranker.unreadable:
+            use.failed.add(RANKER)
+        use.reviewed(outcome.review, versions)
+    return outcome
 
 
 def _learned(context: JobContext) -> Learned:

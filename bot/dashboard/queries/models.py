@@ -16,8 +16,8 @@ from feedback.labels import label_of
 from ptopt.model.adapter_folder import RegistryError
 from ptopt.model.registry import Entry, Event, Registry
 from ptopt.ranker.model import Head, ranker, read
-from service import rankers
-from service.models import CommentRow, LearningEvent, RankerVersion, ReviewRow
+from service import versions
+from service.models import CommentRow, LearningEvent, ReviewRow, Version
 
 # Of a card. What else stands in one is the operator's business.
 _SHOWN = ("name", "base", "recipe", "created", "parent", "dataset_hash", "prompt_version", "schema_version")
@@ -61,8 +61,9 @@ class RankerLine:
 
 @dataclass(frozen=True, slots=True)
 class VersionLine:
-    """A version of the ranker that a retraining made."""
+    """A version that a retraining made; `subject`: "ranker" or "adapter"."""
 
+    subject: str
     hash: str
     state: str
     changed_at: datetime
@@ -110,8 +111,8 @@ def page(session: Session, scope: Collection[int], registry: Path | None, custom
 
 
 def _ranker(session: Session, custom: bool) -> RankerLine:
-    version = rankers.in_use(session).active
-    used = read(rankers.weights(session, version)) if version else ranker()
+    version = versions.in_use(session, versions.RANKER).active
+    used = read(versions.weights(session, version)) if version else ranker()
     heads: list[Head] = [used.useful, *([used.right] if used.right else [])]
     names = {name for head in heads for name in head.weights}
     return RankerLine(
@@ -120,8 +121,8 @@ def _ranker(session: Session, custom: bool) -> RankerLine:
 
 
 def _versions(session: Session) -> tuple[VersionLine, ...]:
-    columns = RankerVersion.hash, RankerVersion.state, RankerVersion.changed_at
-    rows = session.execute(select(*columns).order_by(RankerVersion.changed_at.desc()).limit(_NEWEST))
+    columns = Version.subject, Version.hash, Version.state, Version.changed_at
+    rows = session.execute(select(*columns).order_by(Version.changed_at.desc()).limit(_NEWEST))
     return tuple(VersionLine(*row) for row in rows)
 
 

@@ -6,9 +6,11 @@
   value: /app
 - name: XDG_CACHE_HOME
   value: /runs/.cache
-{{- with .Values.settings.PTOPT_MODEL_REGISTRY }}
-- name: PTOPT_MODEL_REGISTRY
+{{- range $name := list "PTOPT_MODEL_REGISTRY" "PTOPT_RETRAIN_ADAPTER" "PTOPT_RETRAIN_CLONES" }}
+{{- with index $.Values.settings $name }}
+- name: {{ $name }}
   value: {{ . | quote }}
+{{- end }}
 {{- end }}
 {{ include "ptopt.hub" . }}
 {{- range $name, $value := .Values.environment }}

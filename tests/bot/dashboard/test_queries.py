@@ -16,9 +16,9 @@ from sqlalchemy import Connection, Engine, event, text
 
 from bot.dashboard.queries import health, jobs, models, reviews, rules
 from ptopt.model.registry import Registry
-from service import database, rankers
+from service import database, versions
 from service.database import reading, writing
-from service.models import CommentRow, Installation, JobState, RankerVersion, Repository, ReviewRow, Signal
+from service.models import CommentRow, Installation, JobState, Repository, ReviewRow, Signal, Version
 from tests.model.adapters import make_adapter
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -80,7 +80,7 @@ def test_no_query_reads_a_whole_table(sqlite: Engine) -> None:
                 continue
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given).all()
             # A row for each retraining is few; of their events the last are read by their key.
-            few = "CONSTANT ROW|ranker_versions|learning_events"
+            few = "CONSTANT ROW|versions|learning_events"
             scans = [row.detail for row in plan if re.match(rf"SCAN (?!{few})", row.detail)]
             assert not scans, (statement, scans)
 
@@ -135,13 +135,18 @@ def test_versions_of_the_ranker_and_what_became_of_them(sqlite: Engine) -> None:
     hash_ = hashlib.sha256(text_.encode()).hexdigest()
     with writing(sqlite) as session:
         row = {"weights": text_, "card": {"notes": "/srv/secret"}, "created_at": NOW, "changed_at": NOW}
-        session.add(RankerVersion(hash=hash_, state="canary", **row))
+        session.add(Version(subject="ranker", hash=hash_, state="canary", **row))
         session.flush()
-        rankers.promote(session, NOW, {"reason": "better in a/secret"})
+        versions.promote(session, "ranker", NOW, {"reason": "better in a/secret"})
+        tried = {"weights": "", "card": {"champion": "/srv/secret"}, "created_at": NOW, "changed_at": NOW}
+        session.add(Version(subject="adapter", hash="b" * 64, state="canary", **tried))
     with reading(sqlite) as session:
         page = models.page(session, (), None, False)
     assert page.ranker.version == hash_ and page.ranker.features > 0
-    assert [(line.hash, line.state) for line in page.versions] == [(hash_, "active")]
+    assert {(line.subject, line.hash, line.state) for line in page.versions} == {
+        ("ranker", hash_, "active"),
+        ("adapter", "b" * 64, "canary"),
+    }
     assert [(line.subject, line.kind, line.hash) for line in page.learning] == [("ranker", "promoted", hash_)]
     assert "secret" not in str(page)
 

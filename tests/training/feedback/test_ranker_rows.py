@@ -215,7 +215,7 @@ def test_what_is_written_is_read_again(service: Service) -> None:
 @given(st.lists(st.floats(0.1, 1.0), max_size=50), st.floats(1, 100))
 def test_feedback_never_outweighs_what_it_may(weights: list[float], most: float) -> None:
     answers = [Answer("r", "o", str(n), "x", True, w, "", {"n": n}) for n, w in enumerate(weights)]
-    rows = scaled(answers, most)
+    rows = scaled([answer.row() for answer in answers], most)
     assert sum(row.weight for row in rows) <= most + 1e-9
     assert not any(row.judged or row.drawn for row in rows)
 

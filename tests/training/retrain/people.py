@@ -13,7 +13,7 @@ from sqlalchemy import Engine, select
 
 from ptopt.ranker.model import Ranker
 from service.database import reading, writing
-from service.models import LearningEvent, RankerState, RankerVersion, Retraining
+from service.models import LearningEvent, Retraining, Version, VersionState
 from training.ranker.fit import as_text, train
 from training.ranker.rows import Row
 from training.retrain.simulated import Simulated
@@ -82,14 +82,14 @@ class World:
         hash_ = sha256(text.encode()).hexdigest()
         now = datetime.now(timezone.utc)
         with writing(self.engine) as session:
-            row = {"state": RankerState.ACTIVE.value, "weights": text, "card": {}}
-            session.add(RankerVersion(hash=hash_, **row, created_at=now, changed_at=now))
+            row = {"state": VersionState.ACTIVE.value, "weights": text, "card": {}}
+            session.add(Version(subject="ranker", hash=hash_, **row, created_at=now, changed_at=now))
         return hash_
 
     def versions(self) -> dict[str, str]:
         """State by hash."""
         with reading(self.engine) as session:
-            return {row.hash: row.state for row in session.scalars(select(RankerVersion))}
+            return {row.hash: row.state for row in session.scalars(select(Version))}
 
     def events(self) -> list[LearningEvent]:
         with reading(self.engine) as session:

@@ -9,13 +9,14 @@ import pytest
 
 from feedback import rollout
 from ptopt.ranker.model import read
-from service import rankers
+from service import versions
 from service.database import reading, writing
-from service.models import RankerVersion
+from service.models import Version
 from tests.training.retrain.people import DISLIKED, World
 from training.retrain import ranker
-from training.retrain.ranker import NothingToLearnError, Options, Result
+from training.retrain.ranker import Options
 from training.retrain.records import LostError, Records, Run
+from training.retrain.steps import NothingToLearnError, Result
 
 
 def options(world: World) -> Options:
@@ -45,8 +46,8 @@ def test_what_people_say_becomes_a_canary_and_then_active(world: World) -> None:
     (run,) = world.runs()
     assert (run.state, run.result, run.owner != "") == ("done", result.hash, True)
     with reading(world.engine) as session:
-        card = session.get_one(RankerVersion, result.hash).card
-        made = read(rankers.weights(session, result.hash))
+        card = session.get_one(Version, result.hash).card
+        made = read(versions.weights(session, result.hash))
     figures = card["evaluation"]
     assert figures["feedback"]["gain"]["low"] > 0 and figures["gold"]["auc"]["gain"]["low"] > -0.02
     assert card["dataset"]["hash"] == kinds[1][1] and card["dataset"]["held out"] >= 20
@@ -57,7 +58,7 @@ def test_what_people_say_becomes_a_canary_and_then_active(world: World) -> None:
     world.answer(80, lambda row: True, ranker=result.hash, seed=5)
     world.people.days_pass(2)
     with writing(world.engine) as session:
-        decision = rollout.watch(session, datetime.now(timezone.utc))
+        decision = rollout.watch(session, "ranker", datetime.now(timezone.utc))
     assert decision is not None and decision.move == "promote", decision
     assert world.versions() == {champion: "retired", result.hash: "active"}
 
@@ -70,7 +71,7 @@ def test_a_harmful_one_is_rolled_back(world: World) -> None:
     world.answer(60, lambda row: False, ranker=result.hash, seed=5)
     world.people.days_pass(1)
     with writing(world.engine) as session:
-        decision = rollout.watch(session, datetime.now(timezone.utc))
+        decision = rollout.watch(session, "ranker", datetime.now(timezone.utc))
     assert decision is not None and decision.move == "roll back"
     assert world.versions() == {champion: "active", result.hash: "rolled back"}
     assert [event.kind for event in world.events()][-2:] == ["canary", "rolled back"]
@@ -100,7 +101,7 @@ def test_the_same_once_more_is_refused(world: World) -> None:
     world.answer()
     first = retrained(world)
     with writing(world.engine) as session:
-        rankers.roll_back(session, datetime.now(timezone.utc), {})
+        versions.roll_back(session, "ranker", datetime.now(timezone.utc), {})
     again = retrained(world)
     assert (again.hash, again.state) == (first.hash, "refused")
     assert again.reason == "the same weights are there already: rolled back"

@@ -17,7 +17,7 @@ def test_the_whole_cycle(capfd: pytest.CaptureFixture[str]) -> None:
     printed = capfd.readouterr().out  # of the commands
     states = re.findall(r"^ranker-([0-9a-f]{12}): (\w+):", printed, re.M)
     assert [state for _, state in states] == ["canary", "canary", "refused"]
-    moves = re.findall(r"^(roll back|promote): ", printed, re.M)
+    moves = re.findall(r"^ranker: (roll back|promote): ", printed, re.M)
     assert moves == ["roll back", "promote"]
     first, second, third = (name for name, _ in states)
     for name, state in ((first, "rolled back"), (second, "active"), (third, "refused")):
