@@ -207,9 +207,18 @@ class Guards:
                 for node in walk(statement)
             )
             self._kept_names[key] = bool(bound) and (
-                isinstance(condition.test, ast.BoolOp) or self._bound_once(name, condition, stop)
+                self._is_returned(name, condition)
+                if isinstance(condition.test, ast.BoolOp)
+                else self._bound_once(name, condition, stop)
             )
         return self._kept_names[key]
+
+    def _is_returned(self, name: str, condition: ast.If) -> bool:
+        """Does the function give the value to its caller, alone?"""
+        block = getattr(self._index.parent(condition), "body", [])
+        return any(
+            isinstance(s, ast.Return) and isinstance(s.value, ast.Name) and s.value.id == name for s in block
+        )
 
     def _bound_once(self, name: str, condition: ast.If, loop: ast.AST | None) -> bool:
         """Is the branch the only place of the loop that binds the name?"""
