@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from ptopt.pathkind import path_kind
 from ptopt.ranker.surroundings import surroundings
@@ -58,6 +59,8 @@ _NEW_WORDS = (
 _NEW = (re.compile(r" \| None(?<=\w \| None)"), re.compile(r": (?:torch\.)?Tensor\b"))
 _ACCELERATOR = re.compile(r"\.to\(\s*(?:self\.)?device|device=(?![\"']?cpu)")
 _PROGRESS = re.compile(r"print\((?<!\wprint\()f?[\"'].*(?:loss|acc|iter|step|epoch)")  # in lower case
+# Layers whose arguments show how large a network is.
+_LAYERS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "LSTM", "GRU", "Embedding")
 _MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
 
 
@@ -89,6 +92,7 @@ def features(hit: Hit, file: SourceFile, of_rule: int) -> dict[str, float]:
         found |= _value(subject, file)
     found |= _purpose(hit, file)
     found |= file.once(_of_file)
+    found |= file.once(_of_network)
     found |= _sizes(problem.node, file)
     return {name: value for name, value in found.items() if value}
 
@@ -112,6 +116,8 @@ def _place(at: ast.AST, file: SourceFile) -> dict[str, float]:
         found["waits:none other"] = float(not others)
         found["waits:unavoidable"] = float(any(map(file.waits.is_unavoidable, others)))
         found["blocking copies"] = math.log1p(file.waits.blocking_copies(scope))
+    own = file.index.statement_of(at)
+    found["waits:in the statement"] = float(any(_is_inner_wait(node, at, file) for node in _parts(own)))
     found["in a loop"] = float(next(file.index.loops_of(at), None) is not None)
     found["autograd:off"] = float(file.context.grad_off(at))
     return found
@@ -157,6 +163,31 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)
     found["lines of the file"] = math.log1p(file.once(_line_count)) / 2
     return found
+
+
+def _of_network(file: SourceFile) -> dict[str, float]:
+    """The widest layer that the file builds with a number in sight, which tells a toy from a network."""
+    widths = [
+        argument.value
+        for name in _LAYERS
+        for call in file.calls_named(name)
+        for argument in call.args[:2]
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, int)
+    ]
+    return (
+        {"layers:widest": _damped(max(widths)), "layers:narrow": float(max(widths) <= 512)} if widths else {}
+    )
+
+
+def _parts(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The expressions of a simple statement."""
+    if not hasattr(statement, "body"):
+        yield from islice(ast.walk(statement), _MOST_LITERALS)
+
+
+def _is_inner_wait(node: ast.AST, at: ast.AST, file: SourceFile) -> bool:
+    """Does something that the finding is made of wait by itself: a size that is read from the device?"""
+    return node is not at and file.index.within(node, at) and file.waits.is_wait(node)
 
 
 def _trains(file: SourceFile) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, Index, walk
-from ptopt.source.memo import fills, last_set, missing
+from ptopt.source.memo import fills, last_set, missing, missing_name
 
 # Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
 _FINITE = re.compile(r"(?<!in)(?<!non)(?<!non_)(?<!not_)finite")
@@ -36,6 +36,7 @@ class Guards:
         self._rare: dict[tuple[ast.expr, bool], bool] = {}
         self._exits: dict[ast.AST, list[ast.If]] = {}
         self._filling: dict[tuple[ast.If, bool], bool] = {}
+        self._kept_names: dict[tuple[ast.If, ast.AST | None], bool] = {}
         self._continued: dict[ast.AST, frozenset[ast.stmt]] = {}
 
     def unreachable(self, node: ast.AST) -> bool:
@@ -92,6 +93,7 @@ class Guards:
                     self._is_rare(ancestor.test, in_body)
                     or (in_body and _leaves(ancestor.body))
                     or self._fills(ancestor, in_body)
+                    or (in_body and self._fills_name(ancestor, stop))
                 ):
                     return ancestor
             elif isinstance(ancestor, ast.IfExp) and child is not ancestor.test:
@@ -165,8 +167,68 @@ class Guards:
         key = (condition, in_body)
         if key not in self._filling:
             guarded = condition.body if in_body else condition.orelse
-            self._filling[key] = fills(condition.test, guarded, on_true=in_body)
+            self._filling[key] = fills(condition.test, guarded, on_true=in_body) or (
+                self._raises_flag(condition, in_body)
+            )
         return self._filling[key]
+
+    def _raises_flag(self, condition: ast.If, in_body: bool) -> bool:
+        """`if not self.ready: ...`, and further down in the same function `self.ready = True`"""
+        function = self._index.function_of(condition)
+        last = self._flags.get(function)
+        return last is not None and any(
+            last.get(name, 0) > condition.lineno for name in missing(condition.test, in_body)
+        )
+
+    @cached_property
+    def _flags(self) -> dict[ast.AST | None, dict[str, int]]:
+        """Function -> the attributes that it sets to True, with the last line that does."""
+        table: dict[ast.AST | None, dict[str, int]] = {}
+        for assign in self._index.of_type(ast.Assign):
+            if isinstance(assign.value, ast.Constant) and assign.value.value is True:
+                for target in assign.targets:
+                    if isinstance(target, ast.Attribute):
+                        known = table.setdefault(self._index.function_of(assign), {})
+                        known[ast.unparse(target)] = max(assign.lineno, known.get(ast.unparse(target), 0))
+        return table
+
+    def _fills_name(self, condition: ast.If, stop: ast.AST | None) -> bool:
+        """Does the branch give a local name the value that its condition misses, for all later iterations or calls?
+
+        In a loop that binds the name nowhere else, `if n is None: n = count()`; and of a value that the caller keeps,
+        `if table is None or table.size(0) != n: table = build(n)`.
+        """
+        key = (condition, stop)
+        if key not in self._kept_names:
+            name = missing_name(condition.test)
+            bound = name and any(
+                isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+                for statement in condition.body
+                for node in walk(statement)
+            )
+            self._kept_names[key] = bool(bound) and (
+                self._is_returned(name, condition)
+                if isinstance(condition.test, ast.BoolOp)
+                else self._bound_once(name, condition, stop)
+            )
+        return self._kept_names[key]
+
+    def _is_returned(self, name: str, condition: ast.If) -> bool:
+        """Does the function give the value to its caller, alone?"""
+        block = getattr(self._index.parent(condition), "body", [])
+        return any(
+            isinstance(s, ast.Return) and isinstance(s.value, ast.Name) and s.value.id == name for s in block
+        )
+
+    def _bound_once(self, name: str, condition: ast.If, loop: ast.AST | None) -> bool:
+        """Is the branch the only place of the loop that binds the name?"""
+        return isinstance(loop, (ast.For, ast.AsyncFor, ast.While)) and not any(
+            isinstance(node, ast.Name)
+            and node.id == name
+            and isinstance(node.ctx, ast.Store)
+            and not self._index.within(node, condition)
+            for node in walk(loop)
+        )
 
     def _is_rare(self, test: ast.expr, in_body: bool) -> bool:
         known = self._rare.get((test, in_body))
@@ -217,7 +279,7 @@ def _is_edge(left: ast.expr, right: ast.expr) -> bool:
     if isinstance(right, ast.Constant) and isinstance(right.value, int) and not isinstance(right.value, bool):
         return bool(
             re.search(
-                r"step|iter|batch_?i|(^|_)i(dx|ndex)?$|epoch|rank|count|^[ijkn]$|^it$", _text(left), re.I
+                r"step|iter|batch_?i|(^|_)i(dx|ndex)?$|epoch|rank|count|^[ijknt]$|^it$", _text(left), re.I
             )
         )
     if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub):

@@ -26,6 +26,35 @@ def missing(test: ast.expr, truth: bool) -> frozenset[str]:
     return frozenset(_missing(test, truth))
 
 
+def missing_name(test: ast.expr) -> str:
+    """`n` of `n is None`, and of `n is None or n.size(0) != size`: a local name that has no value, or no fitting one; else
+    ""."""
+    first = test.values[0] if isinstance(test, ast.BoolOp) else test
+    if not (
+        isinstance(first, ast.Compare)
+        and isinstance(first.ops[0], ast.Is)
+        and isinstance(first.left, ast.Name)
+        and ast.unparse(first.comparators[0]) == "None"
+    ):
+        return ""
+    name = first.left.id
+    if isinstance(test, ast.BoolOp):
+        sized = all(_asks_size(value, name) for value in test.values[1:])
+        return name if isinstance(test.op, ast.Or) and sized else ""
+    return name
+
+
+def _asks_size(test: ast.expr, name: str) -> bool:
+    """`n.size(0) != size`, `n.shape[1] < size`, `n.device != x.device`"""
+    return isinstance(test, ast.Compare) and any(
+        isinstance(node, ast.Attribute)
+        and node.attr in ("size", "shape", "device", "dtype")
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+        for node in walk(test)
+    )
+
+
 def _missing(test: ast.expr, truth: bool) -> Iterator[str]:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _missing(test.operand, not truth)

@@ -13,7 +13,7 @@ TENSOR_FACTORIES = frozenset(
 # torch.<name>(...) whose result is not one tensor.
 NOT_TENSOR_FUNCTIONS = frozenset(
     "allclose are_deterministic_algorithms_enabled autocast chunk compile compiler_disable device dtype equal "
-    "export finfo get_default_device get_default_dtype get_num_threads get_rng_state iinfo inference_mode "
+    "autocast_decrement_nesting autocast_increment_nesting export finfo get_default_device get_default_dtype get_num_threads get_rng_state iinfo inference_mode "
     "initial_seed is_complex is_floating_point is_grad_enabled is_nonzero is_storage is_tensor layout load "
     "manual_seed no_grad enable_grad numel result_type save seed set_default_device set_default_dtype "
     "set_default_tensor_type set_float32_matmul_precision set_grad_enabled set_num_threads set_printoptions "

@@ -46,6 +46,7 @@ class Value:
     graph: bool | None = None
 
 
+_MOST_LOSSES = 2  # arguments of what runs the backward pass: the loss, an optimizer
 _MAX_DEPTH = 80  # of expressions and names that follow from each other; real code stays far below
 
 UNKNOWN = Value()
@@ -67,6 +68,7 @@ _PROVES_TENSOR = frozenset(
 )
 _TELLING_ATTRIBUTES = (*sorted(_PROVES_TENSOR), "is_cuda", "requires_grad", "grad_fn", "device", "shape")
 _SEQUENCES = frozenset({"list", "tuple"})
+_NUMBERS = frozenset({"int", "float", "bool", "Number", "Real", "Integral"})
 _ASKS = ("is_", "has_")  # functions and methods by these names give Python's own bool
 _ANYTHING = re.compile(r"tensor|\bAny\b|\bobject\b|\bNone\b|Variable|Array|^[A-Z]\w?$", re.I)
 _TENSOR_ANNOTATION = re.compile(r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$")
@@ -128,6 +130,8 @@ class Values:
         if isinstance(expr, ast.Compare):
             if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in expr.ops):
                 return SCALAR
+            if any(_is_shape(side) for side in (expr.left, *expr.comparators)):
+                return SCALAR  # sizes are Python numbers, whatever they are compared with
             joined = self._join(expr.left, *expr.comparators)
             if joined.kind in ("tensor", "array"):
                 return replace(joined, graph=False)
@@ -196,31 +200,37 @@ class Values:
 
     def is_sequence(self, expr: ast.expr) -> bool:
         """Does it stand where `isinstance` found it to be a list or a tuple?"""
-        tests = self._sequence_tests.get(expr.id) if isinstance(expr, ast.Name) else None
+        return isinstance(expr, ast.Name) and self._found_to_be(expr) == "list"
+
+    def _found_to_be(self, name: ast.Name) -> str:
+        """ "list" or "scalar" where the name stands under `isinstance(name, ...)` that says so, else ""."""
+        tests = self._instance_tests.get(name.id)
         if not tests:
-            return False
-        for ancestor, child in self._index.ancestors(expr):
+            return ""
+        for ancestor, child in self._index.ancestors(name):
             if isinstance(ancestor, FUNCTIONS):
                 break
             if isinstance(ancestor, ast.If) and ancestor.test in tests and child in ancestor.body:
-                return True
-        return False
+                return tests[ancestor.test]
+        return ""
 
     @cached_property
-    def _sequence_tests(self) -> dict[str, set[ast.expr]]:
-        """Name -> the calls of `isinstance` that ask whether it is a list or a tuple."""
-        table: dict[str, set[ast.expr]] = {}
+    def _instance_tests(self) -> dict[str, dict[ast.expr, str]]:
+        """Name -> the calls of `isinstance` that ask whether it is a list or a tuple ("list"), or a number ("scalar")."""
+        table: dict[str, dict[ast.expr, str]] = {}
         for call in self._index.of_type(ast.Call):
             if last_name(call.func) == "isinstance" and len(call.args) == 2:
                 asked, types = call.args
                 named = {n.id for n in walk(types) if isinstance(n, ast.Name)}
-                if isinstance(asked, ast.Name) and not _SEQUENCES.isdisjoint(named):
-                    table.setdefault(asked.id, set()).add(call)
+                kind = "list" if not _SEQUENCES.isdisjoint(named) else "scalar" if named <= _NUMBERS else ""
+                if isinstance(asked, ast.Name) and named and kind:
+                    table.setdefault(asked.id, {})[call] = kind
         return table
 
     def _name(self, expr: ast.Name) -> Value:
-        if self.is_sequence(expr):
-            return Value("list")
+        found = self._found_to_be(expr)
+        if found:
+            return SCALAR if found == "scalar" else Value("list")
         binding = self._bindings.last_before(expr)
         if binding is None:
             return UNKNOWN
@@ -343,7 +353,9 @@ class Values:
         for call in self._calls.calls_in(function):
             func = call.func
             if isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward", "scale"):
-                # `loss.backward()`, but `accelerator.backward(loss)` and `scaler.scale(loss)`
+                # `loss.backward()`, but `accelerator.backward(loss)` and `scaler.scale(loss)`; with many arguments it is a kernel
+                if len(call.args) > _MOST_LOSSES:
+                    continue
                 targets = call.args if call.args or func.attr == "scale" else [func.value]
                 yield from (t.id for t in targets if isinstance(t, ast.Name))
 
@@ -517,7 +529,7 @@ class Values:
             return UNKNOWN
         if base.kind in ("tensor", "") and name == "numpy":
             return Value("array", "cpu", False)
-        if name == "cpu" and not base.kind:
+        if not base.kind and (name == "cpu" or (name == "to" and self._target_device(call, "") == "cpu")):
             return Value("tensor", "cpu", None) if self._continues_as_tensor(call) else ON_HOST
         tensor = base.kind == "tensor" or (not base.kind and name in TENSOR_ONLY_METHODS)
         if not tensor:
@@ -595,14 +607,9 @@ class Values:
     def _factory_device(self, call: ast.Call, leaf: str) -> str:
         for keyword in call.keywords:
             if keyword.arg == "device":
-                literal = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-                return (
-                    "cpu"
-                    if literal == "cpu"
-                    else ""
-                    if literal is None and isinstance(keyword.value, ast.Constant)
-                    else "moved"
-                )
+                if isinstance(keyword.value, ast.Constant) and keyword.value.value is None:
+                    return ""
+                return "cpu" if self._names_cpu(keyword.value) else "moved"
             if keyword.arg is None:
                 return ""
         if leaf.endswith("_like"):
@@ -615,22 +622,37 @@ class Values:
         )
         if target is None:
             return current
+        if self._names_cpu(target):
+            return "cpu"
         if isinstance(target, ast.Constant) and isinstance(target.value, str):
-            return "cpu" if target.value.startswith("cpu") else "moved"
+            return "moved"
         qualified = self._imports.qualified(target)
         if qualified.startswith("torch.") and not isinstance(target, ast.Call):
             return current  # a dtype
-        if isinstance(target, ast.Call) and self._imports.qualified(target.func) == "torch.device":
-            first = target.args[0] if target.args else None
-            if isinstance(first, ast.Constant):
-                return "cpu" if str(first.value).startswith("cpu") else "moved"
         text = ast.unparse(target)
         return "moved" if re.search(r"device|cuda|gpu|rank", text, re.I) else current
+
+    def _names_cpu(self, device: ast.expr) -> bool:
+        """`"cpu"`, `torch.device("cpu")`, or a name that is bound to nothing else?"""
+        if isinstance(device, ast.Name):
+            binding = self._bindings.last_before(device)
+            if binding is None or binding.kind != "assign":
+                return False
+            others = self._bindings.of(self._index.function_of(binding.node), device.id)
+            return all(
+                b.kind == "assign"
+                and isinstance(b.value, (ast.Constant, ast.Call))
+                and self._names_cpu(b.value)
+                for b in others
+            )
+        if isinstance(device, ast.Call) and self._imports.qualified(device.func) == "torch.device":
+            return bool(device.args) and self._names_cpu(device.args[0])
+        return isinstance(device, ast.Constant) and str(device.value).startswith("cpu")
 
     def _device_of_args(self, call: ast.Call) -> str:
         for arg in call.args:
             value = self.of(arg)
-            if value.device and value.kind in ("tensor", "tensors"):
+            if value.device and (value.kind in ("tensor", "tensors") or value == ON_HOST):
                 return value.device
         return ""
 
@@ -646,6 +668,15 @@ def is_loss_name(name: str) -> bool:
 
 def _is_zero(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value == 0
+
+
+def _is_shape(node: ast.expr) -> bool:
+    """`x.shape`, `x.shape[:2]`, `x.size()`"""
+    if isinstance(node, ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
 
 
 def _is_text(node: ast.expr, text: str) -> bool:

@@ -46,6 +46,30 @@ def test_a_hit_in_a_training_loop() -> None:
     assert known["other waits"] > 0 and "waits:none other" not in known
 
 
+def test_how_wide_the_network_is() -> None:
+    small = "import torch\nnet = torch.nn.Linear(400, 300)\n" + textwrap.dedent(TRAIN)
+    known = of_first_hit(small, "item-every-step")
+    assert known["layers:narrow"] == 1.0
+    wide = of_first_hit(small.replace("400", "4096"), "item-every-step")
+    assert wide["layers:widest"] > known["layers:widest"] and "layers:narrow" not in wide
+    assert "layers:widest" not in of_first_hit(TRAIN, "item-every-step")
+
+
+SIZED = """
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor):
+            return x + torch.arange({size}).to(x.device)
+"""
+
+
+def test_a_wait_in_the_finding_itself() -> None:
+    waits = of_first_hit(SIZED.format(size="lengths.max().item()"), "factory-then-move")
+    assert waits["waits:in the statement"] == 1.0
+    assert "waits:in the statement" not in of_first_hit(SIZED.format(size="8"), "factory-then-move")
+
+
 def test_nothing_that_is_zero_is_kept() -> None:
     assert 0.0 not in of_first_hit(TRAIN, "item-every-step").values()
 

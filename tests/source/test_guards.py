@@ -25,6 +25,25 @@ FIRST_CALL_ONLY = {
             if self.table is None:
                 self.table = make(x)  #?
         """,
+    "a flag that is set further down": """
+        def sample(self, x):
+            if not self.ready:
+                make(x)  #?
+            out = self.run(x)
+            self.ready = True
+            return out
+        """,
+    "a value that the caller keeps": """
+        def table(n, made=None):
+            if made is None or made.size(0) != n:
+                made = make(n)  #?
+            return made
+        """,
+    "the first time step": """
+        def forward(self, x, t):
+            if t == 0:
+                make(x)  #?
+        """,
     "missing attribute, without `is`": """
         def forward(self, x):
             if not self.ready:
@@ -93,6 +112,20 @@ EACH_TIME = {
             if mask is None:
                 mask = make(x)  #?
         """,
+    "a default that may be too short": """
+        def forward(self, x, mask=None):
+            if mask is None or mask.size(0) != x.size(0):
+                mask = make(x)  #?
+            return x * mask
+        """,
+    "a switch that another method sets": """
+        def forward(self, x):
+            if not self.merged:
+                make(x)  #?
+
+        def merge(self):
+            self.merged = True
+        """,
     "another attribute": """
         def forward(self, x):
             if self.mask is None:
@@ -133,6 +166,22 @@ EACH_TIME = {
 def test_what_is_computed_once_and_kept_is_rare(code: str) -> None:
     file, node = _marked(code)
     assert file.guards.rare(node) is not None
+
+
+def test_a_name_that_a_loop_fills_once() -> None:
+    code = """
+        def means(errors, batch):
+            n = None
+            for error in errors:
+                {before}
+                if n is None:
+                    n = make(batch)  #?
+                yield error / n
+        """
+    file, node = _marked(code.format(before="pass"))
+    assert file.guards.rare(node, next(file.index.loops_of(node))) is not None
+    file, node = _marked(code.format(before="n = None"))
+    assert file.guards.rare(node, next(file.index.loops_of(node))) is None
 
 
 @pytest.mark.parametrize("code", EACH_TIME.values(), ids=EACH_TIME.keys())

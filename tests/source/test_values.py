@@ -97,6 +97,11 @@ def test_tensors(code: str) -> None:
         ("def f(q):\n    q.view(3)\n    if isinstance(q, (list, tuple)):\n        ask(q)", "list"),
         ("ask(torch.zeros(3).shape[1:])", "list"),
         ("ask(criterion(a, b).data[0])", "scalar"),
+        ("def f(q):\n    q.view(3)\n    if isinstance(q, int):\n        ask(q)", "scalar"),
+        ("ask(torch.zeros(3).shape == torch.zeros(3))", "scalar"),
+        ("ask(torch.zeros(3).size() != sizes)", "scalar"),
+        ("def f(q):\n    kernel.backward(q, n, grad)\n    ask(q)", ""),
+        ("ask(torch.autocast_decrement_nesting())", ""),
     ],
 )
 def test_other_kinds(code: str, kind: str) -> None:
@@ -116,6 +121,10 @@ def test_other_kinds(code: str, kind: str) -> None:
         ("ask(x.detach().cpu())", "cpu"),
         ("x = torch.zeros(3, device=device)\nask(torch.zeros_like(x))", "moved"),
         ("ask(x.unsqueeze(0))", ""),
+        ("where = torch.device('cpu')\nask(torch.zeros(3).cuda().to(where))", "cpu"),
+        ("where = 'cpu'\nask(torch.zeros(3, device=where))", "cpu"),
+        ("device = 'cpu'\nif gpu:\n    device = 'cuda'\nask(torch.zeros(3).to(device))", "moved"),
+        ("where = torch.device('cpu')\nask(F.relu(net(x).to(where)))", "cpu"),
     ],
 )
 def test_devices(code: str, device: str) -> None:

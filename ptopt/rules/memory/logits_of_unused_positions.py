@@ -14,6 +14,7 @@ _HEAD = re.compile(
     r"lm_?head|(^|_)(head|classifier|to_logits|output_?proj\w*|out_?proj|vocab\w*|fc|output_layer|score|unembed)\d?$",
     re.I,
 )
+_FIRST_TOKEN = re.compile(r"^(start|bos|sos)_?(ids?|tokens?|inputs?)$")
 _CACHED = re.compile(r"past_key_values|cache|use_cache|past|start_pos|incremental|input_pos", re.I)
 
 
@@ -62,6 +63,10 @@ class LogitsOfUnusedPositions(Rule):
         def loss(self, ids):
             logits = self.model(ids).logits
             return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+        """,
+        """
+        def rank(self, start_ids, states):
+            return self.decoder(start_ids, encoder_hidden_states=states).logits[:, 0, :]
         """,
         """
         def forward(self, x):
@@ -127,6 +132,9 @@ class LogitsOfUnusedPositions(Rule):
         named = attribute == "logits" or (isinstance(held, ast.Name) and "logit" in held.id.lower())
         if not head and not (named and (runs_network(made, file) or last_name(made.func) == "self")):
             return
+        given = [*made.args, *(k.value for k in made.keywords)]
+        if any(_FIRST_TOKEN.search(last_name(value)) for value in given):
+            return  # one token goes in: there are no other positions
         cached = any(_CACHED.search(k.arg or "") for k in made.keywords) or any(
             isinstance(n, ast.Name) and _CACHED.search(n.id) for n in walk(made)
         )

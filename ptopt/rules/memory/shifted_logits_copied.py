@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.source.uses import RETURNED
 
+_IGNORED = re.compile(r"ignore_index\s*=\s*(-?\d+)")
+_OTHER_USE = re.compile(r"\bMSELoss|mse_loss|L1Loss|l1_loss|\.gather\(|torch\.gather")
 _LOGITS = re.compile(r"logit|scores|lm_out|prediction_scores|output", re.I)
 
 
@@ -62,6 +64,10 @@ class ShiftedLogitsCopied(Rule):
         loss = F.cross_entropy(logits.view(-1, vocab), labels.view(-1))
         """,
         """
+        def video_loss(video_logits, features):
+            return MSELoss()(video_logits[..., :-1, :].contiguous(), features[:, 1:])
+        """,
+        """
         def forward(self, x):
             logits = self.head(x)
             return logits[:, :-1, :].contiguous()
@@ -77,6 +83,13 @@ class ShiftedLogitsCopied(Rule):
         Invalid(
             """
             loss = F.cross_entropy(logits[:, :-1].reshape(-1, vocab), tokens[:, 1:].reshape(-1))  # !
+            """
+        ),
+        Invalid(
+            """
+            def lm_loss(lm_logits, labels):
+                shifted = lm_logits[..., :-1, :].contiguous()  # !
+                return CrossEntropyLoss(ignore_index=-1)(shifted.flatten(0, 1), labels[..., 1:].flatten())
             """
         ),
         Invalid(
@@ -100,10 +113,15 @@ class ShiftedLogitsCopied(Rule):
             return
         if not any(_drops_last(part) for part in cut.slice.elts) or RETURNED in file.uses.of(node):
             return  # returned, they are no loss's business
+        around = file.source(file.index.function_of(node) or file.index.statement_of(node))
+        if _OTHER_USE.search(around):
+            return  # no class label is compared there, and no label would be left out
+        ignored = _IGNORED.search(around)
+        label = ignored[1] if ignored else "-100"
         yield Problem(
             node,
             f"{quote(file, node, 45)} copies all logits but those of the last position, tokens times vocabulary numbers. "
-            f"Keep `{name}` whole and shift the labels: `F.pad(labels, (0, 1), value=-100)[..., 1:]`; the loss ignores "
+            f"Keep `{name}` whole and shift the labels: `F.pad(labels, (0, 1), value={label})[..., 1:]`; the loss ignores "
             "the padded label.",
             0.5,
             subject=source,

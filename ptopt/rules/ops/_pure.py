@@ -284,9 +284,17 @@ def _all_changes(file: SourceFile) -> dict[FunctionNode | None, Changes]:
 def _takes_effect(node: ast.AST, file: SourceFile) -> tuple[int, int]:
     """Where a name has its new value: behind the assignment, whose right side still reads the old one."""
     statement = file.index.statement_of(node)
-    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)) and not _of_comprehension(node, file):
         return (statement.end_lineno or 0, statement.end_col_offset or 0)
     return (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+
+
+def _of_comprehension(target: ast.AST, file: SourceFile) -> bool:
+    """Is it a variable of a comprehension, which changes within the statement?"""
+    parent = file.index.parent(target)
+    while isinstance(parent, (ast.Tuple, ast.List, ast.Starred)):
+        target, parent = parent, file.index.parent(parent)
+    return isinstance(parent, ast.comprehension) and target is parent.target
 
 
 def _changing(file: SourceFile) -> Iterator[tuple[ast.AST, str, bool]]:

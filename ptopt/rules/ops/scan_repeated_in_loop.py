@@ -56,6 +56,11 @@ class ScanRepeatedInLoop(Rule):
 
     VALID = (
         """
+        def longest(batches):
+            best = max([max(lengths) for lengths in batches])
+            return best
+        """,
+        """
         longest = max(lengths)
         padded = [row + [0] * (longest - len(row)) for row in rows]
         """,

@@ -13,7 +13,7 @@ from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, own_nodes, walk
 _HANDLED = re.compile(
     r"no_sync|ddp_sync|accumulate\(|no_backward_sync|require_backward_grad_sync|set_requires_gradient_sync|deepspeed"
     r"|gradient_accumulation_plugin|GradientAccumulationPlugin|FullyShardedDataParallel|fully_shard|\bFSDP\b|horovod"
-    r"|apex\.parallel|set_is_last_backward|DistributedFusedAdam|delay_allreduce|DataParallelImpl"
+    r"|apex\.parallel|[Bb]ooster\.|set_is_last_backward|DistributedFusedAdam|delay_allreduce|DataParallelImpl"
 )
 _DISTRIBUTED = re.compile(
     r"DistributedDataParallel|\bddp\b|is_distributed|distributed_model|world_size|local_rank", re.I
@@ -76,6 +76,13 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     when_wrong = "the job runs in one process, or memory does not allow unreduced gradients"
 
     VALID = (
+        """
+        model = DistributedDataParallel(model)
+        for i, batch in enumerate(loader):
+            booster.backward(model(batch).loss, optimizer)
+            if (i + 1) % accumulation == 0:
+                optimizer.step()
+        """,
         """
         from apex.parallel import DistributedDataParallel
 

@@ -10,7 +10,9 @@ from ptopt.source.calls import last_name
 
 _DECIDED = re.compile(
     r"autocast|\bamp\b|GradScaler|half\(|bfloat16|bf16|fp16|float16|precision|accelerat|deepspeed|float64|double\(|apex"
-    r"|TrainingArguments|\bcfg\.dtype|allow_tf32|set_float32_matmul|\.to\(dtype",
+    r"|TrainingArguments|\bcfg\.dtype|allow_tf32|set_float32_matmul|\.to\(dtype"
+    # What autocast refuses, or what loses its meaning in 8 bits of mantissa.
+    r"|\bBCELoss\b|binary_cross_entropy\(|\bfft|complex(64|128)",
     re.I,
 )
 # Objects that run the backward pass, and choose the precision, for the script.
@@ -70,6 +72,13 @@ class FullPrecisionTraining(Rule):
     when_wrong = "another file sets the precision, the network is small, or the GPU has no bfloat16"
 
     VALID = (
+        """
+        adversarial_loss = nn.BCELoss()
+        for x, y in loader:
+            loss = adversarial_loss(model(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+        """,
         """
         def refine(latent, decoder, target):
             optimizer = torch.optim.Adam([latent], lr=0.1)

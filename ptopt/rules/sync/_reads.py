@@ -6,8 +6,10 @@ import ast
 import re
 
 from ptopt.rules.base import SourceFile, method_call
+from ptopt.rules.shared.places import Place
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
+from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, walk
 from ptopt.source.waits import goes_to_cpu, is_asynchronous
 
@@ -119,6 +121,13 @@ def beside(node: ast.AST, scope: ast.AST, file: SourceFile) -> str:
         f" The same iteration also waits at line{'s' if len(lines) > 1 else ''} {shown}: the gain comes when all of them "
         "are gone."
     )
+
+
+def small_gain(node: ast.AST, place: Place, file: SourceFile) -> str:
+    """A sentence on what one wait in a training step is worth, or "": waits per layer, micro-step or element add up."""
+    if place.step is None or file.frequencies.of(node).often > Often.STEP:
+        return ""
+    return " The gain is small: without one such wait, a training step took 0 to 2 % less time on an H100."
 
 
 def _others(node: ast.AST, scope: ast.AST, file: SourceFile) -> tuple[ast.AST, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
-from ptopt.rules.sync._reads import beside, picks_element, tensor_of_copy, wait_facts
+from ptopt.rules.sync._reads import beside, picks_element, small_gain, tensor_of_copy, wait_facts
 from ptopt.source.context import Step
 from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED
 
@@ -57,7 +57,7 @@ class HostCopyEveryStep(Rule):
     id = "PTO102"
     name = "host-copy-every-step"
     family = "sync"
-    severity = Severity.MEDIUM
+    severity = Severity.LOW
     triggers = (".cpu()", ".numpy()", ".tolist()")
     nodes = (ast.Call,)
     calls = frozenset({"cpu", "numpy", "tolist", "to"})
@@ -153,7 +153,7 @@ class HostCopyEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} copies to the host and makes Python wait for the GPU {place.words}. "
-            f"{_advice(node, file)}{beside(node, place.node, file)}",
+            f"{_advice(node, file)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
             0.3 if feeds else sure,
             place.evidence,
             cause=place.node,

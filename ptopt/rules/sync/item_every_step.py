@@ -17,7 +17,14 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.shared.places import often_place
-from ptopt.rules.sync._reads import beside, is_reported, picks_element, tensor_of_item, wait_facts
+from ptopt.rules.sync._reads import (
+    beside,
+    is_reported,
+    picks_element,
+    small_gain,
+    tensor_of_item,
+    wait_facts,
+)
 from ptopt.source.context import Step
 from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes, walk
@@ -41,7 +48,8 @@ class ItemEveryStep(Rule):
 
     ## Why it is slow
     CUDA work is queued and runs behind the Python code. Reading a value stops Python until every queued kernel has
-    finished; the GPU then idles while the next step is prepared. The cost is one bubble per read.
+    finished; the GPU then idles while the next step is prepared. The cost is one bubble per read: measured on an H100,
+    0 to 2 % of a training step for one read, and more for reads per layer, micro-batch or element.
 
     ## When this is wrong
     When the value is needed at once (a check that stops on NaN, an environment that wants a Python number), when
@@ -77,13 +85,21 @@ class ItemEveryStep(Rule):
     id = "PTO101"
     name = "item-every-step"
     family = "sync"
-    severity = Severity.MEDIUM
+    severity = Severity.LOW
     triggers = (".item()", "float(", "int(", ".get_scale()")
     nodes = (ast.Call,)
     calls = frozenset({"item", "int", "float", "get_scale"})
     when_wrong = "the value is needed on every step (a NaN stop, an environment), or training runs on the CPU"
 
     VALID = (
+        """
+        loss_device = torch.device("cpu")
+        for x, y in loader:
+            loss = F.mse_loss(model(x.cuda()).to(loss_device), y.to(loss_device))
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        """,
         """
         for i, batch in enumerate(loader):
             loss = model(batch.to(device)).loss / accumulation
@@ -237,7 +253,7 @@ class ItemEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} makes Python wait for the GPU {place.words}. "
-            f"{_advice(node, file)}{beside(node, place.node, file)}",
+            f"{_advice(node, file)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
             sure,
             place.evidence,
             _fix(node, read, file),

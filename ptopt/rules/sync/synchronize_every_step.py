@@ -4,9 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.base import Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.removal import remove_statement
+from ptopt.rules.sync._reads import small_gain
 from ptopt.source.file import remembered
 
 _WAITS = {
@@ -66,6 +67,7 @@ class SynchronizeEveryStep(Rule):
     id = "PTO107"
     name = "synchronize-every-step"
     family = "sync"
+    severity = Severity.LOW
     triggers = ("synchronize(", "barrier(", "wait_for_everyone(")
     nodes = (ast.Call,)
     calls = frozenset({"synchronize", "barrier", "wait_for_everyone"})
@@ -173,7 +175,8 @@ class SynchronizeEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} makes Python wait for {whom} {place.words}, so the next step is not prepared "
-            "while this one computes. Nothing here needs the wait: remove it."
+            f"while this one computes. Nothing here needs the wait: remove it."
+            f"{small_gain(node, place, file) if whom == 'the GPU' else ''}"
             if not needed
             else f"{quote(file, node)} makes Python wait for {whom} {place.words}, so nothing is queued while this "
             "computes. Keep it for the runs that measure, or time with events (`torch.cuda.Event`).",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
-from ptopt.rules.sync._reads import beside, wait_facts
+from ptopt.rules.sync._reads import beside, small_gain, wait_facts
 
 _METHODS = frozenset(
     {"set_postfix", "set_postfix_str", "set_description", "set_description_str", "add_scalar", "add_scalars"}
@@ -57,7 +57,7 @@ class TensorLoggedEveryStep(Rule):
     id = "PTO104"
     name = "tensor-logged-every-step"
     family = "sync"
-    severity = Severity.MEDIUM
+    severity = Severity.LOW
     triggers = ("print(", "set_postfix", "set_description", "add_scalar", "add_histogram", ".log(", ".info(")
     nodes = (ast.Call,)
     calls = frozenset({"print", "log"}) | _METHODS
@@ -135,7 +135,7 @@ class TensorLoggedEveryStep(Rule):
         yield Problem(
             node,
             f"Reporting the tensor {quote(file, tensor)} makes Python wait for the GPU {place.words}. "
-            f"Report every N steps instead.{beside(node, place.node, file)}",
+            f"Report every N steps instead.{small_gain(node, place, file)}{beside(node, place.node, file)}",
             0.75 if place.step is not None and place.step.kind == "loop" else place.prior(0.65, 0.35),
             place.evidence,
             cause=place.node,

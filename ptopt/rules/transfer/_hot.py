@@ -10,7 +10,7 @@ from ptopt.rules.base import Evidence
 from ptopt.rules.shared.places import every_step, often_place, step_evidence, step_words
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile, remembered
-from ptopt.source.index import FUNCTIONS, Loop, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, walk
 
 _BATCHES = re.compile(r"loader|dataloader|batches|timesteps|_iter\b|trainset|data_iterator", re.I)
 _RUNS_ONCE = re.compile(
@@ -43,7 +43,7 @@ def hot_place(node: ast.AST, file: SourceFile) -> Hot | None:
         words = f"for every {over} of the loop at line {loop.lineno}"
         return Hot("loop", words, loop, (Evidence(loop.lineno, f"the loop runs once a {over}"),))
     forward = file.context.forward_of(node)
-    if forward is not None and file.guards.rare(node) is None:
+    if forward is not None and file.guards.rare(node) is None and _each_call_of(forward, node, file):
         return Hot(
             "forward",
             f"on every call of `{forward.name}`",
@@ -52,6 +52,15 @@ def hot_place(node: ast.AST, file: SourceFile) -> Hot | None:
         )
     place = often_place(node, file)
     return Hot("often", place.words, place.node, place.evidence) if place is not None else None
+
+
+def _each_call_of(forward: FunctionNode, node: ast.AST, file: SourceFile) -> bool:
+    """Does each run of `forward` reach the function around the node, rather than the first alone?"""
+    function = file.index.function_of(node)
+    if function is None or function is forward:
+        return True
+    calls = (c for c in file.calls.callers(function) if file.index.function_of(c) is forward)
+    return any(file.guards.rare(call) is None for call in calls)
 
 
 def batch_loop(node: ast.AST, file: SourceFile) -> Loop | None:

@@ -75,6 +75,16 @@ class FactoryThenMove(Rule):
 
     VALID = (
         """
+        class Attention(nn.Module):
+            def start(self, x):
+                self.weights = torch.zeros(x.size(0), x.size(1)).cuda()
+
+            def forward(self, x, t):
+                if t == 0:
+                    self.start(x)
+                return x * self.weights
+        """,
+        """
         class Net(nn.Module):
             def __init__(self, dim, device):
                 super().__init__()
