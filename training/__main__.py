@@ -209,6 +209,25 @@ def show(folder: Path) -> None:
         click.echo(f"\n--- {name}\n{row['instruction']}\n\n{row['input']}\n\n{row['output']}")
 
 
+@data.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True)
+@click.option("--size", type=click.IntRange(1), default=200, show_default=True, help="Rows of each kind.")
+@click.option(
+    "--readers", type=click.IntRange(1), default=1, show_default=True, help="Files to deal them to."
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+def sheet(folder: Path, out: Path, size: int, readers: int, seed: int) -> None:
+    """Draw answers, and questions of a judge, for people to read; the right answers are in a file of their own."""
+    from training.dataset.sheets import write_sheets
+
+    try:
+        drawn = write_sheets(folder, out, size, readers, seed)
+    except FileNotFoundError as error:
+        raise click.ClickException(f"{error.filename}: no dataset is there") from None
+    click.echo(f"{out}: {drawn['answers']} answers, {drawn['judge']} questions")
+
+
 def _counts(splits: dict[str, int]) -> str:
     return " / ".join(f"{splits[s]:,} {s}" for s in ("train", "validation", "test"))
 

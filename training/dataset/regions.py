@@ -13,12 +13,13 @@ from ptopt.model.region import TORCH_WORDS
 MIN_LINES = 4
 MAX_LINES = 120
 MAX_CLASS_LINES = 90
+MAX_CONSTRUCTOR_LINES = 60
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A function or a class, dedented, and the `context` above it that makes it a file: imports, the class line."""
+    """A function or a class, dedented, and the `context` above it that makes it a file: imports, the class line, its `__init__`."""
 
     path: str
     symbol: str
@@ -128,8 +129,22 @@ def _context(
         bases = [ast.unparse(b) for b in owner.bases]
         used |= {n.id for b in owner.bases for n in ast.walk(b) if isinstance(n, ast.Name)}
         header = f"class {owner.name}({', '.join(bases)}):\n" if bases else f"class {owner.name}:\n"
+        made = _constructor(owner, node)
+        if made is not None:
+            used |= {n.id for n in ast.walk(made) if isinstance(n, ast.Name)}
+            header += textwrap.indent(ast.unparse(made), "    ") + "\n\n"
     names = "".join(f"{line}\n" for line in _needed(imports, used))
     return names + ("\n\n" if names and header else "\n" if names else "") + header
+
+
+def _constructor(
+    owner: ast.ClassDef, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+) -> ast.FunctionDef | None:
+    """The `__init__` of the class, which says what the attributes are; none for itself, and none that is long."""
+    made = next((m for m in owner.body if isinstance(m, ast.FunctionDef) and m.name == "__init__"), None)
+    if made is None or made is node or (made.end_lineno or 0) - made.lineno > MAX_CONSTRUCTOR_LINES:
+        return None
+    return None if "\t" in ast.unparse(made) else made
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[frozenset[str], ast.Import | ast.ImportFrom]]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import difflib
 import functools
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.findings import Edit, Finding
 from ptopt.model.deletions import takes_away
-from ptopt.model.prompt import COMMON_WORDS
+from ptopt.model.prompt import COMMON_WORDS, words_of
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 from ptopt.rules import rules
@@ -28,8 +30,10 @@ from training.dataset.regions import Region, cut
 from training.dataset.rows import Positive, Sample, Speedup, difficulty
 from training.mutators import Mutation, Mutator, mutators
 from training.mutators.base import apply
+from training.mutators.names import Names
 
 PER_RULE = 2  # mutations of one rule in one region, guarded ones apart
+MENDED = "mended"  # the kind of samples that are the answer to another
 _CONFIG = Config.model_validate({"min-confidence": 0.0, "skip": []})
 
 
@@ -66,6 +70,7 @@ def samples_of(region: Region, origin: Origin) -> list[Sample]:
             if sample is not None:
                 taken[mutator.rule, mutation.guarded] += 1
                 samples.append(sample)
+                samples += _mended(sample)
     return samples
 
 
@@ -121,31 +126,15 @@ def _unmutated(
     sure = [f for f in found if f.confidence >= SURE]
     if found and not sure:
         return []  # nobody read what a rule proposes there: it is neither a problem nor an example of code without one
-    alike = [name for name in look_alikes(region.text, region.context) if name not in {f.name for f in found}]
-    samples = []
     if sure:
         positives = tuple(positive(f, text, _fixed_by(f), region.first_line, region.method) for f in sure)
         main = min(positives, key=lambda p: (p.replacement is None, p.start))
-        samples.append(
-            make(
-                region.text,
-                kind="organic",
-                main_rule=main.rule,
-                positives=positives,
-                negatives=tuple(alike[:3]),
-            )
-        )
-        return samples
-    samples += [
-        make(
-            region.text,
-            kind="original",
-            main_rule=name,
-            negatives=(name, *[a for a in alike if a != name][:3]),
-        )
-        for name in alike
+        return [make(region.text, kind="organic", main_rule=main.rule, positives=positives)]
+    # That no rule speaks is no proof: such code is an example of an empty list of findings, not of a "no" to one of them.
+    return [
+        make(region.text, kind="original", main_rule=name)
+        for name in look_alikes(region.text, region.context)
     ]
-    return samples
 
 
 def _mutated(
@@ -182,7 +171,11 @@ def _mutated(
     if mutation.guarded:
         if hits or before or any(f.confidence >= SURE for f in review(region.path, slow)):
             return None
-        return make(text, context=context, kind="guarded", main_rule=rule.name, negatives=(rule.name,))
+        places = _changed_lines(region.text, text)
+        return make(
+            text, context=context, kind="guarded", main_rule=rule.name, negatives=(rule.name,),
+            attributes={f"lines of {rule.name}": places},
+        )  # fmt: skip
     known = [f for f in before if f.name == rule.name]
     new = [
         h for h in hits if h.problem.confidence >= SURE and _is_near(after.span(h.problem.node).start, lines)
@@ -199,31 +192,61 @@ def _mutated(
         positive(f, slow, way if f in about else _fixed_by(f), first, region.method)
         for f in sorted(found, key=lambda f: (f not in about, f.sort_key()))
     )
-    alike = [n for n in look_alikes(text, context) if n not in {f.name for f in proposed}]
     fast = region.text if way == back else cut(apply_edits(slow, way), first, region.method)
     fast = None if positives[0].replacement is None else fast
     return make(
-        text, context=context, kind="mutated", main_rule=rule.name, positives=positives, negatives=tuple(alike[:3]),
+        text, context=context, kind="mutated", main_rule=rule.name, positives=positives,
         before=None if fast is None else text, after=fast,
     )  # fmt: skip
+
+
+def _mended(sample: Sample) -> list[Sample]:
+    """The answer to a mutation, as code without the problem: its lines look much the same, and nothing else does."""
+    if sample.after is None:
+        return []
+    lines = _changed_lines(sample.before or "", sample.after)
+    words = words_of(sample.main_rule)
+    alike = {
+        str(n) for n, line in enumerate(sample.after.split("\n"), 1) if any(word in line for word in words)
+    }
+    if not alike or not alike <= set(lines.split()):
+        return []  # nothing that looks like the problem is left; or other lines do, which nobody looked at
+    return [
+        dataclasses.replace(
+            sample, text=sample.after, kind=MENDED, positives=(), negatives=(sample.main_rule,), before=None,
+            after=None, difficulty=difficulty(sample.after, MENDED, ()),
+            attributes={f"lines of {sample.main_rule}": lines},
+        )
+    ]  # fmt: skip
+
+
+def _changed_lines(before: str, after: str) -> str:
+    """The lines of `after` that are not in `before`, as "3 4"."""
+    old, new = before.split("\n"), after.split("\n")
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    changed = [n for tag, _, _, a, b in matcher.get_opcodes() if tag != "equal" for n in range(a + 1, b + 1)]
+    return " ".join(str(n) for n in changed if new[n - 1].strip())
 
 
 def _way_to_fast(
     source: SourceFile, slow: SourceFile, mutation: Mutation, back: tuple[Edit, ...], finding: Finding
 ) -> tuple[Edit, ...]:
-    """Edits of the slow form after which it does the same, without the finding: the way back, unless that would only take
-    away what the mutation put in; then the mutation's own fast form, or the fix of the rule. None of them: no edits.
+    """Edits of the slow form after which it does the same, without the finding: the mutation's own fast form, the way back,
+    or the fix of the rule. None where each of them only takes code away, or names what the slow form does not show.
     """
-    if not takes_away(finding.name, slow.tree, source.tree):
-        return back
-    own = apply(source.text, mutation.fast)[0] if mutation.fast else slow.text
-    for edits in (_from_to(slow.text, own), _fixed_by(finding)):
+    if not mutation.answered:
+        return ()
+    own = _from_to(slow.text, apply(source.text, mutation.fast)[0]) if mutation.fast else back
+    shown = Names.of(slow.tree)
+    for edits in (own, _fixed_by(finding)):
         try:
             fast = SourceFile.parse(slow.path, apply_edits(slow.text, edits).encode())
         except (ParseError, EditError, UnicodeError):
             continue
         silent = all(h.problem.confidence < SURE for h in run(fast, [_rule(finding.name)]))
-        if edits and silent and not takes_away(finding.name, slow.tree, fast.tree):
+        if not edits or not silent or takes_away(finding.name, slow.tree, fast.tree):
+            continue
+        if not shown.unknown_in(fast.tree):
             return tuple(edits)
     return ()
 
@@ -304,6 +327,7 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
 def _sample(
     region: Region, origin: Origin, text: str, *, kind: str, main_rule: str, context: str | None = None,
     positives: tuple[Positive, ...] = (), negatives: tuple[str, ...] = (), before: str | None = None, after: str | None = None,
+    attributes: Mapping[str, str] = MappingProxyType({}),
 ) -> Sample:  # fmt: skip
     return Sample(
         text=text,
@@ -321,6 +345,7 @@ def _sample(
         after=after,
         difficulty=difficulty(text, kind, positives),
         group=region.group,
+        attributes=dict(attributes),
     )
 
 

@@ -66,7 +66,7 @@ def judge_regions(sample: Sample) -> list[Region]:
         return []
     present = {p.rule for p in sample.positives}
     names = sorted(present | set(sample.negatives), key=lambda rule: _draw(sample, rule))
-    candidates = [Candidate(rule, _focus(sample, rule)) for rule in names]
+    candidates = [Candidate(rule, lines) for rule in names if (lines := _asked(sample, rule))]
     found = [region for region in regions_of(source, None, candidates) if region.candidates]
     if sample.facts is None:
         return found
@@ -164,14 +164,22 @@ def _parsed(path: str, text: str) -> SourceFile | None:
 
 
 def _in_class(sample: Sample) -> bool:
-    """Is the text a method, whose class line ends the context?"""
+    """Is the text a method, whose class line, or another method of it, ends the context?"""
     last = sample.context.rstrip().rpartition("\n")[2]
-    return last.startswith("class ") and last.endswith(":")
+    return last.startswith("    ") or (last.startswith("class ") and last.endswith(":"))
 
 
 def _in_file(sample: Sample, line: int) -> int:
     """A line of the text, counted in the file form."""
     return line + sample.context.count("\n")
+
+
+def _asked(sample: Sample, rule: str) -> tuple[int, ...]:
+    """The lines, in the file form, that a judge is asked about; none where nothing looks like the problem."""
+    known = any(p.rule == rule for p in sample.positives) or sample.lines_of(rule)
+    if not known and not any(word in sample.text for word in prompt.words_of(rule)):
+        return ()
+    return _focus(sample, rule)
 
 
 def _focus(sample: Sample, rule: str) -> tuple[int, ...]:

@@ -73,10 +73,8 @@ class AttentionByHand:
                 (f"{q} @ {k}.transpose(-2, -1)", f"torch.matmul({q}, {k}.transpose(-1, -2))"), source, place
             )
             lines = [f"{scores} = {product} {divided}"]
-            mask = parts.get("attn_mask", "None")
-            if mask != "None":
-                add = f"{scores} = {scores} + {mask}"
-                lines += [f"if {mask} is not None:", f"    {add}"] if mask.isidentifier() else [add]
+            if parts.get("attn_mask", "None") != "None":
+                continue  # one of bools is applied in another way than one of numbers
             if parts.get("is_causal", "False") != "False":
                 causal = (
                     f"torch.ones({q}.size(-2), {k}.size(-2), dtype=torch.bool, device={q}.device).triu(1)"

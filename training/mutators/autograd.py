@@ -80,6 +80,8 @@ class FrozenForward:
             if len(node.items) != 1 or not _turns_off(source, node.items[0].context_expr):
                 continue
             edit, last = unwrapped(source, node, node.body), node.body[-1]
+            if len(node.body) > 1:
+                continue  # what the other statements set would keep its graph
             if edit is None or not isinstance(last, ast.Assign) or not isinstance(last.targets[0], ast.Name):
                 continue
             name, indent = last.targets[0].id, indent_of(source, node)
@@ -88,7 +90,7 @@ class FrozenForward:
 
 
 class DetachTaken:
-    """A sum of losses keeps their graphs: `.detach()` or `.item()` taken away."""
+    """A sum of losses keeps their graphs: `.detach()` or `.item()` taken away. The sum stays a tensor in the answer."""
 
     rule = "metric-keeps-graph"
     examples = (
@@ -113,7 +115,10 @@ class DetachTaken:
                 if kept is None or not any(isinstance(a, LOOPS) for a, _ in source.index.ancestors(call)):
                     continue
                 if isinstance(source.index.parent(call), (ast.AugAssign, ast.Call, ast.BinOp)):
-                    yield Mutation((replace(source, call, source.source(kept)),))
+                    slow = source.source(kept)
+                    yield Mutation(
+                        (replace(source, call, slow),), fast=(replace(source, call, f"{slow}.detach()"),)
+                    )
 
 
 class BackwardInAutocast:

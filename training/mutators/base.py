@@ -11,19 +11,21 @@ from typing import ClassVar, Protocol
 from ptopt.findings import Edit
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FunctionNode, Loop
+from training.mutators.names import Names
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
     """Edits that bring the problem in. A `guarded` one looks like it, and the rule must stay silent.
 
-    `fast` are edits that put in the same without the problem: the answer where the way back would only take away
-    what was put in.
+    `fast` are edits that put in the same without the problem: the answer, where that is not the way back. With
+    `answered` False there is none: each form without the problem would do something else, or needs a change elsewhere.
     """
 
     edits: tuple[Edit, ...]
     guarded: bool = False
     fast: tuple[Edit, ...] = ()
+    answered: bool = True
 
 
 class Mutator(Protocol):
@@ -81,6 +83,20 @@ def remove_keyword(source: SourceFile, call: ast.Call, name: str) -> Edit | None
         return Edit(start, end, "")
     after = source.bounds(arguments[1])[0]
     return Edit(start, after, "") if source.data[end:after].strip() == b"," else None
+
+
+def names(source: SourceFile) -> Names:
+    """What the file names."""
+    return source.once(_names)
+
+
+def _names(source: SourceFile) -> Names:
+    return Names.of(source.tree)
+
+
+def is_known(source: SourceFile, code: str) -> bool:
+    """Does the file show all that `code` names? Imports that the mutation adds count as shown."""
+    return not names(source).unknown_in(ast.parse(code)) - {"torch", "np", "gc", "os", "math", "nn", "F"}
 
 
 def indent_of(source: SourceFile, statement: ast.stmt) -> str:

@@ -16,6 +16,7 @@ from training.mutators.base import (
     pick,
     replace,
 )
+from training.mutators.ranks import rank_of
 
 
 class CatInLoop:
@@ -104,9 +105,9 @@ class ElementLoop:
     rule = "element-loop"
     examples = (
         (
-            "import torch\n\n\ndef squash(x: torch.Tensor):\n    y = torch.sigmoid(x)\n    return y\n",
+            "import torch\n\n\ndef squash(x: torch.Tensor):\n    rows, _ = x.shape\n    y = torch.sigmoid(x)\n    return y\n",
             (
-                "import torch\n\n\ndef squash(x: torch.Tensor):\n    y = torch.zeros_like(x)\n"
+                "import torch\n\n\ndef squash(x: torch.Tensor):\n    rows, _ = x.shape\n    y = torch.zeros_like(x)\n"
                 "    for i in range(len(x)):\n        y[i] = torch.sigmoid(x[i])\n    return y\n"
             ),
         ),
@@ -142,6 +143,9 @@ class ElementLoop:
                 tensor = func.value
             if not isinstance(tensor, ast.Name) or tensor.id == out or "\n" in text:
                 continue
+            others = [a for a in [*call.args, *(k.value for k in call.keywords)] if a is not tensor]
+            if not all(isinstance(a, ast.Constant) for a in others) or not rank_of(source, tensor):
+                continue  # others may have a first dimension of their own; a number has none
             start, end = source.bounds(tensor)
             base = source.bounds(call)[0]
             one = text.encode()[: start - base] + f"{tensor.id}[i]".encode() + text.encode()[end - base :]
@@ -154,14 +158,15 @@ class ElementLoop:
 
 
 class PairwiseLoop:
-    """`cdist` becomes two loops."""
+    """`cdist` of two matrices becomes two loops."""
 
     rule = "pairwise-loop"
     examples = (
         (
-            "import torch\n\n\ndef distances(x, y):\n    d = torch.cdist(x, y)\n    return d\n",
+            "import torch\n\n\ndef distances(x, y):\n    n, width = x.shape\n    m, _ = y.shape\n    d = torch.cdist(x, y)\n    return d\n",
             (
-                "import torch\n\n\ndef distances(x, y):\n    d = torch.zeros(len(x), len(y))\n    for i in range(len(x)):\n"
+                "import torch\n\n\ndef distances(x, y):\n    n, width = x.shape\n    m, _ = y.shape\n"
+                "    d = x.new_zeros(len(x), len(y))\n    for i in range(len(x)):\n"
                 "        for j in range(len(y)):\n            d[i, j] = torch.norm(x[i] - y[j])\n    return d\n"
             ),
         ),
@@ -170,67 +175,76 @@ class PairwiseLoop:
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for node in source.index.of_type(ast.Assign):
             call, target = node.value, node.targets[0]
-            if not isinstance(call, ast.Call) or not isinstance(target, ast.Name) or len(call.args) < 2:
+            if not isinstance(call, ast.Call) or not isinstance(target, ast.Name) or len(call.args) != 2:
                 continue
-            a, b = call.args[:2]
-            named = isinstance(call.func, ast.Attribute) and call.func.attr == "cdist"
-            if (
-                not named
-                or not alone(source, node)
-                or not isinstance(a, ast.Name)
-                or not isinstance(b, ast.Name)
-            ):
+            a, b = call.args
+            named = isinstance(call.func, ast.Attribute) and call.func.attr == "cdist" and not call.keywords
+            if not named or not alone(source, node):
+                continue
+            if not isinstance(a, ast.Name) or not isinstance(b, ast.Name):
+                continue
+            if target.id in (a.id, b.id) or rank_of(source, a) != 2 or rank_of(source, b) != 2:
                 continue
             i, out = indent_of(source, node), target.id
             slow = (
-                f"{out} = torch.zeros(len({a.id}), len({b.id}))\n{i}for i in range(len({a.id})):\n"
+                f"{out} = {a.id}.new_zeros(len({a.id}), len({b.id}))\n{i}for i in range(len({a.id})):\n"
                 f"{i}    for j in range(len({b.id})):\n{i}        {out}[i, j] = torch.norm({a.id}[i] - {b.id}[j])"
             )
-            yield Mutation((replace(source, node, slow),))
+            yield Mutation((*need_import(source, "torch", "import torch"), replace(source, node, slow)))
 
 
 class PythonReduction:
-    """`x.sum()` becomes `sum(x)`."""
+    """`x.sum(0)` becomes `sum(x)`, which is the same for any number of dimensions; `x.max()` of a vector `max(x)`."""
 
     rule = "python-reduction-over-tensor"
     examples = (
         (
-            "import torch\n\n\ndef longest(lengths: torch.Tensor):\n    return lengths.max()\n",
-            "import torch\n\n\ndef longest(lengths: torch.Tensor):\n    return max(lengths)\n",
+            "import torch\n\n\ndef longest(batch: torch.Tensor):\n    lengths = batch.flatten()\n    return lengths.max()\n",
+            "import torch\n\n\ndef longest(batch: torch.Tensor):\n    lengths = batch.flatten()\n    return max(lengths)\n",
+        ),
+        (
+            "import torch\n\n\ndef total(terms: torch.Tensor):\n    return terms.sum(dim=0)\n",
+            "import torch\n\n\ndef total(terms: torch.Tensor):\n    return sum(terms)\n",
         ),
     )
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        for name in ("sum", "max", "min", "any", "all"):
+        for name in ("sum", "max", "min"):
             for call in source.calls_named(name):
                 receiver = method_call(call, name)
-                if receiver is None or call.args or call.keywords:
+                if receiver is None or not source.values.is_tensor(receiver):
                     continue
-                start, end = source.bounds(call)
-                if method_call(source.index.parent(call) or call, "item") is not None:
-                    start, end = source.bounds(source.index.parent(call))  # type: ignore[arg-type]
-                edit = replace(source, call, f"{name}({source.source(receiver)})")
-                yield Mutation((type(edit)(start, end, edit.replacement),))
+                if name == "sum" and _over_first(call):
+                    yield Mutation((replace(source, call, f"sum({source.source(receiver)})"),))
+                elif not call.args and not call.keywords and rank_of(source, receiver) == 1:
+                    yield Mutation((replace(source, call, f"{name}({source.source(receiver)})"),))
+
+
+def _over_first(call: ast.Call) -> bool:
+    """`sum(0)` or `sum(dim=0)`."""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg == "dim")]
+    first = given[0] if len(given) == 1 and len(call.args) + len(call.keywords) == 1 else None
+    return isinstance(first, ast.Constant) and first.value == 0 and first.value is not False
 
 
 class ItemPerElement:
-    """`x.tolist()` becomes a list of `.item()`."""
+    """`x.tolist()` of a vector becomes a list of `.item()`."""
 
     rule = "item-per-element"
     examples = (
         (
-            "import torch\n\n\ndef ids(tokens: torch.Tensor):\n    return tokens.tolist()\n",
-            "import torch\n\n\ndef ids(tokens: torch.Tensor):\n    return [value.item() for value in tokens]\n",
+            "import torch\n\n\ndef ids(tokens: torch.Tensor):\n    flat = tokens.reshape(-1, 1).flatten()\n    return flat.tolist()\n",
+            (
+                "import torch\n\n\ndef ids(tokens: torch.Tensor):\n    flat = tokens.reshape(-1, 1).flatten()\n"
+                "    return [x_i.item() for x_i in flat]\n"
+            ),
         ),
     )
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("tolist"):
             receiver = method_call(call, "tolist")
-            if receiver is not None and not call.args:
+            if receiver is not None and not call.args and rank_of(source, receiver) == 1:
                 name = pick(("t", "v", "x_i", "value"), source, source.bounds(call)[0])
-                read = pick(
-                    ("{}.item()", "int({})", "float({})", "{}.item()"), source, source.bounds(call)[0] + 3
-                )
-                each = read.format(name)
-                yield Mutation((replace(source, call, f"[{each} for {name} in {source.source(receiver)}]"),))
+                text = f"[{name}.item() for {name} in {source.source(receiver)}]"
+                yield Mutation((replace(source, call, text),))

@@ -14,9 +14,10 @@ from training.mutators.base import (
 
 
 class _Unguarded:
-    """What was done now and then is done on every step."""
+    """What was done now and then is done on every step. Without an answer: how often it is done is the author's choice."""
 
     words: tuple[str, ...]
+    answered = False
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for node in source.index.of_type(ast.If):
@@ -27,7 +28,7 @@ class _Unguarded:
             if modulo and any(word in text for word in self.words):
                 edit = unwrapped(source, node, node.body)
                 if edit is not None:
-                    yield Mutation((edit,))
+                    yield Mutation((edit,), answered=self.answered)
 
 
 def _guarded(line: str) -> tuple[tuple[str, str], ...]:
@@ -65,4 +66,5 @@ class CopyUnguarded(_Unguarded):
 class CacheUnguarded(_Unguarded):
     rule = "cache-cleared-every-step"
     words = ("empty_cache", "collect()")
+    answered = True  # by its deletion
     examples = _guarded("torch.cuda.empty_cache()")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ptopt.findings import Edit
 from ptopt.rules.base import keyword_of
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
     insert_after,
+    insert_before,
+    names,
     need_import,
     pick,
     remove_keyword,
@@ -32,11 +35,11 @@ class ConstantRebuilt:
     examples = (
         (
             (
-                "import torch\n\n\nfor x in loader:\n    x = x.to(device)\n    loss = model(x) * 0.5\n"
+                "import torch\n\n\nfor x in loader:\n    x = torch.log(x.to(device))\n    loss = model(x * 0.5)\n"
                 "    loss.backward()\n    optimizer.step()\n"
             ),
             (
-                "import torch\n\n\nfor x in loader:\n    x = x.to(device)\n    loss = model(x) * torch.tensor(0.5, device=device)\n"
+                "import torch\n\n\nfor x in loader:\n    x = torch.log(x.to(device))\n    loss = model(x * torch.tensor(0.5, device=x.device))\n"
                 "    loss.backward()\n    optimizer.step()\n"
             ),
         ),
@@ -48,28 +51,27 @@ class ConstantRebuilt:
             left, right = node.left, node.right
             if not isinstance(right, ast.Constant) or not isinstance(right.value, float):
                 continue
-            place = source.bounds(right)[0]
             if isinstance(left, (ast.Name, ast.Attribute)):
                 device = f"{source.source(left)}.device"
             elif known:
                 device = "device"
             else:
                 continue
-            number = source.source(right)
-            value = pick((number, f"[{number}]", number), source, place)
-            text = f"torch.tensor({value}, device={device})"
+            if not source.values.is_tensor(left):
+                continue
+            text = f"torch.tensor({source.source(right)}, device={device})"
             yield Mutation((*need_import(source, "torch", "import torch"), replace(source, right, text)))
 
 
 class ScalarListRebuilt:
-    """A sum of scaled terms of the forward pass gets its factor from a list each time."""
+    """The output of a convolution is normalised by a list that is made a tensor each time."""
 
     rule = "constant-rebuilt-every-step"
     examples = (
         (
-            _forward("x = self.linear(x)\nreturn x"),
+            _forward("x = self.conv(x)\nreturn x"),
             _forward(
-                "x = self.linear(x)\nx = x - torch.tensor([0.485, 0.456, 0.406], device=x.device).view(1, -1, 1, 1)\nreturn x"
+                "x = self.conv(x)\nx = x - torch.tensor([0.485, 0.456, 0.406], device=x.device).view(1, -1, 1, 1)\nreturn x"
             ),
         ),
     )
@@ -87,15 +89,13 @@ class ScalarListRebuilt:
                     and isinstance(func.value, ast.Name)
                     and func.value.id == "self"
                 )
-                if not isinstance(target, ast.Name) or not layer:
+                if not isinstance(target, ast.Name) or not layer or "conv" not in source.source(func):
                     continue
                 name = target.id
                 code = pick(
                     (
-                        f"{name} = {name} * torch.tensor([0.5, 0.25, 0.25], device={name}.device).sum()",
                         f"{name} = {name} - torch.tensor([0.485, 0.456, 0.406], device={name}.device).view(1, -1, 1, 1)",
                         f"{name} = {name} / torch.tensor([0.229, 0.224, 0.225]).to({name}.device).view(1, -1, 1, 1)",
-                        f"{name} = {name} + torch.tensor([1e-6, 0.0]).to({name}.device).max()",
                     ),
                     source,
                     source.offset(statement.lineno, 0),
@@ -107,7 +107,7 @@ class ScalarListRebuilt:
 
 
 class ModuleBuiltInForward:
-    """A layer of the module is made anew on each call."""
+    """A layer of the module is made anew on each call. Without an answer: other weights, or a change of `__init__`."""
 
     rule = "module-built-in-forward"
     examples = (
@@ -140,9 +140,8 @@ class ModuleBuiltInForward:
             )
             if made is not None and source.context.forward_of(call) is not None:
                 text = f"{made.format(x=x)}.to({x}.device)"
-                yield Mutation(
-                    (*need_import(source, "nn", "from torch import nn"), replace(source, func, text))
-                )
+                edits = (*need_import(source, "nn", "from torch import nn"), replace(source, func, text))
+                yield Mutation(edits, answered=False)
 
 
 class CompileInLoop:
@@ -171,9 +170,32 @@ class CompileInLoop:
                 "criterion",
                 "loss_fn",
             )
-            if own or model:
-                text = f"torch.compile({source.source(func)})"
-                yield Mutation((*need_import(source, "torch", "import torch"), replace(source, func, text)))
+            if not (own or model):
+                continue
+            imports = need_import(source, "torch", "import torch")
+            text = f"torch.compile({source.source(func)})"
+            before = self._before_loop(source, call, func)
+            yield Mutation(
+                (*imports, replace(source, func, text)),
+                fast=(*imports, *before) if before else (),
+                answered=bool(before),
+            )
+
+    def _before_loop(self, source: SourceFile, call: ast.Call, func: ast.expr) -> tuple[Edit, ...]:
+        """Compiled once before the loop; nothing where the call is in no loop, or its function may be another in each turn."""
+        step = source.context.training_step(call)
+        if step is None or not isinstance(step.node, ast.For) or not isinstance(func, ast.Name):
+            return ()
+        name = f"compiled_{func.id}"
+        bound = [
+            n
+            for n in source.index.of_type(ast.Name)
+            if isinstance(n.ctx, ast.Store) and n.id in (func.id, name)
+        ]
+        if any(source.index.within(n, step.node) for n in bound) or name in names(source).set:
+            return ()
+        start = insert_before(source, step.node, f"{name} = torch.compile({func.id})")
+        return () if start is None else (start, replace(source, func, name))
 
 
 class TableCopied:
@@ -183,12 +205,12 @@ class TableCopied:
     examples = (
         (
             (
-                f'{_HEAD}    def __init__(self, n):\n        super().__init__()\n        self.register_buffer("position", torch.arange(n))\n\n'
-                "    def forward(self, x):\n        return x + self.position\n"
+                f'{_HEAD}    def __init__(self, n):\n        super().__init__()\n        self.register_buffer("position", torch.arange(n), persistent=False)\n\n'
+                "    def forward(self, x: torch.Tensor):\n        return x + self.position\n"
             ),
             (
                 f"{_HEAD}    def __init__(self, n):\n        super().__init__()\n        self.position = torch.arange(n)\n\n"
-                "    def forward(self, x):\n        return x + self.position.to(x.device)\n"
+                "    def forward(self, x: torch.Tensor):\n        return x + self.position.to(x.device)\n"
             ),
         ),
     )
@@ -202,15 +224,32 @@ class TableCopied:
                 or not isinstance(call.args[0], ast.Constant)
             ):
                 continue
+            stays = keyword_of(call, "persistent")
+            table = call.args[1]
+            if not isinstance(stays, ast.Constant) or stays.value is not False or len(call.args) > 2:
+                continue  # a plain attribute is not in the state dict either
+            if isinstance(table, ast.Constant) or "\n" in source.source(table):
+                continue
             name = str(call.args[0].value)
-            edits = [replace(source, statement, f"self.{name} = {source.source(call.args[1])}")]
-            for use in source.index.of_type(ast.Attribute):
-                function = source.context.forward_of(use)
-                if use.attr != name or function is None or len(function.args.args) < 2:
-                    continue
-                edits.append(replace(source, use, f"self.{name}.to({function.args.args[1].arg}.device)"))
-            if len(edits) > 1:
+            edits = [replace(source, statement, f"self.{name} = {source.source(table)}")]
+            uses = [u for u in source.index.of_type(ast.Attribute) if u.attr == name]
+            edits += [e for use in uses if (e := self._copied(source, use)) is not None]
+            if uses and len(edits) == len(uses) + 1:
                 yield Mutation(tuple(edits))
+
+    def _copied(self, source: SourceFile, use: ast.Attribute) -> Edit | None:
+        """The use as one of a copy on the device of the input; None where the function has no tensor as its first argument."""
+        function = source.context.forward_of(use)
+        if function is None or len(function.args.args) < 2 or not isinstance(use.ctx, ast.Load):
+            return None
+        first = function.args.args[1].arg
+        shown = next(
+            (n for n in source.index.of_type(ast.Name) if n.id == first and source.index.within(n, function)),
+            None,
+        )
+        if shown is None or not source.values.is_tensor(shown):
+            return None
+        return replace(source, use, f"{source.source(use)}.to({first}.device)")
 
 
 class BiasBeforeBatchNorm:

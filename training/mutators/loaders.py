@@ -10,6 +10,8 @@ from ptopt.rules.base import keyword_of
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
+    insert_before,
+    is_known,
     need_import,
     pick,
     remove_keyword,
@@ -25,9 +27,12 @@ class _KeywordTaken:
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("DataLoader"):
             for keyword in self.keywords:
-                edit = remove_keyword(source, call, keyword)
-                if edit is not None:
-                    yield Mutation((edit,))
+                value, edit = keyword_of(call, keyword), remove_keyword(source, call, keyword)
+                if edit is None or value is None:
+                    continue
+                literal = "4" if keyword == "num_workers" else "True"
+                fast = () if isinstance(value, ast.Constant) else (replace(source, value, literal),)
+                yield Mutation((edit,), fast=fast)
 
 
 _LOADER = (
@@ -94,32 +99,40 @@ class LoaderRebuilt:
             ),
             (
                 "from torch.utils.data import DataLoader\n\n\nfor epoch in range(9):\n"
-                "    for x in DataLoader(train_set, batch_size=batch_size, shuffle=True, num_workers=4):\n"
+                "    for x in DataLoader(train_loader.dataset, batch_size=train_loader.batch_size, shuffle=True, num_workers=4):\n"
                 "        model(x).backward()\n        optimizer.step()\n"
             ),
         ),
     )
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        made = "DataLoader(train_set, batch_size=batch_size, shuffle=True, num_workers=4)"
         imports = need_import(source, "DataLoader", "from torch.utils.data import DataLoader")
         for loop in source.index.of_type(ast.For):
             if next(source.index.loops_of(loop), None) is None:
                 continue
             for node in ast.walk(loop.iter):
-                if isinstance(node, (ast.Name, ast.Attribute)) and "loader" in source.source(node).lower():
-                    yield Mutation((*imports, replace(source, node, made)))
-                    break
+                name = source.source(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+                if "loader" not in name.lower():
+                    continue
+                made = (
+                    f"DataLoader({name}.dataset, batch_size={name}.batch_size, shuffle=True, num_workers=4)"
+                )
+                outer = list(source.index.loops_of(loop))[-1]
+                once = f"{name.rpartition('.')[2]}_shuffled"
+                start = insert_before(source, outer, f"{once} = {made}")
+                fast = (*imports, start, replace(source, node, once)) if start is not None else ()
+                yield Mutation((*imports, replace(source, node, made)), fast=fast, answered=bool(fast))
+                break
 
 
 class IteratorRebuilt:
-    """`next(iterator)` becomes `next(iter(loader))`."""
+    """`next(iterator)` becomes `next(iter(loader))`. Without an answer: each turn then has another batch."""
 
     rule = "loader-rebuilt-in-loop"
     examples = (
         (
-            "import torch\n\n\nfor step in range(steps):\n    x = next(loader_iter)\n    model(x).backward()\n    optimizer.step()\n",
-            "import torch\n\n\nfor step in range(steps):\n    x = next(iter(train_loader))\n    model(x).backward()\n    optimizer.step()\n",
+            "import torch\n\n\nloader_iter = iter(train_loader)\nfor step in range(steps):\n    x = next(loader_iter)\n    model(x).backward()\n    optimizer.step()\n",
+            "import torch\n\n\nloader_iter = iter(train_loader)\nfor step in range(steps):\n    x = next(iter(train_loader))\n    model(x).backward()\n    optimizer.step()\n",
         ),
     )
 
@@ -131,7 +144,11 @@ class IteratorRebuilt:
                 and ("load" in name or "data" in name)
                 and name.replace(".", "").isidentifier()
             ):
-                yield Mutation((replace(source, call.args[0], "iter(train_loader)"),))
+                loader = next(
+                    (n for n in ("train_loader", "loader", "self.train_loader") if is_known(source, n)), ""
+                )
+                if loader:
+                    yield Mutation((replace(source, call.args[0], f"iter({loader})"),), answered=False)
 
 
 class MapUnbatched:
@@ -189,7 +206,7 @@ class ArraysListed:
 
 
 class DeviceMoveInDataset:
-    """A dataset item or a collated batch is moved to the device."""
+    """A dataset item or a collated batch is moved to the device. Without an answer: the move belongs into the loop."""
 
     rule = "device-move-in-dataset"
     examples = (
@@ -200,7 +217,7 @@ class DeviceMoveInDataset:
             ),
             (
                 "import torch\n\n\nclass Images(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n"
-                "        return torch.from_numpy(self.images[i]).to(device)\n"
+                "        return torch.from_numpy(self.images[i]).cuda()\n"
             ),
         ),
     )
@@ -225,5 +242,6 @@ class DeviceMoveInDataset:
                 )
                 if made and source.context.is_item_code(call) is not None:
                     _, end = source.bounds(call)
-                    move = pick((".cuda()", ".to(self.device)", ".to(device)"), source, end)
-                    yield Mutation((Edit(end, end, move),))
+                    named = [n for n in ("self.device", "device") if is_known(source, n)]
+                    move = pick((".cuda()", *(f".to({n})" for n in named)), source, end)
+                    yield Mutation((Edit(end, end, move),), answered=False)

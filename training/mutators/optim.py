@@ -10,6 +10,7 @@ from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
     insert_before,
+    is_known,
     need_import,
     pick,
     remove_keyword,
@@ -30,7 +31,7 @@ class OptimizerBuiltInLoop:
             ),
             (
                 "import torch\n\n\nfor x in loader:\n    loss = model(x.cuda())\n"
-                "    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)\n    optimizer.zero_grad()\n"
+                "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n    optimizer.zero_grad()\n"
                 "    loss.backward()\n    optimizer.step()\n"
             ),
         ),
@@ -48,15 +49,11 @@ class OptimizerBuiltInLoop:
                 continue
             name = source.source(call.func.value)
             model = "self.model" if name.startswith("self.") else "model"
-            made = pick(
-                (
-                    "torch.optim.Adam({}.parameters(), lr=1e-3)",
-                    "torch.optim.SGD({}.parameters(), lr=lr)",
-                    "torch.optim.AdamW({}.parameters(), lr=lr)",
-                ),
-                source,
-                source.bounds(call)[0],
-            ).format(model)
+            rate = pick(("0.01", "1e-3", "0.1"), source, source.bounds(call)[0])
+            # Without momentum: another optimizer has a state, which the loop would reset.
+            made = f"torch.optim.SGD({model}.parameters(), lr={rate})"
+            if not is_known(source, made):
+                continue
             edit = insert_before(source, statement, f"{name} = {made}")
             before_loop = (
                 insert_before(source, step.container, f"{name} = {made}")
@@ -65,11 +62,12 @@ class OptimizerBuiltInLoop:
             )
             if edit is not None and "optim" in name:
                 imports = need_import(source, "torch", "import torch")
-                yield Mutation((*imports, edit), fast=(*imports, before_loop) if before_loop else ())
+                fast = (*imports, before_loop) if before_loop else ()
+                yield Mutation((*imports, edit), fast=fast, answered=bool(fast))
 
 
 class DistributedToDataParallel:
-    """Distributed data parallel training becomes `nn.DataParallel`."""
+    """Distributed data parallel training becomes `nn.DataParallel`. Answered where the processes are set up in sight."""
 
     rule = "data-parallel"
     examples = (
@@ -90,9 +88,8 @@ class DistributedToDataParallel:
             for call in source.calls_named(name):
                 if call.args:
                     text = f"torch.nn.DataParallel({source.source(call.args[0])})"
-                    yield Mutation(
-                        (*need_import(source, "torch", "import torch"), replace(source, call, text))
-                    )
+                    edits = (*need_import(source, "torch", "import torch"), replace(source, call, text))
+                    yield Mutation(edits, answered="init_process_group" in source.text)
 
 
 class ZeroGradKeepsTensors:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import ClassVar
 
+from ptopt.findings import Edit
 from ptopt.source.file import SourceFile
-from training.mutators.base import Mutation, Site, insert_before, need_import, pick, sites
+from training.mutators.base import (
+    Mutation,
+    Site,
+    insert_after,
+    insert_before,
+    is_known,
+    names,
+    need_import,
+    pick,
+    sites,
+)
 
 _STEP = """import torch
 
@@ -24,39 +36,85 @@ def _with(statement: str, before: str = "") -> tuple[tuple[str, str], ...]:
 
 
 class _Statement:
-    """Puts one of some statements behind the training step; a look-alike runs only now and then."""
+    """Puts one of some statements behind the training step; a look-alike runs only now and then.
+
+    A template whose names the file does not show is not used. One that collects into a name gets the start of that name
+    before the loop; its fast form collects what is on the device, and reads all of it behind the loop.
+    """
 
     templates: tuple[str, ...]
     method_templates: tuple[str, ...] = ()
     imports: tuple[str, str] = ("torch", "import torch")
     needs_loss = True
+    answered = True  # by the way back, or by `fast`
+    guardable = True  # is it no problem when it is done now and then?
+    starts: ClassVar[dict[str, str]] = {}  # by the name that a template collects into
 
-    def fast(self, code: str, loss: str, guard: str) -> str:
-        """What does the same as `code` without the problem; "" where nothing need be done."""
-        return ""
+    def fast(self, code: str, loss: str) -> tuple[str, str]:
+        """What does the same as `code` without the problem, and what is then done behind the loop."""
+        return "", ""
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for site in sites(source):
             if self.needs_loss and not site.loss:
                 continue
-            choices = self.templates + (self.method_templates if site.method else ())
             place = source.offset(site.statement.lineno, 0)
-            code = pick(choices, source, place)
-            for key, value in _names(site).items():
-                code = code.replace(key, value)
-            if "COUNTER" in code:
+            usable = [c for t in self._templates(site) if (c := self._filled(source, site, t))]
+            if not usable:
                 continue
+            code = pick(tuple(usable), source, place)
+            started = self._start(source, site, code)
             edit = site.put(source, code)
             if edit is None:
                 continue
             imports = need_import(source, *self.imports)
+            before = () if started is None else (started,)
+            fast, after = self.fast(code, site.loss)
+            better = self._put_fast(source, site, fast, after) if fast else ()
+            yield Mutation(
+                (*imports, *before, edit),
+                fast=(*imports, *before, *better) if better else (),
+                answered=self.answered and (bool(better) or not fast),
+            )
             guard = _guard(site, source, place)
-            fast = self.fast(code, site.loss, guard)
-            better = site.put(source, fast) if fast else None
-            yield Mutation((*imports, edit), fast=() if better is None else (*imports, better))
             guarded = site.put(source, _under(guard, code))
-            if guard and guarded is not None:
-                yield Mutation((*imports, guarded), guarded=True)
+            if guard and guarded is not None and self.guardable:
+                yield Mutation((*imports, *before, guarded), guarded=True)
+
+    def _templates(self, site: Site) -> tuple[str, ...]:
+        return self.templates + (self.method_templates if site.method else ())
+
+    def _filled(self, source: SourceFile, site: Site, template: str) -> str:
+        """The template with the names of the place; "" where the file does not show all of them."""
+        code = template
+        for key, value in _names(site).items():
+            code = code.replace(key, value)
+        if any(key in code for key in ("LOSS", "OPTIMIZER", "COUNTER")):
+            return ""
+        name = code.split("(")[0].split()[0].partition(".")[0]
+        if name in self.starts:
+            fresh = name not in names(source).used | names(source).set
+            return code if fresh and self._start(source, site, code) is not None else ""
+        return code if is_known(source, code) else ""
+
+    def _start(self, source: SourceFile, site: Site, code: str) -> Edit | None:
+        name = code.split("(")[0].split()[0].partition(".")[0]
+        if name not in self.starts or not isinstance(site.container, ast.For):
+            return None
+        return insert_before(source, site.container, f"{name} = {self.starts[name]}")
+
+    def _put_fast(self, source: SourceFile, site: Site, fast: str, after: str) -> tuple[Edit, ...]:
+        inside = site.put(source, fast)
+        if inside is None or not after:
+            return () if inside is None else (inside,)
+        if not isinstance(site.container, ast.For) or site.container.orelse:
+            return ()
+        behind = insert_after(source, site.container, after)
+        if behind is None:
+            return ()
+        if behind.start == inside.start:  # the statement is the last of the loop
+            return (Edit(inside.start, inside.end, inside.replacement + behind.replacement),)
+        return (inside, behind)
 
 
 def _under(guard: str, code: str) -> str:
@@ -64,62 +122,76 @@ def _under(guard: str, code: str) -> str:
 
 
 def _names(site: Site) -> dict[str, str]:
-    names = {"LOSS": site.loss, "OPTIMIZER": site.optimizer or "optimizer"}
-    return names | ({"COUNTER": site.counter} if site.counter else {})
+    found = {"LOSS": site.loss, "OPTIMIZER": site.optimizer, "COUNTER": site.counter}
+    return {key: value for key, value in found.items() if value}
 
 
 def _guard(site: Site, source: SourceFile, place: int) -> str:
     counter = site.counter or ("self.global_step" if site.method else "")
-    every = pick(("50", "100", "args.log_interval", "log_every", "10", "500"), source, place + 1)
-    rank = pick(("", "", "", "verbose"), source, place + 2)
-    if rank and not site.method:
-        return f"if {rank}:"
-    return f"if {counter} % {every} == 0:" if counter else ""
+    every = pick(("50", "100", "10", "500"), source, place + 1)
+    shown = counter and is_known(source, counter)
+    return f"if {counter} % {every} == 0:" if shown else ""
 
 
 class ItemEveryStep(_Statement):
     rule = "item-every-step"
+    starts: ClassVar = {"losses": "[]", "history": "[]", "running_loss": "0.0", "total_loss": "0.0"}
     templates = (
         "losses.append(LOSS.item())",
         "running_loss += LOSS.item()",
         "history.append(float(LOSS))",
-        "meter.update(LOSS.item())",
-        'metrics["loss"] += LOSS.item()',
         "total_loss += LOSS.detach().item()",
     )
-    method_templates = (
-        "self.losses.append(LOSS.item())",
-        "self.running_loss += LOSS.item()",
-        "self.last_loss = float(LOSS)",
+    examples = (
+        (
+            _STEP,
+            _STEP.replace("    for", "    losses = []\n    for") + "        losses.append(loss.item())\n",
+        ),
     )
-    examples = _with("history.append(float(loss))")
 
-    def fast(self, code: str, loss: str, guard: str) -> str:
+    def fast(self, code: str, loss: str) -> tuple[str, str]:
         for read in (f"{loss}.detach().item()", f"{loss}.item()", f"float({loss})"):
             code = code.replace(read, f"{loss}.detach()")
-        return code
+        return code, _read_later(code)
+
+
+def _read_later(code: str) -> str:
+    """The statement behind the loop that makes numbers of what `code` collected."""
+    name = code.partition(".append(" if ".append(" in code else " +=")[0]
+    if ".append(" not in code:
+        return f"{name} = float({name})"
+    return f"{name} = torch.stack({name}).tolist() if {name} else []"
 
 
 class HostCopyEveryStep(_Statement):
     rule = "host-copy-every-step"
+    starts: ClassVar = {"losses": "[]", "loss_values": "[]", "epoch_losses": "[]"}
     templates = (
         "losses.append(LOSS.detach().cpu())",
-        "history.append(LOSS.detach().cpu().numpy())",
-        "loss_values.append(LOSS.data.cpu().numpy())",
+        "loss_values.append(LOSS.data.cpu())",
         "epoch_losses.append(LOSS.detach().cpu().tolist())",
     )
-    method_templates = (
-        "self.losses.append(LOSS.detach().cpu())",
-        "self.history.append(LOSS.detach().cpu().numpy())",
+    examples = (
+        (
+            _STEP,
+            _STEP.replace("    for", "    epoch_losses = []\n    for")
+            + "        epoch_losses.append(loss.detach().cpu().tolist())\n",
+        ),
     )
-    examples = _with("losses.append(loss.detach().cpu())")
 
-    def fast(self, code: str, loss: str, guard: str) -> str:
-        return f"{code.partition(f'({loss}.')[0]}({loss}.detach())"
+    def fast(self, code: str, loss: str) -> tuple[str, str]:
+        name = code.partition(".append(")[0]
+        kept = f"{name}.append({loss}.detach())"
+        if code.endswith(".tolist())"):
+            return kept, _read_later(kept)
+        return kept, f"{name} = list(torch.stack({name}).cpu()) if {name} else []"
 
 
 class TensorLoggedEveryStep(_Statement):
+    """Without an answer: to log less often is the author's choice."""
+
     rule = "tensor-logged-every-step"
+    answered = False
     templates = (
         'print(f"loss {LOSS:.4f}")',
         'print("loss", LOSS)',
@@ -129,20 +201,17 @@ class TensorLoggedEveryStep(_Statement):
         'writer.add_scalar("train/loss", LOSS, COUNTER)',
     )
     method_templates = (
-        'self.writer.add_scalar("train/loss", LOSS, self.step_count)',
+        'self.writer.add_scalar("train/loss", LOSS, self.global_step)',
         'self.logger.info(f"loss {LOSS}")',
     )
-    examples = _with('logger.info("loss %s", loss)')
-
-    def fast(self, code: str, loss: str, guard: str) -> str:
-        return _under(guard, code) if guard else ""
+    examples = _with('print(f"loss {loss:.4f}")')
 
 
 class SynchronizeEveryStep(_Statement):
     rule = "synchronize-every-step"
     needs_loss = False
     templates = ("torch.cuda.synchronize()", "torch.cuda.synchronize(device)", "torch.distributed.barrier()")
-    examples = _with("torch.distributed.barrier()")
+    examples = _with("torch.cuda.synchronize()")
 
 
 class CacheClearedEveryStep(_Statement):
@@ -161,8 +230,11 @@ class GarbageCollectedEveryStep(_Statement):
 
 
 class SaveEveryStep(_Statement):
+    """Without an answer: to save less often is the author's choice."""
+
     rule = "synchronous-save-every-step"
     needs_loss = False
+    answered = False
     templates = (
         'torch.save(model.state_dict(), "last.pt")',
         'torch.save(OPTIMIZER.state_dict(), "optimizer.pt")',
@@ -175,20 +247,14 @@ class SaveEveryStep(_Statement):
     )
     examples = _with('torch.save(model.state_dict(), "last.pt")')
 
-    def fast(self, code: str, loss: str, guard: str) -> str:
-        return _under(guard, code) if guard else ""
-
 
 class MetricKeepsGraph(_Statement):
     """The losses are collected with their graphs; the start of the collection is written too."""
 
     rule = "metric-keeps-graph"
+    guardable = False
+    starts: ClassVar = {"total_loss": "0.0", "losses": "[]", "running_loss": "0.0", "epoch_loss": "0.0"}
     templates = ("total_loss += LOSS", "losses.append(LOSS)", "running_loss += LOSS", "epoch_loss += LOSS")
-    method_templates = (
-        "self.losses.append(LOSS)",
-        "self.running_loss += LOSS",
-        "self.epoch_losses.append(LOSS)",
-    )
     examples = (
         (
             _STEP,
@@ -196,24 +262,9 @@ class MetricKeepsGraph(_Statement):
         ),
     )
 
-    def fast(self, code: str, loss: str, guard: str) -> str:
+    def fast(self, code: str, loss: str) -> tuple[str, str]:
         head, _, tail = code.rpartition(loss)
-        return f"{head}{loss}.detach(){tail}"
-
-    def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        starts = {site.statement.lineno: site for site in sites(source)}
-        for mutation in super().mutate(source):
-            edit = mutation.edits[-1]
-            site = starts.get(source.line_at(edit.start - 1))
-            name = edit.replacement.split()[0].partition(".")[0]
-            if mutation.guarded or site is None or not isinstance(site.container, ast.For) or name == "self":
-                yield mutation
-                continue
-            value = "[]" if "append" in edit.replacement else "0.0"
-            start = insert_before(source, site.container, f"{name} = {value}")
-            if start is not None:
-                fast = (*mutation.fast[:-1], start, *mutation.fast[-1:]) if mutation.fast else ()
-                yield Mutation((*mutation.edits[:-1], start, edit), fast=fast)
+        return f"{head}{loss}.detach(){tail}", ""
 
 
 class BranchOnTensor:
@@ -231,9 +282,9 @@ class BranchOnTensor:
     )
     choices = (  # test; the loss where it holds
         ("LOSS > 10", "LOSS * 0.1"),
-        ("LOSS < threshold", "LOSS + penalty"),
-        ("LOSS.mean() > max_loss", "LOSS.clamp(max=max_loss)"),
-        ("LOSS > 0", "LOSS + 1e-4 * regularizer(model)"),
+        ("LOSS > 5.0", "5.0 + 0.1 * (LOSS - 5.0)"),
+        ("LOSS < 0", "-LOSS"),
+        ("LOSS > 100", "LOSS / 100"),
     )
     templates = tuple(f"if {test}:\n    LOSS = {value}" for test, value in choices)
 

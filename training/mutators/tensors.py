@@ -14,10 +14,17 @@ from training.mutators.base import (
     remove_keyword,
     replace,
 )
+from training.mutators.ranks import rank_of
 
 
 def _forward(body: str, base: str = "nn.Module") -> str:
     return f"import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\nclass Net({base}):\n    def forward(self, x, y):\n        {body}\n"
+
+
+_EMBEDDED = (
+    "import torch.nn.functional as F\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n"
+    "        super().__init__()\n        self.embed = nn.Embedding(8, 4)\n\n    def forward(self, x):\n"
+)
 
 
 class RepeatForBroadcast:
@@ -87,13 +94,16 @@ class CrossEntropySpelledOut:
                 continue
             module = source.source(call.func.value)
             logits = source.source(call.args[0])
-            yield Mutation(
-                (
-                    *need_import(source, "torch", "import torch"),
-                    replace(source, call.func, f"{module}.nll_loss"),
-                    replace(source, call.args[0], f"torch.log({module}.softmax({logits}, dim=1))"),
+            imports = need_import(source, "torch", "import torch")
+            loss = replace(source, call.func, f"{module}.nll_loss")
+            slow, fast = (
+                replace(source, call.args[0], text)
+                for text in (
+                    f"torch.log({module}.softmax({logits}, dim=1))",
+                    f"{module}.log_softmax({logits}, dim=1)",
                 )
             )
+            yield Mutation((*imports, loss, slow), fast=(*imports, loss, fast))
 
 
 class OneHotMatmul:
@@ -102,8 +112,8 @@ class OneHotMatmul:
     rule = "one-hot-matmul"
     examples = (
         (
-            _forward("return self.embed(x)"),
-            _forward("return F.one_hot(x, self.embed.num_embeddings).float() @ self.embed.weight"),
+            f"{_EMBEDDED}        return self.embed(x)\n",
+            f"{_EMBEDDED}        return F.one_hot(x, self.embed.num_embeddings).float() @ self.embed.weight\n",
         ),
     )
 
@@ -112,16 +122,30 @@ class OneHotMatmul:
             func = call.func
             if not isinstance(func, ast.Attribute) or len(call.args) != 1 or call.keywords:
                 continue
-            if "emb" not in func.attr or not isinstance(func.value, ast.Name) or func.value.id != "self":
-                continue
-            if "\n" in source.source(call.args[0]):
+            if source.source(func) not in _embeddings(source) or "\n" in source.source(call.args[0]):
                 continue
             table, ids = source.source(func), source.source(call.args[0])
             text = f"F.one_hot({ids}, {table}.num_embeddings).float() @ {table}.weight"
             if isinstance(source.index.parent(call), (ast.BinOp, ast.Attribute, ast.Subscript)):
                 text = f"({text})"
             imports = need_import(source, "F", "import torch.nn.functional as F")
-            yield Mutation((*imports, replace(source, call, text)))
+            fast = replace(source, call, f"F.embedding({ids}, {table}.weight)")
+            yield Mutation((*imports, replace(source, call, text)), fast=(*imports, fast))
+
+
+def _embeddings(source: SourceFile) -> frozenset[str]:
+    """The attributes that are set to an `nn.Embedding`, as in "self.words"."""
+    return source.once(_find_embeddings)
+
+
+def _find_embeddings(source: SourceFile) -> frozenset[str]:
+    return frozenset(
+        source.source(node.targets[0])
+        for node in source.index.of_type(ast.Assign)
+        if isinstance(node.value, ast.Call)
+        and source.imports.qualified(node.value.func).endswith("nn.Embedding")
+        and isinstance(node.targets[0], ast.Attribute)
+    )
 
 
 class MaskedSelectExpanded:
@@ -130,8 +154,13 @@ class MaskedSelectExpanded:
     rule = "masked-select-expanded"
     examples = (
         (
-            _forward("return x[mask]"),
-            _forward("return x.masked_select(mask.unsqueeze(-1)).view(-1, x.size(-1))"),
+            _forward("b, n, d = x.shape\n        assert mask.ndim == 2\n        return x[mask]").replace(
+                "x, y", "x, mask"
+            ),
+            _forward(
+                "b, n, d = x.shape\n        assert mask.ndim == 2\n"
+                "        return x.masked_select(mask.unsqueeze(-1)).view(-1, x.size(-1))"
+            ).replace("x, y", "x, mask"),
         ),
     )
 
@@ -140,7 +169,10 @@ class MaskedSelectExpanded:
             if not isinstance(node.ctx, ast.Load) or not isinstance(node.value, (ast.Name, ast.Attribute)):
                 continue
             mask, rows = source.source(node.slice), source.source(node.value)
-            if isinstance(node.slice, (ast.Name, ast.Attribute)) and "mask" in mask.lower():
+            rank = rank_of(source, node.value)
+            if isinstance(node.slice, ast.Name) and "mask" in mask.lower():
+                if rank is None or rank_of(source, node.slice) != rank - 1:
+                    continue
                 text = f"{rows}.masked_select({mask}.unsqueeze(-1)).view(-1, {rows}.size(-1))"
                 yield Mutation((replace(source, node, text),))
 

@@ -14,19 +14,8 @@ from training.mutators.base import (
     replace,
 )
 
-_FACTORIES = (
-    "zeros",
-    "ones",
-    "full",
-    "empty",
-    "arange",
-    "eye",
-    "linspace",
-    "rand",
-    "randn",
-    "randint",
-    "randperm",
-)
+# Not the random ones: each device draws other numbers.
+_FACTORIES = ("zeros", "ones", "full", "empty", "arange", "eye", "linspace")
 
 
 _DTYPES = {
@@ -72,15 +61,18 @@ class FactoryThenMove:
 
 
 class AllocationThenMove:
-    """`torch.zeros_like(x)` becomes `torch.zeros(x.shape).to(x.device)`."""
+    """`torch.zeros_like(x)` becomes `torch.zeros(x.shape, dtype=x.dtype).to(x.device)`."""
 
     rule = "factory-then-move"
     examples = (
-        (_forward("return x + torch.ones_like(x)"), _forward("return x + torch.ones(x.shape).to(x.device)")),
+        (
+            _forward("return x + torch.ones_like(x)"),
+            _forward("return x + torch.ones(x.shape, dtype=x.dtype).to(x.device)"),
+        ),
     )
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
-        for name in ("zeros_like", "ones_like", "empty_like", "randn_like", "rand_like"):
+        for name in ("zeros_like", "ones_like"):
             for call in source.calls_named(name):
                 if (
                     len(call.args) == 1
@@ -88,7 +80,8 @@ class AllocationThenMove:
                     and isinstance(call.args[0], (ast.Name, ast.Attribute))
                 ):
                     tensor = source.source(call.args[0])
-                    slow = f"torch.{name.removesuffix('_like')}({tensor}.shape).to({tensor}.device)"
+                    made = f"torch.{name.removesuffix('_like')}({tensor}.shape, dtype={tensor}.dtype)"
+                    slow = f"{made}.to({tensor}.device)"
                     yield Mutation((replace(source, call, slow),))
 
 
@@ -115,7 +108,7 @@ class LegacyTensorType:
 
 
 class AccidentalFloat64:
-    """Random numbers drawn by NumPy, in float64, instead of by torch."""
+    """Random numbers drawn by NumPy, in float64, and not converted: torch would draw others."""
 
     rule = "accidental-float64"
     examples = (
@@ -145,6 +138,10 @@ class AccidentalFloat64:
                     continue
                 tensor = source.source(call.args[0])
                 where = source.source(device) if device is not None else f"{tensor}.device"
-                text = f"torch.from_numpy(np.random.{draw.format(tensor)}).to({where})"
+                made = f"torch.from_numpy(np.random.{draw.format(tensor)})"
                 imports = need_import(source, "np", "import numpy as np")
-                yield Mutation((*imports, replace(source, call, text)))
+                slow, fast = (
+                    replace(source, call, text)
+                    for text in (f"{made}.to({where})", f"{made}.float().to({where})")
+                )
+                yield Mutation((*imports, slow), fast=(*imports, fast))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 
 import pytest
@@ -110,15 +111,14 @@ def test_no_answer_takes_code_away_that_the_program_needs(samples: list[Sample])
                 answered[p.rule] = p.replacement
                 if only_deletes(before, after):
                     deleted.add(p.rule)
-    assert (
-        answered["item-every-step"].strip().endswith("loss.detach())")
-        or "+= loss.detach()" in answered["item-every-step"]
-    )
-    assert (
-        ".detach())" in answered["host-copy-every-step"] and ".cpu()" not in answered["host-copy-every-step"]
-    )
-    assert answered["tensor-logged-every-step"].lstrip().startswith("if step % ")
-    assert answered["synchronous-save-every-step"].lstrip().startswith("if step % ")
+    # What is read is the same, behind the loop.
+    for rule in ("item-every-step", "host-copy-every-step"):
+        inside, _, behind = answered[rule].rpartition("\n")
+        assert "loss.detach()" in inside and not re.search(r"\.item\(|\.cpu\(|float\(", inside)
+        assert re.search(r"= float\(|torch\.stack", behind)
+    # Less often is less: no answer. Nor where the way to it leads through code that is not shown.
+    assert not answered.keys() & {"tensor-logged-every-step", "synchronous-save-every-step"}
+    assert not answered.keys() & {"module-built-in-forward", "device-move-in-dataset"}
     assert ".where(" in answered["branch-on-tensor"] and "if " not in answered["branch-on-tensor"]
     assert "loss.detach()" in answered["metric-keeps-graph"]
     assert answered["optimizer-built-in-loop"].index("torch.optim") < answered[
@@ -130,17 +130,19 @@ def test_no_answer_takes_code_away_that_the_program_needs(samples: list[Sample])
 def _indented(sample: Sample, text: str) -> str:
     return (
         textwrap.indent(text, "    ")
-        if sample.context.rstrip().rpartition("\n")[2].startswith("class ")
+        if sample.context.rstrip().rpartition("\n")[2].startswith(("class ", "    "))
         else text
     )
 
 
 def test_samples_without_a_problem_say_so(samples: list[Sample]) -> None:
     for sample in samples:
-        if sample.kind in ("guarded", "original"):
-            assert not sample.positives
-            assert sample.main_rule in sample.negatives
+        if sample.kind in ("guarded", "mended"):
+            assert sample.negatives == (sample.main_rule,) and sample.lines_of(sample.main_rule)
             assert instruct_row(sample)["output"].startswith(NOTHING)
+        if sample.kind == "original":  # silence of the rules is no "no" to any of them
+            assert not sample.positives and not sample.negatives
+            assert instruct_row(sample)["output"] == NOTHING
             assert instruct_row(sample)["metadata"]["label"] == "no"
 
 
