@@ -32,6 +32,7 @@ _REASONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PROGRAMS)
 def test_a_review_ends_within_seconds_and_a_gigabyte(case: str) -> None:
     text = PROGRAMS[case]

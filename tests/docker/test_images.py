@@ -95,6 +95,7 @@ def test_the_context_holds_what_the_images_need_and_nothing_else() -> None:
     assert all(list(ROOT.glob(pattern)) for pattern in kept)
 
 
+@pytest.mark.slow
 def test_the_code_of_an_image_runs_from_its_folder(tmp_path: Path) -> None:
     """The code alone, as an image has it: no file of the repository besides is missed."""
     lines = (ROOT / ".dockerignore").read_text().split("\n")

@@ -35,6 +35,7 @@ FAULTS = (
     ("POST", r"/reviews$", "expired-token"),
     ("POST", r"/graphql$", "502"),
 )
+UP = 3.0  # times as long as all took to start, a process works before it is killed: a slow machine gets on, too
 
 
 class Chaos(threading.Thread):
@@ -67,7 +68,9 @@ class Chaos(threading.Thread):
             self._fleet.start_ended()
             roll = self._dice.random()
             if roll < kills:
-                next(victims).restart()
+                victim = next(victims)
+                if victim.age > UP * self._fleet.seconds_to_start:
+                    victim.restart()
             elif roll < kills + 0.05 and self._servers:
                 name = next(servers)
                 self._servers[name]()

@@ -36,6 +36,7 @@ class Process:
     def __init__(self, name: str, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self.name = name
         self.kills = self.ends = 0  # how often it was killed, and how often it ended by itself
+        self._started = 0.0
         self._command, self._environment = command, environment
         self.log = folder / f"{name}.log"
         self._running: subprocess.Popen[bytes] | None = None
@@ -51,6 +52,12 @@ class Process:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            self._started = time.monotonic()
+
+    @property
+    def age(self) -> float:
+        """Seconds since its last start."""
+        return time.monotonic() - self._started
 
     def kill(self) -> None:
         with self._lock:
@@ -91,6 +98,7 @@ class Fleet:
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.seconds_to_start = 0.0
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -120,9 +128,11 @@ class Fleet:
             ]
 
     def __enter__(self) -> Fleet:
+        start = time.monotonic()
         for process in self.processes:
             process.start()
         self.wait_ready()
+        self.seconds_to_start = time.monotonic() - start
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -41,6 +41,7 @@ def settle(fleet: Fleet, github: FakeGitHub, database_url: str, seconds: float) 
         if time.monotonic() > end:
             raise AssertionError(f"left: {left[:5]} and {len(missing)} deliveries\n{fleet.logs()}")
         time.sleep(1)
+        fleet.start_ended()  # such as one that found no Redis when it started
         with database.reading(engine) as session:
             left = [*session.execute(open_jobs)]
             arrived = set(session.scalars(select(DeliveryRow.guid)))  # the answer may be lost

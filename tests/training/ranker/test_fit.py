@@ -33,6 +33,7 @@ def rows(number: int, seed: int, repositories: str) -> list[Row]:
     return found
 
 
+@pytest.mark.slow
 def test_what_decides_is_found() -> None:
     fitted = train(rows(400, 1, "a"), rows(200, 2, "b"))
     yes = fitted.weigh({"often:step": 1.0, "noise": 0.5})
@@ -42,6 +43,7 @@ def test_what_decides_is_found() -> None:
     assert abs(fitted.useful.weights.get("noise", 0.0)) < abs(fitted.useful.weights["often:step"]) / 2
 
 
+@pytest.mark.slow
 def test_predictions_on_unseen_repositories_are_calibrated() -> None:
     fitted = train(rows(600, 3, "a"), rows(200, 4, "b"))
     fresh = rows(1000, 5, "c")
@@ -88,6 +90,7 @@ def test_a_threshold_is_as_low_as_its_precision_allows() -> None:
     assert threshold(chance > 2, chance) == 0.6
 
 
+@pytest.mark.slow
 def test_labelled_fixes_set_no_threshold() -> None:
     drawn = [replace(row, features={**row.features, "stated confidence": 0.9}) for row in rows(400, 12, "a")]
     fixes = [replace(row, drawn=False) for row in drawn]
@@ -111,6 +114,7 @@ def _write(path: Path, known: list[Row]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_data_file(tmp_path: Path) -> None:
     work, other, out = tmp_path / "w", tmp_path / "c", tmp_path / "weights.json"
     _write(work, rows(300, 7, "a"))
