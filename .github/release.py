@@ -23,7 +23,7 @@ COPIES = {
     "docker/gpu.Dockerfile": r"(?<=^ARG VERSION=)\S+",
     "docker/compose.yaml": r"(?<=\$\{IMAGE_TAG:-)[^}]+",
     "docker/example.env": r"(?<=^IMAGE_TAG=)\S+",
-    "docs/*.md": r"(?P<before>ghcr\.io/ptopt/ptopt-[\w-]+:)\d[\d.]*\d|(?<= --version )\d\S+",
+    "docs/*.md": r"(?P<before>ghcr\.io/ptopt/ptopt-[\w-]+:)\d[\d.]*\d|(?<= --version )\d[\d.]*\d",
 }
 
 

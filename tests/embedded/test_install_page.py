@@ -60,6 +60,7 @@ def test_the_steps_of_the_page_lead_to_a_review(page: Page, tmp_path: Path) -> N
             assert shell.poll() is None, log.read_text()
 
             # *Create the App*, as the page numbers its steps.
+            page.set_default_timeout(60_000)
             (printed,) = re.findall(r"^Open (\S+)$", log.read_text(), re.M)
             page.goto(printed)
             page.get_by_role("button", name=_named("Create the GitHub App")).click()
