@@ -160,8 +160,10 @@ def summary(found: Calibrated, price_in: float | None, price_out: float | None) 
     kinds = Counter(one.answer for one in found.general.examples)
     lines = [*found.decisions, f"Examples from work: {kinds[True]} yes, {kinds[False]} no."]
     for task, took in found.tokens.items():
-        number = max(1, took.requests)
-        line = f"{task}: {took.requests} answers, {took.read / number:,.0f} tokens read and {took.written / number:,.0f} written each"
+        number = took.requests
+        if not number:
+            continue
+        line = f"{task}: {number} answers, {took.read / number:,.0f} tokens read and {took.written / number:,.0f} written each"
         if price_in is not None and price_out is not None:
             line += f", {took.cost(price_in, price_out) / number:.6f} each"
         lines.append(line)
