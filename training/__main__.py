@@ -12,6 +12,8 @@ import click
 
 from training.demo import demo
 from training.evaluation.cli import evaluate
+from training.evaluation.cost import cost
+from training.evaluation.general_cli import calibrate
 from training.feedback.cli import feedback
 from training.recipes.cli import bottleneck, kto, sft
 from training.registry_cli import registry
@@ -237,6 +239,8 @@ main.add_command(sft)
 main.add_command(kto)
 main.add_command(bottleneck)
 main.add_command(evaluate)
+main.add_command(calibrate)
+main.add_command(cost)
 main.add_command(feedback)
 main.add_command(registry)
 

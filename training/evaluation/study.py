@@ -195,7 +195,7 @@ def _on_cases(
         operating(pool, own),
     )
     found.curves[RULES] = _curve(pool, plain)
-    held = _by_people(held)
+    held = by_people(held)
     truth_of_held = Targets.of(held).truth
     for name, judge in judges.items():
         fit = fit_on_held_out(truth_of_held, log_odds(judge, held, f"{name}: validation", progress))
@@ -209,7 +209,7 @@ def _on_cases(
         )
 
 
-def _by_people(held: Sequence[LabelledRegion]) -> list[LabelledRegion]:
+def by_people(held: Sequence[LabelledRegion]) -> list[LabelledRegion]:
     """Those whose labels are verdicts of people, where there are enough of them: the others are the rules' own."""
     judged = [one for one in held if one.kind == JUDGED]
     truth = Targets.of(judged).truth

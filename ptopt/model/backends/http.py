@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 MAX_BODY = 4 << 20  # bytes
 MAX_WAIT = 10.0  # seconds, whatever Retry-After says
+_ONCE = urllib3.Retry(total=False, redirect=False)  # what is tried again is decided here
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
@@ -105,7 +106,7 @@ class Http:
                 body=None if body is None else json.dumps(body),
                 headers=self._headers,
                 timeout=urllib3.Timeout(connect=min(self._timeout, 5.0), read=self._timeout),
-                retries=False,
+                retries=_ONCE,
                 redirect=False,
                 preload_content=False,
             )

@@ -13,6 +13,8 @@ from ptopt.model.advisor import Advisor
 from ptopt.model.backends.bounded import CHUNK, Bounded
 from ptopt.model.backends.loading import AdapterFolder, is_adapter, read_adapter
 from ptopt.model.calibration import Calibration, CalibrationError
+from ptopt.model.general import JUDGE_TOKENS as GENERAL_TOKENS
+from ptopt.model.general import is_general, read_general
 from ptopt.model.interface import Backend, ModelUnavailableError
 from ptopt.model.region import JUDGE_TOKENS
 
@@ -44,13 +46,16 @@ class OpenModel:
 def open_model(
     model: str, *, server: str | None = None, engine: Engine = "transformers", **settings: Any
 ) -> OpenModel:
-    """Open `model`: an adapter folder, a base model (see `loading.resolve_base`), or a name that `server` serves.
+    """Open `model`: an adapter folder, a base model (see `loading.resolve_base`), a name that `server` serves, or the file
+    of a general model that it serves (see `general`).
 
     With a folder and a server, the adapter is loaded into the server, which must see the folder under the same
     path, under a name made from its content. Without a calibration beside it a model changes no review.
     engine: for models in this process. settings: of the back end.
     Raises ModelUnavailableError, also for a calibration that cannot be read or is of other prompts than ours.
     """
+    if is_general(model):
+        return _open_general(model, server, settings)
     folder = read_adapter(model) if is_adapter(model) else None
     calibration = _calibration(folder)
     if folder and not calibration.silent and (why := why_outdated(folder.card)):
@@ -63,6 +68,17 @@ def open_model(
         None if server else threading.Lock(),
         None if server else CHUNK,
     )
+
+
+def _open_general(spec: str, server: str | None, settings: dict[str, Any]) -> OpenModel:
+    found = read_general(spec)
+    if server is None:
+        raise ModelUnavailableError(f"{spec} is for a model behind a server: name the server")
+    from ptopt.model.backends.general import GeneralBackend
+    from ptopt.model.backends.openai import OpenAIBackend
+
+    backend = GeneralBackend(OpenAIBackend(server, found.model, **settings), found.examples)
+    return OpenModel(backend, found.calibration, "", GENERAL_TOKENS, chunk=None)
 
 
 def open_backend(

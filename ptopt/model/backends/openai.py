@@ -13,14 +13,15 @@ from typing import Any, Literal, TypeVar
 
 from ptopt.model.backends.encoding import NO, TEMPLATE_INPUTS, YES
 from ptopt.model.backends.http import Http, RefusedError
-from ptopt.model.backends.logprobs import TOP, log_odds
+from ptopt.model.backends.logprobs import TOP, log_odds, said_odds, word_odds
 from ptopt.model.backends.parallel import Threads, ThreadsClosedError
+from ptopt.model.backends.usage import Usage
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 log = logging.getLogger(__name__)
 
 API_KEY = "PTOPT_MODEL_API_KEY"
-Dialect = Literal["auto", "vllm", "llama.cpp"]
+Dialect = Literal["auto", "vllm", "llama.cpp", "openai"]
 _LLAMA_OWNERS = frozenset({"llamacpp", "me"})  # llama-server; llama_cpp.server
 _CHARACTERS_A_TOKEN = 32
 _P = TypeVar("_P")
@@ -53,6 +54,7 @@ class OpenAIBackend:
         self._connected = False
         self._logprob_options: dict[str, Any] = {}  # further fields of a judge request
         self._connecting = threading.Lock()
+        self.usage = Usage()
         self._threads = Threads(concurrency)
         self._together = False  # may a request hold several prompts?
 
@@ -77,6 +79,11 @@ class OpenAIBackend:
         if prompts:
             self._connect()
         return self._map(self._complete, prompts)
+
+    def yes_or_no(self, prompts: Iterable[ChatPrompt]) -> list[float]:
+        """The log-odds of yes over no as the first word of each answer, all at once."""
+        self._connect()
+        return self._map(self._yes_or_no, prompts)
 
     def close(self) -> None:
         self._threads.close()
@@ -120,12 +127,34 @@ class OpenAIBackend:
         """Of each text."""
         body = {"model": self._model, "prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": TOP}
         answer = self._http.json("POST", "/v1/completions", body | self._logprob_options)
+        self.usage.count(answer.get("usage"))
         if isinstance(text, str):
             return (log_odds(_top_logprobs(_choice(answer).get("logprobs")), YES, NO),)
         found = [_choice(answer, at).get("logprobs") for at in range(len(text))]
         return tuple(log_odds(_top_logprobs(one), YES, NO) for one in found)
 
+    def _yes_or_no(self, prompt: ChatPrompt) -> float:
+        body = self._chat(prompt) | {"logprobs": True, "top_logprobs": TOP}
+        choice = self._choice_of("/v1/chat/completions", body)
+        try:
+            return word_odds(_top_logprobs(choice.get("logprobs")))
+        except ModelUnavailableError:  # not every server returns them; some models answer with a word alone
+            message = choice.get("message")
+            return said_odds(message.get("content") if isinstance(message, dict) else None)
+
     def _complete(self, prompt: ChatPrompt) -> str:
+        body = self._chat(prompt)
+        if prompt.schema is not None:
+            body["response_format"] = self._response_format(dict(prompt.schema))
+        message = self._choice_of("/v1/chat/completions", body).get("message")
+        text = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(text, str):
+            raise ModelUnavailableError("the model server answered without a text")
+        if len(text) > prompt.max_tokens * _CHARACTERS_A_TOKEN:
+            raise ModelUnavailableError("the model server answered with more than was requested")
+        return text if prompt.schema is None else _strict_json(text)
+
+    def _chat(self, prompt: ChatPrompt) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
             "messages": [
@@ -137,15 +166,13 @@ class OpenAIBackend:
         }
         if self._dialect == "vllm":
             body["chat_template_kwargs"] = dict(TEMPLATE_INPUTS)
-        if prompt.schema is not None:
-            body["response_format"] = self._response_format(dict(prompt.schema))
-        message = _choice(self._http.json("POST", "/v1/chat/completions", body)).get("message")
-        text = message.get("content") if isinstance(message, dict) else None
-        if not isinstance(text, str):
-            raise ModelUnavailableError("the model server answered without a text")
-        if len(text) > prompt.max_tokens * _CHARACTERS_A_TOKEN:
-            raise ModelUnavailableError("the model server answered with more than was requested")
-        return text if prompt.schema is None else _strict_json(text)
+        return body
+
+    def _choice_of(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The first choice; what the request took is counted."""
+        answer = self._http.json("POST", path, body)
+        self.usage.count(answer.get("usage"))
+        return _choice(answer)
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self._dialect == "llama.cpp":
@@ -168,7 +195,10 @@ class OpenAIBackend:
             if not mine:
                 raise ModelUnavailableError(f"the model server does not serve {self._model!r:.100}")
             if self._dialect == "auto":
-                self._dialect = "llama.cpp" if mine[0].get("owned_by") in _LLAMA_OWNERS else "vllm"
+                owner = mine[0].get("owned_by")
+                self._dialect = (
+                    "llama.cpp" if owner in _LLAMA_OWNERS else "vllm" if owner == "vllm" else "openai"
+                )
             if self._dialect == "vllm":
                 self._logprob_options = self._answer_token_options()
                 self._together = True

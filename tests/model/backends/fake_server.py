@@ -141,6 +141,19 @@ def chat(text: str) -> Reply:
     return Reply(body={"object": "chat.completion", "choices": [{"index": 0, "message": message}]})
 
 
+def word(best: str, usage: tuple[int, int] | None = None, **top: float) -> Reply:
+    """The answer of a chat that is one word, with the log-probabilities of some words."""
+    content = [{"token": best, "top_logprobs": [{"token": w, "logprob": p} for w, p in top.items()]}]
+    message = {"role": "assistant", "content": best}
+    choice = {"index": 0, "message": message, "logprobs": {"content": content} if top else None}
+    counted = (
+        {}
+        if usage is None
+        else {"usage": dict(zip(("prompt_tokens", "completion_tokens"), usage, strict=True))}
+    )
+    return Reply(body={"object": "chat.completion", "choices": [choice], **counted})
+
+
 def in_turn(*replies: Reply) -> Callable[[dict[str, Any]], Reply]:
     """One after the other; the last again and again."""
     left = list(replies)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +21,27 @@ from tests.model.scripted import change_of
 pytest.importorskip("vllm")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
+pytest.importorskip("sklearn")
+
+from click.testing import CliRunner
 
 from ptopt.config import Config
 from ptopt.findings import Review
 from ptopt.model.advisor import Advisor
+from ptopt.model.backends.general import GeneralBackend
 from ptopt.model.backends.loading import read_adapter
 from ptopt.model.backends.local import TransformersBackend
 from ptopt.model.backends.open import OpenModel, open_model
 from ptopt.model.backends.openai import OpenAIBackend
 from ptopt.model.calibration import Calibration, JudgeFit
+from ptopt.model.general import Example, General
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
 from ptopt.rules import rules
 from tests.model.backends.vllm_server import VLLMServer, environment
+from tests.training.evaluation.conftest import a_sample
+from training.__main__ import main
+from training.dataset.rows import JUDGED
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -114,6 +124,32 @@ class Counting:
 
     def close(self) -> None:
         self._inner.close()
+
+
+def test_a_general_model_without_an_adapter(server: VLLMServer, tmp_path: Path) -> None:
+    """Judging by chat, advising, and a calibration that leaves a model of this size silent."""
+    shown = [Example("item-every-step", "total += loss.item()\n", True)]
+    one = OpenAIBackend(server.url, "base", timeout=240.0)
+    with closing(GeneralBackend(one, shown)) as backend:
+        first, second = backend.score([judge(1), judge(2)])
+        assert backend.score([judge(1)]) == [pytest.approx(first, abs=NOISE)]
+        assert len(first) == len(second) == 2 and all(map(math.isfinite, (*first, *second)))
+        assert len({*first, *second}) > 1  # log-probabilities, not words alone
+        [text] = backend.complete([advise(200, SHORT)])
+        assert set(json.loads(text)) == {"rule", "line"}
+        requests, read, written = one.usage.snapshot()
+        assert requests == 7 and read > 7 * 50 and 7 <= written < 300
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    for split in ("train", "validation"):
+        some = [dataclasses.replace(a_sample(n, f"{split}-{n % 2}"), kind=JUDGED) for n in range(4)]
+        (folder / f"{split}.jsonl").write_text("".join(f"{sample.to_json()}\n" for sample in some))
+    place = tmp_path / "base.json"
+    given = ["--model-server", server.url, "--model", "base", "--data", str(tmp_path), "--out", str(place)]
+    done = CliRunner().invoke(main, ["calibrate", *given, "--advised", "0", "--timeout", "240"])
+    assert done.exit_code == 0, done.output
+    assert "The model stays silent" in done.output
+    assert General.from_json(place.read_text()).calibration.silent
 
 
 def test_the_life_of_a_server(
