@@ -23,7 +23,7 @@ from training.ranker.fit import train
 from training.ranker.rows import Row
 from training.retrain.gate import Evaluation, Scored, compare
 from training.retrain.ranker import SHARE
-from training.retrain.steps import Reached
+from training.retrain.steps import NothingToLearnError, Reached
 
 MEASURED: tuple[Part, ...] = ("gold", "held out")
 Scores = NDArray[np.float64]
@@ -112,6 +112,8 @@ def confidence(
 def _stand_in(dataset: Dataset, judged_rows: Sequence[Row]) -> Ranker:
     """Fitted to what the adapter was trained on, and to what readers judged elsewhere."""
     rows = [row for row in judged_rows if part_of(row.repo) == "train"]
+    if not rows:
+        raise NothingToLearnError("there are no judged comments to fit a ranker to")
     answers = [example.row() for example in dataset.of("train") if not example.judged]
     return train([*rows, *scaled(answers, SHARE * len(rows))], [])
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import random
 
+import numpy as np
 import pytest
 
 from ptopt.ranker.model import Head, Ranker
 from training.ranker.rows import Row
-from training.retrain.gate import evaluate
+from training.retrain.gate import Scored, compare, evaluate
 
 
 def ranker(weight: float, bias: float = 0.0) -> Ranker:
@@ -68,3 +69,12 @@ def test_few_repositories_are_drawn_by_pull_request() -> None:
     found = evaluate(ranker(2.0), ranker(0.1), GOLD, one, PULLS)
     assert found.feedback is not None and found.feedback.gain.clusters == 200
     assert evaluate(ranker(2.0), ranker(0.1), GOLD, one, [1] * 200).refused, "one pull request tells nothing"
+
+
+def test_without_a_gold_set_nothing_is_tried() -> None:
+    truth = np.arange(100) % 2 == 0
+    better = Scored(truth, np.where(truth, 0.9, 0.1), np.full(100, 0.5), list(range(100)), list(range(100)))
+    none = Scored(np.empty(0, bool), np.empty(0), np.empty(0), [], [])
+    assert not compare(better, better).refused
+    assert "on gold" in compare(none, better).refused
+    json.dumps(compare(none, better).figures(), allow_nan=False)
