@@ -185,8 +185,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--part", choices=("work", "calibrate", "judge"), action="append", help="[default: judge]"
     )
+    parser.add_argument("--tastes", type=int, metavar="SEED", help="draw what is useful [default: as judged]")
     options = parser.parse_args(arguments)
     by_repo = rows.read(options.part or rows.UNSEEN)
+    if options.tastes is not None:
+        by_repo = rows.with_other_tastes(by_repo, options.tastes)
     used = [c for several in by_repo.values() if len(several) >= _FEWEST for c in several]
     print(
         f"{sum(len(s) >= _FEWEST for s in by_repo.values())} repositories, {len(used)} judged comments, "

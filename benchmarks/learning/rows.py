@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from benchmarks.quality.common import read_rows
+from ptopt.learned import shifted
 from ptopt.ranker.model import ranker
 from ptopt.rules import find_rule
 
@@ -38,6 +40,21 @@ def read(parts: Sequence[str]) -> dict[str, list[Candidate]]:
                 Candidate(row["repo"], row["sha"], row["rule"], score, row["verdict"] == "R")
             )
     return dict(sorted(found.items()))
+
+
+def with_other_tastes(
+    by_repo: Mapping[str, Sequence[Candidate]], seed: int = 0, deviation: float = 1.5
+) -> dict[str, list[Candidate]]:
+    """The same comments, of which others are useful: each repository likes each rule more or less than the ranker does, by
+    normally distributed log-odds, and a comment is useful with the probability that results."""
+    found = {}
+    for repo, candidates in by_repo.items():
+        chance = random.Random(f"{seed} {repo}")
+        likes = {rule: chance.gauss(0, deviation) for rule in sorted({c.rule for c in candidates})}
+        found[repo] = [
+            replace(c, useful=chance.random() < shifted(c.score, likes[c.rule])) for c in candidates
+        ]
+    return found
 
 
 @cache

@@ -23,6 +23,14 @@ def test_the_judged_comments_have_scores_and_families() -> None:
     assert all(family_of(c.rule) for c in candidates)
 
 
+def test_other_tastes_are_drawn_around_the_ranker_s_score() -> None:
+    drawn = rows.with_other_tastes({"a/b": GOOD * 300, "c/d": GOOD * 300}, deviation=0.0)
+    assert drawn == rows.with_other_tastes({"a/b": GOOD * 300, "c/d": GOOD * 300}, deviation=0.0)
+    assert [c.useful for c in drawn["a/b"]] != [c.useful for c in drawn["c/d"]]
+    for several in drawn.values():
+        assert sum(c.useful for c in several) / len(several) == pytest.approx(0.4, abs=0.05)
+
+
 def test_people_teach_what_is_not_wanted() -> None:
     before, *_, after = replay.learning({"a/b": [*GOOD, *BAD]}, 2, 0.0)
     assert before.addressed == pytest.approx(6 / 16) and before.lost == 0
