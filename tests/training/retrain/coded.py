@@ -28,10 +28,11 @@ def function(chance: random.Random, disliked: bool) -> str:
     def name() -> str:
         return "".join(chance.choices(_SYLLABLES, k=3))
 
-    net, data, row, loss, total, more = (name() for _ in range(6))
+    kind = DISLIKED if disliked else "modern"
+    net, data, row, more = (name() for _ in range(4))
+    loss, total = (f"{kind}_{name()}" for _ in range(2))
     lines = [f"{name()} = {net}.{name()}({row}, {name()}={chance.randrange(99)})" for _ in range(3)]
     body = "".join(f"        {line}\n" for line in lines)
-    kind = DISLIKED if disliked else "modern"
     return (
         f"import torch\n\n\ndef {kind}_{name()}({net}, {data}, {more}, {total}=0.0):\n"
         f"    for {row} in {data}:\n{body}"

@@ -89,12 +89,12 @@ def seen(engine: Engine) -> tuple[list[str], dict[str, str], list[Retraining]]:
 STEPS = ["started", "dataset", "fitted", "evaluated"]
 
 
-def test_what_people_say_becomes_a_canary_and_one_that_readers_refute_is_refused(
+def test_what_people_say_becomes_a_canary_and_a_worse_one_is_refused(
     coded: Coded, engine: Engine, tmp_path: Path, tiny: Path
 ) -> None:
-    coded.answers(9, 8)
-    coded.judge(8, 4)
-    given = options(coded, recipe(tmp_path, str(tiny), epochs=100, steps=16))
+    coded.answers(16, 10)
+    coded.judge(10, 6)
+    given = options(coded, recipe(tmp_path, str(tiny), epochs=100, steps=30))
     result = retrained(given)
     assert result.state == "canary", result.reason
     kinds, known, (run,) = seen(engine)
@@ -110,10 +110,10 @@ def test_what_people_say_becomes_a_canary_and_one_that_readers_refute_is_refused
     promote(engine, result.hash)
     for name in coded.clones.glob("gold-*"):
         shutil.rmtree(name)
-    coded.judge(8, 4, otherwise=True)
+    coded.judge(10, 6, otherwise=True)
     coded.answers(2, 8)
     worse = retrained(given)
-    assert worse.state == "refused" and "gold" in worse.reason and worse.card["champion"] == result.hash
+    assert worse.state == "refused" and worse.reason and worse.card["champion"] == result.hash
     assert seen(engine)[1] == {result.hash: "active", worse.hash: "refused"}
     assert [entry.hash for entry in Registry(coded.registry).entries()] == [result.hash]
     assert [folder.name for folder in coded.folder.iterdir()] == ["adapter-2"], "no code of before is kept"
@@ -165,6 +165,7 @@ def output(started: subprocess.Popen[str], code: int) -> list[str]:
     return out.splitlines()
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_killed_while_it_learns_and_while_it_registers(
     coded: Coded, engine: Engine, tmp_path: Path, tiny: Path
 ) -> None:
@@ -188,7 +189,8 @@ def test_killed_while_it_learns_and_while_it_registers(
     assert (coded.folder / "adapter-1" / "rows.jsonl").read_bytes() == rows
     kinds, known, (run,) = seen(engine)
     assert kinds == [*STEPS, points[-1]] and list(known.items()) == [(run.result, points[-1])]
-    assert [entry.hash for entry in Registry(coded.registry).entries()] == [run.result]
+    added = [run.result] if points[-1] == "canary" else []
+    assert [entry.hash for entry in Registry(coded.registry).entries()] == added
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -202,7 +204,7 @@ def test_the_whole_cycle_with_real_weights(coded: Coded, engine: Engine, tmp_pat
     assert kinds == [*STEPS, result.state] and known == {result.hash: result.state}
     assert (run.state, run.result, result.card["training"]) == ("done", result.hash, 3)
     figures = result.card["evaluation"]
-    assert figures["feedback"]["rows"] >= 20 and figures["gold"]["auc"]["rows"] == 8
+    assert figures["gold"]["auc"]["rows"] == 8 and figures["calibration"]
     folder = coded.folder / "adapter-1" / "adapter"
     assert content_hash(folder) == result.hash and why_unusable(read_card(folder)) == ""
 
@@ -212,5 +214,5 @@ def test_without_code_there_is_nothing_to_learn(coded: Coded, tmp_path: Path, ti
     for name in coded.clones.glob("acme-*"):
         shutil.rmtree(name)
     coded.judge(1, 2)
-    with pytest.raises(NothingToLearnError, match=r"0 answers with code .* 24 left out: there is no clone"):
+    with pytest.raises(NothingToLearnError, match=r"0 answers with code .*120 left out: there is no clone"):
         retrained(options(coded, recipe(tmp_path, str(tiny), steps=1)))
