@@ -109,16 +109,6 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
             optimizer.step()
         """,
         """
-        import gc
-        import torch
-
-        class Clips(Dataset):
-            def __getitem__(self, i):
-                video = read(self.paths[i])
-                gc.collect()
-                return video
-        """,
-        """
         for step, batch in enumerate(loader):
             model(batch.cuda()).loss.backward()
             optimizer.step()
@@ -198,8 +188,6 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         looped = next(file.index.loops_of(node), None) is not None
         if frequency.often is Often.RARELY or (frequency.often is Often.ONCE and not looped):
             return
-        if frequency.in_worker:
-            return  # no GPU waits for a data loader's worker
         function = file.index.function_of(node)
         unknown = frequency.often is Often.UNKNOWN
         if BENCHMARK_PATH.search(file.path) or function is None and unknown:

@@ -36,9 +36,6 @@ _PRETRAINED = re.compile(
     r"PreTrainedModel|pretrained|load_state_dict|state_dict_from_url|hf_hub|load_model\b", re.I
 )
 _TRAINS = re.compile(r"\.backward\(|training_step|\boptim\.[A-Z]")
-# Code that writes to biases, and the question that spares a layer without one.
-_SETS_BIAS = re.compile(r"\.bias\.(data\b|fill_|zero_|copy_)|(_|\.)\(\s*[\w.\[\]]+\.bias\b")
-_ASKS_FOR_BIAS = re.compile(r"\.bias is not None|hasattr\([^)]*bias|if \w+\.bias\b")
 _NORM_NAME = re.compile(r"^(batch_?norm|bn)\d*$", re.I)
 
 
@@ -84,14 +81,6 @@ class LinearBiasBeforeBatchnorm(Rule):
     when_wrong = "existing checkpoints hold the bias"
 
     VALID = (
-        """
-        import torch.nn as nn
-
-        def build(n):
-            net = nn.Sequential(nn.Linear(n, n), nn.BatchNorm1d(n))
-            net[0].bias.data.fill_(0.1)
-            return net
-        """,
         """
         block = nn.Sequential(nn.Conv2d(64, 64, 3, bias=False), nn.BatchNorm2d(64))
         """,
@@ -211,8 +200,6 @@ class LinearBiasBeforeBatchnorm(Rule):
             norm, confidence = _norm_in_forward(node, file), min(confidence, 0.45)
         if norm is None:
             return
-        if file.search(_SETS_BIAS) and not file.search(_ASKS_FOR_BIAS):
-            return  # a layer without one would fail there
         value = f"not {condition}" if condition else "False"
         edits = (add_keyword(file, node, f"bias={value}"),)
         when = f" whenever `{condition}` is set" if condition else ""
