@@ -37,7 +37,8 @@ def regions(
     advises = calibration.advise_threshold is not None
     if not candidates and not advises:
         return ()
-    found = regions_of(source, None if change is None else change.added, candidates)
+    changed, removed = (None, ()) if change is None else (change.added, change.removed)
+    found = regions_of(source, changed, candidates, removed)
     return tuple(region for region in found if advises or region.candidates)
 
 

@@ -230,6 +230,15 @@ def sheet(folder: Path, out: Path, size: int, readers: int, seed: int) -> None:
     click.echo(f"{out}: {drawn['answers']} answers, {drawn['judge']} questions")
 
 
+@data.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+def sizes(folder: Path) -> None:
+    """Print how many tokens the prompts of a dataset take, part by part (estimated without a tokenizer)."""
+    from training.dataset.sizes import sizes as lines_of
+
+    click.echo("\n".join(lines_of(folder)))
+
+
 def _counts(splits: dict[str, int]) -> str:
     return " / ".join(f"{splits[s]:,} {s}" for s in ("train", "validation", "test"))
 

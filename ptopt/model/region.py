@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from ptopt.model.neutral import neutralise
 from ptopt.model.region_facts import facts_of, statements
+from ptopt.model.surroundings import Passage, surroundings
 from ptopt.source.file import SourceFile
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
@@ -27,6 +28,7 @@ ADVISE_TOKENS = 1024
 """Code that a model reads to find problems of its own: functions of 80 lines whole, within a context of 2,048."""
 
 TORCH_WORDS = re.compile(r"\b(torch|nn|F|loss|optim\w*|\w*loader|tensor|backward|model)\b")
+MAX_REMOVED = 6  # lines that are shown before one line
 _LIBRARIES = re.compile(r"torch|lightning|accelerate|transformers")
 _WORDS = re.compile(r"[^\W\d]+|\d|\s+|[^\w\s]+")
 _SIGNATURE = re.compile(r"(async\s+)?def\s|class\s")
@@ -35,11 +37,15 @@ _GAP = "...\n"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of code: its 1-based number in the text of the file, its text without the region's indent."""
+    """A line of code: its 1-based number in the text of the file, its text without the region's indent.
+
+    `changed` is whether the change wrote it, None where it wrote all of the region; `removed` are lines that stood before it.
+    """
 
     number: int
     text: str
-    changed: bool
+    changed: bool | None
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class Candidate:
 class Region:
     """A function, or a run of statements outside of functions, from line `start` to `end` of the text of its file.
 
-    `lines` has gaps where it was cut. `facts` speak in shown numbers, where line `start` is 1 (see `prompt`).
+    `lines` has gaps where it was cut. `facts` speak in shown numbers, where line `start` is 1 (see `prompt`). `around` is
+    what else of the repository is shown.
     """
 
     path: str
@@ -66,14 +73,19 @@ class Region:
     indent: str
     start: int
     end: int
+    around: tuple[Passage, ...] = ()
 
 
 def regions_of(
-    source: SourceFile, changed: Collection[int] | None, candidates: Sequence[Candidate]
+    source: SourceFile,
+    changed: Collection[int] | None,
+    candidates: Sequence[Candidate],
+    removed: Sequence[tuple[int, str]] = (),
 ) -> list[Region]:
     """The regions to show a model, in file order: those with a candidate, and those that changed and work with torch.
 
-    `changed` and the lines of `candidates` are lines of the head file; None: all of it is new. A candidate belongs to
+    `changed`, the lines of `candidates` and those of `removed` (line that it stood before, text) are lines of the head
+    file; `changed` None: all of it is new. A candidate belongs to
     the region of its first line; candidates of one rule in one region become one. One whose lines hold no code is
     left out.
     """
@@ -101,7 +113,7 @@ def regions_of(
             uses_torch and _is_changed(source, changed, start, end) and _works_with_torch(source, start, end)
         ):
             regions.append(
-                region_between(source, start, end, _symbol(source, node, start, end), changed, own)
+                region_between(source, start, end, _symbol(source, node, start, end), changed, own, removed)
             )
     return regions
 
@@ -125,19 +137,33 @@ def region_between(
     symbol: str,
     changed: Collection[int] | None = None,
     candidates: Sequence[Candidate] = (),
+    removed: Sequence[tuple[int, str]] = (),
 ) -> Region:
     """The region of the lines `start` to `end` of the text, both included."""
     texts = [source.line(n) for n in range(start, end + 1)]
     indent = _common_indent(texts)
+    out: defaultdict[int, list[str]] = defaultdict(list)
+    for before, text in removed if not source.is_notebook else ():
+        if start <= before <= end and text.strip() and len(out[before]) < MAX_REMOVED:
+            out[before].append(text.removeprefix(indent).rstrip())
+    marked = None
+    if changed is not None:
+        marked = {n for n, text in enumerate(texts, start) if text.strip() and source.head_line(n) in changed}
+        if not out and len(marked) == sum(bool(text.strip()) for text in texts):
+            marked = None
     lines = tuple(
         Line(
-            n, text[len(indent) :] if text.strip() else "", changed is None or source.head_line(n) in changed
+            n,
+            text[len(indent) :] if text.strip() else "",
+            None if marked is None else n in marked,
+            tuple(out.get(n, ())),
         )
         for n, text in enumerate(texts, start)
     )
     return Region(
-        source.path, symbol, lines, facts_of(source, start, end), tuple(candidates), False, indent, start, end
-    )
+        source.path, symbol, lines, facts_of(source, start, end), tuple(candidates), False, indent, start, end,
+        surroundings(source, start, end),
+    )  # fmt: skip
 
 
 def shown_number(region: Region, file_line: int) -> int:
@@ -151,7 +177,10 @@ def file_line(region: Region, shown: int) -> int:
 
 
 def render(region: Region) -> str:
-    """The code as the model reads it: one line a line, each after its shown number, "..." where lines are left out."""
+    """The code as the model reads it: one line a line, each after its shown number, "..." where lines are left out.
+
+    "+" marks a line that the change wrote, "-" what stood before the line below.
+    """
     parts, expected = [], region.start
     for line in region.lines:
         if line.number != expected:
@@ -181,10 +210,13 @@ def estimate(text: str) -> int:
 def fit(region: Region, limit: int, count: Callable[[str], int] = estimate) -> Region:
     """The region with so few lines that its code takes at most `limit` tokens, as `count` counts them.
 
-    What stays, in this order: the signature, the lines of the candidates (of the change where there are none), the
+    What stands around it takes at most half as many, the least important left out. What stays, in this order: the signature, the lines of the candidates (of the change where there are none), the
     headers of the blocks around these, then what is nearest. Lines go as a whole; one that alone would take half
     of the room goes first.
     """
+    around = _fit_around(region.around, limit // 2, count)
+    if around != region.around:
+        region = dataclasses.replace(region, around=around)
     if not region.lines or count(render(region)) <= limit:
         return region
     lines = region.lines
@@ -212,12 +244,39 @@ def fit(region: Region, limit: int, count: Callable[[str], int] = estimate) -> R
     return smaller
 
 
+def render_around(passages: Sequence[Passage]) -> str:
+    """The passages as the model reads them."""
+    return "".join(
+        neutralise(f"{passage.title}\n" + "".join(f"  {line}\n" for line in passage.lines))
+        for passage in passages
+    )
+
+
+def _fit_around(
+    passages: tuple[Passage, ...], limit: int, count: Callable[[str], int]
+) -> tuple[Passage, ...]:
+    """The most important passages that take at most `limit` tokens, in their order; of the first too long its first lines."""
+    kept: list[Passage] = []
+    for passage in sorted(passages, key=lambda p: p.importance):
+        lines = passage.lines
+        while lines and count(render_around([*kept, dataclasses.replace(passage, lines=lines)])) > limit:
+            lines = lines[:-1]
+        if lines:
+            kept.append(dataclasses.replace(passage, lines=lines))
+        if len(lines) < len(passage.lines):
+            break
+    order = {passage.title: at for at, passage in enumerate(passages)}
+    return tuple(sorted(kept, key=lambda p: order[p.title]))
+
+
 def _with_lines(region: Region, kept: Iterable[int]) -> Region:
     return dataclasses.replace(region, lines=tuple(region.lines[i] for i in sorted(kept)), cut=True)
 
 
 def _shown(region: Region, line: Line) -> str:
-    return neutralise(f"{shown_number(region, line.number)} {line.text}".rstrip()) + "\n"
+    mark = "+" if line.changed else ""
+    gone = "".join(f"{neutralise(f'- {text}')}\n" for text in line.removed)
+    return gone + neutralise(f"{shown_number(region, line.number)}{mark} {line.text}".rstrip()) + "\n"
 
 
 def _by_priority(region: Region) -> Iterator[int]:
@@ -228,7 +287,7 @@ def _by_priority(region: Region) -> Iterator[int]:
         yield signature
     candidate_lines = {n for candidate in region.candidates for n in candidate.lines}
     focus = [i for i, line in enumerate(lines) if line.number in candidate_lines]
-    focus = focus or [i for i, line in enumerate(lines) if line.changed and line.text] or [0]
+    focus = focus or [i for i, line in enumerate(lines) if line.changed is not False and line.text] or [0]
     yield from focus
     for i in focus:
         yield from _headers(lines, i)

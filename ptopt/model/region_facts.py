@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
+from ptopt.source.index import FunctionNode
 
 MAX_RANGES = 3  # of lines in one fact
 _STEP = "training step"
@@ -14,6 +16,15 @@ _FORWARD = "forward pass"
 _ITEM = "loads an item"
 _EVALUATION = "evaluation"
 _NO_GRADIENTS = "no gradients"
+_OFTEN = {
+    Often.RARELY: "rarely",
+    Often.ONCE: "once",
+    Often.EPOCH: "once an epoch",
+    Often.EVALUATION: "for each batch of an evaluation",
+    Often.STEP: "on every step",
+    Often.LAYER: "for each layer or micro-step",
+    Often.ELEMENT: "for each sample or element",
+}
 _ORDER = (_STEP, _RARE, _FORWARD, _ITEM, _EVALUATION, _NO_GRADIENTS)
 
 
@@ -21,15 +32,28 @@ def facts_of(source: SourceFile, start: int, end: int) -> tuple[str, ...]:
     """The static facts about these lines, in shown numbers."""
     where: dict[str, set[int]] = {}
     code: set[int] = set()
+    waits: set[int] = set()
+    often = ""
     try:
         for node in statements(source, start, end):
             here = range(node.lineno, min(node.end_lineno or node.lineno, end) + 1)
             code.update(here)
             for what in _statement_facts(source, node):
                 where.setdefault(what, set()).update(here)
+        function = function_between(source, start, end)
+        often = _OFTEN.get(source.frequencies.of_function(function).often, "") if function else ""
+        waits = (
+            {source.index.statement_of(n).lineno for n in source.waits.in_iteration(function)}
+            if function
+            else set()
+        )
     except RecursionError:  # expressions nested deeper than Python can print
-        where = {}
+        where, waits = {}, set()
     facts = [f"{_ranges(where[what], code, start)}: {what}" for what in _ORDER if what in where]
+    if often:
+        facts.insert(0, f"runs {often}")
+    if waits:
+        facts.append(f"Python waits for the GPU: {_ranges(waits, code | waits, start)}")
     facts.append("may run on a GPU" if source.uses_accelerator else "names no GPU")
     pin = source.facts.describe("torch").partition(" ")[0]
     return (*facts, pin) if pin else tuple(facts)
@@ -53,6 +77,19 @@ def _statement_facts(source: SourceFile, node: ast.stmt) -> Iterator[str]:
         yield _EVALUATION
     if context.grad_off(node):
         yield _NO_GRADIENTS
+
+
+def function_between(source: SourceFile, start: int, end: int) -> FunctionNode | None:
+    """The outermost function whose lines these are."""
+    found = source.once(_by_end).get(end, ())
+    return next((f for f in found if start <= f.lineno), None)
+
+
+def _by_end(source: SourceFile) -> dict[int | None, list[FunctionNode]]:
+    table: dict[int | None, list[FunctionNode]] = {}
+    for function in source.calls.functions:
+        table.setdefault(function.end_lineno, []).append(function)
+    return table
 
 
 def statements(source: SourceFile, start: int, end: int) -> Iterator[ast.stmt]:

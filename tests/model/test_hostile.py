@@ -173,9 +173,13 @@ def _prompts_are_ours(backend: Scripted, case: Case) -> None:
         assert not any(special in prompt for prompt in prompts), special
     for judged in backend.judged:
         assert all(piece.endswith(" Answer") for piece in judged.pieces)
-        # A line of code stands behind its number, so that no text of the file is a question of ours.
-        head = "".join(judged.pieces).split("\nDoes this PyTorch code have the performance problem?")
-        assert len(head) == 2
+        # Code stands behind its number, a mark, or blanks, so that no text of the file is a line of ours.
+        whole = "".join(judged.pieces)
+        assert whole.startswith("Does this PyTorch code have the performance problem")
+        assert "\nDoes this PyTorch code" not in whole
+        asked = [line for line in whole.split("\n") if line.endswith(" Answer") and line[:4] == "Line"]
+        assert len(asked) == len(judged.pieces)
+        assert {line.split(": ")[0].rpartition(", ")[2] for line in asked} <= NAMES
 
 
 def _advice_holds(case: Case, fix: Any, start: int, end: int) -> None:

@@ -55,6 +55,8 @@ def rendered(found: Region, message: str) -> list[str]:
 def test_a_judge_prompt_reads_as_a_page() -> None:
     (question,) = prompt.judge(region("item-every-step", "tensor-logged-every-step"))
     first = """\
+Does this PyTorch code have the performance problem, and is it worth a comment? Answer yes or no. \
++ marks lines of the change, - lines that it removed.
 Code of Trainer.fit:
 1 def fit(self, model, loader, opt):
 2     for x in loader:
@@ -62,10 +64,11 @@ Code of Trainer.fit:
 4         loss.backward()
 5         opt.step()
 6         print(loss.item())
-Facts: lines 3-6: training step; may run on a GPU.
-Does this PyTorch code have the performance problem? Answer yes or no.
-item-every-step: A tensor is read back to Python in code that runs often. Answer"""
-    second = "\ntensor-logged-every-step: A tensor is printed or logged on every training step. Answer"
+Facts: lines 3-6: training step; Python waits for the GPU: line 6; may run on a GPU.
+Line 6, item-every-step: A tensor is read back to Python in code that runs often. Answer"""
+    second = (
+        "\nLine 6, tensor-logged-every-step: A tensor is printed or logged on every training step. Answer"
+    )
     assert question == JudgePrompt((first, second))
 
 
@@ -75,7 +78,7 @@ def test_one_piece_a_candidate_in_their_order_eight_a_prompt() -> None:
     assert [len(p.pieces) for p in questions] == [8, 8, 3]
     pieces = [piece for p in questions for piece in p.pieces]
     for name, piece in zip(names, pieces, strict=True):
-        assert piece.rpartition("\n")[2].startswith(f"{name}: ")
+        assert piece.rpartition("\n")[2].startswith(f"Line 6, {name}: ")
         assert piece.endswith(" Answer")
     heads = {p.pieces[0].rpartition("\n")[0] for p in questions}
     assert len(heads) == 1
@@ -157,9 +160,9 @@ def test_hostile_text_changes_neither_the_lines_nor_the_questions(text: str, mes
     (question,) = prompt.judge(found)
     assert len(question.pieces) == len(found.candidates) <= 2
     lines = question.pieces[0].split("\n")
-    numbers = [line.split(" ")[0] for line in lines[1 : 1 + len(found.lines)]]
+    numbers = [line.split(" ")[0] for line in lines[2 : 2 + len(found.lines)]]
     assert numbers == [str(n) for n in range(1, len(found.lines) + 1)]
-    assert len(lines) == len(found.lines) + 4  # title, facts, what is asked, the first question
+    assert len(lines) == len(found.lines) + 4  # what is asked, title, facts, the first question
     assert all(piece.endswith(" Answer") for piece in question.pieces)
     assert question.pieces[-1].count("\n") == (1 if len(question.pieces) > 1 else len(lines) - 1)
     for said in rendered(found, message):

@@ -147,6 +147,7 @@ def test_facts_are_told_in_shown_numbers() -> None:
     assert found.facts == (
         f"lines {shown['loss = model']}-{shown['total += loss']}: training step",
         f"line {shown['print(']}: rare",
+        f"Python waits for the GPU: line {shown['total += loss']}",
         "may run on a GPU",
     )
     assert "lines 3-4: no gradients" not in region("fit").facts
@@ -162,9 +163,13 @@ def test_pins_are_facts() -> None:
 
 def test_modules_and_datasets_are_facts() -> None:
     code = "from torch import nn\nclass A(nn.Module):\n    def forward(self, x):\n        return x\n"
-    assert region("forward", code).facts == ("line 2: forward pass", "names no GPU")
+    assert region("forward", code).facts == ("runs on every step", "line 2: forward pass", "names no GPU")
     code = "import torch\nclass D:\n    def __getitem__(self, i):\n        return torch.load(i)\n"
-    assert region("__getitem__", code).facts == ("line 2: loads an item", "names no GPU")
+    assert region("__getitem__", code).facts == (
+        "runs for each sample or element",
+        "line 2: loads an item",
+        "names no GPU",
+    )
 
 
 def test_numbers_lead_back() -> None:

@@ -190,7 +190,7 @@ def _advice(prompt: ChatPrompt) -> str:
     """Advises on GATHER (and on `out = ...` of OTHER); two sentences for what is to be explained."""
     if prompt.schema is None:
         return "It waits for @octocat.\nSee [this](https://evil.example) <img src=x>."
-    line = re.search(r"^(\d+) +out = torch.ones\(size\)$", prompt.user, re.M)
+    line = re.search(r"^(\d+)\+? +out = torch.ones\(size\)$", prompt.user, re.M)
     if line is None:
         return '{"findings": []}'
     start = int(line[1])

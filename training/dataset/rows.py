@@ -86,6 +86,15 @@ class Sample:
         """The lines of the text that a comment of this rule stood on, where that is known of a rule without a point."""
         return tuple(int(n) for n in self.attributes.get(f"lines of {rule}", "").split())
 
+    def change(self) -> tuple[frozenset[int], tuple[tuple[int, str], ...]] | None:
+        """The lines of the text that a change wrote, and what it removed (line that it stood before, text); None where the
+        text is new, or nothing says it."""
+        if "changed" not in self.attributes:
+            return None
+        removed = json.loads(self.attributes.get("removed", "[]"))
+        changed = frozenset(map(int, self.attributes["changed"].split()))
+        return changed, tuple((int(line), str(text)) for line, text in removed)
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
 

@@ -11,6 +11,7 @@ from training.dataset.dedup import NearDuplicates, signature
 from training.dataset.rows import JUDGED, Sample
 
 SPLITS = ("train", "validation", "test")
+CONSTRUCTED = frozenset({"guarded", "mended"})  # kinds of samples whose "no" is true by how they were made
 LARGEST_SHARE = 0.06  # a project with more of all samples than this only trains
 PER_GROUP = 8  # samples made of one piece of original code, for each label
 PER_RULE = 0.05  # largest share of a label that one rule may have
@@ -62,7 +63,12 @@ def select(samples: Iterable[Sample], size: int, seed: int) -> list[Sample]:
     judged = sorted(judged, key=lambda s: _order(seed, s.hash))[: size // 2]
     size -= len(judged)
     chosen = judged + _in_turns(positives, (size + 1) // 2, seed)
-    chosen += _in_turns(negatives, size - (len(chosen) - len(judged)), seed)
+    # Two thirds of the code without a problem are such by construction, as far as there is enough of it.
+    wanted = size - (len(chosen) - len(judged))
+    built = _in_turns([s for s in negatives if s.kind in CONSTRUCTED], 2 * wanted // 3, seed)
+    chosen += built
+    taken = {s.hash for s in built}
+    chosen += _in_turns([s for s in negatives if s.hash not in taken], wanted - len(built), seed)
     return sorted(chosen, key=lambda s: _order(seed, s.hash))
 
 
@@ -108,12 +114,17 @@ def _next(
 
 
 def _mixed(samples: list[Sample], seed: int) -> list[Sample]:
-    """Easy, medium and hard in turns; look-alikes before plain originals. The last of the list comes first."""
+    """Easy, medium and hard in turns; plain originals behind look-alikes, which are few and of which more is known.
+
+    The last of the list comes first.
+    """
     ranks: Counter[tuple[str, str]] = Counter()
     keys = {}
     for sample in sorted(samples, key=lambda s: _order(seed, s.hash)):
         kind = sample.kind if sample.kind != "organic" else "mutated"
-        keys[sample.hash] = (ranks[sample.difficulty, kind], _order(seed, sample.hash))
+        keys[sample.hash] = (
+            kind == "original", ranks[sample.difficulty, kind], _order(seed, sample.hash)
+        )  # fmt: skip
         ranks[sample.difficulty, kind] += 1
     return sorted(samples, key=lambda s: keys[s.hash], reverse=True)
 

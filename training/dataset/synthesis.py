@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import functools
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,9 @@ from types import MappingProxyType
 
 from ptopt.change import whole_file
 from ptopt.config import Config
-from ptopt.findings import Edit, Finding
+from ptopt.findings import Edit, Finding, Safety
 from ptopt.model.deletions import takes_away
-from ptopt.model.prompt import COMMON_WORDS, words_of
+from ptopt.model.prompt import COMMON_WORDS
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 from ptopt.rules import rules
@@ -70,7 +71,7 @@ def samples_of(region: Region, origin: Origin) -> list[Sample]:
             if sample is not None:
                 taken[mutator.rule, mutation.guarded] += 1
                 samples.append(sample)
-                samples += _mended(sample)
+                samples += mended(sample)
     return samples
 
 
@@ -171,10 +172,10 @@ def _mutated(
     if mutation.guarded:
         if hits or before or any(f.confidence >= SURE for f in review(region.path, slow)):
             return None
-        places = _changed_lines(region.text, text)
+        change = _change(region.text, text)
         return make(
             text, context=context, kind="guarded", main_rule=rule.name, negatives=(rule.name,),
-            attributes={f"lines of {rule.name}": places},
+            attributes={f"lines of {rule.name}": change["changed"], **change},
         )  # fmt: skip
     known = [f for f in before if f.name == rule.name]
     new = [
@@ -196,36 +197,50 @@ def _mutated(
     fast = None if positives[0].replacement is None else fast
     return make(
         text, context=context, kind="mutated", main_rule=rule.name, positives=positives,
-        before=None if fast is None else text, after=fast,
+        before=None if fast is None else text, after=fast, attributes=_change(region.text, text),
     )  # fmt: skip
 
 
-def _mended(sample: Sample) -> list[Sample]:
-    """The answer to a mutation, as code without the problem: its lines look much the same, and nothing else does."""
+def mended(sample: Sample) -> list[Sample]:
+    """The answer to a mutation, as code without the problem in the lines that look much the same."""
     if sample.after is None:
         return []
-    lines = _changed_lines(sample.before or "", sample.after)
-    words = words_of(sample.main_rule)
-    alike = {
-        str(n) for n, line in enumerate(sample.after.split("\n"), 1) if any(word in line for word in words)
-    }
-    if not alike or not alike <= set(lines.split()):
-        return []  # nothing that looks like the problem is left; or other lines do, which nobody looked at
+    before = sample.before or ""
+    change = _change(before, sample.after)
+    lines = change["changed"]
+    slow, fast = _tokens(before, _changed_lines(sample.after, before)), _tokens(sample.after, lines)
+    if not fast - slow:
+        return []  # only something was taken away: nothing that looks like the problem is left
     return [
         dataclasses.replace(
             sample, text=sample.after, kind=MENDED, positives=(), negatives=(sample.main_rule,), before=None,
             after=None, difficulty=difficulty(sample.after, MENDED, ()),
-            attributes={f"lines of {sample.main_rule}": lines},
+            attributes={f"lines of {sample.main_rule}": lines, **change},
         )
     ]  # fmt: skip
 
 
+def _tokens(text: str, lines: str) -> Counter[str]:
+    """The words and signs of some lines, with how often each is there."""
+    every = text.split("\n")
+    return Counter(re.findall(r"\w+|[^\w\s]", "\n".join(every[int(n) - 1] for n in lines.split())))
+
+
+def _change(before: str, after: str) -> dict[str, str]:
+    """The change from one text to the other, as `Sample.attributes` has it: the lines that it wrote, and what it removed."""
+    old, new = before.rstrip("\n").split("\n"), after.rstrip("\n").split("\n")
+    changed: list[int] = []
+    removed: list[tuple[int, str]] = []
+    for tag, low, high, first, last in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            changed += [n for n in range(first + 1, last + 1) if new[n - 1].strip()]
+            removed += [(min(first + 1, len(new)), line) for line in old[low:high] if line.strip()]
+    return {"changed": " ".join(map(str, changed)), "removed": json.dumps(removed)}
+
+
 def _changed_lines(before: str, after: str) -> str:
     """The lines of `after` that are not in `before`, as "3 4"."""
-    old, new = before.split("\n"), after.split("\n")
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    changed = [n for tag, _, _, a, b in matcher.get_opcodes() if tag != "equal" for n in range(a + 1, b + 1)]
-    return " ".join(str(n) for n in changed if new[n - 1].strip())
+    return _change(before, after)["changed"]
 
 
 def _way_to_fast(
@@ -238,7 +253,7 @@ def _way_to_fast(
         return ()
     own = _from_to(slow.text, apply(source.text, mutation.fast)[0]) if mutation.fast else back
     shown = Names.of(slow.tree)
-    for edits in (own, _fixed_by(finding)):
+    for edits in (own, finding.fix.edits if finding.fix is not None else ()):
         try:
             fast = SourceFile.parse(slow.path, apply_edits(slow.text, edits).encode())
         except (ParseError, EditError, UnicodeError):
@@ -267,7 +282,9 @@ def _is_near(line: int, places: Sequence[range]) -> bool:
 
 
 def _fixed_by(finding: Finding) -> tuple[Edit, ...]:
-    return finding.fix.edits if finding.fix is not None else ()
+    """The edits of a fix that is the same in every case: what an unsafe one assumes, nobody looked at."""
+    safe = finding.fix is not None and finding.fix.safety is Safety.SAFE
+    return finding.fix.edits if finding.fix is not None and safe else ()
 
 
 def positive(finding: Finding, text: str, edits: Sequence[Edit], first: int, method: bool) -> Positive:

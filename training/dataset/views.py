@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +34,7 @@ from training.dataset.rows import JUDGED, Positive, Sample, row
 
 Count = Callable[[str], int]
 _MIN_TOKENS = 40  # of code; a shorter cut cannot be judged
+_HEADER = re.compile(r"\s*(def |class |import |from |async def |@|#)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
 
@@ -52,6 +53,11 @@ def judge_examples(
         smaller = _within(region, _judge_text, code, max_tokens, 0, count)
         if smaller is None:
             continue
+        shown = {line.number for line in smaller.lines}
+        asked = tuple(
+            c for c in smaller.candidates if shown.intersection(c.lines)
+        )  # not of lines that were cut
+        smaller = dataclasses.replace(smaller, candidates=asked)
         answers = [c.rule in present for c in smaller.candidates]
         for one in prompt.judge(smaller):
             examples.append((one, tuple(answers[: len(one.pieces)])))
@@ -64,10 +70,11 @@ def judge_regions(sample: Sample) -> list[Region]:
     source = source_of(sample)
     if source is None:
         return []
-    present = {p.rule for p in sample.positives}
+    # Of a mutation the main rule alone: what else rules say of such code, nobody looked at.
+    present = {sample.main_rule} if sample.kind == "mutated" else {p.rule for p in sample.positives}
     names = sorted(present | set(sample.negatives), key=lambda rule: _draw(sample, rule))
     candidates = [Candidate(rule, lines) for rule in names if (lines := _asked(sample, rule))]
-    found = [region for region in regions_of(source, None, candidates) if region.candidates]
+    found = [region for region in _regions_of(sample, source, candidates) if region.candidates]
     if sample.facts is None:
         return found
     return [dataclasses.replace(region, facts=sample.facts) for region in found]
@@ -155,6 +162,17 @@ def source_of(sample: Sample) -> SourceFile | None:
     return _parsed(path, sample.context + body)
 
 
+def _regions_of(sample: Sample, source: SourceFile, candidates: Sequence[Candidate]) -> list[Region]:
+    """The regions, with the marks of the change that made the sample in half of the cases; in the others the code is new."""
+    change = sample.change()
+    if change is None or _draw(sample, "change") % 2:
+        return regions_of(source, None, candidates)
+    indent = "    " if _in_class(sample) else ""
+    changed = frozenset(_in_file(sample, n) for n in change[0])
+    removed = [(_in_file(sample, n), f"{indent}{text}") for n, text in change[1]]
+    return regions_of(source, changed, candidates, removed)
+
+
 @lru_cache(maxsize=4)  # the views of one sample
 def _parsed(path: str, text: str) -> SourceFile | None:
     try:
@@ -190,6 +208,7 @@ def _focus(sample: Sample, rule: str) -> tuple[int, ...]:
         texts = sample.text.rstrip("\n").split("\n")
         words = prompt.words_of(rule)
         alike = [n for n, text in enumerate(texts, 1) if any(word in text for word in words)]
+        alike = [n for n in alike if not _HEADER.match(texts[n - 1])] or alike
         alike = alike or [n for n, text in enumerate(texts, 1) if text.strip()]
         found = [alike[_draw(sample, rule) % len(alike)]]
     return tuple(_in_file(sample, n) for n in found)
@@ -212,7 +231,7 @@ def _main_region(sample: Sample) -> Region | None:
         _in_file(sample, n) for p in main for n in range(p.fix_start or p.start, (p.fix_end or p.end) + 1)
     ]
     focus = Candidate(sample.main_rule, tuple(lines) or _focus(sample, sample.main_rule))
-    return next((r for r in regions_of(source, None, [focus]) if r.candidates), None)
+    return next((r for r in _regions_of(sample, source, [focus]) if r.candidates), None)
 
 
 def _within(

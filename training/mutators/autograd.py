@@ -201,8 +201,8 @@ class CheckpointOnGpu:
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("load"):
             value = keyword_of(call, "map_location")
-            if value is None:
-                continue
+            if value is None or source.source(value) not in ('"cpu"', "'cpu'", 'torch.device("cpu")'):
+                continue  # on the device, or the caller says where
             edit = remove_keyword(source, call, "map_location")
             if edit is not None:
                 yield Mutation((edit,))

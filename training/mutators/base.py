@@ -94,9 +94,12 @@ def _names(source: SourceFile) -> Names:
     return Names.of(source.tree)
 
 
+_IMPORTS = "import gc, math, os, torch\nimport numpy as np\nfrom torch import nn\nfrom torch.nn import functional as F"
+
+
 def is_known(source: SourceFile, code: str) -> bool:
     """Does the file show all that `code` names? Imports that the mutation adds count as shown."""
-    return not names(source).unknown_in(ast.parse(code)) - {"torch", "np", "gc", "os", "math", "nn", "F"}
+    return not names(source).unknown_in(ast.parse(f"{_IMPORTS}\n{code}"))
 
 
 def indent_of(source: SourceFile, statement: ast.stmt) -> str:
@@ -232,7 +235,7 @@ def _counter(source: SourceFile, container: ast.AST) -> str:
             if isinstance(first, ast.Name) and first.id != "_":
                 return first.id
         if isinstance(container.target, ast.Name) and _is_named(container.iter, "range"):
-            return container.target.id
+            return container.target.id if container.target.id != "_" else ""
     return ""
 
 

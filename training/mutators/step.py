@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ptopt.findings import Edit
 from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
 from training.mutators.base import (
     Mutation,
     Site,
@@ -80,6 +81,10 @@ class _Statement:
             guarded = site.put(source, _under(guard, code))
             if guard and guarded is not None and self.guardable:
                 yield Mutation((*imports, *before, guarded), guarded=True)
+            if isinstance(site.container, ast.For) and self.guardable and not site.container.orelse:
+                behind = insert_after(source, site.container, code)  # once, when the loop is done
+                if behind is not None and site.counter not in code.split("(")[-1]:
+                    yield Mutation((*imports, *before, behind), guarded=True)
 
     def _templates(self, site: Site) -> tuple[str, ...]:
         return self.templates + (self.method_templates if site.method else ())
@@ -109,6 +114,8 @@ class _Statement:
             return () if inside is None else (inside,)
         if not isinstance(site.container, ast.For) or site.container.orelse:
             return ()
+        if source.frequencies.of(site.container).often > Often.EPOCH:
+            return ()  # behind an inner loop it is read as often as the outer one turns
         behind = insert_after(source, site.container, after)
         if behind is None:
             return ()

@@ -12,6 +12,7 @@ from training.mutators.base import (
     Mutation,
     indent_of,
     insert_before,
+    is_known,
     need_import,
     pick,
     reindent,
@@ -20,8 +21,11 @@ from training.mutators.base import (
 )
 
 _SETUP = re.compile(
-    r"^_?(main|train|fit|run|launch|worker|setup|seed|prepare|finetune|evaluate|configure|create)(_|$)", re.I
+    r"^_?(main|train|fit|run|launch|worker|setup|init_distributed|finetune)(_(model|training|worker|loop|all))?$",
+    re.I,
 )
+_STEPS = re.compile(r"optimi[sz]er\.step|backward\(|for .+ in .*[lL]oader")
+_TRAINS = re.compile(r"optimi[sz]er\.step|backward\(|[lL]oader|epochs|\.cuda\(|\.to\(|init_process_group")
 
 
 _MAIN = """import torch
@@ -51,13 +55,16 @@ class _Setting:
                 continue
             if owner is not None and source.context.is_module(owner):
                 continue
+            if not (_TRAINS if owner is None else _STEPS).search(source.source(function)):
+                continue
             body = function.body
             documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
             if documented and len(body) < 2:
                 continue
             first = body[1] if documented else body[0]
             place = source.offset(first.lineno, 0)
-            for choices, guarded in ((self.templates, False), (self.look_alikes, True)):
+            for templates, guarded in ((self.templates, False), (self.look_alikes, True)):
+                choices = tuple(t for t in templates if is_known(source, t))
                 edit = insert_before(source, first, pick(choices, source, place)) if choices else None
                 if edit is not None:
                     yield Mutation((*need_import(source, *self.imports), edit), guarded)

@@ -125,10 +125,10 @@ def test_a_judge_is_asked_what_a_review_would_ask_it(
             for piece, answer in zip(question.pieces, answers, strict=True):
                 asked[f"{region.symbol} {piece.rpartition(chr(10))[2].partition(':')[0]}"] = answer
     assert asked == {
-        "Trainer.fit item-every-step": True,
-        "Trainer.fit host-copy-every-step": False,
-        "once cache-cleared-every-step": False,
-        " item-every-step": False,
+        "Trainer.fit Line 6, item-every-step": True,
+        "Trainer.fit Line 7, host-copy-every-step": False,
+        "once Line 2, cache-cleared-every-step": False,
+        " Line 3, item-every-step": False,
     }
 
 
