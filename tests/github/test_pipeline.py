@@ -288,8 +288,8 @@ def test_settings_that_the_pull_request_brings(github: FakeGitHub, repo: Repo, c
     assert "budget: -1 is not allowed" in edited and "buget" not in edited
     pull.push({".ptopt.toml": b"budget = 1\n"})
     review(client, pull)
-    (mended,) = settings_comments(pull)
-    assert "is valid again" in mended
+    (repaired,) = settings_comments(pull)
+    assert "is valid again" in repaired
     before = len(writes(github))
     review(client, pull)
     assert len(writes(github)) == before

@@ -14,7 +14,7 @@ _WORDS = {
     "mutated": "real code with a slow form put in; the rule sees it there and did not before",
     "organic": "real code in which a rule sees a problem as it stands (the label is the rule's own)",
     "guarded": "a look-alike put in: the slow call behind a guard or a loop, or the switch in its good position",
-    "mended": "the answer to a mutation, or to an example: much the same lines, without the problem",
+    "corrected": "the answer to a mutation, or to an example: much the same lines, without the problem",
     "original": "real code with the words of a rule, and no finding: silence, which is no answer to a judge's question",
     "judged": "a comment of a rule on real code, with the verdict of a reader: would a maintainer act on it?",
     "example": "examples of the rules",

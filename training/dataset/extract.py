@@ -90,7 +90,7 @@ def _pair(document: Document, slow: Block, fast: Block, kind: str) -> Iterator[S
     )
     if not remaining:
         yield from _hard_negative(
-            document, fast, tuple(dict.fromkeys(f.name for f in resolved)), "mended", group
+            document, fast, tuple(dict.fromkeys(f.name for f in resolved)), "corrected", group
         )
 
 

@@ -12,7 +12,7 @@ from ptopt.rules.base import SURE, Invalid, Rule
 from ptopt.rules.examples import PRELUDE, plain
 from training.dataset.regions import Region
 from training.dataset.rows import Sample, Speedup
-from training.dataset.synthesis import Origin, mended, review, sample_of
+from training.dataset.synthesis import Origin, corrected, review, sample_of
 from training.sandbox.execute import Outcome, Pair
 
 ORIGIN = Origin("ptopt", "Apache-2.0", "ptopt", "ptopt")
@@ -47,7 +47,7 @@ def _example(rule: Rule, code: str, name: str, invalid: Invalid | None = None) -
     elif any(f.name == rule.name for f in found):
         sample = sample_of(region, ORIGIN, found, kind="example", main_rule=rule.name, after=fixed)
         yield sample
-        yield from mended(sample)
+        yield from corrected(sample)
 
 
 def _imports(text: str) -> str:

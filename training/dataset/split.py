@@ -11,7 +11,7 @@ from training.dataset.dedup import NearDuplicates, signature
 from training.dataset.rows import JUDGED, Sample
 
 SPLITS = ("train", "validation", "test")
-CONSTRUCTED = frozenset({"guarded", "mended"})  # kinds of samples whose "no" is true by how they were made
+CONSTRUCTED = frozenset({"guarded", "corrected"})  # kinds of samples whose "no" is true by how they were made
 LARGEST_SHARE = 0.06  # a project with more of all samples than this only trains
 PER_GROUP = 8  # samples made of one piece of original code, for each label
 PER_RULE = 0.05  # largest share of a label that one rule may have

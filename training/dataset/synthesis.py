@@ -34,7 +34,7 @@ from training.mutators.base import apply
 from training.mutators.names import Names
 
 PER_RULE = 2  # mutations of one rule in one region, guarded ones apart
-MENDED = "mended"  # the kind of samples that are the answer to another
+CORRECTED = "corrected"  # the kind of samples that are the answer to another
 _CONFIG = Config.model_validate({"min-confidence": 0.0, "skip": []})
 
 
@@ -71,7 +71,7 @@ def samples_of(region: Region, origin: Origin) -> list[Sample]:
             if sample is not None:
                 taken[mutator.rule, mutation.guarded] += 1
                 samples.append(sample)
-                samples += mended(sample)
+                samples += corrected(sample)
     return samples
 
 
@@ -201,7 +201,7 @@ def _mutated(
     )  # fmt: skip
 
 
-def mended(sample: Sample) -> list[Sample]:
+def corrected(sample: Sample) -> list[Sample]:
     """The answer to a mutation, as code without the problem in the lines that look much the same."""
     if sample.after is None:
         return []
@@ -213,8 +213,8 @@ def mended(sample: Sample) -> list[Sample]:
         return []  # only something was taken away: nothing that looks like the problem is left
     return [
         dataclasses.replace(
-            sample, text=sample.after, kind=MENDED, positives=(), negatives=(sample.main_rule,), before=None,
-            after=None, difficulty=difficulty(sample.after, MENDED, ()),
+            sample, text=sample.after, kind=CORRECTED, positives=(), negatives=(sample.main_rule,), before=None,
+            after=None, difficulty=difficulty(sample.after, CORRECTED, ()),
             attributes={f"lines of {sample.main_rule}": lines, **change},
         )
     ]  # fmt: skip

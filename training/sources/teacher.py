@@ -28,7 +28,7 @@ from training.sources.throttle import timestamp
 _SYSTEM = (
     "You write realistic PyTorch code for a data set about performance. Answer with one JSON object. `slow` is a whole function "
     "of 15 to 60 lines, as in a real project, that has exactly the problem described and no other. `fast` is the same function "
-    "with the problem mended and nothing else changed. `look_alike` is a different function in which the same calls are right, "
+    "with the problem corrected and nothing else changed. `look_alike` is a different function in which the same calls are right, "
     "because the described condition holds or the pattern is not there. No comments about performance, no Markdown."
 )
 _DOMAINS = (
@@ -138,7 +138,7 @@ class Teacher:
                 for title in ("What it does", "Why it is slow", "When this is wrong")
             ),
             f"It has the problem:\n{plain(invalid.code)}",
-            f"It is mended:\n{plain(invalid.fixed)}" if invalid.fixed else "",
+            f"It is corrected:\n{plain(invalid.fixed)}" if invalid.fixed else "",
             f"It does not have the problem:\n{plain(valid)}",
             f"Write {draw.choice(_STYLES)} for {draw.choice(_DOMAINS)}. Use torch, nn, F, DataLoader, np; they are imported.",
         ]

@@ -180,7 +180,7 @@ def test_a_schema_is_asked_for_in_the_dialect_of_the_server(backend: Open, serve
     assert "chat_template_kwargs" not in llama
 
 
-def test_line_breaks_in_strings_are_mended_and_nothing_else(backend: Open, server: FakeServer) -> None:
+def test_line_breaks_in_strings_are_repaired_and_nothing_else(backend: Open, server: FakeServer) -> None:
     broken = ('{"a": "one\ntwo\t"}', '{"a": "cut', "[" * 400)
     server.replies["/v1/chat/completions"] = in_turn(*map(chat, broken))
     texts = [backend(server).complete([CHAT])[0] for _ in broken]

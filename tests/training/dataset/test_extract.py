@@ -42,7 +42,7 @@ def test_a_pair_gives_the_slow_form_and_a_hard_negative():
     assert slow.kind == "pair" and slow.main_rule == positive.rule == "item-every-step"
     assert "loss.item()" in lines[positive.start - 1]
     assert (slow.before, slow.after) == (slow.text, fast.text)
-    assert (fast.kind, fast.positives, fast.negatives[0]) == ("mended", (), "item-every-step")
+    assert (fast.kind, fast.positives, fast.negatives[0]) == ("corrected", (), "item-every-step")
     assert slow.group == fast.group
     assert (slow.licence, slow.project, slow.source, slow.provenance) == (
         "MIT",
@@ -80,10 +80,10 @@ def test_a_taught_pair_and_its_look_alike():
     )
     blocks = (Block(SLOW, "slow", 1, rules=("item-every-step",)), Block(FAST, "fast", 1), tuned)
     kinds = [sample.kind for sample in samples_of_document(document(*blocks))]
-    assert sorted(kinds) == ["look-alike", "mended", "taught"]
+    assert sorted(kinds) == ["look-alike", "corrected", "taught"]
 
 
-def test_a_question_is_mended_by_the_answer_that_resembles_it():
+def test_a_question_is_corrected_by_the_answer_that_resembles_it():
     far = "import torch\n\nprint(torch.cuda.is_available())\nprint(torch.__version__)\n"
     thread = document(
         Block(SLOW, "question", url="https://x/q", author="ada", licence="CC-BY-SA-4.0"),
@@ -138,7 +138,7 @@ def test_a_method_keeps_its_class():
         )
 
     found = list(samples_of_document(document(*pair(method(SLOW), method(FAST)))))
-    assert [sample.kind for sample in found] == ["pair", "mended"]
+    assert [sample.kind for sample in found] == ["pair", "corrected"]
     assert found[0].context.endswith("class Trainer(nn.Module):\n") and found[0].text.startswith(
         "def train(self, "
     )

@@ -137,7 +137,7 @@ def _indented(sample: Sample, text: str) -> str:
 
 def test_samples_without_a_problem_say_so(samples: list[Sample]) -> None:
     for sample in samples:
-        if sample.kind in ("guarded", "mended"):
+        if sample.kind in ("guarded", "corrected"):
             assert sample.negatives == (sample.main_rule,) and sample.lines_of(sample.main_rule)
             assert instruct_row(sample)["output"].startswith(NOTHING)
         if sample.kind == "original":  # silence of the rules is no "no" to any of them

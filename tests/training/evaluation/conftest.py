@@ -24,7 +24,7 @@ def train(model, loader, optimizer, device):
     return total
 """
 SLOW, RARE = "total += loss.item()", "total += loss.item() if step % 100 == 0 else 0.0"
-MENDED = "total += loss.detach()"
+CORRECTED = "total += loss.detach()"
 
 
 def a_sample(number: int, project: str) -> Sample:
@@ -33,7 +33,7 @@ def a_sample(number: int, project: str) -> Sample:
     text = STEP.format(read=SLOW if slow else RARE).replace("total", f"total_{number}")
     found = Positive(
         "item-every-step", 7, 7, "`loss.item()` makes Python wait for the GPU on every step.",
-        fix_start=7, fix_end=7, replacement=f"        {MENDED}".replace("total", f"total_{number}"),
+        fix_start=7, fix_end=7, replacement=f"        {CORRECTED}".replace("total", f"total_{number}"),
     )  # fmt: skip
     return Sample(
         text=text, context=CONTEXT, path="train.py", project=project, licence="MIT", source="packages",

@@ -17,7 +17,7 @@ from ptopt.model.interface import ChatPrompt
 from ptopt.model.region import Candidate, regions_of
 from ptopt.source.file import SourceFile
 from tests.model.scripted import Scripted
-from tests.training.evaluation.conftest import MENDED, SLOW
+from tests.training.evaluation.conftest import CORRECTED, SLOW
 from training.dataset.rows import Sample
 from training.dataset.rule_examples import measured, pairs
 from training.evaluation.baselines import Prior, TokenClassifier
@@ -91,7 +91,7 @@ def _finding(line: int, replacement: str) -> dict[str, object]:
 
 def test_good_advice_counts_in_full(dataset: Path) -> None:
     chosen = select_samples(dataset, "test", None)
-    found = advise(_advisor([_finding(7, f"        {MENDED}")]), chosen)
+    found = advise(_advisor([_finding(7, f"        {CORRECTED}")]), chosen)
     assert (found.answers, found.valid, found.said, found.wanted, found.right) == (12, 12, 12, 6, 6)
     assert found.clean == 6 and found.silent_where_clean == 0
     # On the others the line is guarded already, but the code that takes its place holds as well.
@@ -121,7 +121,7 @@ def test_advice_that_only_deletes_is_wrong(dataset: Path) -> None:
 
 def test_what_holds_is_judged_and_the_rest_is_not(dataset: Path) -> None:
     """For the thresholds: the log-odds that a review would have, and whether the finding is right."""
-    found = advise(_advisor([_finding(7, f"        {MENDED}")]), select_samples(dataset, "test", None))
+    found = advise(_advisor([_finding(7, f"        {CORRECTED}")]), select_samples(dataset, "test", None))
     assert len(found.own) == found.holds and sum(own.right for own in found.own) == 6
     assert {own.log_odds for own in found.own} == {0.0}
     assert found.explained == 6 and found.supported == 0  # it says JSON
