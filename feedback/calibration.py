@@ -52,6 +52,7 @@ class RuleState:
     people: int  # who can be named
     against: int  # of those who may write
     fewest: int  # how many it takes against the rule
+    by_writers: float  # what the offset is by the votes of those who may write alone
     hopeful: bool  # is the newest opinion a good one?
 
     @property
@@ -64,7 +65,7 @@ class RuleState:
 
     def quiet(self, least: float) -> bool:
         """Is the usual finding of the rule not reported, where comments need this confidence?"""
-        return self.may_quiet and self.now < max(least, QUIET_BELOW)
+        return self.may_quiet and shifted(self.before, self.by_writers) < max(least, QUIET_BELOW)
 
     def explained(self, least: float) -> str:
         """One sentence for people, without the name of the rule."""
@@ -76,7 +77,9 @@ class RuleState:
                 f"quiet here: {text}; below {max(least, QUIET_BELOW):.2f}, {self.explore:.0%} are still shown"
             )
         if self.now < max(least, QUIET_BELOW):
-            return f"not quiet: {text}; it takes {self.fewest} people against it"
+            return (
+                f"not quiet: {text}; it takes {self.fewest} people who may write, and enough of their votes"
+            )
         return f"{'less sure' if self.offset < 0 else 'surer'} here: {text}"
 
 
@@ -99,7 +102,10 @@ class RepositoryState:
     def learned(self, seed: str = "") -> Learned:
         """What a review is to take into account."""
         rules = {
-            state.rule: RuleFeedback(state.offset, state.may_quiet, state.explore) for state in self.rules
+            state.rule: RuleFeedback(
+                state.offset, state.by_writers if state.may_quiet else None, state.explore
+            )
+            for state in self.rules
         }
         return Learned(rules, self.offsets.families, self.offsets.repository, QUIET_BELOW, seed)
 
@@ -115,10 +121,15 @@ def state_of(effective: Iterable[Opinion], family_of: Callable[[str], str] | Non
     if len({opinion.repository for opinion in found}) > 1:
         raise ValueError("votes of different repositories do not belong together")
     moved = offsets(found, family_of or _family)
+    # Whoever may not write has a say in the confidence, and none in whether a rule is quiet.
+    by_writers = offsets([o for o in found if o.writes], family_of or _family)
     by_rule: defaultdict[str, list[Opinion]] = defaultdict(list)
     for opinion in found:
         by_rule[opinion.rule].append(opinion)
-    rules = tuple(_state(rule, cell, moved.rules[rule]) for rule, cell in sorted(by_rule.items()))
+    rules = tuple(
+        _state(rule, cell, moved.rules[rule], by_writers.rules.get(rule, 0.0))
+        for rule, cell in sorted(by_rule.items())
+    )
     return RepositoryState(moved, rules)
 
 
@@ -218,11 +229,10 @@ def _moved(cell: Sequence[Opinion], offset: float, strength: float) -> float:
     return max(-_LARGEST, min(_LARGEST, offset + added))
 
 
-def _state(rule: str, cell: Sequence[Opinion], offset: float) -> RuleState:
+def _state(rule: str, cell: Sequence[Opinion], offset: float, by_writers: float) -> RuleState:
     total = math.fsum(opinion.weight for opinion in cell)
     before = math.fsum(o.weight * o.score for o in cell) / total
     people = [o for o in cell if o.named]
-    # Whoever may not write has a say in the confidence, and none in whether a rule is quiet.
     writers = [o for o in people if o.writes]
     against = sum(o.good < 0.5 for o in writers)
     known = _known(rule)
@@ -232,8 +242,9 @@ def _state(rule: str, cell: Sequence[Opinion], offset: float) -> RuleState:
     # Of those who may write: a stranger would be able to bring a rule back.
     newest = max((o for o in cell if o.writes), key=lambda o: (o.at, o.voter), default=None)
     hopeful = newest is not None and newest.good > 0.5
+    now = shifted(before, offset)
     return RuleState(
-        rule, offset, before, shifted(before, offset), total, good, len(people), against, fewest, hopeful
+        rule, offset, before, now, total, good, len(people), against, fewest, by_writers, hopeful
     )
 
 

@@ -14,12 +14,12 @@ _EDGE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class RuleFeedback:
-    """`offset` is added to the log-odds of a confidence. Without `may_quiet`, it moves no comment below the threshold:
-    too few people said so. `explore` is the share of the quiet findings that is shown all the same, so that the rule
-    can return."""
+    """`offset` is added to the log-odds of a confidence. `by_writers` is what it would be by the votes of those alone who may
+    write to the repository: only where that falls below the threshold, a finding is quiet, and nowhere with None, as too few
+    people said so. `explore` is the share of the quiet findings that is shown all the same, so that the rule can return."""
 
     offset: float
-    may_quiet: bool = False
+    by_writers: float | None = None
     explore: float = 0.0
 
 
@@ -39,14 +39,16 @@ class Learned:
     def of(self, rule: str, family: str) -> RuleFeedback:
         return self.rules.get(rule) or RuleFeedback(self.families.get(family, self.others))
 
-    def confidence(self, feedback: RuleFeedback, confidence: float, least: float) -> float:
-        """The confidence with what people say of the rule; `least` is the threshold."""
-        moved = shifted(confidence, feedback.offset)
-        return moved if feedback.may_quiet else max(moved, min(confidence, least))
+    def quiet(self, feedback: RuleFeedback, confidence: float, least: float) -> bool:
+        """Is a finding of this confidence not worth a comment, say people? `least` is the threshold."""
+        if feedback.by_writers is None:
+            return False
+        return shifted(confidence, feedback.by_writers) < max(least, self.quiet_below)
 
-    def limit(self, feedback: RuleFeedback, least: float) -> float:
-        """The confidence, feedback included, from which on a finding is worth a comment."""
-        return max(least, self.quiet_below) if feedback.may_quiet else least
+    def confidence(self, feedback: RuleFeedback, confidence: float, least: float) -> float:
+        """The confidence with what people say of the rule. Only what is quiet falls below the threshold."""
+        moved = shifted(confidence, feedback.offset)
+        return moved if self.quiet(feedback, confidence, least) else max(moved, min(confidence, least))
 
     def explores(self, fingerprint: str, share: float) -> bool:
         """Is a quiet finding among this share of them?"""

@@ -326,9 +326,10 @@ def _settle(
         for weighed in file.proposals:
             proposal = _with_feedback(weighed, learned, least)
             feedback = learned.of(proposal.finding.rule, proposal.finding.family)
-            if proposal.confidence >= learned.limit(feedback, least):
+            quiet = learned.quiet(feedback, weighed.confidence, least)
+            if not quiet and proposal.confidence >= least:
                 sure.append(proposal)
-            elif weighed.confidence >= least and weighed.reported:
+            elif quiet and weighed.confidence >= least and weighed.reported:
                 explored = learned.explores(proposal.finding.fingerprint, feedback.explore)
                 quieted.append(dataclasses.replace(proposal.finding, explored=explored))
         old += [p.finding for p in sure if p.in_baseline]

@@ -33,11 +33,11 @@ def of_rule(review: Review, rule: str) -> list[Finding]:
 
 
 def quiet(rule: str, explore: float = 0.0) -> Learned:
-    return Learned({rule: RuleFeedback(-4.0, may_quiet=True, explore=explore)})
+    return Learned({rule: RuleFeedback(-4.0, by_writers=-3.5, explore=explore)})
 
 
 def test_nothing_learned_changes_nothing() -> None:
-    assert reviewed(Learned({"PTO999": RuleFeedback(-4.0, True)})) == PLAIN
+    assert reviewed(Learned({"PTO999": RuleFeedback(-4.0, -3.5)})) == PLAIN
 
 
 def test_a_quiet_rule_is_left_out_with_the_reason() -> None:
@@ -55,6 +55,11 @@ def test_too_few_people_make_it_less_sure_alone() -> None:
     (first, *_) = of_rule(review, BEST.rule)
     assert first.confidence < BEST.confidence and review.quieted == ()
     assert review.findings[0].rule != BEST.rule
+
+
+def test_votes_of_strangers_make_no_rule_quiet() -> None:
+    review = reviewed(Learned({BEST.rule: RuleFeedback(-4.0, by_writers=0.0)}))
+    assert of_rule(review, BEST.rule) and review.quieted == ()
 
 
 def test_one_quiet_finding_is_explored_where_there_is_room() -> None:

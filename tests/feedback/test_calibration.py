@@ -38,7 +38,9 @@ def one_rule(cast: list[Vote]) -> RuleState:
 
 def shows(learned: Learned, rule: str, score: float = 0.5) -> bool:
     feedback = learned.of(rule, "")
-    return learned.confidence(feedback, score, LEAST) >= learned.limit(feedback, LEAST)
+    if learned.quiet(feedback, score, LEAST):
+        return False
+    return learned.confidence(feedback, score, LEAST) >= LEAST
 
 
 def test_without_votes_nothing_moves() -> None:
@@ -245,3 +247,17 @@ def test_a_good_word_on_a_quiet_rule_is_followed_up() -> None:
     assert one_rule([*against, stranger]).explore == calibration.EXPLORE
     found = one_rule([*against, vote("dev9", True, number=21)])
     assert found.quiet(LEAST) and found.explore == calibration.FOLLOW_UP
+
+
+@given(st.integers(1, 40), st.integers(1, 3), st.integers(0, 6))
+def test_strangers_do_not_help_to_make_a_rule_quiet(number: int, times: int, devs: int) -> None:
+    """What those who may write did not make quiet stays so, whatever strangers say of this rule and others of its family."""
+    honest = [vote(f"dev{n}", n % 3 > 0, number=500 + n) for n in range(devs)]
+    ring = [
+        vote(f"ring{who}", False, writes=False, rule=rule, number=who * 10 + n)
+        for who in range(number)
+        for n in range(times)
+        for rule in (ORDINARY, CRITICAL)
+    ]
+    for rule in (ORDINARY, CRITICAL):
+        assert shows(state([*honest, *ring]).learned(), rule) >= shows(state(honest).learned(), rule)

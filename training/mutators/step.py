@@ -231,7 +231,7 @@ class CacheClearedEveryStep(_Statement):
 class GarbageCollectedEveryStep(_Statement):
     rule = "cache-cleared-every-step"
     needs_loss = False
-    templates = ("gc.collect()", "gc.collect()\ntorch.cuda.empty_cache()")
+    templates = ("gc.collect()",)
     imports = ("gc", "import gc")
     examples = _with("gc.collect()", "import gc\n")
 
