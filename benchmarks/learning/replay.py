@@ -70,10 +70,9 @@ class Tally:
 def shows(learned: Learned, one: Candidate, least: float) -> float:
     """The probability that a review shows the candidate, as `ptopt.review` decides."""
     feedback = learned.of(one.rule, family_of(one.rule))
-    confidence = learned.confidence(feedback, one.score, least)
-    if confidence >= learned.limit(feedback, least):
-        return 1.0
-    return feedback.explore if one.score >= least else 0.0
+    if learned.quiet(feedback, one.score, least):
+        return feedback.explore if one.score >= least else 0.0
+    return 1.0 if learned.confidence(feedback, one.score, least) >= least else 0.0
 
 
 def run(

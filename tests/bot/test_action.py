@@ -144,7 +144,7 @@ def test_a_token_that_can_only_read(runner: Runner, pull: Pull) -> None:
     outputs = runner.run("pull_request", _opened(pull), runner.github.token(pull.repo, READ_ONLY))
     assert runner.exit_code == 0, runner.log
     assert outputs["findings"] == "1"
-    assert "::warning file=train.py,line=12" in runner.log
+    assert "::notice file=train.py,line=12" in runner.log
     assert "item-every-step" in runner.summary
     assert not pull.reviews
 

@@ -38,4 +38,5 @@ def _resident(how: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such setting")
 def test_what_threads_have_freed_is_not_kept() -> None:
-    assert _resident("kept") - _resident("returned") > 20_000_000
+    # How much is kept depends on how many of them read at the same time.
+    assert _resident("kept") - _resident("returned") > 8_000_000

@@ -55,6 +55,11 @@ class CountedOneByOne(Rule):
 
     VALID = (
         """
+        for at, expert in enumerate(self.experts):
+            rows, slots = torch.where(chosen == at)
+            out[rows] += weights[rows, slots, None] * hidden[rows]
+        """,
+        """
         matrix += torch.bincount(labels * n + preds, minlength=n * n).view(n, n)
         """,
         """
@@ -116,6 +121,8 @@ class CountedOneByOne(Rule):
             names_in(e) & bound for e in entries
         ):
             return
+        if any(file.values.of(e).kind in ("tensor", "tensors", "array", "list") for e in entries):
+            return  # many elements at a time
         if ast.dump(base) in ast.dump(node.value) or _runs_network_in(loop, file):
             return
         if not _is_array(base, file) or names_in(base) & bound or _short(loop):

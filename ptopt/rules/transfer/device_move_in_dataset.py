@@ -62,6 +62,19 @@ class DeviceMoveInDataset(Rule):
 
     VALID = (
         """
+        class RaysDataset:
+            def __init__(self, images, device):
+                self.images = images
+                if preload:
+                    self.images = self.images.to(device)
+
+            def collate(self, index):
+                return self.images[index].to(self.device)
+
+            def dataloader(self):
+                return DataLoader(range(len(self.images)), batch_size=1, collate_fn=self.collate, num_workers=0)
+        """,
+        """
         class Images(Dataset):
             def __init__(self, images, device):
                 self.images = images.to(device)
@@ -111,6 +124,8 @@ class DeviceMoveInDataset(Rule):
         function = file.context.is_item_code(node) if move is not None else None
         if move is None or function is None or not _is_loading(function, file):
             return
+        if _lives_on_device(file):
+            return
         item = function.name.startswith("__getitem")
         yield Problem(
             node,
@@ -121,6 +136,15 @@ class DeviceMoveInDataset(Rule):
             (Evidence(function.lineno, f"`{function.name}` runs in the loader"),),
             cause=function,
         )
+
+
+def _lives_on_device(file: SourceFile) -> bool:
+    """Does the file keep its data on a device: `self.images = self.images.to(self.device)`?"""
+    return any(
+        isinstance(target, ast.Attribute) and move_of(assign.value, file) is not None
+        for assign in file.index.of_type(ast.Assign)
+        for target in assign.targets
+    )
 
 
 def _is_dataset(function: FunctionNode, file: SourceFile) -> bool:

@@ -80,7 +80,7 @@ def test_a_taught_pair_and_its_look_alike():
     )
     blocks = (Block(SLOW, "slow", 1, rules=("item-every-step",)), Block(FAST, "fast", 1), tuned)
     kinds = [sample.kind for sample in samples_of_document(document(*blocks))]
-    assert sorted(kinds) == ["look-alike", "corrected", "taught"]
+    assert sorted(kinds) == ["corrected", "look-alike", "taught"]
 
 
 def test_a_question_is_corrected_by_the_answer_that_resembles_it():
