@@ -17,6 +17,7 @@ from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
+from threadpoolctl import threadpool_limits
 
 from ptopt.ranker.model import Head, Node, Ranker, Tree
 from training.ranker.rows import Row, by_repository
@@ -146,6 +147,12 @@ def _sides(rows: Sequence[Row], answers: Sequence[bool]) -> list[list[bool]]:
 
 def train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
     """Fit on `rows`, calibrate on `calibration`, whose repositories are others."""
+    # On matrices this small, threads of BLAS wait for each other ten times as long as they work.
+    with threadpool_limits(limits=1):
+        return _train(rows, calibration)
+
+
+def _train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
 
     def head(truth: Truth, tells: Truth) -> tuple[Head, Matrix]:
         """From the rows that tell; the probabilities are of all rows, each from a model that has not seen it."""
