@@ -38,7 +38,7 @@ def a_sample(number: int, project: str) -> Sample:
     return Sample(
         text=text, context=CONTEXT, path="train.py", project=project, licence="MIT", source="packages",
         provenance=f"{project}==1:train.py", kind="mutated" if slow else "guarded", main_rule="item-every-step",
-        positives=(found,) if slow else (), negatives=("cat-in-loop",) if slow else ("item-every-step",),
+        positives=(found,) if slow else (), negatives=("factory-then-move",) if slow else ("item-every-step",),
         after=text.replace(".item()", ".detach()") if slow else None,
     )  # fmt: skip
 
