@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parents[1] / "examples" / "training" / "resnet.py"
 REAL = (
     "mutated",
-    "original",
+    "corrected",
     "guarded",
     "judged",
     "organic",

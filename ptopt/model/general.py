@@ -107,7 +107,7 @@ def questions(prompt: JudgePrompt, examples: Sequence[Example]) -> list[ChatProm
     chats = []
     for piece in (first, *prompt.pieces[1:]):
         question = piece.strip().removesuffix(" Answer")
-        name = question.partition(":")[0]
+        name = question.partition(":")[0].rpartition(", ")[2]  # behind its lines
         user = f"{code}\n\n{_of_rule(name)}{question}\nAnswer yes or no."
         chats.append(ChatPrompt(system, user, None, 1))
     return chats

@@ -41,10 +41,11 @@ def sample(n: int, *, slow: bool) -> Sample:
         licence="MIT",
         source="packages",
         provenance=f"project{n}==1:train.py",
-        kind="mutated" if slow else "original",
+        kind="mutated" if slow else "corrected",
         main_rule="item-every-step",
         positives=(found,) if slow else (),
         negatives=() if slow else ("item-every-step",),
+        attributes={} if slow else {"lines of item-every-step": "7"},
     )
 
 

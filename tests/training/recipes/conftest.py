@@ -33,7 +33,7 @@ def a_sample(number: int) -> Sample:
     return Sample(
         text=text, context="import torch\n\n\n", path="train.py", project="p", licence="MIT", source="packages",
         provenance="p==1:train.py", kind="mutated" if slow else "guarded", main_rule="item-every-step",
-        positives=(found,) if slow else (), negatives=("factory-then-move",) if slow else ("item-every-step",),
+        positives=(found,) if slow else (), negatives=("row-loop",) if slow else ("item-every-step",),
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def recipe(folder: Path, base: str, **limits: object) -> Path:
     path = folder / "recipe.yaml"
     given = {
         "name": "t", "model": {"base": base}, "lora": {"r": 8, "dropout": 0.0},
-        "data": {"folder": "-", "max_tokens": 320, "judge_tokens": 128, "views": {"judge": 1, "advise": 1}},
+        "data": {"folder": "-", "max_tokens": 480, "judge_tokens": 224, "views": {"judge": 1, "advise": 1}},
         "batch": {"size": 4, "accumulation": 1}, "optimizer": {"lr": 0.01, "warmup": 0},
         "limits": {"epochs": 1, **limits}, "checkpoint": {"every": 2}, "threads": 1,
     }  # fmt: skip
