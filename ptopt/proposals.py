@@ -52,6 +52,11 @@ class Proposal:
         return dataclasses.replace(self, confidence=confidence, finding=finding)
 
 
+MOST_PLACES = (
+    200  # of one rule in one file: each takes kilobytes, and anyone can repeat three lines thousands of times
+)
+
+
 def propose(
     source: SourceFile,
     hits: Sequence[Hit],
@@ -60,12 +65,15 @@ def propose(
     fixes: Fixes,
     suppressions: Suppressions | None = None,
     unlikely: list[Hit] | None = None,
+    places: Counter[str] | None = None,
 ) -> Iterator[Proposal]:
     """The hits in one file that touch the change (None: the whole file is under review) and are sure enough.
 
-    The others land in `unlikely`.
+    The others land in `unlikely`. `places` counts, by id, the hits of each rule that touch the change and that it is sure of;
+    of these the first `MOST_PLACES` are looked at.
     """
     unlikely = [] if unlikely is None else unlikely
+    places = Counter() if places is None else places
     weigher = ranker()
     occurrences: Counter[str] = Counter()
     hits_of_rule = Counter(hit.rule.id for hit in hits)
@@ -79,6 +87,9 @@ def propose(
             continue
         if min_confidence and problem.confidence < weigher.least_stated:
             unlikely.append(hit)  # most end here, before the features are computed
+            continue
+        places[rule.id] += 1
+        if places[rule.id] > MOST_PLACES:
             continue
         try:
             known = features(hit, source, hits_of_rule[rule.id])

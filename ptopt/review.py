@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, log_odds
 from ptopt.model.interface import ModelUnavailableError
-from ptopt.proposals import Fixes, Proposal, propose
+from ptopt.proposals import MOST_PLACES, Fixes, Proposal, propose
 from ptopt.ranker.model import threshold
 from ptopt.ranking import grouped, joined, merged, rank
 from ptopt.rules import rules
@@ -249,8 +250,17 @@ class _Inspector:
         suppressions = find_suppressions(source.text) if comments else Suppressions()
         fixes = Fixes(source, hits)
         unlikely: list[Hit] = []
-        found = propose(source, hits, change, self._floor, fixes, suppressions, unlikely)
+        places: Counter[str] = Counter()
+        found = propose(source, hits, change, self._floor, fixes, suppressions, unlikely, places)
         proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
+        notes += [
+            NotReviewed(
+                source.path,
+                f"{rule} has {number:,} places in it, of which the first {MOST_PLACES} were reviewed",
+            )
+            for rule, number in sorted(places.items())
+            if number > MOST_PLACES
+        ]
         if work.current().left < 0:  # rules were not run, or fixes not checked and so not offered
             notes.append(NotReviewed(source.path, _TOO_MUCH_WORK))
         notes += [

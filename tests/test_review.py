@@ -11,6 +11,7 @@ from ptopt.change import parse_diff
 from ptopt.config import Config, load_config
 from ptopt.findings import Review, Safety, Span
 from ptopt.project.facts import NO_FACTS, read_facts
+from ptopt.proposals import MOST_PLACES
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
 from ptopt.verify import apply_edits
@@ -329,3 +330,21 @@ def cost(points, others, n):
     clauses = finding.fix.assumption.split("; ")
     assert sorted(clauses)[:2] == [f"`{name}.unsqueeze(1)` has 3 dimensions" for name in ("others", "points")]
     assert len(clauses) == 3 and clauses[1].startswith("no `.view` needs")
+
+
+def test_of_a_rule_that_a_file_repeats_without_end_the_first_places_are_reviewed() -> None:
+    reads = "".join(f"        a{n} = loss.item()\n" for n in range(MOST_PLACES + 50))
+    head = (
+        "import torch\n\ndef train(model, loader, opt):\n    for x in loader:\n        loss = model(x.cuda()).sum()\n"
+        f"        loss.backward()\n        opt.step()\n{reads}"
+    )
+    review = _review("", head, config='select = ["item-every-step"]\nmin-confidence = 0.0')
+    (finding,) = review.findings
+    assert len(finding.also) == MOST_PLACES - 1
+    assert finding.span.start == 8, "the first ones"
+    (note,) = review.not_reviewed
+    assert (note.path, "250 places" in note.reason, f"first {MOST_PLACES}" in note.reason) == (
+        "train.py",
+        True,
+        True,
+    )
