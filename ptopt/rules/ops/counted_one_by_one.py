@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
 from ptopt.rules.ops._calls import int_literal, is_range, names_in
 from ptopt.rules.shared.flow import runs_network
-from ptopt.source.calls import called_name
+from ptopt.source.calls import called_name, last_name
 from ptopt.source.file import remembered
 from ptopt.source.index import own_nodes
 
@@ -121,7 +121,7 @@ class CountedOneByOne(Rule):
             names_in(e) & bound for e in entries
         ):
             return
-        if any(file.values.of(e).kind in ("tensor", "tensors", "array", "list") for e in entries):
+        if any(names_in(e) & _positions(loop) for e in entries):
             return  # many elements at a time
         if ast.dump(base) in ast.dump(node.value) or _runs_network_in(loop, file):
             return
@@ -165,6 +165,19 @@ def _follows(loop: ast.For) -> frozenset[str]:
         if isinstance(stmt, ast.Assign) and not bound.isdisjoint(names_in(stmt.value)):
             bound.update(n for t in stmt.targets for n in names_in(t))
     return frozenset(bound)
+
+
+@remembered
+def _positions(loop: ast.For) -> frozenset[str]:
+    """The names that hold all positions of a mask: `rows, slots = torch.where(chosen == at)`."""
+    found = (
+        stmt.targets
+        for stmt in own_nodes(loop)
+        if isinstance(stmt, ast.Assign)
+        and isinstance(stmt.value, ast.Call)
+        and last_name(stmt.value.func) in ("where", "nonzero")
+    )
+    return frozenset(name for targets in found for target in targets for name in names_in(target))
 
 
 @remembered
