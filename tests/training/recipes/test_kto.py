@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,9 @@ def feedback(path: Path) -> Path:
 
     rows = []
     for number in range(12):
-        prompt, answers = judge_examples(a_sample(number))[0]
+        sample = a_sample(number)
+        about = dataclasses.replace(sample, negatives=() if sample.positives else sample.negatives)
+        prompt, answers = judge_examples(about)[0]
         answer = "yes" if answers[0] else "no"
         rows.append({"prompt": prompt.pieces[0], "completion": answer, "label": number % 3 != 0})
     rows.append({"prompt": {"system": "s", "user": "u"}, "completion": "good words", "label": True})
@@ -38,7 +41,7 @@ def test_rows_are_the_ids_of_serving(tmp_path: Path, smollm2: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     rows = feedback_rows(feedback(tmp_path / "rows.jsonl"), tokenizer, 1024)
-    prompt, answers = judge_examples(a_sample(0))[0]
+    prompt, answers = judge_examples(dataclasses.replace(a_sample(0), negatives=()))[0]
     ids, marks = encode_judge(tokenizer, prompt)
     assert rows[0]["prompt_ids"] == ids[: marks[0] + 1]
     assert rows[0]["completion_ids"] == [answer_ids(tokenizer)[0 if answers[0] else 1]]
