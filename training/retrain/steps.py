@@ -53,7 +53,7 @@ class Steps:
         make: Callable[[], tuple[str, dict[str, Any]]],
         holds: Callable[[str], bool] = lambda text: True,
     ) -> str:
-        """The text of the file, made now unless an earlier process did, and what it speaks of still holds."""
+        """The text of the file: that of an earlier process where it is unchanged and `holds(text)`, else made now."""
         path = self.folder / name
         known = self._records.step(self._run, kind)
         if known and path.is_file():

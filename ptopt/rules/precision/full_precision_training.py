@@ -75,6 +75,13 @@ class FullPrecisionTraining(Rule):
 
     VALID = (
         """
+        dtype = get_torch_dtype(self.train_config.dtype)
+        for x, y in loader:
+            loss = criterion(model(x.to("cuda", dtype)), y.cuda())
+            loss.backward()
+            optimizer.step()
+        """,
+        """
         adversarial_loss = nn.BCELoss()
         for x, y in loader:
             loss = adversarial_loss(model(x.cuda()), y.cuda())

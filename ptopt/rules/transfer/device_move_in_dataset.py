@@ -99,6 +99,17 @@ class DeviceMoveInDataset(Rule):
             class Images(Dataset):
                 def __getitem__(self, i):
                     return torch.from_numpy(self.images[i]).cuda()  # !
+
+            class Trainer:
+                def __init__(self, model, device):
+                    self.model = model.to(device)
+            """
+        ),
+        Invalid(
+            """
+            class Images(Dataset):
+                def __getitem__(self, i):
+                    return torch.from_numpy(self.images[i]).cuda()  # !
             """
         ),
         Invalid(
@@ -124,7 +135,7 @@ class DeviceMoveInDataset(Rule):
         function = file.context.is_item_code(node) if move is not None else None
         if move is None or function is None or not _is_loading(function, file):
             return
-        if _lives_on_device(file):
+        if _lives_on_device(function, file):
             return
         item = function.name.startswith("__getitem")
         yield Problem(
@@ -138,11 +149,13 @@ class DeviceMoveInDataset(Rule):
         )
 
 
-def _lives_on_device(file: SourceFile) -> bool:
-    """Does the file keep its data on a device: `self.images = self.images.to(self.device)`?"""
-    return any(
+def _lives_on_device(function: FunctionNode, file: SourceFile) -> bool:
+    """Does its class keep the data on a device: `self.images = self.images.to(self.device)`?"""
+    cls = file.index.class_of(function)
+    return cls is not None and any(
         isinstance(target, ast.Attribute) and move_of(assign.value, file) is not None
         for assign in file.index.of_type(ast.Assign)
+        if file.index.within(assign, cls)
         for target in assign.targets
     )
 

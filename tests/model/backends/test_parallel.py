@@ -86,7 +86,7 @@ def test_a_caller_with_little_does_not_wait_for_one_with_much(threads: Threads) 
     assert so_far < 500
 
 
-def test_when_it_is_closed_those_who_wait_are_told() -> None:
+def test_when_it_is_closed_callers_that_wait_get_an_error() -> None:
     threads = Threads(2)
     begun, go = threading.Event(), threading.Event()
     ended: list[BaseException] = []

@@ -39,7 +39,7 @@ def a_sample(number: int) -> Sample:
 
 @pytest.fixture(autouse=True)
 def _quiet_libraries() -> Any:
-    """Warnings of the libraries are not ours to mend."""
+    """Warnings of the libraries are not ours to correct."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
