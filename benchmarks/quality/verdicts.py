@@ -1,6 +1,6 @@
 """What readers said of comments, and how far two of them agree.
 
-    python -m benchmarks.quality verdicts [FILE ...]
+    python -m benchmarks.quality verdicts [FILE ...] [--repositories FILE ...]
 
 Each line of FILE is one comment that rules made on a random commit, read in its repository: R right and useful, T true but
 trivial, W wrong, U undecidable. Where a second reader read it too, without knowing the first one's verdict, `second` holds theirs.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quality.common import read_rows
+from benchmarks.quality.parts import read_names
 
 FILES = tuple(sorted((Path(__file__).parent / "data" / "verdicts").glob("*.jsonl")))
 VERDICTS = "RTWU"
@@ -36,7 +37,15 @@ def main(arguments: Sequence[str]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", type=Path, nargs="*", default=FILES)
-    print_verdicts(list(read_rows(parser.parse_args(arguments).files)))
+    parser.add_argument(
+        "--repositories",
+        type=Path,
+        nargs="+",
+        help="count only those that FILE names, such as data/rounds/221.txt",
+    )
+    options = parser.parse_args(arguments)
+    allowed = read_names(options.repositories) if options.repositories else None
+    print_verdicts([row for row in read_rows(options.files) if allowed is None or row["repo"] in allowed])
 
 
 def print_verdicts(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -47,5 +56,11 @@ def print_verdicts(rows: Sequence[Mapping[str, Any]]) -> None:
         print(f"{rule:<40}" + "".join(f"{counts[verdict]:>5}" for verdict in VERDICTS))
     pairs = [(row["verdict"], row["second"]["verdict"]) for row in rows if "second" in row]
     if pairs:
+        for reader, verdicts in zip(("first", "second"), zip(*pairs, strict=True), strict=True):
+            counts = Counter(verdicts)
+            print(
+                f"{f'read twice, {reader} reader':<40}"
+                + "".join(f"{counts[verdict]:>5}" for verdict in VERDICTS)
+            )
         same = sum(first == second for first, second in pairs)
         print(f"read twice: {len(pairs)}, the same verdict: {same}, Cohen's kappa: {cohens_kappa(pairs):.2f}")

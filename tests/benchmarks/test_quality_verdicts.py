@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from benchmarks.quality.parts import TUNED, part_of, read_names
 from benchmarks.quality.verdicts import FILES, VERDICTS, cohens_kappa, main
 
 
@@ -26,3 +28,25 @@ def test_the_data_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     printed = capsys.readouterr().out
     assert f"read twice: {sum('second' in row for row in rows)}" in printed
+
+
+def test_a_round_is_counted_alone_by_each_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"repo": repo, "rule": "r", "verdict": first, "second": {"verdict": second}}
+        for repo, first, second in (("a/a", "R", "T"), ("a/a", "W", "W"), ("b/b", "R", "R"))
+    ]
+    file, names = tmp_path / "v.jsonl", tmp_path / "names.txt"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names.write_text("a/a\n")
+    main([str(file), "--repositories", str(names)])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["read", "twice,", "first", "reader", "1", "0", "1", "0"] in lines
+    assert ["read", "twice,", "second", "reader", "0", "1", "1", "0"] in lines
+
+
+def test_the_repositories_of_the_last_round_are_in_the_judge_part() -> None:
+    """Nothing learns from them."""
+    rounds = FILES[0].parents[1] / "rounds"
+    tuned = read_names([TUNED])
+    assert {part_of(name, tuned) for name in read_names([rounds / "221.txt"])} == {"judge"}
+    assert {part_of(name, tuned) for name in read_names([rounds / "220.txt"])} == {"work"}
