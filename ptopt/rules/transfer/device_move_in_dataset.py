@@ -151,13 +151,18 @@ class DeviceMoveInDataset(Rule):
 
 def _lives_on_device(function: FunctionNode, file: SourceFile) -> bool:
     """Does its class keep the data on a device: `self.images = self.images.to(self.device)`?"""
-    cls = file.index.class_of(function)
-    return cls is not None and any(
-        isinstance(target, ast.Attribute) and move_of(assign.value, file) is not None
+    return file.index.class_of(function) in file.once(_classes_on_device)
+
+
+def _classes_on_device(file: SourceFile) -> frozenset[ast.ClassDef]:
+    """Those that store what they move to a device in an attribute."""
+    stores = (
+        assign
         for assign in file.index.of_type(ast.Assign)
-        if file.index.within(assign, cls)
-        for target in assign.targets
+        if any(isinstance(target, ast.Attribute) for target in assign.targets)
     )
+    classes = (file.index.class_of(assign) for assign in stores if move_of(assign.value, file) is not None)
+    return frozenset(cls for cls in classes if cls is not None)
 
 
 def _is_dataset(function: FunctionNode, file: SourceFile) -> bool:
