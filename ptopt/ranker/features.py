@@ -7,8 +7,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from pathlib import PurePosixPath
 
 from ptopt.pathkind import path_kind
+from ptopt.ranker.made import made, place_in_network
 from ptopt.ranker.surroundings import surroundings
 from ptopt.rules.engine import Hit
 from ptopt.source.file import SourceFile
@@ -58,6 +60,11 @@ _NEW_WORDS = (
 )
 _NEW = (re.compile(r" \| None(?<=\w \| None)"), re.compile(r": (?:torch\.)?Tensor\b"))
 _ACCELERATOR = re.compile(r"\.to\(\s*(?:self\.)?device|device=(?![\"']?cpu)")
+# A training loop that shows or tests its loss on every step waits there, whatever else is removed.
+_READS_EACH_STEP = re.compile(
+    r"set_postfix|set_description|is(nan|finite|inf)\((loss|\w+_loss)|update\(\w*loss\w*\.(item|data)|\+= *\w*loss\w*\.item\("
+)
+_READS_BYTES = re.compile(_READS_EACH_STEP.pattern.encode())
 _PROGRESS = re.compile(r"print\((?<!\wprint\()f?[\"'].*(?:loss|acc|iter|step|epoch)")  # in lower case
 # Layers whose arguments show how large a network is.
 _LAYERS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "LSTM", "GRU", "Embedding")
@@ -94,6 +101,7 @@ def features(hit: Hit, file: SourceFile, of_rule: int) -> dict[str, float]:
     found |= file.once(_of_file)
     found |= file.once(_of_network)
     found |= _sizes(problem.node, file)
+    found |= made(problem.node, file)
     return {name: value for name, value in found.items() if value}
 
 
@@ -141,7 +149,7 @@ def _purpose(hit: Hit, file: SourceFile) -> dict[str, float]:
     cls = file.index.class_of(hit.problem.node)
     found["class:module"] = float(cls is not None and file.context.is_module(cls))
     found["class:none"] = float(cls is None)
-    return found
+    return found if cls is None else found | place_in_network(cls, file)
 
 
 def _of_file(file: SourceFile) -> dict[str, float]:
@@ -160,6 +168,11 @@ def _of_file(file: SourceFile) -> dict[str, float]:
         or ("print(" in lowered and _PROGRESS.search(lowered) is not None)
     )
     found["file:iterable dataset"] = float("IterableDataset" in file.text)
+    found["file:main block"] = float("__main__" in file.text)
+    stem = PurePosixPath(file.path).stem
+    found["file:named nowhere else"] = float(not file.repository.mentions(stem.encode(), besides=file.path))
+    reads = file.search(_READS_EACH_STEP) or file.repository.matches(_READS_BYTES, b".backward(", file.path)
+    found["file:steps are read"] = float(reads)
     found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)
     found["lines of the file"] = math.log1p(file.once(_line_count)) / 2
     return found

@@ -23,8 +23,13 @@ _RARE_NAME = re.compile(
     re.I,
 )
 _ACCUMULATION = re.compile(r"accum|micro|update_freq|iters_to", re.I)
+_COUNT_OF_DATA = re.compile(
+    r"\.(numel|sum|count_nonzero)\(\)|(^|[._])(num|n)_(valid|pos|positives?|fg|foreground|masked|selected|kept|matched|matches)$"
+)
 _LAST = re.compile(r"(^|_)(last|final)(_|$)", re.I)
 _DEEPEST_EXIT = 4  # conditions around an early exit that are looked through
+_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
+_EXIT_NAMES = frozenset({"exit", "quit", "_exit"})
 _LEAVING = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -103,7 +108,7 @@ class Guards:
                 before = ancestor.values[: ancestor.values.index(child)] if child in ancestor.values else []
                 if any(self._is_rare(value, True) for value in before):
                     return ancestor
-            elif isinstance(ancestor, ast.ExceptHandler):
+            elif isinstance(ancestor, ast.ExceptHandler) or child in self._before_exit:
                 return ancestor
             elif isinstance(ancestor, ast.Assert) and child is ancestor.msg:
                 return ancestor
@@ -114,6 +119,18 @@ class Guards:
             if ancestor is stop or (stop is None and isinstance(ancestor, FUNCTIONS)):
                 return None
         return None
+
+    @cached_property
+    def _before_exit(self) -> frozenset[ast.AST]:
+        """Statements of blocks that end the program: `print(x); exit()`."""
+        found: set[ast.AST] = set()
+        for leaving in self._index.of_type(ast.Expr):
+            if _ends_program(leaving):
+                block = self._index.parent(leaving)
+                for statements in (getattr(block, name, None) for name in ("body", "orelse", "finalbody")):
+                    if isinstance(statements, list) and leaving in statements:
+                        found.update(statements[: statements.index(leaving)])
+        return frozenset(found)
 
     def _after_continue(self, block: ast.AST, child: ast.stmt) -> bool:
         """Does an earlier `if step % n: continue` keep most iterations away from `child`?"""
@@ -267,6 +284,8 @@ def is_rare_test(test: ast.expr, in_body: bool) -> bool:
             return in_body
         if isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.GtE)) and _is_edge(left, right):
             return not in_body
+        if _counts_data(left, right):
+            return in_body == isinstance(test.ops[0], (ast.Eq, ast.LtE, ast.Lt))
         if isinstance(test.ops[0], (ast.Is, ast.IsNot)):
             return in_body == isinstance(test.ops[0], ast.IsNot) and _mentions_rare(left)
     if any(_FINITE.search(name) for name in _names_in(test)):
@@ -284,9 +303,16 @@ def _is_edge(left: ast.expr, right: ast.expr) -> bool:
         )
     if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub):
         return "len(" in _text(right.left) or bool(re.search(r"(num|max|total|n)_", _text(right.left)))
-    if isinstance(right, ast.Call) and last_name(right.func) == "len":
-        return bool(re.search(r"\+ 1", _text(left)))  # `i + 1 == len(loader)`
-    return False
+    counted = isinstance(right, (ast.Name, ast.Attribute)) or (
+        isinstance(right, ast.Call) and last_name(right.func) == "len"
+    )
+    return counted and bool(re.search(r"\+ 1", _text(left)))  # `i + 1 == len(loader)`, `step + 1 == steps`
+
+
+def _counts_data(left: ast.expr, right: ast.expr) -> bool:
+    """`valid.sum() > 0`, `num_pos == 0`: is there anything in the batch to work on? There nearly always is."""
+    none_or_one = isinstance(right, ast.Constant) and right.value in (0, 1)
+    return none_or_one and bool(_COUNT_OF_DATA.search(_text(left)))
 
 
 def _mentions_rare(test: ast.expr) -> bool:
@@ -309,8 +335,13 @@ def _leaves(body: list[ast.stmt]) -> bool:
     last = body[-1]
     if isinstance(last, (ast.Raise, ast.Break)):
         return True
-    call = last.value if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) else None
-    return call is not None and _text(call.func) in ("sys.exit", "exit", "quit", "os._exit")
+    return _ends_program(last)
+
+
+def _ends_program(stmt: ast.stmt) -> bool:
+    """`sys.exit()`"""
+    call = stmt.value if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call) else None
+    return call is not None and last_name(call.func) in _EXIT_NAMES and _text(call.func) in _EXITS
 
 
 def _text(node: ast.AST) -> str:

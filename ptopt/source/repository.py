@@ -76,6 +76,18 @@ class Repository:
             )
         return self._mentioned[words, besides]
 
+    def matches(self, pattern: re.Pattern[bytes], having: bytes = b"", besides: str = "") -> bool:
+        """Does the pattern occur in one of the files that hold `having`, that at `besides` left out?"""
+        key = (pattern.pattern + b"\0" + having, besides)
+        if key not in self._mentioned:
+            self._charge_search()
+            self._mentioned[key] = any(
+                having in data and pattern.search(data) is not None
+                for path, data in self._files.items()
+                if path != besides
+            )
+        return self._mentioned[key]
+
     def _charge_search(self) -> None:
         """Looking through all files for a word is work like any other."""
         work.current().charge(self._bytes // _BYTES_A_VISIT)

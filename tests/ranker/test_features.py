@@ -129,3 +129,52 @@ def test_a_class_that_nothing_mentions() -> None:
     assert of_first_hit(LOSS, "factory-then-move", "losses.py")["mentioned:nowhere else"] == 1.0
     around = {"train.py": TRAINER}
     assert "mentioned:nowhere else" not in of_first_hit(LOSS, "factory-then-move", "losses.py", around)
+
+
+MOVED = """
+    import torch
+    from torch import nn
+
+    class Attention(nn.Module):
+        def forward(self, x, heads):
+            {made}
+            return x
+
+    class Model(nn.Module):
+        def __init__(self):
+            {built}
+"""
+
+
+def of_made(made: str, built: str = "pass", around: dict[str, str] | None = None) -> dict[str, float]:
+    return of_first_hit(MOVED.format(made=made, built=built), "factory-then-move", "layer.py", around)
+
+
+def test_how_large_a_made_tensor_is() -> None:
+    table = of_made("t = torch.zeros(batch_size, seq_len, vocab).to(x.device)")
+    assert table["made:wide dimensions"] == 2.0 and table["made:of batches"] == 1.0
+    few = of_made("t = torch.zeros(2, 2).to(x.device)")
+    assert few["made:known size"] > 0 and "made:open dimensions" not in few
+    assert of_made("t = torch.ones(n, n).to(x.device)")["made:square"] == 1.0
+    assert of_made("t = torch.zeros(x.shape).to(x.device)")["made:like another"] == 1.0
+    assert of_made("t = torch.arange(heads).to(x.device)")["made:range"] == 1.0
+
+
+def test_a_layer_of_a_network() -> None:
+    made = "t = torch.zeros(heads).to(x.device)"
+    assert "class:part of a module" not in of_made(made)
+    assert of_made(made, "self.first = Attention()")["class:part of a module"] == 1.0
+    assert "class:one of several" not in of_made(made, "self.first = Attention()")
+    layers = "self.layers = nn.ModuleList(Attention() for _ in range(8))"
+    assert of_made(made, layers)["class:one of several"] == 1.0
+    model = "from layer import Attention\n\nclass Decoder:\n    def __init__(self):\n        self.a = Attention()\n"
+    assert of_made(made, around={"model.py": model})["class:part of a module elsewhere"] == 1.0
+
+
+def test_a_training_loop_elsewhere_that_reads_its_loss() -> None:
+    made = "t = torch.zeros(heads).to(x.device)"
+    reads = "def train(bar, loss):\n    loss.backward()\n    bar.set_postfix(loss=loss.item())\n"
+    known = of_made(made, around={"train.py": reads, "model.py": "import layer\n"})
+    assert known["file:steps are read"] == 1.0 and "file:named nowhere else" not in known
+    quiet = of_made(made, around={"train.py": reads.replace("loss.backward()", "pass")})
+    assert "file:steps are read" not in quiet and quiet["file:named nowhere else"] == 1.0

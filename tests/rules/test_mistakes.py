@@ -47,6 +47,23 @@ MISTAKES = {
                 total += model(Variable(x, volatile=True)).data.max()
         """,
     ),
+    "no_grad on the model of another framework": (
+        "evaluation-records-graph",
+        """
+        import numpy as np
+
+        def embed_torch(documents, model):
+            import torch
+
+            with torch.inference_mode():
+                return model(torch.tensor(documents)).numpy()
+
+        def embed_paddle(documents, model):
+            import paddle
+
+            return model(paddle.Tensor(documents)).numpy()
+        """,
+    ),
     "eval of another library": (
         "evaluation-records-graph",
         """

@@ -148,6 +148,11 @@ EACH_TIME = {
                 make(self)  #?
                 self.steps += 1
         """,
+    "there is something to work on": """
+        def forward(self, mask):
+            if mask.sum() > 0:
+                return make(mask)  #?
+        """,
     "either of two": """
         def forward(self, x):
             if self.table is None or x.requires_grad:
@@ -182,6 +187,39 @@ def test_a_name_that_a_loop_fills_once() -> None:
     assert file.guards.rare(node, next(file.index.loops_of(node))) is not None
     file, node = _marked(code.format(before="n = None"))
     assert file.guards.rare(node, next(file.index.loops_of(node))) is None
+
+
+EXCEPTIONS = {
+    "nothing to work on": """
+        def forward(self, loss, valid):
+            return loss / valid.sum() if valid.sum() > 0 else torch.tensor(0.0)  #?
+        """,
+    "no positives": """
+        def forward(self, num_pos):
+            if num_pos == 0:
+                return torch.tensor(0.0)  #?
+        """,
+    "now and then, and at the end": """
+        def train(self, loss, steps):
+            for step in range(steps):
+                if step % self.log_freq == 0 or (step + 1 == steps):
+                    show(loss.item())  #?
+        """,
+    "debugging that ends the program": """
+        def forward(self, x):
+            print(x.norm())  #?
+            exit()
+        """,
+}
+
+
+@pytest.mark.parametrize("code", EXCEPTIONS.values(), ids=EXCEPTIONS.keys())
+def test_what_hardly_ever_runs_is_rare(code: str) -> None:
+    text = textwrap.dedent(code).encode()
+    file = SourceFile.parse("f.py", text)
+    line = next(n for n, line in enumerate(text.decode().splitlines(), 1) if "#?" in line)
+    marked = [call for call in file.index.of_type(ast.Call) if call.lineno == line]
+    assert file.guards.rare(marked[-1]) is not None
 
 
 @pytest.mark.parametrize("code", EACH_TIME.values(), ids=EACH_TIME.keys())

@@ -143,6 +143,12 @@ def _is_scores_equation(equation: str) -> bool:
     return left[-1] == right[-1] not in out and right[:-2] == batch and out == [*batch, left[-2], right[-2]]
 
 
+def keys_differ_by_query(equation: str) -> bool:
+    """Has each query keys of its own, a neighbourhood: "b i d, b i j d -> b i j"? No fused call computes that."""
+    parts = _indices(equation)
+    return parts is not None and set(parts[0]) <= set(parts[1])
+
+
 def is_output_equation(equation: str) -> bool:
     parts = _indices(equation)
     if parts is None or min(map(len, parts)) < 2:

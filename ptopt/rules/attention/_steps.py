@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ptopt.rules.attention._scores import operands
+from ptopt.rules.attention._scores import keys_differ_by_query, operands
 from ptopt.rules.base import SourceFile
 from ptopt.source.bindings import is_self
 from ptopt.source.file import remembered
@@ -135,7 +135,9 @@ def _passes_on(expr: ast.expr, names: set[str]) -> bool:
 
 def _is_scores(expr: ast.expr, file: SourceFile) -> bool:
     found = operands(expr, file)
-    return found is not None and bool(_QUERY.search(_leaf(found[0])) and _KEY.search(_leaf(found[1])))
+    if found is None or (found[2] and keys_differ_by_query(found[2])):
+        return False
+    return bool(_QUERY.search(_leaf(found[0])) and _KEY.search(_leaf(found[1])))
 
 
 @remembered

@@ -83,7 +83,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         return None
     if function is not None and any(path_of(d).endswith("property") for d in function.decorator_list):
         return None  # a size or the like, found out once
-    if not file.imports.imports("torch") or not worth_a_look(function, file) or computes_forces(file):
+    if not _torch_is_at_hand(function, file) or not worth_a_look(function, file) or computes_forces(file):
         return None
     evals = evaluated_in(function, file)
     calls = [
@@ -146,6 +146,28 @@ def _evidence(
             reads += 1
             found.append(Evidence(call.lineno, "a result is read as plain numbers, so no gradient is wanted"))
     return tuple(sorted(found, key=lambda evidence: evidence.line))
+
+
+def _torch_is_at_hand(function: FunctionNode | None, file: SourceFile) -> bool:
+    """Is torch imported at module level, or in the function itself? Its neighbours may be for other frameworks."""
+    places = file.once(_torch_imports)
+    return None in places or function in places
+
+
+def _torch_imports(file: SourceFile) -> frozenset[FunctionNode | None]:
+    """The functions that import torch or a part of it; None: the module."""
+    names = (
+        (statement, name)
+        for statement in file.index.of_type(ast.Import, ast.ImportFrom)
+        for name in (
+            [statement.module or ""] if isinstance(statement, ast.ImportFrom) else _modules(statement)
+        )
+    )
+    return frozenset(file.index.function_of(at) for at, name in names if name.partition(".")[0] == "torch")
+
+
+def _modules(statement: ast.Import) -> list[str]:
+    return [alias.name for alias in statement.names]
 
 
 def computes_forces(file: SourceFile) -> bool:

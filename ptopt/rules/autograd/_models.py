@@ -40,7 +40,7 @@ _SELF_CONTAINED = re.compile(
     r"|DetectMultiBackend|AutoBackend|Detector|Captioner|TRTModule|Compose|hub\.load)(?![a-z])"
 )
 _OF_ARRAYS = frozenset({"astype", "copy", "fill", "dot"})
-_PRETRAINED = re.compile(r"(^|\.)(\w*Model\w*|\w*For[A-Z]\w*)\.from_pretrained$")
+_PRETRAINED = re.compile(r"(^|\.)(\w*Model\w*|(?!\w*Pipeline)\w*For[A-Z]\w*)\.from_pretrained$")
 _MODULE_METHODS = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
 _GRADLESS_METHODS = GRADLESS_FUNCTIONS | frozenset(
     "item numpy tolist detach multinomial size dim numel batch_decode argmax topk_indices".split()
@@ -221,7 +221,7 @@ def _makers(file: SourceFile) -> dict[str, list[str]]:
     """Dotted name -> what is assigned to it, as far as that is a dotted name or a call of one."""
     table: dict[str, list[str]] = {}
     for assign in file.index.of_type(ast.Assign, ast.AnnAssign):
-        value = assign.value.func if isinstance(assign.value, ast.Call) else assign.value
+        value = _made_by(assign.value)
         maker = path_of(value) if value is not None else ""
         given = file.bindings.last_before(value) if isinstance(value, ast.Name) else None
         if given is not None and given.kind == "parameter" and given.value is not None:
@@ -231,6 +231,14 @@ def _makers(file: SourceFile) -> dict[str, list[str]]:
             if path and maker:
                 table.setdefault(path, []).append(maker)
     return table
+
+
+def _made_by(value: ast.expr | None) -> ast.expr | None:
+    """`Pipeline.from_pretrained` of `Pipeline.from_pretrained(name).to(device)`."""
+    while isinstance(value, ast.Call):
+        func = value.func
+        value = func.value if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Call) else func
+    return value
 
 
 # -- what becomes of a result ------------------------------------------------------------------------------

@@ -70,6 +70,16 @@ class EvaluationRecordsGraph(Rule):
 
     VALID = (
         """
+        class Images:
+            def __init__(self, name, device):
+                self.model = AutoPipelineForText2Image.from_pretrained(name).to(device)
+                self.model.eval()
+
+            def generate(self, prompts):
+                for prompt in prompts:
+                    self.save(self.model(prompt=prompt).images[0])
+        """,
+        """
         class Extractor:
             @cached_property
             def dimension(self) -> int:

@@ -132,11 +132,11 @@ class ComputedForReport(Rule):
         names = [target.id] if isinstance(target, ast.Name) else []
         if isinstance(target, ast.Tuple) and all(isinstance(e, ast.Name) for e in target.elts):
             names = [e.id for e in target.elts if isinstance(e, ast.Name)]
-        function = file.index.function_of(node)
         loop = next(file.index.loops_of(node), None)
-        call = _call(node.value, file)
-        if not names or call is None or loop is None or file.frequencies.of(node).often < Often.EVALUATION:
+        call = _call(node.value, file) if names and loop is not None else None
+        if call is None or loop is None or file.frequencies.of(node).often < Often.EVALUATION:
             return
+        function = file.index.function_of(node)
         if file.guards.rare(node, loop) is not None:
             return
         if any(file.index.within(c, loop) for c in file.calls_named("synchronize")):

@@ -129,11 +129,13 @@ class ResultOverwritten(Rule):
         name, function = node.targets[0].id, file.index.function_of(node)
         if function is None or len(file.bindings.of(function, name)) < 2:
             return
+        branch = _overwrites(node, name, function, file)
+        if branch is None or file.frequencies.of(node).often in (Often.ONCE, Often.RARELY):
+            return
         worth = max(
             (_worth(n, file) for n in walk(node.value) if isinstance(n, (ast.Call, ast.BinOp))), default=0
         )
-        branch = _overwrites(node, name, function, file) if worth > 1 else None
-        if branch is None or file.frequencies.of(node).often in (Often.ONCE, Often.RARELY):
+        if worth <= 1:
             return
         again = branch[1]
         yield Problem(
@@ -167,9 +169,12 @@ def _overwrites(
     for field in ("body", "orelse", "finalbody"):
         block = getattr(parent, field, None)
         if isinstance(block, list) and node in block:
+            later = block[block.index(node) + 1 :]
+            if not any(isinstance(stmt, ast.If) for stmt in later):
+                return None
             reads = [load.lineno for load in file.uses.loads(function, name) if load.lineno > node.lineno]
             bound = [b.line for b in file.bindings.of(function, name) if b.line > node.lineno]
-            return _replaced(block[block.index(node) + 1 :], name, reads, bound)
+            return _replaced(later, name, reads, bound)
     return None
 
 

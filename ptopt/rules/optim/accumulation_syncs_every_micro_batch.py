@@ -77,6 +77,20 @@ class AccumulationSyncsEveryMicroBatch(Rule):
 
     VALID = (
         """
+        from accelerate import Accelerator
+
+        class Trainer:
+            def __init__(self, model, loader):
+                self.accelerator, self.model = Accelerator(), model
+
+            def train(self, loader, steps):
+                for _ in range(steps):
+                    for _ in range(self.accumulate_every):
+                        loss = self.model(next(loader))
+                        self.accelerator.backward(loss / self.accumulate_every)
+                    self.optimizer.step()
+        """,
+        """
         model = DistributedDataParallel(model)
         for i, batch in enumerate(loader):
             booster.backward(model(batch).loss, optimizer)
@@ -270,8 +284,14 @@ def _wrapper(file: SourceFile) -> ast.Call | None:
         if name == _DDP or name.endswith("parallel.distributed.DistributedDataParallel"):
             return call
         if name in ("accelerate.Accelerator", "accelerate.accelerator.Accelerator"):
-            return None if keyword_of(call, "gradient_accumulation_steps") is not None else call
+            handled = keyword_of(call, "gradient_accumulation_steps") is not None
+            return call if not handled and _prepares(file) else None
     return None
+
+
+def _prepares(file: SourceFile) -> bool:
+    """Does anybody pass a model through `accelerator.prepare`? One that is not is averaged with nobody's."""
+    return "prepare(" in file.text or file.repository.mentions(b".prepare(")
 
 
 def _later_step(backward: ast.Call, loop: Loop | FunctionNode | None, file: SourceFile) -> ast.Call | None:

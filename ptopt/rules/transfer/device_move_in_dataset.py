@@ -62,6 +62,16 @@ class DeviceMoveInDataset(Rule):
 
     VALID = (
         """
+        class Rays:
+            def collate(self, index):
+                angles = torch.FloatTensor([index[0] / self.size * 360]).to(self.device)
+                pixels = torch.arange(self.width, device=self.device)
+                return rays_of(angles, pixels)
+
+            def dataloader(self):
+                return DataLoader(range(self.size), batch_size=1, collate_fn=self.collate, num_workers=0)
+        """,
+        """
         class RaysDataset:
             def __init__(self, images, device):
                 self.images = images
@@ -135,7 +145,7 @@ class DeviceMoveInDataset(Rule):
         function = file.context.is_item_code(node) if move is not None else None
         if move is None or function is None or not _is_loading(function, file):
             return
-        if _lives_on_device(function, file):
+        if _lives_on_device(function, file) or _makes_on_device(function, file):
             return
         item = function.name.startswith("__getitem")
         yield Problem(
@@ -152,6 +162,15 @@ class DeviceMoveInDataset(Rule):
 def _lives_on_device(function: FunctionNode, file: SourceFile) -> bool:
     """Does its class keep the data on a device: `self.images = self.images.to(self.device)`?"""
     return file.index.class_of(function) in file.once(_classes_on_device)
+
+
+def _makes_on_device(function: FunctionNode, file: SourceFile) -> bool:
+    """Does it make its data there, such as the rays of a camera? Moving all of that would be slower."""
+    given = (keyword_of(call, "device") for call in file.calls.calls_in(function))
+    return any(
+        device is not None and not (isinstance(device, ast.Constant) and device.value == "cpu")
+        for device in given
+    )
 
 
 def _classes_on_device(file: SourceFile) -> frozenset[ast.ClassDef]:
