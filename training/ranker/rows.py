@@ -9,6 +9,10 @@ from pathlib import Path
 
 RIGHT, TRIVIAL, WRONG = "RTW"
 
+# Of a row of a labelled fix: most of these are useful, unlike comments on random commits. With 0.3 the order of comments
+# in repositories left out is better than with 1 (AUC 0.733 and 0.721) and hardly worse than without them (0.741).
+FOUND_WEIGHT = 0.3
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -48,7 +52,8 @@ def read(files: Iterable[Path], drawn: bool = True) -> list[Row]:
                 verdict, features = row["verdict"], row.get("features")
                 if verdict in (RIGHT, TRIVIAL, WRONG) and features and not row.get("dated"):
                     known = {str(k): float(v) for k, v in features.items()}
-                    rows.append(Row(row["repo"], row["rule"], verdict, known, row.get("message", ""), drawn))
+                    message, weight = row.get("message", ""), 1.0 if drawn else FOUND_WEIGHT
+                    rows.append(Row(row["repo"], row["rule"], verdict, known, message, drawn, weight=weight))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise ValueError(f"{path}, line {number}: not a judged comment ({error!r})") from error
     return rows

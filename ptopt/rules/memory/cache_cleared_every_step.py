@@ -100,6 +100,12 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
 
     VALID = (
         """
+        def forward(self, views):
+            torch.cuda.empty_cache()
+            free, _ = torch.cuda.mem_get_info()
+            return torch.cat([self.head(part) for part in views.split(int(free // self.need))])
+        """,
+        """
         import gc
         import torch
 
@@ -190,7 +196,7 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
             return
         function = file.index.function_of(node)
         unknown = frequency.often is Often.UNKNOWN
-        if BENCHMARK_PATH.search(file.path) or function is None and unknown:
+        if BENCHMARK_PATH.search(file.path) or function is None and unknown or _asks_what_is_free(node, file):
             return
         guarded = _guard(node, file)
         if guarded == "decided":
@@ -224,6 +230,13 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
                 "after_del": _after_del(node, file),
             },
         )
+
+
+def _asks_what_is_free(node: ast.AST, file: SourceFile) -> bool:
+    """Does the function then ask how much memory is free? What is cached would not be among it."""
+    function = file.index.function_of(node)
+    asked = file.calls_named("mem_get_info")
+    return any(file.index.function_of(call) is function for call in asked)
 
 
 def _averaging(node: ast.AST, file: SourceFile) -> Frequency | None:

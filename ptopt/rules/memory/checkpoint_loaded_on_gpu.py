@@ -29,6 +29,8 @@ _GPU = re.compile(r"^(?!.*\b(?:torch_)?xla\b).*(?:cuda|accelerat)", re.I | re.S)
 
 _FIRST = 50  # calls after the load that are looked at for two objects to fill
 
+_MAIN = re.compile(r"is_(local_)?main|is_master|main_process|rank")
+
 
 class CheckpointLoadedOnGpu(Rule):
     """A checkpoint is read straight into GPU memory, beside the model it is meant for.
@@ -76,6 +78,15 @@ class CheckpointLoadedOnGpu(Rule):
     when_wrong = "the checkpoint was saved from the CPU"
 
     VALID = (
+        """
+        class Trainer:
+            def load(self, path):
+                if not self.accelerator.is_local_main_process:
+                    return
+                package = torch.load(path)
+                self.model.cuda().load_state_dict(package["model"])
+                self.optimizer.load_state_dict(package["optimizer"])
+        """,
         """
         def resume(path, model, optimizer):
             checkpoint = torch.load(path, map_location="cpu")
@@ -150,7 +161,7 @@ class CheckpointLoadedOnGpu(Rule):
             or any(keyword_of(node, k) for k in ("map_location", "mmap"))
         ):
             return
-        if not file.search(_GPU) or _mapped_elsewhere(node, file):
+        if not file.search(_GPU) or _mapped_elsewhere(node, file) or _in_one_process(node, file):
             return
         loads = _fills(node, file)
         if not loads:
@@ -182,6 +193,13 @@ class CheckpointLoadedOnGpu(Rule):
 def _mapped_elsewhere(node: ast.Call, file: SourceFile) -> bool:
     """Does another branch of the function map the checkpoint, so that this one was left alone on purpose?"""
     return _maps(file.index.function_of(node), file)
+
+
+def _in_one_process(node: ast.Call, file: SourceFile) -> bool:
+    """Do all processes but the main one leave the function first: `if not self.is_main: return`?"""
+    function = file.index.function_of(node)
+    exits = file.guards.early_exits(function) if function is not None else []
+    return any(early.lineno < node.lineno and _MAIN.search(file.source(early.test)) for early in exits)
 
 
 def _fills(node: ast.Call, file: SourceFile) -> list[ast.Call]:

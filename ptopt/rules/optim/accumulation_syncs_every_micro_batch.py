@@ -77,6 +77,17 @@ class AccumulationSyncsEveryMicroBatch(Rule):
 
     VALID = (
         """
+        def train(model, loader, optimizer, args):
+            if args.local_rank != -1:
+                torch.cuda.set_device(args.local_rank)
+            model = torch.nn.DataParallel(model)
+            for step, batch in enumerate(loader):
+                loss = model(batch).mean() / args.gradient_accumulation_steps
+                loss.backward()
+                if step % args.gradient_accumulation_steps == 0:
+                    optimizer.step()
+        """,
+        """
         from accelerate import Accelerator
 
         class Trainer:
@@ -197,7 +208,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.search(_HANDLED):
             return
         wrapper = file.once(_wrapper)
-        if wrapper is None and not file.search(_DISTRIBUTED):
+        if wrapper is None and not _is_distributed(file):
             return
         function = file.index.function_of(node)
         loop = next(file.index.loops_of(node), None)
@@ -234,6 +245,12 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 "step_seen": float(step is not None),
             },
         )
+
+
+def _is_distributed(file: SourceFile) -> bool:
+    """Do words tell that another file wraps the model in DDP? `DataParallel` has one process, and no `no_sync`."""
+    plain = "DataParallel(" in file.text and "DistributedDataParallel" not in file.text
+    return not plain and bool(file.search(_DISTRIBUTED))
 
 
 def _divided(backward: ast.Call, file: SourceFile) -> ast.AST | None:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
 from ptopt.rules.shared.moves import move_of
-from ptopt.source.index import FunctionNode
+from ptopt.source.calls import called_name
+from ptopt.source.index import FunctionNode, own_nodes
 
 _DATASET = re.compile(r"Dataset|Collat", re.I)
+_CHEAP = frozenset("to cuda long int float size len randint from_numpy tensor astype copy clone item".split())
 
 
 class DeviceMoveInDataset(Rule):
@@ -61,6 +63,12 @@ class DeviceMoveInDataset(Rule):
     when_wrong = "the whole dataset already lies on the device"
 
     VALID = (
+        """
+        class Text(Dataset):
+            def __getitem__(self, i):
+                start = torch.randint(0, self.data.size(0) - self.length, (1,))
+                return self.data[start : start + self.length + 1].long().cuda()
+        """,
         """
         class Rays:
             def collate(self, index):
@@ -148,6 +156,8 @@ class DeviceMoveInDataset(Rule):
         if _lives_on_device(function, file) or _makes_on_device(function, file):
             return
         item = function.name.startswith("__getitem")
+        if item and _only_slices(function, file):
+            return
         yield Problem(
             node,
             f"{quote(file, node)} in `{function.name}` copies {'each item' if item else 'the batch'} to the device while "
@@ -162,6 +172,14 @@ class DeviceMoveInDataset(Rule):
 def _lives_on_device(function: FunctionNode, file: SourceFile) -> bool:
     """Does its class keep the data on a device: `self.images = self.images.to(self.device)`?"""
     return file.index.class_of(function) in file.once(_classes_on_device)
+
+
+def _only_slices(function: FunctionNode, file: SourceFile) -> bool:
+    """Is an item a stretch of what lies in memory, such as tokens? Then worker processes gain nothing."""
+    sliced = any(
+        isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) for node in own_nodes(function)
+    )
+    return sliced and all(called_name(call) in _CHEAP for call in file.calls.calls_in(function))
 
 
 def _makes_on_device(function: FunctionNode, file: SourceFile) -> bool:
