@@ -13,7 +13,7 @@ class ServerWithoutStartupProbe(ConfigRule):
     """A model server is restarted while it loads its weights.
 
     ## What it does
-    Finds containers of vLLM and similar servers with a liveness probe that gives up within five minutes of the start, and without
+    Finds containers of vLLM and similar servers with a GPU and a liveness probe that gives up within five minutes of the start, and without
     a startup probe.
 
     ## Why it is slow
@@ -76,6 +76,7 @@ class ServerWithoutStartupProbe(ConfigRule):
           containers:
             - name: server
               image: vllm/vllm-openai
+              resources: {limits: {nvidia.com/gpu: 1}}
               startupProbe: {httpGet: {path: /health, port: 8000}, failureThreshold: 120}
               livenessProbe: {httpGet: {path: /health, port: 8000}}
         """,
@@ -86,6 +87,7 @@ class ServerWithoutStartupProbe(ConfigRule):
           containers:
             - name: server
               image: vllm/vllm-openai
+              resources: {limits: {nvidia.com/gpu: 1}}
               livenessProbe: {httpGet: {path: /health, port: 8000}, initialDelaySeconds: 600}
         """,
         """
@@ -107,6 +109,7 @@ class ServerWithoutStartupProbe(ConfigRule):
               containers:
                 - name: server
                   image: vllm/vllm-openai
+                  resources: {limits: {nvidia.com/gpu: 1}}
                   livenessProbe: {httpGet: {path: /health, port: 8000}}  # !
             """
         ),
@@ -120,6 +123,7 @@ class ServerWithoutStartupProbe(ConfigRule):
                   containers:
                     - name: server
                       image: ghcr.io/huggingface/text-generation-inference:3.0
+                      resources: {limits: {nvidia.com/gpu: 1}}
                       livenessProbe:  # !
                         httpGet: {path: /health, port: 80}
                         initialDelaySeconds: 60
@@ -134,6 +138,7 @@ class ServerWithoutStartupProbe(ConfigRule):
               containers:
                 - name: server
                   image: registry/server:1
+                  resources: {limits: {nvidia.com/gpu: 1}}
                   command: [vllm, serve, /models/llama]
                   livenessProbe: {tcpSocket: {port: 8000}, initialDelaySeconds: 120, failureThreshold: 5}  # !
             """
@@ -146,7 +151,7 @@ class ServerWithoutStartupProbe(ConfigRule):
             if probe is None or probe.merged or not container.serves or "startupProbe" in container.mapping:
                 continue
             patience = _patience(probe.value) if isinstance(probe.value, Mapping) else None
-            if patience is None or patience >= _PATIENT or "router" in container.name:
+            if patience is None or patience >= _PATIENT or container.gpu is None:
                 continue
             yield ConfigProblem(
                 probe.key.start,

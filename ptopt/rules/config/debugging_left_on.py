@@ -50,7 +50,7 @@ class DebuggingLeftOn(SettingRule):
 
     ## What it does
     Finds options that exist for debugging and cost time in each step: `detect_anomaly` and `profiler` of Lightning,
-    `wall_clock_breakdown`, `memory_breakdown` and the FLOPS profiler of DeepSpeed, `full_determinism`, `debug`,
+    `wall_clock_breakdown` and `memory_breakdown` of DeepSpeed, `full_determinism`, `debug`,
     `skip_memory_metrics: false` and a frequently emptied cache of Hugging Face trainers.
 
     ## Why it is slow
@@ -113,14 +113,6 @@ class DebuggingLeftOn(SettingRule):
                 "{value}: memory is logged at each stage of each step.",
                 "false",
                 "it is not needed",
-            ),
-            Setting(
-                ("flops_profiler", "enabled"),
-                (True,),
-                "{value}: the FLOPS profiler counts the operations of a step with hooks, and prints them.",
-                "false",
-                "the profile is not needed",
-                0.55,
             ),
         ),
     }

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
+from ptopt.rules.configs import Block, ConfigFile, Scalar, Setting, SettingRule, Severity
 
+_NOT_PLAIN_TEXT = ("rl", "processor_type", "reward_model", "process_reward_model")
+# Their layers keep a state from one example to the next, or they see images.
+_NO_PACKING = re.compile(
+    r"mamba|jamba|falcon-?h|rwkv|zamba|recurrent|granite-?4|nemotron-?h|vision|-vl|llava|pixtral", re.I
+)
 _WHY = (
     "{value}: each example is padded to the longest of its batch, so much of the computation is on padding where lengths "
     "differ. Packing fills each row with several examples."
@@ -141,17 +147,10 @@ class PackingOff(SettingRule):
     def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:
         mapping = block.mapping
         if block.kind == "torchtune":  # a packed dataset needs a length
-            return (
-                mapping.get("tokenizer", "max_seq_len") is None
-                or mapping.scalar("tokenizer", "max_seq_len") is None
-            )
-        special = (
-            "rl",
-            "processor_type",
-            "reward_model",
-            "process_reward_model",
-            "is_mistral_derived_model",
-            "chunked_cross_entropy",
+            model = str(mapping.scalar("model", "_component_") or "")
+            return mapping.scalar("tokenizer", "max_seq_len") is None or "vision" in model
+        plugins = " ".join(item.text for item in mapping.sequence("plugins") if isinstance(item, Scalar))
+        unfit = _NO_PACKING.search(str(mapping.scalar("base_model") or ""))
+        return (
+            any(mapping.scalar(key) for key in _NOT_PLAIN_TEXT) or "diffusion" in plugins or unfit is not None
         )
-        plugins = " ".join(item.text for item in mapping.sequence("plugins") if hasattr(item, "text"))
-        return any(mapping.scalar(key) for key in special) or "diffusion" in plugins

@@ -129,6 +129,13 @@ class UnknownSetting(ConfigRule):
                 yield from _unknown(file, "deepspeed.zero_optimization", inner, ("zero_optimization",))
 
 
+def _is_slip(key: str, near: str) -> bool:
+    """Do the names differ by one or two letters, and not only by dashes?"""
+    steps = difflib.SequenceMatcher(None, key, near, autojunk=False).get_opcodes()
+    letters = sum(max(b - a, d - c) for kind, a, b, c, d in steps if kind != "equal")
+    return letters <= 2 and key.replace("-", "_") != near
+
+
 def _unknown(file: ConfigFile, kind: str, mapping: Mapping, path: tuple[str, ...]) -> Iterator[ConfigProblem]:
     known = known_keys(kind)
     for entry in mapping:
@@ -136,7 +143,7 @@ def _unknown(file: ConfigFile, kind: str, mapping: Mapping, path: tuple[str, ...
         if key in known or entry.merged or len(key) < 5 or key.startswith("_"):
             continue
         near = next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)), None)
-        if near is None or near in mapping or near.replace("_", "") == key.replace("-", "").replace("_", ""):
+        if near is None or near in mapping or not _is_slip(key, near):
             continue
         start = file.document.byte(entry.key.start)
         quoted = file.text[entry.key.start : entry.key.start + 1] in "\"'"

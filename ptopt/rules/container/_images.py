@@ -11,7 +11,6 @@ WITH_TORCH = re.compile(
     r"huggingface/transformers-pytorch[\w-]*)(?::|@|$)"
 )
 CUDA = re.compile(r"(?:nvidia/cuda|nvcr\.io/nvidia/cuda|pytorch/pytorch:\S*cuda|nvcr\.io/nvidia/pytorch)")
-TORCH = frozenset({"torch", "torchvision", "torchaudio", "pytorch"})
 
 
 def has_torch(stage: Stage) -> str | None:

@@ -7,19 +7,18 @@ from ptopt.configs.dockerfile import Stage
 from ptopt.configs.shell import Install, installs
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Edit, Fix, Safety, Severity
-from ptopt.rules.container._images import TORCH
 
 _NO_CACHE = re.compile(
     r"--no-cache(?:-dir)?\b|PIP_NO_CACHE_DIR=|pip3? cache purge|rm -rf? \S*(?:\.cache|/root/\.cache)|UV_NO_CACHE"
 )
-_HEAVY = TORCH | {"vllm", "flash-attn", "deepspeed", "transformer-engine", "xformers"}
+_HEAVY = frozenset({"torch", "vllm"})
 
 
 class PipCacheKept(ConfigRule):
     """The image keeps the downloaded wheels of PyTorch beside the installed package.
 
     ## What it does
-    Finds `RUN pip install` of torch, or of other packages of that size, without `--no-cache-dir`, a cache mount or
+    Finds `RUN pip install` of torch or vLLM without `--no-cache-dir`, a cache mount or
     `PIP_NO_CACHE_DIR`.
 
     ## Why it is slow

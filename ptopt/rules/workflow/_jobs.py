@@ -10,6 +10,10 @@ from ptopt.configs.shell import Install, installs
 from ptopt.configs.values import Entry, Mapping, Scalar, Sequence
 from ptopt.rules.configs import ConfigFile
 
+_COMPILES = re.compile(
+    r"bdist_wheel|nvcc|CUDA_HOME|FORCE_CUDA|TORCH_CUDA_ARCH|setup\.py|python3? -m build|cibuildwheel|flash-attn|docker run|nccl",
+    re.I,
+)
 _LINUX = re.compile(r"ubuntu-(?:latest|\d\d\.\d\d)(?:-arm)?$")
 
 
@@ -26,7 +30,7 @@ class TorchInstall:
 
 
 def torch_installs(file: ConfigFile, hosted: bool) -> Iterator[TorchInstall]:
-    """The first command of each job that names torch; with `hosted`, only in jobs on runners of GitHub with Linux."""
+    """The first command of each job that names torch, unless the job compiles extensions or works in a container; with `hosted`, only in jobs on runners of GitHub with Linux."""
     for name, job in file.jobs:
         if "container" in job or (hosted and not _on_linux(job)):
             continue
@@ -41,8 +45,15 @@ def torch_installs(file: ConfigFile, hosted: bool) -> Iterator[TorchInstall]:
             if install.packages & {"torch", "torchvision", "torchaudio"} and install.tool != "conda"
         )
         first = next(found, None)
-        if first is not None:
+        if first is not None and not any(_COMPILES.search(text) for text in _scripts(steps)):
             yield first
+
+
+def _scripts(steps: tuple[Mapping, ...]) -> Iterator[str]:
+    for step in steps:
+        run = step.get("run")
+        if isinstance(run, Scalar):
+            yield run.text
 
 
 def runs_often(file: ConfigFile) -> bool:

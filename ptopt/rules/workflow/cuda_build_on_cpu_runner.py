@@ -4,15 +4,11 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Edit, Fix, Safety, Scalar, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Edit, Fix, Safety, Severity
 from ptopt.rules.workflow._jobs import TorchInstall, runs_often, torch_installs
 
 _CHOSEN = re.compile(
     r"index|find-links|\s-f\b|\s-i\b|torch-backend|\+cpu|\+cu|TORCH|\$\{\{|\$\{?[A-Z_]+|--pre\b|\.whl|torch[=~<>!]*=?=?\s*[\"']?[01]\."
-)
-_COMPILES = re.compile(
-    r"bdist_wheel|nvcc|CUDA_HOME|FORCE_CUDA|TORCH_CUDA_ARCH|setup\.py|python3? -m build|cibuildwheel|flash-attn",
-    re.I,
 )
 _CPU = "https://download.pytorch.org/whl/cpu"
 
@@ -160,8 +156,6 @@ class CudaBuildOnCpuRunner(ConfigRule):
             return
         often = runs_often(file)
         for found in torch_installs(file, hosted=True):
-            if _COMPILES.search(" ".join(step.text for step in _runs(found))):
-                continue
             if _CHOSEN.search(found.install.text) or "torch" not in found.install.packages:
                 continue
             yield ConfigProblem(
@@ -173,13 +167,6 @@ class CudaBuildOnCpuRunner(ConfigRule):
                 fix=_fix(file, found),
                 confidence=None if often else 0.4,
             )
-
-
-def _runs(found: TorchInstall) -> Iterator[Scalar]:
-    for step in found.steps:
-        run = step.get("run")
-        if isinstance(run, Scalar):
-            yield run
 
 
 def _fix(file: ConfigFile, found: TorchInstall) -> Fix:

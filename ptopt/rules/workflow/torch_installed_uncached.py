@@ -177,9 +177,8 @@ class TorchInstalledUncached(ConfigRule):
 
 
 def _is_large(found: TorchInstall) -> bool:
-    """A build with CUDA; the others are downloaded about as fast as a cache is restored."""
-    text = found.install.text
-    return re.search(r"whl/cu\d|\+cu\d|matrix\.cuda", text) is not None or not re.search(r"cpu", text)
+    """A build with CUDA on purpose. One without is downloaded as fast as a cache is restored; a default build is PTO072's."""
+    return re.search(r"whl/(?:nightly/)?cu\d|\+cu\d|matrix\.cuda", found.install.text) is not None
 
 
 def _fix(file: ConfigFile, setup: Mapping) -> Fix | None:
