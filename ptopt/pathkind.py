@@ -84,6 +84,13 @@ def _is_of_others(path: str) -> bool:
     return _OF_OTHERS.match(path.rpartition("/")[2]) is not None
 
 
+def language(path: str) -> str:
+    """What highlighters call the language of a reviewed file."""
+    if is_dockerfile(path):
+        return "dockerfile"
+    return {"yaml": "yaml", "yml": "yaml", "json": "json"}.get(path.rpartition(".")[2], "python")
+
+
 def is_reviewable(path: str) -> bool:
     """May there be something to review in the file at `path`?"""
     return path.endswith(PYTHON) or is_config(path)

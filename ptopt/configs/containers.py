@@ -18,6 +18,7 @@ _TRAINS = re.compile(
     r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch|deepspeed|llamafactory-cli train|axolotl train)\b"
     r"|\bpython3?\b[^\n|;&]*\b\w*(?:train|finetune|pretrain)\w*(?:\.py\b|\b)"
 )
+_LONGEST_COMMAND = 4000
 _QUANTITY = re.compile(r"([\d.]+)(m?)$")
 
 
@@ -43,8 +44,8 @@ class Container:
 
     @property
     def command(self) -> str:
-        """The words as one line."""
-        return " ".join(word.text for word in self.words)
+        """The words as one line, as far as a person would write it: patterns that look for what it starts take quadratic time."""
+        return " ".join(word.text for word in self.words)[:_LONGEST_COMMAND]
 
     @property
     def trains(self) -> bool:
@@ -60,14 +61,6 @@ class Container:
         return bool(command) or (
             SERVERS.search(image) is not None and _BESIDE.search(image + self.name) is None
         )
-
-    def limit(self, name: str) -> Node | None:
-        """A limit, or else a request, of a manifest."""
-        for part in ("limits", "requests"):
-            found = self.mapping.get("resources", part, name)
-            if found is not None:
-                return found
-        return None
 
     @property
     def gpu(self) -> Entry | None:

@@ -11,6 +11,7 @@ _INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)(?=[ \t\\]|$)[ \t]*")
 _HEREDOC = re.compile(r"<<-?([\"']?)([A-Za-z_]\w*)\1")
 _FLAG = re.compile(r"--[a-z-]+(?:=\S+)?\s+")
 _MOST_INSTRUCTIONS = 2000
+_MOST_BASES = 20
 NAMES = frozenset(
     "ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL USER VOLUME "
     "WORKDIR".split()
@@ -96,7 +97,7 @@ def _stage(
     image = re.sub(r"\$\{?(\w+)\}?", lambda m: arguments.get(m[1], m[0]), words[0]) if words else ""
     name = words[2] if len(words) > 2 and words[1].lower() == "as" else ""
     inherited = next((stage.bases for stage in before if stage.name and stage.name == image), ())
-    return Stage(base, image, name, (image, *inherited), tuple(held))
+    return Stage(base, image, name, (image, *inherited)[:_MOST_BASES], tuple(held))
 
 
 def _instructions(text: str) -> Iterator[Instruction]:

@@ -10,7 +10,7 @@ from ptopt.configs.values import Document, Entry, Mapping, Scalar, Sequence, wal
 
 # Words of which each known kind has at least one: a file without any is not read further.
 _MARKS = re.compile(
-    rb"per_device_train_batch_size|base_model|finetuning_type|_component_|trainer|_target_|distributed_type|"
+    rb"per_device_train_batch_size|base_model|model_name_or_path|finetuning_type|_component_|trainer|_target_|distributed_type|"
     rb"zero_optimization|train_micro_batch_size_per_gpu|apiVersion|services|jobs|tensor-parallel-size|"
     rb"gpu-memory-utilization|max-model-len|enforce-eager"
 )

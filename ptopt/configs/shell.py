@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 _INSTALL = re.compile(
     r"(?<![\w./-])(?P<tool>uv[ \t]+pip|(?:python[\d.]*[ \t]+-m[ \t]+)?pip[\d.]*|(?:conda|mamba|micromamba))[ \t]+"
-    r"(?:-\S+[ \t]+)*install\b(?P<rest>(?:[^\n;&|#]|\\\r?\n|(?<=[<>=!~\w])[|](?=\w))*)"
+    r"(?:-\S+[ \t]+)*install\b(?P<rest>(?:[^\n;&|#\\]|\\\r?\n|\\(?!\r?\n))*)"
 )
+_LONGEST_LINE = 200
+_SPACE = " \t\r\n\\"
+_COMMENTED = re.compile(r"(?:^|(?<=\s))#", re.MULTILINE)
 _NAME = re.compile(r"[\"']?([A-Za-z0-9][\w.-]*)")
 _VALUED = frozenset(
     {
@@ -55,6 +58,11 @@ class Install:
 def installs(text: str) -> Iterator[Install]:
     """The commands that install packages, in order."""
     for match in _INSTALL.finditer(text):
+        near = max(
+            match.start() - _LONGEST_LINE, 0
+        )  # a Dockerfile may hold thousands of commands on one line
+        if _COMMENTED.search(text, max(text.rfind("\n", near, match.start()) + 1, near), match.start()):
+            continue
         tool = match["tool"].split()[0]
         kind = "uv" if tool == "uv" else "conda" if tool.endswith(("conda", "mamba")) else "pip"
         words = match["rest"].replace("\\\n", " ").replace("\\\r\n", " ").replace("\\ ", " ").split()
@@ -78,6 +86,6 @@ def installs(text: str) -> Iterator[Install]:
             elif name := _NAME.match(word):
                 packages.add(name[1].lower().replace("_", "-"))
         yield Install(
-            kind, frozenset(packages), tuple(requirements), local, match[0].strip(), match.start(), match.start("rest"),
-            match.start() + len(match[0].rstrip()),
+            kind, frozenset(packages), tuple(requirements), local, match[0].rstrip(_SPACE), match.start(), match.start("rest"),
+            match.start() + len(match[0].rstrip(_SPACE)),
         )  # fmt: skip

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from ptopt.configs.containers import Container
 from ptopt.configs.values import Mapping
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Node, Scalar, Severity
 
-_OTHER = re.compile(r"tensorflow|\bjax|[-_]tf[-_]")
+_OTHER = re.compile(r"tensorflow|\bjax|[-_]tf[-_]|TFJob")
 _PARALLEL = ("tensor-parallel-size", "tp", "tp-size", "num-shard", "pipeline-parallel-size")
 
 
@@ -147,12 +147,11 @@ class SharedMemorySmall(ConfigRule):
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
         for container in file.containers:
             gpu = container.gpu
-            if _OTHER.search(f"{container.image} {container.command}"):
-                continue
             if (
-                gpu is None
+                _OTHER.search(f"{container.kind} {container.image} {container.command}")
+                or gpu is None
                 or gpu.merged
-                or not (container.trains or _parallel(container))
+                or not (container.trains or _parallel(container, gpu.value))
                 or _has_room(container)
             ):
                 continue
@@ -173,11 +172,11 @@ class SharedMemorySmall(ConfigRule):
             )
 
 
-def _parallel(container: Container) -> bool:
-    if not container.serves:
-        return False
+def _parallel(container: Container, gpu: Node) -> bool:
+    """Is it a server that spreads a model over several GPUs of its node?"""
     value = container.option(*_PARALLEL)
-    return value is not None and value.isdigit() and int(value) > 1
+    several = isinstance(gpu, Scalar) and gpu.number is not None and gpu.number > 1
+    return several and container.serves and value is not None and value.isdigit() and int(value) > 1
 
 
 def _has_room(container: Container) -> bool:

@@ -67,7 +67,7 @@ class WeightsDownloadedAtStart(ConfigRule):
     family = "cluster"
     severity = Severity.MEDIUM
     kinds = frozenset({"kubernetes", "compose"})
-    prior = 0.7
+    prior = 0.6
     when_wrong = "the model is small, or the image brings it"
 
     VALID = (

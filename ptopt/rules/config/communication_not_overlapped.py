@@ -42,7 +42,7 @@ class CommunicationNotOverlapped(SettingRule):
     family = "config"
     severity = Severity.MEDIUM
     kinds = frozenset({"deepspeed"})
-    prior = 0.65
+    prior = 0.7
     when_wrong = "memory is too short for the buckets, or there is one GPU"
     settings: ClassVar[Mapping[str, tuple[Setting, ...]]] = {
         "deepspeed": (

@@ -83,7 +83,7 @@ class DebuggingLeftOn(SettingRule):
     family = "config"
     severity = Severity.MEDIUM
     kinds = frozenset({"transformers", "llamafactory", "lightning", "deepspeed"})
-    prior = 0.65
+    prior = 0.6
     when_wrong = "the configuration is for debugging or measuring"
     settings: ClassVar[Mapping[str, tuple[Setting, ...]]] = {
         **dict.fromkeys(("transformers", "llamafactory"), _TRAINER),

@@ -155,6 +155,7 @@ class FullPrecision(ConfigRule):
                 f"unused and doubles the memory of activations. `{better}` is what GPUs from Ampere on are made for.",
                 ".".join((*block.path, entry.key.text)),
                 fix=fix,
+                confidence=0.4 if block.kind == "lightning" else None,  # most who write it there mean it
             )
 
 

@@ -65,7 +65,7 @@ class PackingOff(SettingRule):
     family = "config"
     severity = Severity.HIGH
     kinds = frozenset({"axolotl", "torchtune"})
-    prior = 0.55
+    prior = 0.6
     when_wrong = "examples are about equally long, or the model cannot keep packed examples apart"
     settings: ClassVar[Mapping[str, tuple[Setting, ...]]] = {
         "axolotl": (Setting(("sample_packing",), (False,), _WHY, "true", _ASSUMED),),

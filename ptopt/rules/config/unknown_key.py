@@ -10,6 +10,7 @@ from ptopt.rules.base import Invalid
 from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Fix, Safety, Severity
 
 _ALIKE = 0.88
+_MOST, _LONGEST = 50, 60
 
 
 class UnknownSetting(ConfigRule):
@@ -138,9 +139,10 @@ def _is_slip(key: str, near: str) -> bool:
 
 def _unknown(file: ConfigFile, kind: str, mapping: Mapping, path: tuple[str, ...]) -> Iterator[ConfigProblem]:
     known = known_keys(kind)
-    for entry in mapping:
+    unknown = [entry for entry in mapping if entry.key.text not in known and len(entry.key.text) <= _LONGEST]
+    for entry in unknown[:_MOST]:  # each is compared with all names
         key = entry.key.text
-        if key in known or entry.merged or len(key) < 5 or key.startswith("_"):
+        if entry.merged or len(key) < 5 or key.startswith("_"):
             continue
         near = next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)), None)
         if near is None or near in mapping or not _is_slip(key, near):

@@ -52,7 +52,7 @@ class CopiedBeforeInstall(ConfigRule):
     family = "container"
     severity = Severity.MEDIUM
     kinds = frozenset({"dockerfile"})
-    prior = 0.75
+    prior = 0.8
     when_wrong = "the requirements name files of the repository, or the image is built rarely"
 
     VALID = (
@@ -105,7 +105,7 @@ class CopiedBeforeInstall(ConfigRule):
         if file.dockerfile is None:
             return
         for stage in file.dockerfile.stages:
-            if any("tensorflow" in image for image in stage.bases):
+            if "tensorflow" in " ".join((file.path.lower(), *stage.bases)):
                 continue
             found = _found(stage)
             if found is not None:

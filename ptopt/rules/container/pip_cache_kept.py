@@ -53,7 +53,7 @@ class PipCacheKept(ConfigRule):
     family = "container"
     severity = Severity.LOW
     kinds = frozenset({"dockerfile"})
-    prior = 0.55
+    prior = 0.6
     when_wrong = "the stage is thrown away"
 
     VALID = (

@@ -8,6 +8,8 @@ from ptopt.rules.base import Invalid
 from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
 from ptopt.rules.container._images import has_torch
 
+_CONDITIONAL = "if ["  # whether it runs is not known
+
 
 class TorchInstalledAgain(ConfigRule):
     """An image that has PyTorch installs it once more.
@@ -91,8 +93,10 @@ class TorchInstalledAgain(ConfigRule):
             image = has_torch(stage)
             first: Instruction | None = None
             for run in stage.instructions:
-                if run.name != "RUN" or not any(
-                    i.packages & {"torch", "pytorch"} for i in installs(run.text)
+                if (
+                    run.name != "RUN"
+                    or _CONDITIONAL in run.text
+                    or not any(i.packages & {"torch", "pytorch"} for i in installs(run.text))
                 ):
                     continue
                 if image is not None:

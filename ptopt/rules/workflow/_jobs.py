@@ -40,6 +40,7 @@ def torch_installs(file: ConfigFile, hosted: bool) -> Iterator[TorchInstall]:
                 name, steps, run, install, run.value.start + install.start, run.value.start + install.end
             )
             for step in steps
+            if "if" not in step or not re.search(r"macos|windows|gpu|cuda", str(step.scalar("if")), re.I)
             if (run := step.entry("run")) is not None and isinstance(run.value, Scalar) and not run.merged
             for install in installs(file.text[run.value.start : run.value.end])
             if install.packages & {"torch", "torchvision", "torchaudio"} and install.tool != "conda"

@@ -59,7 +59,7 @@ class CudaBuildOnCpuRunner(ConfigRule):
     family = "workflow"
     severity = Severity.MEDIUM
     kinds = frozenset({"workflow"})
-    prior = 0.75
+    prior = 0.85
     when_wrong = "the job needs the CUDA libraries, for example to compile an extension"
 
     VALID = (

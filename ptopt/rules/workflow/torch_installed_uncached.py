@@ -66,7 +66,7 @@ class TorchInstalledUncached(ConfigRule):
     family = "workflow"
     severity = Severity.LOW
     kinds = frozenset({"workflow"})
-    prior = 0.6
+    prior = 0.5
     when_wrong = "the cache of the repository is needed for something else"
 
     VALID = (
