@@ -26,7 +26,7 @@ from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.together import AT_ONCE, threads
 from ptopt.github.values import PullFile, PullRequest, TreeEntry
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
-from ptopt.pathkind import is_reviewable
+from ptopt.pathkind import is_config, is_config_for_sure, is_reviewable
 from ptopt.project.around import MOST_BYTES, files_around
 from ptopt.project.facts import FACT_FILES
 
@@ -36,6 +36,8 @@ _MOST_FACT_FILES = 12
 # bytes, and those of 99 in 100 changes to real repositories into one. Without GraphQL only the nearest are read.
 _QUERY_BYTES = 6 * MOST_BYTES
 _MOST_BY_REST = 8
+_MOST_CONFIGS = 40
+_TOO_MANY = f"more than {_MOST_CONFIGS} YAML and JSON files"
 
 
 def list_files(github: GitHubClient, pull: PullRequest) -> list[PullFile]:
@@ -72,7 +74,18 @@ def read_change(
             if unlisted > 0:
                 many = f"{unlisted:,} of the {pull.changed_files:,} changed files"
                 not_reviewed.append(NotReviewed(_REST, f"GitHub does not list {many}, and {error}"))
-    return _from_api(github, pull, listed, why_not, not_reviewed)
+    too_many = _too_many(listed)
+
+    def why_not_here(path: str) -> str | None:
+        return _TOO_MANY if path in too_many else why_not(path)
+
+    return _from_api(github, pull, listed, why_not_here, not_reviewed)
+
+
+def _too_many(listed: Sequence[PullFile]) -> frozenset[str]:
+    """The YAML and JSON files beyond those that are read: each is a request, and in a change of so many most are data."""
+    unsure = [path for file in listed if is_config(path := _shown(file)) and not is_config_for_sure(path)]
+    return frozenset(unsure[_MOST_CONFIGS:])
 
 
 def _from_api(

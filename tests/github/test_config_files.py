@@ -55,6 +55,18 @@ def test_git_gives_the_same_change_as_the_api(github: FakeGitHub) -> None:
     assert by_git.files == by_api.files
 
 
+def test_many_data_files_are_few_requests(github: FakeGitHub) -> None:
+    repo = _repository(github)
+    pull = repo.pull(
+        files={f"data/{number:03}.yaml": b"a: 1\n" for number in range(60)} | {"Dockerfile": DOCKERFILE}
+    )
+    client = for_token(repo.github.token(repo), repo.github.url)
+    change = read_change(client, client.pull(repo.full_name, pull.number), Config())
+    assert len(change.files) == 41 and change.files[0].path == "Dockerfile"
+    assert {item.reason for item in change.not_reviewed} == {"more than 40 YAML and JSON files"}
+    assert sum("/git/blobs/" in request.path for request in github.requests) <= 41
+
+
 def test_data_alone_is_nothing_to_review(github: FakeGitHub) -> None:
     repo = _repository(github)
     pull = repo.pull(files={"data/labels.json": b"{}", "notes.md": b"x"})
