@@ -86,12 +86,19 @@ class Container:
                 return value if equals else texts[at + 1] if at + 1 < len(texts) else ""
         return None
 
-    def environment(self, name: str) -> Entry | None:
-        """What sets a variable of the environment."""
-        for item in self.mapping.sequence("env"):
-            if isinstance(item, Mapping) and item.scalar("name") == name:
-                return item.entry("value") or item.entry("valueFrom")
-        return self.mapping.entry("environment", name)
+    def environment(self, name: str) -> Word | None:
+        """The value that a variable of the environment is set to, where it is written."""
+        for key in ("env", "environment"):
+            for item in self.mapping.sequence(key):
+                value = (
+                    item.get("value") if isinstance(item, Mapping) and item.scalar("name") == name else None
+                )
+                if isinstance(value, Scalar):
+                    return Word(value.text, value.start, value.end)
+                if isinstance(item, Scalar) and item.text.startswith(f"{name}="):
+                    return Word(item.text.partition("=")[2], item.start, item.end)
+        found = self.mapping.get("environment", name)
+        return Word(found.text, found.start, found.end) if isinstance(found, Scalar) else None
 
     def mounts(self) -> Iterator[tuple[str, str]]:
         """(path in the container, volume) of each."""

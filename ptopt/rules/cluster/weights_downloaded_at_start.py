@@ -17,6 +17,10 @@ _CACHES = (
     "XDG_CACHE_HOME",
     "DOWNLOAD_DIR",
 )
+_DOWNLOADS = re.compile(
+    r"\b(?:huggingface-cli|hf) download\b|snapshot_download|\bgit lfs pull\b|"
+    r"\b(?:wget|curl|gsutil cp|aws s3 cp)\b[^&|;]{0,300}\.(?:safetensors|bin|ckpt|pth?|gguf)\b"
+)
 _LASTING = ("Deployment", "StatefulSet", "Pod", "ReplicaSet", "LeaderWorkerSet", "")
 
 
@@ -25,7 +29,7 @@ class WeightsDownloadedAtStart(ConfigRule):
 
     ## What it does
     Finds containers of Kubernetes and Compose that serve a model of the Hugging Face Hub and mount no volume that could keep its
-    files.
+    files, and Dockerfiles whose `CMD` or `ENTRYPOINT` downloads weights.
 
     ## Why it is slow
     Files in a container go away with it. Each restart, new replica and node change downloads gigabytes before the first
@@ -66,7 +70,7 @@ class WeightsDownloadedAtStart(ConfigRule):
     name = "weights-downloaded-at-start"
     family = "cluster"
     severity = Severity.MEDIUM
-    kinds = frozenset({"kubernetes", "compose"})
+    kinds = frozenset({"kubernetes", "compose", "dockerfile"})
     prior = 0.6
     when_wrong = "the model is small, or the image brings it"
 
@@ -135,9 +139,16 @@ class WeightsDownloadedAtStart(ConfigRule):
                   volumes: [{name: shm, emptyDir: {medium: Memory}}]
             """
         ),
+        Invalid(
+            """
+            FROM python:3.12
+            CMD hf download org/model --local-dir /models && python serve.py  # !
+            """
+        ),
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
+        yield from _downloading(file)
         for container in file.containers:
             image = container.mapping.entry("image")
             model = _model(container)
@@ -151,6 +162,20 @@ class WeightsDownloadedAtStart(ConfigRule):
                 f"`{model}` is downloaded from the Hub into the container, so each restart and each new replica loads it "
                 "again before it answers. Mount a volume on the cache (`HF_HOME`).",
                 container.name,
+            )
+
+
+def _downloading(file: ConfigFile) -> Iterator[ConfigProblem]:
+    """What an image runs first downloads weights."""
+    last = file.dockerfile.stages[-1].instructions if file.dockerfile is not None else ()
+    for instruction in last:
+        if instruction.name in ("CMD", "ENTRYPOINT") and _DOWNLOADS.search(" ".join(instruction.words)):
+            yield ConfigProblem(
+                instruction.start,
+                instruction.end,
+                "Each start of the container downloads the weights before it works. Download them when the image is built, or "
+                "keep them on a volume.",
+                instruction.name,
             )
 
 
