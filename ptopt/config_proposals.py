@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from ptopt import impact
 from ptopt.change import ChangedFile
@@ -81,8 +81,7 @@ def propose_config(
         )
         silenced_by = suppressions.matching(rule.keys(), span.start, span.end)
         # Different settings are different matters: each is a comment of its own.
-        cause: Hashable = (problem.symbol, span.start) if problem.cause is None else problem.cause
-        proposals.append(Proposal(finding, cause, confidence, confidence, silenced_by))
+        proposals.append(Proposal(finding, (problem.symbol, span.start), confidence, confidence, silenced_by))
     return proposals, unlikely
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from ptopt.rules.base import Rule, Severity
 
 __all__ = [
     "Block", "ConfigFile", "ConfigProblem", "ConfigRule", "Edit", "Entry", "Evidence", "Fix", "Node", "Safety", "Scalar",
-    "Setting", "SettingRule", "Severity", "Span", "evidence", "shown",
+    "Setting", "SettingRule", "Severity", "Span", "shown",
 ]  # fmt: skip
 
 
@@ -23,7 +23,7 @@ __all__ = [
 class ConfigProblem:
     """What a check yields. `start` and `end` are offsets in the text; `symbol` names the place, as in `trainer.precision`.
 
-    Problems of one family with the same `cause` become one comment. `confidence` is left out where the rule's own holds.
+    `confidence` is left out where the rule's own holds.
     """
 
     start: int
@@ -32,7 +32,6 @@ class ConfigProblem:
     symbol: str = ""
     evidence: tuple[Evidence, ...] = ()
     fix: Fix | None = None
-    cause: Hashable = None
     confidence: float | None = None
 
 
@@ -114,7 +113,3 @@ def shown(file: ConfigFile, entry: Entry, limit: int = 60) -> str:
     """A setting in a code span, for a message."""
     code = " ".join(file.text[entry.key.start : entry.value.end].split())
     return f"`{code if len(code) <= limit else code[: limit - 1] + '…'}`"
-
-
-def evidence(file: ConfigFile, node: Node, note: str) -> Evidence:
-    return Evidence(file.document.line(node.start), note)

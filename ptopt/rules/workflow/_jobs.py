@@ -29,10 +29,11 @@ class TorchInstall:
     end: int
 
 
-def torch_installs(file: ConfigFile, hosted: bool) -> Iterator[TorchInstall]:
-    """The first command of each job that names torch, unless the job compiles extensions or works in a container; with `hosted`, only in jobs on runners of GitHub with Linux."""
+def torch_installs(file: ConfigFile) -> Iterator[TorchInstall]:
+    """The first command that names torch, of each job on GitHub's runners with Linux that neither compiles extensions nor works
+    in a container."""
     for name, job in file.jobs:
-        if "container" in job or (hosted and not _on_linux(job)):
+        if "container" in job or not _on_linux(job):
             continue
         steps = tuple(step for step in job.sequence("steps") if isinstance(step, Mapping))
         found = (

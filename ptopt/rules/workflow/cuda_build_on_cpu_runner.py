@@ -155,7 +155,7 @@ class CudaBuildOnCpuRunner(ConfigRule):
         if re.search(r"(?:PIP_(?:EXTRA_)?INDEX_URL|UV_TORCH_BACKEND|UV_INDEX)", file.text):
             return
         often = runs_often(file)
-        for found in torch_installs(file, hosted=True):
+        for found in torch_installs(file):
             if _CHOSEN.search(found.install.text) or "torch" not in found.install.packages:
                 continue
             yield ConfigProblem(

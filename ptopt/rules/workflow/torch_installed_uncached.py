@@ -153,7 +153,7 @@ class TorchInstalledUncached(ConfigRule):
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
-        for found in torch_installs(file, hosted=True):
+        for found in torch_installs(file):
             uses = [str(step.scalar("uses") or "") for step in found.steps]
             setups = [step for step, name in zip(found.steps, uses, strict=True) if "setup-python" in name]
             if any(map(_CACHES.search, uses)) or any(
