@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Edit, Finding, Review, Safety
+from ptopt.pathkind import is_config
 from ptopt.source.decode import decode_python
-from ptopt.suppress import add_suppressions
+from ptopt.suppress import add_suppressions, add_to_config
 from ptopt.verify import apply_edits, with_line_ends_of
 
 
@@ -50,16 +51,18 @@ def fix_file(file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsa
 
 
 def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], reason: str) -> FixedFile:
-    """Write a comment that suppresses it above each finding; a notebook stays as it is.
+    """Write a comment that suppresses it above each finding; a notebook and JSON stay as they are.
 
     Characters of `reason` that the encoding of the file has not become escapes.
     """
     before = file.head or b""
     found = review(file).findings
-    if not found or file.path.endswith(".ipynb"):
+    if not found or file.path.endswith((".ipynb", ".json")):
         return FixedFile(file.path, before, before, (), found)
     text, encoding = decode_python(before)
-    after = add_suppressions(text, [(finding.span.start, finding.name) for finding in found], reason)
+    places = [(finding.span.start, finding.name) for finding in found]
+    write = add_to_config if is_config(file.path) else add_suppressions
+    after = write(text, places, reason)
     data = after.encode(encoding, "backslashreplace")
     left = review(whole_file(file.path, data)).findings
     identities = {finding.fingerprint for finding in left}

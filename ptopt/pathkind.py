@@ -22,6 +22,18 @@ _FOLDERS: dict[str, Kind] = {
 _IN_LONGER_NAMES = frozenset({"example", "examples", "tutorial", "tutorials", "demos", "benchmarks", "tests"})
 
 
+PYTHON = (".py", ".ipynb")
+_JSON = re.compile(r"config|zero|ds_|ds-|_ds|/ds|deepspeed|stage\d|args|train|tune|sft|lora|dpo|z[123]")
+_DOCKERFILE = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-][\w.-]+)?$", re.IGNORECASE)
+_NO_DOCKERFILE = (".md", ".sh", ".txt", ".rst", ".j2", ".template", ".tmpl", ".in", ".dockerignore", ".erb")
+# Written by tools, or read by others than training and serving.
+_OF_OTHERS = re.compile(
+    r"(?:package|package-lock|tsconfig.*|composer|vocab|tokenizer.*|special_tokens_map|added_tokens|preprocessor_config|"
+    r"generation_config|openapi|swagger|\..*)\.json$|pnpm-lock\.yaml$|conda-lock\.ya?ml$|mkdocs\.ya?ml$"
+    r"|\.pre-commit-config\.yaml$"
+)
+
+
 def path_kind(path: str) -> Kind | None:
     """The kind of the file at `path` (relative to the repository root); None for ordinary code.
 
@@ -47,3 +59,38 @@ def path_kind(path: str) -> Kind | None:
     if stem in ("benchmark", "benchmarks"):
         return "benchmarks"
     return None
+
+
+def is_dockerfile(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return (
+        "file" in name.lower() and _DOCKERFILE.match(name) is not None and not name.endswith(_NO_DOCKERFILE)
+    )
+
+
+def is_config(path: str) -> bool:
+    """May the file configure training, serving, an image or a workflow? Its content decides."""
+    if path.endswith(".json"):  # most are data
+        return _JSON.search("/".join(path.lower().split("/")[-2:])) is not None and not _is_of_others(path)
+    return not _is_of_others(path) if path.endswith((".yaml", ".yml")) else is_dockerfile(path)
+
+
+def is_config_for_sure(path: str) -> bool:
+    """Does the name alone tell that the file is one of those?"""
+    return is_dockerfile(path) or (path.startswith(".github/workflows/") and is_config(path))
+
+
+def _is_of_others(path: str) -> bool:
+    return _OF_OTHERS.match(path.rpartition("/")[2]) is not None
+
+
+def language(path: str) -> str:
+    """What highlighters call the language of a reviewed file."""
+    if is_dockerfile(path):
+        return "dockerfile"
+    return {"yaml": "yaml", "yml": "yaml", "json": "json"}.get(path.rpartition(".")[2], "python")
+
+
+def is_reviewable(path: str) -> bool:
+    """May there be something to review in the file at `path`?"""
+    return path.endswith(PYTHON) or is_config(path)

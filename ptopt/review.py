@@ -15,10 +15,11 @@ from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, log_odds
 from ptopt.model.interface import ModelUnavailableError
+from ptopt.pathkind import PYTHON, is_config, is_config_for_sure
 from ptopt.proposals import MOST_PLACES, Fixes, Proposal, propose
 from ptopt.ranker.model import threshold
 from ptopt.ranking import grouped, joined, merged, rank
-from ptopt.rules import rules
+from ptopt.rules import config_rules, rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Hit, Prefilter, run
 from ptopt.runner import AnalysisError, Runner, in_process
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ptopt.model.calibration import Calibration
     from ptopt.project.facts import ProjectFacts
 
-_SUFFIXES = (".py", ".ipynb")
 _LONGEST_NOTE = 200
 # Visited nodes. The costliest of 6,500 files of 18 well-known projects takes 0.4 million.
 FILE_WORK = 3_000_000
@@ -109,7 +109,7 @@ def review_files(
         results = [
             FileResult.skipped(NotReviewed(file.path, str(error)))
             for file in files
-            if file.path.endswith(_SUFFIXES)
+            if file.path.endswith(PYTHON) or is_config_for_sure(file.path)
         ]
 
     def settle(results: Sequence[FileResult], record: ModelRecord | None) -> Review:
@@ -196,8 +196,8 @@ class _Inspector:
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
-        if not file.path.endswith(_SUFFIXES):
-            return None
+        if not file.path.endswith(PYTHON):
+            return self._inspect_config(file) if is_config(file.path) else None
         if isinstance(file, NotReviewed):
             return FileResult.skipped(file)
         reason = self._config.why_skipped(file.path)
@@ -226,6 +226,13 @@ class _Inspector:
             result = self._proposed(source, file, wanted, notes)
         self._work_left -= account.spent
         return result
+
+    def _inspect_config(self, file: ChangedFile | NotReviewed) -> FileResult | None:
+        from ptopt.config_review import inspect_config
+
+        return inspect_config(
+            file, self._config, self._facts, self._limit_to_change, self._baseline, self._floor
+        )
 
     def _old_or_new(self, proposal: Proposal) -> Proposal:
         if proposal.silenced_by or proposal.finding.fingerprint not in self._baseline:
@@ -396,7 +403,7 @@ def _unused(file: FileResult, config: Config) -> Iterator[UnusedSuppression]:
     if not found:
         return
     keys = {True: set[str](), False: set[str]()}
-    for rule in rules():
+    for rule in (*rules(), *config_rules()):
         on = config.enabled(*rule.keys(), rule.default, file.path)
         keys[on] |= set(map(str.lower, rule.keys()))
     off = keys[False] - keys[True]  # a family is on while one of its rules is

@@ -93,6 +93,48 @@ def find_suppressions(text: str) -> Suppressions:
         return Suppressions()
 
 
+def find_in_config(text: str) -> Suppressions:
+    """Find the suppression comments of a YAML file or a Dockerfile.
+
+    One that stands alone on its line counts for the next line that is neither empty nor a comment.
+    """
+    if not _may_silence(text):
+        return Suppressions()
+    found: list[_Comment] = []
+    waiting: list[_Comment] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        code, _, _ = line.partition("#")
+        if (match := _OWN.search(line)) and (match.start() == 0 or line[match.start() - 1].isspace()):
+            own = _own(match, number)
+            found.append(own)
+            if not match[1] and not code.strip():
+                waiting.append(own)
+        if code.strip():
+            for comment in waiting:
+                comment.end = number
+            waiting.clear()
+    return Suppressions(found)
+
+
+def add_to_config(text: str, places: Iterable[tuple[int, str]], reason: str) -> str:
+    """The text of a YAML file or a Dockerfile with a comment above each of the lines."""
+    wanted: defaultdict[int, set[str]] = defaultdict(set)
+    for line, rule in places:
+        wanted[line].add(rule)
+    lines = text.split("\n")
+    for line, rules in sorted(wanted.items(), reverse=True):
+        _insert_comment(lines, line, rules, reason)
+    return "\n".join(lines)
+
+
+def _insert_comment(lines: list[str], line: int, rules: Iterable[str], reason: str) -> None:
+    code = lines[line - 1]
+    end = "\r" if code.endswith("\r") else ""
+    indentation = code[: len(code) - len(code.lstrip())]
+    comment = f"# ptopt: ignore[{', '.join(sorted(rules))}] {reason}".rstrip()
+    lines.insert(line - 1, f"{indentation}{comment}{end}")
+
+
 def add_suppressions(text: str, places: Iterable[tuple[int, str]], reason: str) -> str:
     """The text with a comment above each statement that holds one of the places (line, rule name).
 
@@ -107,11 +149,7 @@ def add_suppressions(text: str, places: Iterable[tuple[int, str]], reason: str) 
     for line, rule in places:
         wanted[starts[bisect_right(starts, line) - 1] if starts and starts[0] <= line else line].add(rule)
     for line, rules in sorted(wanted.items(), reverse=True):
-        code = lines[line - 1]
-        end = "\r" if code.endswith("\r") else ""
-        indentation = code[: len(code) - len(code.lstrip())]
-        comment = f"# ptopt: ignore[{', '.join(sorted(rules))}] {reason}".rstrip()
-        lines.insert(line - 1, f"{indentation}{comment}{end}")
+        _insert_comment(lines, line, rules, reason)
     return "\n".join(lines)
 
 

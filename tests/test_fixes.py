@@ -7,7 +7,7 @@ import pytest
 from ptopt.change import ChangedFile, whole_file
 from ptopt.config import Config
 from ptopt.findings import Review
-from ptopt.fixes import FileChangedError, FixedFile, fix_file, write_fixed
+from ptopt.fixes import FileChangedError, FixedFile, fix_file, suppress_file, write_fixed
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 
@@ -58,3 +58,15 @@ def test_a_failed_write_leaves_no_litter(tmp_path: Path, monkeypatch: pytest.Mon
         write_fixed(place, FixedFile("f.py", b"old\n", b"fixed\n", (), ()))
     assert [p.name for p in tmp_path.iterdir()] == ["f.py"]
     assert place.read_text() == "old\n"
+
+
+def test_suppressions_in_configurations() -> None:
+    text = b"per_device_train_batch_size: 8\r\ndataloader_num_workers: 0\r\n"
+    result = suppress_file(whole_file("train.yaml", text), review, "tiny")
+    assert result.after.split(b"\r\n")[1:3] == [
+        b"# ptopt: ignore[loader-workers-off] tiny",
+        b"dataloader_num_workers: 0",
+    ]
+    assert [finding.name for finding in result.fixed] == ["loader-workers-off"] and not result.left
+    settings = whole_file("ds_config.json", b'{"zero_optimization": {"stage": 2, "overlap_comm": false}}')
+    assert suppress_file(settings, review, "").after == settings.head  # JSON has no comments

@@ -34,7 +34,10 @@ _KEPT_VARIABLES = frozenset(
     ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
     + ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 )
-_PYTHON_FILES = ("*.py", "*.ipynb")
+_REVIEWABLE = ("*.py", "*.ipynb", "*.yaml", "*.yml", "*ockerfile*", "*ontainerfile*") + tuple(
+    f"*{word}*.json"
+    for word in ("config", "zero", "ds_", "deepspeed")  # all others would be data
+)
 
 
 class Source(Protocol):
@@ -48,7 +51,7 @@ class FetchError(RuntimeError):
 
 
 def fetch_change(github: Source, pull: PullRequest, *, why_not: Callable[[str], str | None]) -> Change:
-    """The Python files and notebooks of the change, as git sees them; heads only where `why_not` gives None.
+    """The files to review of the change, as git sees them; heads only where `why_not` gives None.
 
     Raises FetchError, SupersededError when the head of the pull request is another one, and what the API raises.
     """
@@ -68,7 +71,7 @@ def fetch_change(github: Source, pull: PullRequest, *, why_not: Callable[[str], 
         head = git.run("rev-parse", "--verify", "refs/ptopt/head").decode().strip()
         if head != pull.head_sha:
             raise SupersededError(f"the head of {pull.repo}#{pull.number} moved while it was fetched")
-        diff = git.run(*DIFF, base, head, "--", *_PYTHON_FILES)
+        diff = git.run(*DIFF, base, head, "--", *_REVIEWABLE)
         try:
             return change_of_commit(
                 git.root, diff, head, why_not=why_not, most=MAX_HEADS, environment=git.environment

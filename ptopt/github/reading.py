@@ -26,16 +26,18 @@ from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.together import AT_ONCE, threads
 from ptopt.github.values import PullFile, PullRequest, TreeEntry
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
+from ptopt.pathkind import is_config, is_config_for_sure, is_reviewable
 from ptopt.project.around import MOST_BYTES, files_around
 from ptopt.project.facts import FACT_FILES
 
-_SUFFIXES = (".py", ".ipynb")
 _REST = "*.py"  # stands for the files that nobody listed
 _MOST_FACT_FILES = 12
 # A review makes at most 8 queries for files that it does not review: any 40 of at most MOST_BYTES fit into 8 of so many
 # bytes, and those of 99 in 100 changes to real repositories into one. Without GraphQL only the nearest are read.
 _QUERY_BYTES = 6 * MOST_BYTES
 _MOST_BY_REST = 8
+_MOST_CONFIGS = 40
+_TOO_MANY = f"more than {_MOST_CONFIGS} YAML and JSON files"
 
 
 def list_files(github: GitHubClient, pull: PullRequest) -> list[PullFile]:
@@ -48,19 +50,19 @@ def list_files(github: GitHubClient, pull: PullRequest) -> list[PullFile]:
 
 def may_hold_code(pull: PullRequest, files: Sequence[PullFile]) -> bool:
     """Whether there may be something to review among the files of `list_files`, and those that it leaves out."""
-    return len(files) < pull.changed_files or any(file.path.endswith(_SUFFIXES) for file in files)
+    return len(files) < pull.changed_files or any(is_reviewable(file.path) for file in files)
 
 
 def read_change(
     github: GitHubClient, pull: PullRequest, config: Config, files: Sequence[PullFile] | None = None
 ) -> Change:
-    """The Python files and notebooks that the pull request changes; `files` are those of `list_files`.
+    """The files to review that the pull request changes; `files` are those of `list_files`.
 
     Heads are read only of those that `config` has reviewed. Raises SupersededError when the head moves meanwhile.
     """
 
     def why_not(path: str) -> str | None:
-        return config.why_skipped(path) if path.endswith(_SUFFIXES) else "not a Python file or a notebook"
+        return config.why_skipped(path) if is_reviewable(path) else "not a Python file or a notebook"
 
     listed = list_files(github, pull) if files is None else files
     unlisted = pull.changed_files - len(listed)
@@ -72,7 +74,18 @@ def read_change(
             if unlisted > 0:
                 many = f"{unlisted:,} of the {pull.changed_files:,} changed files"
                 not_reviewed.append(NotReviewed(_REST, f"GitHub does not list {many}, and {error}"))
-    return _from_api(github, pull, listed, why_not, not_reviewed)
+    too_many = _too_many(listed)
+
+    def why_not_here(path: str) -> str | None:
+        return _TOO_MANY if path in too_many else why_not(path)
+
+    return _from_api(github, pull, listed, why_not_here, not_reviewed)
+
+
+def _too_many(listed: Sequence[PullFile]) -> frozenset[str]:
+    """The YAML and JSON files beyond those that are read: each is a request, and in a change of so many most are data."""
+    unsure = [path for file in listed if is_config(path := _shown(file)) and not is_config_for_sure(path)]
+    return frozenset(unsure[_MOST_CONFIGS:])
 
 
 def _from_api(
@@ -89,7 +102,7 @@ def _from_api(
     missing: set[str] = set()
     for file in listed:
         path = _shown(file)
-        if file.status == "removed" or not path.endswith(_SUFFIXES):
+        if file.status == "removed" or not is_reviewable(path):
             continue
         if not file.additions + file.deletions:  # renamed, empty, or binary
             if file.status in ("modified", "changed"):

@@ -10,9 +10,10 @@ from pathlib import Path, PurePosixPath
 from ptopt.change import HEAD_MISSING, MISMATCH, Change, parse_diff, whole_file
 from ptopt.difftext import show
 from ptopt.findings import NotReviewed
-from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, SKIPPED_FOLDERS, SUFFIXES, printable
+from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, SKIPPED_FOLDERS, printable
 from ptopt.inputs.git import DIFF, CheckoutError, commit_of, merge_base, output, repository_root
 from ptopt.inputs.heads import Blobs, Tree
+from ptopt.pathkind import is_reviewable
 from ptopt.project.around import MOST_BYTES, files_around
 
 
@@ -44,7 +45,7 @@ def change_between(root: Path, base: str, head: str | None = None) -> Change:
 
 
 def _untracked_files(top: Path) -> tuple[str, ...]:
-    """The Python files and notebooks that git neither tracks nor ignores; `top` is the top of the repository.
+    """The files to review that git neither tracks nor ignores; `top` is the top of the repository.
 
     Without those of folders that are not walked either (see `change_from_paths`).
     """
@@ -56,8 +57,11 @@ def _untracked_files(top: Path) -> tuple[str, ...]:
     return tuple(
         str(path)
         for path in paths
-        if path.suffix in SUFFIXES
-        and not any(part.startswith(".") or part in SKIPPED_FOLDERS for part in path.parts[:-1])
+        if is_reviewable(str(path))
+        and not any(
+            (part.startswith(".") and part != ".github") or part in SKIPPED_FOLDERS
+            for part in path.parts[:-1]
+        )
         and environments.isdisjoint(path.parents)
     )
 
@@ -117,8 +121,8 @@ def change_from_patch(diff: bytes, tree: Path) -> Change:
     files = Tree(tree)
     change = parse_diff(diff, files)
     change = files.explain(change)
-    lost = [item for item in change.not_reviewed if item.path.endswith(SUFFIXES)]
-    if lost and not any(file.path.endswith(SUFFIXES) for file in change.files):
+    lost = [item for item in change.not_reviewed if is_reviewable(item.path)]
+    if lost and not any(is_reviewable(file.path) for file in change.files):
         if all(item.reason == HEAD_MISSING for item in lost):
             raise CheckoutError(
                 f"{tree}: holds no Python file of the patch, such as {show(lost[0].path)}; give the folder that the "

@@ -7,23 +7,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ptopt.change import ChangedFile, whole_file
+from ptopt.configs.file import load
+from ptopt.configs.reading import MAX_BYTES
 from ptopt.findings import NotReviewed
 from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_PROJECT_FILE, Tree
+from ptopt.pathkind import PYTHON, is_config, is_reviewable
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
-SUFFIXES = (".py", ".ipynb")
 NOT_UTF8 = "the file name is not UTF-8"
 _NO_PYTHON = "not a Python file or a notebook"
+_UNKNOWN = "no configuration of training, serving, an image or a workflow"
+_WALKED_THOUGH_HIDDEN = frozenset({".github"})  # workflows
 
 
 def change_from_paths(
     paths: Sequence[Path], root: Path, *, wants: Callable[[str], bool]
 ) -> Iterator[ChangedFile | NotReviewed]:
-    """The `*.py` and `*.ipynb` files under `paths`, each whole and once, one at a time.
+    """The Python files, notebooks and configurations under `paths`, each whole and once, one at a time.
 
-    Folders are walked in order of path. Skipped, unless named in `paths`: hidden folders, virtual
+    Folders are walked in order of path. Skipped, unless named in `paths`: hidden folders but `.github`, virtual
     environments, `node_modules`, `__pycache__`, `build`, `dist`, `site-packages`. Links are not followed.
     `wants` sees each path before its file is read. Paths are relative to `root`, or absolute when outside it.
     Raises CheckoutError for a path that does not exist, before anything is read.
@@ -39,7 +43,7 @@ def file_from_bytes(
 ) -> Iterator[ChangedFile | NotReviewed]:
     """A file that need not exist, as `change_from_paths` would give it."""
     name = _name(os.path.realpath(path), _top(root))
-    if path.suffix not in SUFFIXES:
+    if not is_reviewable(name):
         yield NotReviewed(printable(name), _NO_PYTHON)
     elif wants(name):
         yield whole_file(name, data)
@@ -82,7 +86,7 @@ def _walk_all(
             shown = printable(name)
             if trouble:
                 yield NotReviewed(shown, trouble)
-            elif os.path.splitext(place)[1] not in SUFFIXES:
+            elif not is_reviewable(name):
                 yield NotReviewed(shown, _NO_PYTHON)
             elif name != shown:
                 yield NotReviewed(shown, NOT_UTF8)
@@ -90,8 +94,18 @@ def _walk_all(
                 content = tree(place)
                 if content is None:
                     yield NotReviewed(name, tree.reasons.get(place, "the file is gone"))
+                elif place == start and is_config(name) and load(name, content) is None:
+                    yield NotReviewed(name, _UNKNOWN)  # it was named, so that it is not passed over
                 else:
                     yield whole_file(name, content)
+
+
+def _is_small(entry: os.DirEntry[str]) -> bool:
+    """A file of a size that people write; data is larger."""
+    try:
+        return entry.is_file() and entry.stat().st_size <= MAX_BYTES
+    except OSError:
+        return False
 
 
 def _walk(start: str) -> Iterator[tuple[str, str]]:
@@ -117,8 +131,11 @@ def _walk(start: str) -> Iterator[tuple[str, str]]:
         children = []
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith(".") and entry.name not in SKIPPED_FOLDERS:
+                hidden = entry.name.startswith(".") and entry.name not in _WALKED_THOUGH_HIDDEN
+                if not hidden and entry.name not in SKIPPED_FOLDERS:
                     children.append(os.path.join(entry.path, ""))
-            elif entry.name.endswith(SUFFIXES) and not entry.is_dir():
+            elif entry.name.endswith(PYTHON) and not entry.is_dir():
+                children.append(entry.path)
+            elif is_config(entry.path) and _is_small(entry):
                 children.append(entry.path)
         waiting.extend(sorted(children, reverse=True))

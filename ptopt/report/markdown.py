@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptopt.findings import Finding, Review
+from ptopt.pathkind import language
 from ptopt.report.patch import fix_diff
 from ptopt.report.places import other_places
 from ptopt.report.text import (
@@ -66,7 +67,7 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         yield markdown_quote(finding)
     code = excerpt(review, finding.path, finding.span)
     if code:
-        yield code_fence("\n".join(line for _, line in code), "python")
+        yield code_fence("\n".join(line for _, line in code), language(finding.path))
     shown = finding.span.lines()
     facts = [
         f"{with_cells(review, finding.path, f'line {e.line}: {markdown_text(e.note)}')}"

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ptopt.findings import Finding, Review, Safety, Severity, Span
+from ptopt.pathkind import language
 from ptopt.report.patch import fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.terminal_summary import summary
@@ -149,7 +150,7 @@ def _code(review: Review, finding: Finding, color: bool) -> Table | None:
     ]
     if not numbered:
         return None
-    texts = _highlighted(_dedented([line for _, line in numbered]), color)
+    texts = _highlighted(_dedented([line for _, line in numbered]), finding.path, color)
     rows = [(n, text) for (n, _), text in zip(numbered, texts, strict=True)]
     grid = _grid()
     for number, text in rows[:_MAX_LINES]:
@@ -177,12 +178,14 @@ def _dedented(lines: list[str]) -> list[str]:
     return [line[shared:] for line in shown]
 
 
-def _highlighted(lines: list[str], color: bool) -> list[Text]:
+def _highlighted(lines: list[str], path: str, color: bool) -> list[Text]:
     if not color:
         return [Text(line) for line in lines]
     from rich.syntax import Syntax  # brings Pygments, which only colour needs
 
-    text = Syntax("", "python", theme="ansi_dark", background_color="default").highlight("\n".join(lines))
+    text = Syntax("", language(path), theme="ansi_dark", background_color="default").highlight(
+        "\n".join(lines)
+    )
     parts = list(text.split("\n", allow_blank=True))[: len(lines)]
     return parts if [p.plain for p in parts] == lines else [Text(line) for line in lines]
 

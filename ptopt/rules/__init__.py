@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from ptopt.rules.base import Rule
+from ptopt.rules.configs import ConfigRule
 
 GROUP = "ptopt.rules"
 
@@ -21,9 +22,18 @@ class RulePackageError(RuntimeError):
     """Rules of another package cannot be loaded. The text is for the user."""
 
 
-@cache
 def rules() -> tuple[Rule, ...]:
-    """One instance of every rule, by id."""
+    """One instance of every rule about Python, by id."""
+    return _every_rule()[0]
+
+
+def config_rules() -> tuple[ConfigRule, ...]:
+    """One instance of every rule about configurations, by id."""
+    return _every_rule()[1]
+
+
+@cache
+def _every_rule() -> tuple[tuple[Rule, ...], tuple[ConfigRule, ...]]:
     found: dict[str, Rule] = {}
     for family in pkgutil.iter_modules(__path__):
         if not family.ispkg:
@@ -40,7 +50,11 @@ def rules() -> tuple[Rule, ...]:
                 )
             rule.default = False
             found[rule.id] = rule()
-    return tuple(found[key] for key in sorted(found))
+    ordered = [found[key] for key in sorted(found)]
+    return (
+        tuple(rule for rule in ordered if not isinstance(rule, ConfigRule)),
+        tuple(rule for rule in ordered if isinstance(rule, ConfigRule)),
+    )
 
 
 def _rules_in(module: ModuleType) -> Iterator[type[Rule]]:
@@ -68,7 +82,7 @@ def _third_party(entry: EntryPoint) -> list[type[Rule]]:
 
 def all_rules() -> tuple[type[Rule], ...]:
     """Every rule class, by id."""
-    return tuple(type(rule) for rule in rules())
+    return tuple(type(rule) for rule in sorted((*rules(), *config_rules()), key=lambda rule: rule.id))
 
 
 def find_rule(text: str) -> type[Rule] | None:

@@ -41,6 +41,19 @@ def expected_lines(code: str) -> list[int]:
     return [first + i for i, line in enumerate(lines) if line.endswith(MARK)]
 
 
+def config_path(code: str) -> str:
+    """Where the example of a rule about configurations may lie."""
+    if code.lstrip().startswith(("FROM ", "ARG ")):
+        return "cpu.Dockerfile" if " AS cpu" in code else "Dockerfile"
+    return ".github/workflows/ci.yml" if "\njobs:" in plain(code) else "config.yaml"
+
+
+def marked_lines(code: str) -> list[int]:
+    """Lines of `plain(code)` on which a comment is expected."""
+    lines = textwrap.dedent(code).strip("\n").split("\n")
+    return [number for number, line in enumerate(lines, 1) if line.endswith(MARK)]
+
+
 _REMOVED = "# - "  # starts the lines of an example that a change took out, for rules about changes
 
 

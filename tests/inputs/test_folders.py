@@ -95,3 +95,26 @@ def test_project_files(tree: Path, tmp_path: Path) -> None:
     asked = ["readme.md", "a/z.py", "missing", "a", "../secret.txt", str(tmp_path / "secret.txt"), "link.txt",
              "large.txt", "nul\0"]  # fmt: skip
     assert project_files(tree, asked) == {"readme.md": b"x\n", "a/z.py": b"x\n"}
+
+
+def test_configurations_are_found_and_data_is_not_read(tmp_path: Path) -> None:
+    files = {
+        ".github/workflows/ci.yml": "on: push\n",
+        ".circleci/config.yml": "a: 1\n",
+        "Dockerfile": "FROM a\n",
+        "conf/train.yaml": "a: 1\n",
+        "conf/huge.yaml": "a: " + "1" * 300_000,
+        "package.json": "{}",
+        "data/items.json": "{}",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = change_from_paths([tmp_path], tmp_path, wants=lambda name: True)
+    assert names(found) == [".github/workflows/ci.yml", "Dockerfile", "conf/train.yaml"]
+
+
+def test_a_named_file_that_configures_nothing_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: 1\n")
+    (found,) = change_from_paths([tmp_path / "a.yaml"], tmp_path, wants=lambda name: True)
+    assert isinstance(found, NotReviewed) and "no configuration of training" in found.reason

@@ -1,0 +1,110 @@
+"""From what the rules see in a configuration to proposals: those that touch the change, each with a checked fix."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+from ptopt import impact
+from ptopt.change import ChangedFile
+from ptopt.configs.file import ConfigFile, load
+from ptopt.findings import Finding, Fix, Safety, Span, fingerprint
+from ptopt.proposals import MOST_PLACES, Proposal
+from ptopt.rules.configs import ConfigProblem, ConfigRule
+from ptopt.rules.engine import applies, assumptions
+from ptopt.suppress import Suppressions
+from ptopt.verify import EditError, apply_edits
+
+Seen = tuple[ConfigRule, ConfigProblem]
+
+
+def seen_in(
+    file: ConfigFile, rules: Sequence[ConfigRule], failed: list[tuple[ConfigRule, Exception]] | None = None
+) -> list[Seen]:
+    """Every problem that the rules see, in the order of the text. A rule that raises lands in `failed`."""
+    found: list[Seen] = []
+    for rule in rules:
+        if rule.kinds.isdisjoint(file.kinds) or not applies(rule, file.facts):
+            continue
+        try:
+            found += [(rule, problem) for problem in rule.check_config(file)][:MOST_PLACES]
+        except Exception as error:
+            if failed is None:
+                raise
+            failed.append((rule, error))
+    found.sort(key=lambda seen: (seen[1].start, seen[0].id))
+    return found
+
+
+def propose_config(
+    file: ConfigFile,
+    found: Sequence[Seen],
+    change: ChangedFile | None,
+    least: float,
+    suppressions: Suppressions,
+) -> tuple[list[Proposal], int]:
+    """The proposals (`change` None: the whole file is under review), and how many places are too unsure for one."""
+    proposals: list[Proposal] = []
+    unlikely = 0
+    occurrences: Counter[str] = Counter()
+    counts = Counter(rule.id for rule, _ in found)
+    for rule, problem in found:
+        span = file.span(problem.start, problem.end)
+        code = "\n".join(file.lines[line - 1] for line in span.lines())
+        parts = (rule.id, file.path, problem.symbol, code)
+        base = fingerprint(*parts)
+        occurrences[base] += 1
+        if change is not None and change.added.isdisjoint(span.lines()):
+            continue
+        confidence = rule.prior if problem.confidence is None else problem.confidence
+        if confidence < least:
+            unlikely += 1
+            continue
+        fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change)
+        finding = Finding(
+            rule=rule.id,
+            name=rule.name,
+            family=rule.family,
+            severity=rule.severity,
+            path=file.path,
+            span=span,
+            symbol=problem.symbol,
+            message=problem.message,
+            when_wrong=rule.when_wrong,
+            confidence=round(confidence, 2),
+            fingerprint=fingerprint(*parts, occurrences[base] - 1),
+            evidence=problem.evidence,
+            fix=fix,
+            impact=impact.of_rule(rule.name),
+            assumes=assumptions(rule, file.facts),
+        )
+        silenced_by = suppressions.matching(rule.keys(), span.start, span.end)
+        # Different settings are different matters: each is a comment of its own.
+        proposals.append(Proposal(finding, (problem.symbol, span.start), confidence, confidence, silenced_by))
+    return proposals, unlikely
+
+
+def verified(file: ConfigFile, rule: ConfigRule, problem: ConfigProblem, before: int) -> Fix | None:
+    """The fix when it holds: the edited text is a configuration of the same kinds, in which the rule sees less."""
+    if problem.fix is None:
+        return None
+    try:
+        text = apply_edits(file.text, problem.fix.edits)
+    except (EditError, UnicodeError):
+        return None
+    after = load(file.path, text.encode(), file.facts)
+    if not isinstance(after, ConfigFile) or not file.kinds <= after.kinds:
+        return None
+    return problem.fix if len(seen_in(after, [rule], [])) < before else None
+
+
+def _postable(fix: Fix | None, file: ConfigFile, change: ChangedFile | None) -> Fix | None:
+    """The fix; for reading only, where it leaves its hunk."""
+    if fix is None or change is None:
+        return fix
+    data = file.text.encode()
+    first = data.count(b"\n", 0, min(edit.start for edit in fix.edits)) + 1
+    last = data.count(b"\n", 0, max(edit.end for edit in fix.edits)) + 1
+    inside = change.anchor(first, last) == Span(first, last)
+    return fix if inside else dataclasses.replace(fix, safety=Safety.DISPLAY)

@@ -1,0 +1,1 @@
+"""Rules about settings of training and serving in YAML and JSON."""

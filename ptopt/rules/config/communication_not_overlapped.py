@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ptopt.rules.base import Invalid
+from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
+
+
+class CommunicationNotOverlapped(SettingRule):
+    """DeepSpeed reduces gradients only after the backward pass.
+
+    ## What it does
+    Finds `"overlap_comm": false` of ZeRO stages 1 to 3, and `"contiguous_gradients": false` of stages 2 and 3.
+
+    ## Why it is slow
+    With overlap, the gradients of a layer are reduced while the layers before it are still computing; without, the GPUs
+    compute nothing while gradients travel. Gradients that are not contiguous are sent in fragments.
+
+    ## When this is wrong
+    When memory is too short for the buckets that overlap needs (4.5 times their size), or there is one GPU.
+
+    ## Example
+    ```json
+    {"zero_optimization": {"stage": 2, "overlap_comm": false}}
+    ```
+
+    ## Use instead
+    ```json
+    {"zero_optimization": {"stage": 2, "overlap_comm": true}}
+    ```
+
+    ## Fix safety
+    Unsafe: it needs memory for the buckets.
+
+    ## Sources
+    - [DeepSpeed: ZeRO options](https://www.deepspeed.ai/docs/config-json/#zero-optimizations-for-fp16-training)
+    """
+
+    id = "PTO017"
+    name = "communication-not-overlapped"
+    family = "config"
+    severity = Severity.MEDIUM
+    kinds = frozenset({"deepspeed"})
+    prior = 0.7
+    when_wrong = "memory is too short for the buckets, or there is one GPU"
+    settings: ClassVar[Mapping[str, tuple[Setting, ...]]] = {
+        "deepspeed": (
+            Setting(
+                ("zero_optimization", "overlap_comm"),
+                (False,),
+                "{value}: gradients are reduced only after the backward pass, while the GPUs compute nothing. Overlap takes "
+                "memory for the buckets (`reduce_bucket_size`).",
+                "true",
+                "there is memory for the buckets and more than one GPU",
+            ),
+            Setting(
+                ("zero_optimization", "contiguous_gradients"),
+                (False,),
+                "{value}: gradients stay scattered over memory, which fragments it and slows their reduction.",
+                "true",
+                "there is memory for a buffer of gradients",
+                0.4,
+            ),
+        )
+    }
+
+    VALID = (
+        """
+        {"zero_optimization": {"stage": 2, "overlap_comm": true}}
+        """,
+        """
+        {"zero_optimization": {"stage": 0, "overlap_comm": false}}
+        """,
+        """
+        {"zero_optimization": {"stage": 3}}
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            {
+              "zero_optimization": {
+                "stage": 2,
+                "overlap_comm": false  # !
+              }
+            }
+            """,
+            """
+            {
+              "zero_optimization": {
+                "stage": 2,
+                "overlap_comm": true
+              }
+            }
+            """,
+        ),
+        Invalid(
+            """
+            {
+              "zero_optimization": {
+                "stage": 3,
+                "overlap_comm": true,
+                "contiguous_gradients": false  # !
+              }
+            }
+            """,
+            """
+            {
+              "zero_optimization": {
+                "stage": 3,
+                "overlap_comm": true,
+                "contiguous_gradients": true
+              }
+            }
+            """,
+        ),
+        Invalid(
+            """
+            zero_optimization:
+              stage: 3
+              overlap_comm: false  # !
+            """,
+            """
+            zero_optimization:
+              stage: 3
+              overlap_comm: true
+            """,
+        ),
+    )
+
+    def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:
+        if "autotuning" in file.path:  # templates, of which the tuner changes the values
+            return True
+        stage = block.mapping.scalar("zero_optimization", "stage")
+        least = 1 if setting.path[-1] == "overlap_comm" else 2
+        return not isinstance(stage, int) or not least <= stage <= 3

@@ -1,0 +1,1 @@
+"""Rules about Dockerfiles and Compose files."""

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ptopt.configs.dockerfile import Stage
+from ptopt.configs.shell import Install, installs
+from ptopt.rules.base import Invalid
+from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Edit, Fix, Safety, Severity
+
+_NO_CACHE = re.compile(
+    r"--no-cache(?:-dir)?\b|PIP_NO_CACHE_DIR=|pip3? cache purge|rm -rf? \S*(?:\.cache|/root/\.cache)|UV_NO_CACHE"
+)
+_HEAVY = frozenset({"torch", "vllm"})
+
+
+class PipCacheKept(ConfigRule):
+    """The image keeps the downloaded wheels of PyTorch beside the installed package.
+
+    ## What it does
+    Finds `RUN pip install` of torch or vLLM without `--no-cache-dir`, a cache mount or
+    `PIP_NO_CACHE_DIR`.
+
+    ## Why it is slow
+    pip stores each wheel in its cache, which becomes part of the layer: gigabytes that each push and each start of a new
+    node transfers. A cache mount keeps them outside of the image and makes the next build quicker as well.
+
+    ## When this is wrong
+    When the stage is thrown away, or a later build step reads the cache.
+
+    ## Example
+    ```dockerfile
+    FROM python:3.12
+    RUN pip install torch==2.9.0
+    ```
+
+    ## Use instead
+    ```dockerfile
+    FROM python:3.12
+    RUN --mount=type=cache,target=/root/.cache/pip pip install torch==2.9.0
+    ```
+
+    ## Fix safety
+    Safe: the packages are the same; the wheels are not stored.
+
+    ## Sources
+    - [Docker: cache mounts](https://docs.docker.com/build/cache/optimize/#use-cache-mounts)
+    - [pip: caching](https://pip.pypa.io/en/stable/topics/caching/)
+    """
+
+    id = "PTO032"
+    name = "pip-cache-kept"
+    family = "container"
+    severity = Severity.LOW
+    kinds = frozenset({"dockerfile"})
+    prior = 0.6
+    when_wrong = "the stage is thrown away"
+
+    VALID = (
+        """
+        FROM python:3.12
+        RUN pip install --no-cache-dir torch==2.9.0
+        """,
+        """
+        FROM python:3.12
+        RUN --mount=type=cache,target=/root/.cache/pip pip install torch
+        """,
+        """
+        FROM python:3.12
+        ENV PIP_NO_CACHE_DIR=1
+        RUN pip install torch
+        """,
+        """
+        FROM python:3.12 AS build
+        RUN pip install torch
+        FROM python:3.12-slim
+        COPY --from=build /opt /opt
+        """,
+    )
+    INVALID = (
+        Invalid(
+            """
+            FROM python:3.12
+            RUN pip install torch==2.9.0  # !
+            """,
+            """
+            FROM python:3.12
+            RUN pip install --no-cache-dir torch==2.9.0
+            """,
+        ),
+        Invalid(
+            """
+            FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
+            RUN python3 -m pip install torch torchvision --index-url https://download.pytorch.org/whl/cu128  # !
+            """,
+            """
+            FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
+            RUN python3 -m pip install --no-cache-dir torch torchvision --index-url https://download.pytorch.org/whl/cu128
+            """,
+        ),
+        Invalid(
+            """
+            FROM python:3.12
+            RUN apt-get update && pip3 install vllm  # !
+            """,
+            """
+            FROM python:3.12
+            RUN apt-get update && pip3 install --no-cache-dir vllm
+            """,
+        ),
+    )
+
+    def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
+        if file.dockerfile is None or "NO_CACHE" in _settings(file.dockerfile.stages):
+            return
+        last = file.dockerfile.stages[-1]
+        for stage, run in file.dockerfile.runs():
+            thrown_away = stage is not last and last.image != stage.name
+            if thrown_away or "type=cache" in run.flags or _NO_CACHE.search(run.text):
+                continue
+            raw = file.text[run.start : run.end]
+            heavy = [
+                install for install in installs(raw) if install.tool == "pip" and install.packages & _HEAVY
+            ]
+            if heavy:
+                named = ", ".join(f"`{name}`" for name in sorted(heavy[0].packages & _HEAVY)[:3])
+                yield ConfigProblem(
+                    run.start,
+                    run.end,
+                    f"pip's cache stays in this layer, with the wheels of {named} once more: gigabytes in each push and pull. "
+                    "Use `--no-cache-dir`, or a cache mount, which also speeds up the next build.",
+                    stage.name or "RUN",
+                    fix=Fix(Safety.SAFE, tuple(_edit(file, run.start, install) for install in heavy)),
+                )
+
+
+def _settings(stages: tuple[Stage, ...]) -> str:
+    """The environment that the stages set."""
+    return " ".join(i.text for stage in stages for i in stage.instructions if i.name in ("ENV", "ARG"))
+
+
+def _edit(file: ConfigFile, start: int, install: Install) -> Edit:
+    at = file.document.byte(start + install.after)
+    return Edit(at, at, " --no-cache-dir")
