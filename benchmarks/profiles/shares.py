@@ -1,0 +1,76 @@
+"""The shares of `ptopt profile` beside those of `torch.profiler`'s own table, on real runs."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ptopt.profiles.profile import Profile
+from ptopt.profiles.reading import profile_of
+
+LEAST = 0.005  # operators below this share of the steps are left out
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A share of the steps, as torch and as ptopt have it."""
+
+    what: str
+    torch: float
+    ptopt: float
+
+    @property
+    def apart(self) -> float:
+        return abs(self.torch - self.ptopt)
+
+
+def compared(profiler: Any, profile: Profile) -> Iterator[Compared]:
+    """Each part of a step that the table knows by name, and each operator by its own time."""
+    table = {row.key: row for row in profiler.key_averages()}
+    steps = [row for key, row in table.items() if key.startswith("ProfilerStep")]
+    whole = sum(row.cpu_time_total for row in steps)
+
+    def total(*starts: str) -> float:
+        return float(sum(row.cpu_time_total for key, row in table.items() if key.startswith(starts))) / whole
+
+    yield Compared("data", total("enumerate(DataLoader)#"), profile.shares["data"])
+    yield Compared("optimizer", total("Optimizer.step#", "Optimizer.zero_grad#"), profile.shares["optimizer"])
+    yield Compared("backward", total("autograd::engine::evaluate_function"), profile.shares["backward"])
+    # What the table does not name: a step's own time is that in which no operator ran; the rest is forward.
+    idle = sum(row.self_cpu_time_total for row in steps) / whole
+    yield Compared("idle", idle, profile.shares["idle"])
+    named = total("enumerate(DataLoader)#", "Optimizer.", "autograd::engine::evaluate_function")
+    yield Compared("forward", 1 - idle - named, profile.shares["forward"])
+    ours = {row.name: row.self_share for row in profile.operators}
+    for key, row in table.items():
+        share = row.self_cpu_time_total / whole
+        if share >= LEAST and not key.startswith("ProfilerStep"):
+            yield Compared(key, share, ours.get(key, 0.0))
+
+
+def recorded(name: str, *, stacks: bool = False) -> tuple[Any, Profile]:
+    """A run of `runs.ORDINARY`, as torch's profiler and as ptopt's."""
+    from benchmarks.profiles import runs
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.json"
+        profiler = runs.record(runs.ORDINARY[name], path, stacks=stacks)
+        profile = profile_of(path)
+    if not isinstance(profile, Profile):
+        raise TypeError(name)
+    return profiler, profile
+
+
+def main(out: io.TextIOBase | Any = sys.stdout) -> None:
+    from benchmarks.profiles import runs
+
+    print("| run | shares compared | furthest apart | which |\n|---|---|---|---|", file=out)
+    for name in runs.ORDINARY:
+        rows = list(compared(*recorded(name)))
+        worst = max(rows, key=lambda row: row.apart)
+        print(f"| {name} | {len(rows)} | {worst.apart:.2%} | {worst.what} |", file=out)

@@ -1,0 +1,198 @@
+"""From a trace to a profile: the parts of a step, the gaps of the GPU and their causes, the places in the code."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+
+from ptopt.profiles import device, host, tables
+from ptopt.profiles.device import COPIES, DeviceTime
+from ptopt.profiles.frames import Frames
+from ptopt.profiles.host import Thread
+from ptopt.profiles.phases import Phase
+from ptopt.profiles.profile import Idle, Profile
+from ptopt.profiles.steps import Steps, find_steps
+from ptopt.profiles.tables import Spent
+from ptopt.profiles.trace import Kind, Lane, Trace
+from ptopt.profiles.tracks import Track, side_by_side
+
+_SLACK = 5.0  # microseconds between the end of the last kernel and that of the call that waited for it
+_PART = {
+    Phase.DATA: "data",
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.OPTIMIZER: "optimizer",
+    Phase.COMMUNICATION: "communication",
+    Phase.NONE: "idle",
+}
+
+
+def analysed(trace: Trace, name: str, own: Collection[str] = ()) -> Profile:
+    """Where the time of a trace went. `own` are paths, as the trace names them, that are the user's whatever they look like."""
+    steps = find_steps(trace)
+    frames = Frames(trace.names, own)
+    threads = {
+        key: host.understood(lane, trace.names, steps.holds)
+        for key, lane in trace.threads.items()
+        if key == steps.thread or any(k in (Kind.OPERATOR, Kind.RUNTIME) for k in set(lane.kind))
+    }
+    main = threads.get(steps.thread, Thread()) if steps.thread is not None else Thread()
+    places = Track()
+    if steps.thread is not None and trace.has_stacks:
+        places = host.python_places(trace.threads[steps.thread], trace.names, frames)
+    lanes = _busiest(trace)
+    spent = Spent(trace.names, frames)
+    if lanes:
+        return _on_gpu(trace, name, steps, main, threads, places, lanes, spent)
+    return _on_cpu(trace, name, steps, main, places, spent)
+
+
+def _busiest(trace: Trace) -> list[Lane]:
+    """The streams of the device that works most."""
+    time: dict[str, float] = defaultdict(float)
+    for (number, _), lane in trace.streams.items():
+        time[number] += sum(lane.duration)
+    if not time:
+        return []
+    chosen = max(time, key=lambda number: time[number])
+    return [lane for (number, _), lane in trace.streams.items() if number == chosen]
+
+
+# -- without a GPU -------------------------------------------------------------------------------------------
+
+
+def _on_cpu(trace: Trace, name: str, steps: Steps, main: Thread, places: Track, spent: Spent) -> Profile:
+    parts: dict[str, float] = defaultdict(float)
+    for start, end in steps.times:
+        for a, b, activity, stack in side_by_side(main.activities, places, start, end):
+            phase = host.phase_in(activity)
+            parts[_PART[phase]] += b - a
+            spent.add(stack, activity, b - a, idle=phase is Phase.NONE)
+    reads = ((time, time, activity) for time, activity in main.reads if steps.holds(time))
+    operators = tables.operators(trace.names, main, steps)
+    return tables.profile(
+        trace, name, steps, "cpu", parts, steps.whole,
+        utilisation=None,
+        costs=spent.costs(steps.whole),
+        waits=spent.waits(reads, places, len(steps.times), steps.whole),
+        operators=operators,
+        moved=tables.moved(operators),
+    )  # fmt: skip
+
+
+# -- on a GPU ------------------------------------------------------------------------------------------------
+
+
+def _on_gpu(
+    trace: Trace, name: str, steps: Steps, main: Thread, threads: dict[tuple[str, str], Thread],
+    places: Track, lanes: list[Lane], spent: Spent,
+) -> Profile:  # fmt: skip
+    def launches(link: int) -> tuple[float, int]:
+        for thread in threads.values():
+            found = thread.launches.get(link)
+            if found is not None:
+                return found
+        return -1.0, 0
+
+    time = device.device_time(trace, lanes, launches, steps.start, steps.end)
+    whole = steps.end - steps.start
+    busy = time.busy
+    parts: dict[str, float] = {
+        "forward": busy[Phase.FORWARD] + busy[Phase.NONE] + busy[Phase.DATA],
+        "backward": busy[Phase.BACKWARD],
+        "optimizer": busy[Phase.OPTIMIZER],
+        "communication": busy[Phase.COMMUNICATION],
+        "copies": busy[COPIES],
+        "data": 0.0,
+        "idle": 0.0,
+    }
+    for when, activity, duration in time.launched:
+        spent.add(places.at(when) if when >= 0 else 0, activity, duration, idle=False)
+    others = [thread for thread in threads.values() if thread is not main and thread.has_backward]
+    causes = _Causes(main, others, places)
+    idle: dict[tuple[str, int, int], list[float]] = {}
+    for gap in time.gaps:
+        seen: set[tuple[str, int, int]] = set()
+        for cause, stack, activity, length in causes.of(gap):
+            parts["data" if cause == "data loading" else "idle"] += length
+            spent.add(stack, activity, length, idle=True, waits=cause == "synchronisation")
+            key = (cause, activity, stack)
+            entry = idle.setdefault(key, [0.0, 0])
+            entry[0] += length
+            entry[1] += key not in seen
+            seen.add(key)
+    waits = (
+        (wait.start, wait.end, wait.activity)
+        for thread in (main, *others)
+        for wait in thread.waits
+        if steps.holds(wait.start)
+    )
+    return tables.profile(
+        trace, name, steps, "cuda", parts, whole,
+        utilisation=_kernels_ran(time) / whole,
+        costs=spent.costs(whole),
+        idle=_rows(idle, spent, whole),
+        waits=spent.waits(waits, places, len(steps.times), whole),
+        copies=tables.copies(trace.names, time, len(steps.times), whole),
+        kernels=tables.kernels(trace.names, time, len(steps.times)),
+        operators=tables.operators(trace.names, main, steps),
+    )  # fmt: skip
+
+
+def _kernels_ran(time: DeviceTime) -> float:
+    return sum(length for code, length in time.busy.items() if code != COPIES)
+
+
+def _rows(idle: dict[tuple[str, int, int], list[float]], spent: Spent, whole: float) -> tuple[Idle, ...]:
+    rows: dict[tuple[str, str, object], list[float]] = {}
+    for (cause, activity, stack), (length, number) in idle.items():
+        key = (cause, spent.operator(activity), spent.place(stack, activity))
+        entry = rows.setdefault(key, [0.0, 0])
+        entry[0] += length
+        entry[1] += number
+    found = [
+        Idle(cause, operator, place, length / whole, int(number))  # type: ignore[arg-type]
+        for (cause, operator, place), (length, number) in rows.items()
+    ]
+    return tuple(sorted(found, key=lambda row: -row.share))
+
+
+class _Causes:
+    """Why the GPU had nothing to do."""
+
+    def __init__(self, main: Thread, others: Iterable[Thread], places: Track) -> None:
+        self._main = main.activities
+        self._others = [thread.activities for thread in others]
+        self._places = places
+        waits = [w for thread in (main, *others) for w in thread.waits]
+        self._waits = sorted(waits, key=lambda wait: wait.start)
+        self._at = 0
+
+    def of(self, gap: device.Gap) -> Iterator[tuple[str, int, int, float]]:
+        """The parts of the gap: cause, stack, activity and length. Gaps come in order.
+
+        Where the host had waited for the last kernel, it could not have launched the next one: the wait is the cause. Where
+        the next one had been launched already, it is the device. Else it is what the host did meanwhile.
+        """
+        while self._at + 1 < len(self._waits) and self._waits[self._at + 1].start <= gap.start:
+            self._at += 1
+        wait = self._waits[self._at] if self._waits else None
+        waited = wait is not None and wait.start <= gap.start <= wait.end + _SLACK
+        queued = 0 <= gap.launched <= gap.start
+        for a, b, activity, stack in side_by_side(self._main, self._places, gap.start, gap.end):
+            for c, d, now in self._composed(activity, a, b):
+                if host.phase_in(now) is Phase.DATA:
+                    yield "data loading", stack, now, d - c
+                elif waited and wait is not None:
+                    yield "synchronisation", self._places.at(wait.start), wait.activity, d - c
+                elif queued:
+                    yield "launch latency", self._places.at(gap.launched), 0, d - c
+                else:
+                    yield "operators" if host.operator_in(now) >= 0 else "Python", stack, now, d - c
+
+    def _composed(self, activity: int, start: float, end: float) -> Iterator[tuple[float, float, int]]:
+        """What the main thread did, and where it did nothing, what the thread of the backward pass did."""
+        if activity or not self._others:
+            yield start, end, activity
+        else:
+            yield from self._others[0].between(start, end)
