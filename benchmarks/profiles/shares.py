@@ -29,8 +29,12 @@ class Compared:
         return abs(self.torch - self.ptopt)
 
 
-def compared(profiler: Any, profile: Profile) -> Iterator[Compared]:
-    """Each part of a step that the table knows by name, and each operator by its own time."""
+def compared(profiler: Any, profile: Profile, *, stacks: bool = False) -> Iterator[Compared]:
+    """Each part of a step that the table knows by name, and each operator, with what it calls and by its own time.
+
+    With stacks the table has a row for each function of Python, and its time is no longer that of the step or of the operator
+    around it: own times cannot be compared.
+    """
     table = {row.key: row for row in profiler.key_averages()}
     steps = [row for key, row in table.items() if key.startswith("ProfilerStep")]
     whole = sum(row.cpu_time_total for row in steps)
@@ -41,16 +45,22 @@ def compared(profiler: Any, profile: Profile) -> Iterator[Compared]:
     yield Compared("data", total("enumerate(DataLoader)#"), profile.shares["data"])
     yield Compared("optimizer", total("Optimizer.step#", "Optimizer.zero_grad#"), profile.shares["optimizer"])
     yield Compared("backward", total("autograd::engine::evaluate_function"), profile.shares["backward"])
+    ours = {row.name: row for row in profile.operators}
+    for key, row in table.items():
+        share = row.cpu_time_total / whole
+        if key in ours and share >= LEAST:
+            yield Compared(f"{key}, with calls", share, ours[key].total_share)
+    if stacks:
+        return
     # What the table does not name: a step's own time is that in which no operator ran; the rest is forward.
     idle = sum(row.self_cpu_time_total for row in steps) / whole
     yield Compared("idle", idle, profile.shares["idle"])
     named = total("enumerate(DataLoader)#", "Optimizer.", "autograd::engine::evaluate_function")
     yield Compared("forward", 1 - idle - named, profile.shares["forward"])
-    ours = {row.name: row.self_share for row in profile.operators}
     for key, row in table.items():
         share = row.self_cpu_time_total / whole
         if share >= LEAST and not key.startswith("ProfilerStep"):
-            yield Compared(key, share, ours.get(key, 0.0))
+            yield Compared(key, share, ours[key].self_share if key in ours else 0.0)
 
 
 def recorded(name: str, *, stacks: bool = False) -> tuple[Any, Profile]:
@@ -69,8 +79,10 @@ def recorded(name: str, *, stacks: bool = False) -> tuple[Any, Profile]:
 def main(out: io.TextIOBase | Any = sys.stdout) -> None:
     from benchmarks.profiles import runs
 
-    print("| run | shares compared | furthest apart | which |\n|---|---|---|---|", file=out)
+    print("| run | stacks | shares compared | furthest apart | which |\n|---|---|---|---|---|", file=out)
     for name in runs.ORDINARY:
-        rows = list(compared(*recorded(name)))
-        worst = max(rows, key=lambda row: row.apart)
-        print(f"| {name} | {len(rows)} | {worst.apart:.2%} | {worst.what} |", file=out)
+        for stacks in (False, True):
+            rows = list(compared(*recorded(name, stacks=stacks), stacks=stacks))
+            worst = max(rows, key=lambda row: row.apart)
+            with_stacks = "yes" if stacks else "no"
+            print(f"| {name} | {with_stacks} | {len(rows)} | {worst.apart:.2%} | {worst.what} |", file=out)

@@ -22,6 +22,7 @@ _MEMORY: Mapping[int, str] = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array
 _VERSION = re.compile(r"_v\d+$|_ptsz$")
 _STEP = re.compile(r"(?:training[ _]|train[ _])?(?:step|iter(?:ation)?|batch)[ _#:]*(\d+)", re.I)
 _OPERATOR = re.compile(r"(?:aten|c10d|torch\w*|prims|autograd)::|\w+Backward\d*$")
+_ON_DEVICE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _RANGES = (59, 60)  # NvtxPushPopRange, NvtxStartEndRange
 
 
@@ -63,13 +64,16 @@ class _Reader:
             raise ProfileError("the export has no kernels, calls of the runtime or NVTX ranges")
         return self._trace
 
-    def _rows(self, table: str, columns: str, join: str = "") -> Iterator[tuple[Any, ...]]:
+    def _rows(self, table: str, *columns: str, text: str = "") -> Iterator[tuple[Any, ...]]:
+        """These columns of a table, 0 for those that this version of nsys has not; last the string that `text` refers to."""
+        if table not in self._tables:
+            return
+        known = {str(row[1]) for row in self._link.execute(f"PRAGMA table_info({table})")}
+        chosen = [f't."{name}"' if name in known else "0" for name in columns]
+        joined = f"LEFT JOIN StringIds AS s ON s.id = t.{text}" if text in known else ""
+        chosen += ["s.value"] if joined else ["NULL"] * bool(text)
         # Names of tables and columns are ours.
-        query = f"SELECT {columns} FROM {table} AS t {join}"  # noqa: S608
-        yield from self._link.execute(query)
-
-    def _columns(self, table: str) -> set[str]:
-        return {str(row[1]) for row in self._link.execute(f"PRAGMA table_info({table})")}
+        yield from self._link.execute(f"SELECT {', '.join(chosen)} FROM {table} AS t {joined}")  # noqa: S608
 
     def _add(
         self, kind: Kind, place: tuple[object, object], name: str, start: int, end: int, link: int = 0
@@ -83,16 +87,12 @@ class _Reader:
         trace.events += 1
 
     def _ranges(self) -> None:
-        if "NVTX_EVENTS" not in self._tables:
-            return
-        text = "COALESCE(t.text, s.value)" if "textId" in self._columns("NVTX_EVENTS") else "t.text"
-        join = "LEFT JOIN StringIds AS s ON s.id = t.textId" if "textId" in text or "s.value" in text else ""
-        for start, end, thread, name, kind in self._rows(
-            "NVTX_EVENTS", f"t.start, t.end, t.globalTid, {text}, t.eventType", join
-        ):
-            if kind not in _RANGES or name is None:
+        columns = ("start", "end", "globalTid", "eventType", "text")
+        for start, end, thread, kind, own, shared in self._rows("NVTX_EVENTS", *columns, text="textId"):
+            text = shared if own in (None, 0, "") else own
+            if kind not in _RANGES or text is None:
                 continue
-            name = str(name).partition(", seq = ")[0].partition(", op_id = ")[0]
+            name = str(text).partition(", seq = ")[0].partition(", op_id = ")[0]
             step = _STEP.fullmatch(name.strip())
             if step is not None:
                 name = f"{STEP}{step[1]}"
@@ -100,46 +100,32 @@ class _Reader:
             self._add(Kind.OPERATOR if operator else Kind.ANNOTATION, _thread(thread), name, start, end)
 
     def _runtime(self) -> None:
-        table = "CUPTI_ACTIVITY_KIND_RUNTIME"
-        if table in self._tables:
-            columns = "t.start, t.end, t.globalTid, t.correlationId, s.value"
-            for start, end, thread, link, name in self._rows(
-                table, columns, "JOIN StringIds AS s ON s.id = t.nameId"
-            ):
-                self._add(
-                    Kind.RUNTIME,
-                    _thread(thread),
-                    _VERSION.sub("", str(name)),
-                    start,
-                    end,
-                    _link(link, thread),
-                )
+        columns = ("start", "end", "globalTid", "correlationId")
+        for start, end, thread, link, name in self._rows(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", *columns, text="nameId"
+        ):
+            call = _VERSION.sub("", str(name))
+            self._add(Kind.RUNTIME, _thread(thread), call, start, end, _link(link, thread))
 
     def _kernels(self) -> None:
-        table = "CUPTI_ACTIVITY_KIND_KERNEL"
-        if table in self._tables:
-            columns = "t.start, t.end, t.deviceId, t.streamId, t.correlationId, s.value, t.globalPid"
-            for start, end, device, stream, link, name, process in self._rows(
-                table, columns, "LEFT JOIN StringIds AS s ON s.id = t.demangledName"
-            ):
-                self._add(Kind.KERNEL, (device, stream), str(name), start, end, _link(link, process))
+        for start, end, device, stream, link, process, name in self._rows(
+            "CUPTI_ACTIVITY_KIND_KERNEL", *_ON_DEVICE, text="demangledName"
+        ):
+            self._add(Kind.KERNEL, (device, stream), str(name), start, end, _link(link, process))
 
     def _copies(self) -> None:
-        table = "CUPTI_ACTIVITY_KIND_MEMCPY"
-        if table in self._tables:
-            columns = "t.start, t.end, t.deviceId, t.streamId, t.correlationId, t.bytes, t.copyKind, t.srcKind, t.dstKind, t.globalPid"
-            for start, end, device, stream, link, size, kind, source, target, process in self._rows(
-                table, columns
-            ):
-                ends = f"{_MEMORY.get(source, 'Unknown')} -> {_MEMORY.get(target, 'Unknown')}"
-                name = f"{_COPY_KINDS.get(kind, 'Memcpy')} ({ends})"
-                self._trace.copied[_link(link, process)] = max(0, int(size or 0))
-                self._add(Kind.COPY, (device, stream), name, start, end, _link(link, process))
-        table = "CUPTI_ACTIVITY_KIND_MEMSET"
-        if table in self._tables:
-            columns = "t.start, t.end, t.deviceId, t.streamId, t.correlationId, t.globalPid"
-            for start, end, device, stream, link, process in self._rows(table, columns):
-                self._add(Kind.FILL, (device, stream), "Memset", start, end, _link(link, process))
+        columns = (*_ON_DEVICE, "bytes", "copyKind", "srcKind", "dstKind")
+        for start, end, device, stream, link, process, size, kind, source, target in self._rows(
+            "CUPTI_ACTIVITY_KIND_MEMCPY", *columns
+        ):
+            ends = f"{_MEMORY.get(source, 'Unknown')} -> {_MEMORY.get(target, 'Unknown')}"
+            name = f"{_COPY_KINDS.get(kind, 'Memcpy')} ({ends})"
+            self._trace.copied[_link(link, process)] = max(0, int(size or 0))
+            self._add(Kind.COPY, (device, stream), name, start, end, _link(link, process))
+        for start, end, device, stream, link, process in self._rows(
+            "CUPTI_ACTIVITY_KIND_MEMSET", *_ON_DEVICE
+        ):
+            self._add(Kind.FILL, (device, stream), "Memset", start, end, _link(link, process))
 
 
 def _thread(number: int) -> tuple[object, object]:

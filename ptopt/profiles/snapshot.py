@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
-from typing import Any
+from typing import Any, TypeAlias
 
 from ptopt.profiles.frames import Frame, Place, is_library
 from ptopt.profiles.trace import ProfileError
 
+Blocks: TypeAlias = dict[int, tuple[int, Place | None]]  # address -> size, and the line that allocated it
 _LARGEST = 1 << 30
 _MOST = 100
 
@@ -38,7 +39,7 @@ class Memory:
     free_in_segments: int  # reserved, and in pieces between what is used
     largest_free: int
     peak: int | None  # None: no history was recorded
-    retries: int  # allocations that failed at first, in the history
+    failures: int  # allocations that found no memory, in the history
     holders: tuple[Holder, ...]  # at the peak where there is a history, else now; largest first
 
     @property
@@ -75,73 +76,63 @@ def _memory(data: Any, name: str) -> Memory:
     if not isinstance(data, dict) or not isinstance(data.get("segments"), list):
         raise ProfileError("not a memory snapshot of torch: it has no segments")
     reserved = allocated = free = largest = 0
-    live: dict[int, tuple[int, Place | None]] = {}
+    live: dict[int, Blocks] = defaultdict(dict)
     for segment in data["segments"]:
         reserved += int(segment["total_size"])
         address = int(segment.get("address", 0))
         for block in segment["blocks"]:
             size = int(block["size"])
             if block["state"] == "active_allocated":
-                allocated += int(block.get("requested_size", size))
-                live[int(block.get("address", address))] = (size, _place(block.get("frames")))
+                allocated += size
+                place = _place(block.get("frames"))
+                live[int(segment.get("device", 0))][int(block.get("address", address))] = (size, place)
             elif block["state"] == "inactive":
                 free += size
                 largest = max(largest, size)
             address += size
-    peak, retries, at_peak = _history(data.get("device_traces") or [], live)
-    return Memory(name, reserved, allocated, free, largest, peak, retries, _holders(at_peak or live))
+    peak, failures, recorded = 0, 0, False
+    held: list[tuple[int, Place | None]] = []
+    for device, trace in enumerate(data.get("device_traces") or []):
+        failures += sum(entry["action"] == "oom" for entry in trace)
+        steps = [entry for entry in trace if entry["action"] in ("alloc", "free_completed")]
+        most, blocks = _at_peak(steps, live[device])
+        peak += most
+        held += blocks.values()
+        recorded = recorded or bool(steps)
+    holders = _holders(held if recorded else [block for blocks in live.values() for block in blocks.values()])
+    return Memory(name, reserved, allocated, free, largest, peak if recorded else None, failures, holders)
 
 
-def _history(
-    traces: list[Any], live: dict[int, tuple[int, Place | None]]
-) -> tuple[int | None, int, dict[int, tuple[int, Place | None]]]:
-    """The most that was in use in the history, retries, and what was in use then. Read from its end, where `live` is known."""
-    now = dict(live)
-    total = sum(size for size, _ in now.values())
-    peak, moment, retries, events = total, None, 0, 0
-    steps = [entry for trace in traces for entry in trace]
+def _at_peak(steps: list[Any], live: Blocks) -> tuple[int, Blocks]:
+    """The most that was in use on a device, and by what. Read from the end, where `live` is what is in use."""
+    now, peak = dict(live), sum(size for size, _ in live.values())
+    total, moment = peak, len(steps)
     for index in range(len(steps) - 1, -1, -1):
-        entry = steps[index]
-        action, address = entry["action"], int(entry.get("addr", 0) or 0)
-        if action == "alloc":
-            events += 1
-            total -= now.pop(address, (0, None))[0]
-        elif action == "free_completed":
-            events += 1
-            size = int(entry["size"])
-            now[address] = (size, _place(entry.get("frames")))
-            total += size
-            if total > peak:
-                peak, moment = total, index
-        elif action == "oom":
-            retries += 1
-    if not events:
-        return None, retries, {}
-    return peak, retries, _at(steps, live, moment) if moment is not None else dict(live)
-
-
-def _at(
-    steps: list[Any], live: dict[int, tuple[int, Place | None]], moment: int
-) -> dict[int, tuple[int, Place | None]]:
-    """What was in use before the event `moment`, with the stacks of the allocations where the history has them."""
+        total += _undo(steps[index], now)
+        if total > peak:
+            peak, moment = total, index
     now = dict(live)
     for index in range(len(steps) - 1, moment - 1, -1):
-        entry = steps[index]
-        address = int(entry.get("addr", 0) or 0)
-        if entry["action"] == "alloc":
-            now.pop(address, None)
-        elif entry["action"] == "free_completed":
-            now[address] = (int(entry["size"]), None)
-    for entry in steps[:moment]:
-        address = int(entry.get("addr", 0) or 0)
+        _undo(steps[index], now)
+    for entry in steps[:moment]:  # what is freed later is known with its stack by its allocation only
+        address = int(entry["addr"])
         if entry["action"] == "alloc" and address in now:
             now[address] = (now[address][0], _place(entry.get("frames")))
-    return now
+    return peak, now
 
 
-def _holders(blocks: dict[int, tuple[int, Place | None]]) -> tuple[Holder, ...]:
+def _undo(entry: Any, now: Blocks) -> int:
+    """Takes an event back, and returns by how much that changes what is in use."""
+    address = int(entry["addr"])
+    if entry["action"] == "alloc":
+        return -now.pop(address, (0, None))[0]
+    now[address] = (int(entry["size"]), None)
+    return now[address][0]
+
+
+def _holders(blocks: list[tuple[int, Place | None]]) -> tuple[Holder, ...]:
     sums: dict[Place | None, list[int]] = defaultdict(lambda: [0, 0])
-    for size, place in blocks.values():
+    for size, place in blocks:
         sums[place][0] += size
         sums[place][1] += 1
     found = [Holder(place, size, number) for place, (size, number) in sums.items()]

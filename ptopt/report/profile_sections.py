@@ -166,8 +166,8 @@ def memory_sections(memory: Memory, most: int = 10) -> Iterator[Section]:
     rows.append(
         ("free in pieces that are too small for the largest", percent(memory.fragmented) + " of reserved")
     )
-    if memory.retries:
-        rows.append(("out of memory in the history", count(memory.retries, "time")))
+    if memory.failures:
+        rows.append(("out of memory in the history", count(memory.failures, "time")))
     yield Section("Memory of the GPU", ("", ""), tuple(rows))
     held = tuple(
         (_size(holder.bytes), f"{holder.blocks:,}", _line(holder.place)) for holder in memory.holders[:most]
