@@ -77,17 +77,19 @@ def understood(lane: Lane, names: Names, within: Callable[[float], bool]) -> Thr
     reads = {number for number, text in enumerate(texts) if text == "aten::_local_scalar_dense" or text == "aten::nonzero"}  # fmt: skip
     put, slack = thread.activities.put, _slack(lane)
     start, duration, kind, name, link = lane.start, lane.duration, lane.kind, lane.name, lane.link
-    # An entry: end, phase inside, outermost operator, activity while nothing inside runs, index, time of what is inside.
+    # An entry: end, phase inside, outermost operator, activity while nothing inside runs, index, time of what is inside,
+    # whether it is within one of the same name.
     stack: list[list[float]] = []
 
     def leave(until: float) -> None:
         while stack and stack[-1][0] <= until + slack:
-            end, _, _, _, index, children = stack.pop()
+            end, _, _, _, index, children, repeats = stack.pop()
             at = int(index)
             if kind[at] != Kind.RUNTIME and within(start[at]):
                 thread.self_time[name[at]] += max(0.0, duration[at] - children)
-                thread.total_time[name[at]] += duration[at]
-                thread.calls[name[at]] += 1
+                if not repeats:
+                    thread.total_time[name[at]] += duration[at]
+                    thread.calls[name[at]] += 1
             put(end, int(stack[-1][3]) if stack else 0)
 
     for at in lane.order(_ON_STACK):
@@ -101,7 +103,7 @@ def understood(lane: Lane, names: Names, within: Callable[[float], bool]) -> Thr
                 thread.waits.append(Wait(begin, end, number, value))
             else:
                 thread.launches[link[at]] = (begin, value)
-            stack.append([end, outer, top, value, at, 0.0])
+            stack.append([end, outer, top, value, at, 0.0, False])
             put(begin, value)
             continue
         own = phases.get(number)
@@ -117,10 +119,12 @@ def understood(lane: Lane, names: Names, within: Callable[[float], bool]) -> Thr
                 thread.reads.append((begin, value))
         else:
             value = activity(top, phase if top >= 0 or phase in _WHOLE else Phase.NONE)
+        repeats = False
         if stack:
+            repeats = name[int(stack[-1][4])] == number  # an operator that calls itself counts once
             stack[-1][5] += duration[at]
             end = min(end, stack[-1][0]) if what == Kind.OPERATOR else end
-        stack.append([end, phase, top, value, at, 0.0])
+        stack.append([end, phase, top, value, at, 0.0, repeats])
         put(begin, value)
     leave(float("inf"))
     return thread

@@ -168,7 +168,7 @@ def profile(
 def _limits(trace: Trace, steps: Steps, on: str) -> Iterable[str]:
     if on == "cpu":
         yield (
-            "no GPU in this trace: idle is the time in which no operator ran (Python and other work of the host); "
+            "no kernels of a GPU in this trace: idle is the time in which no operator ran (Python and other work of the host); "
             "gaps, copies to a device and tensor cores cannot be known"
         )
     if not trace.has_stacks:

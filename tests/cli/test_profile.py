@@ -37,7 +37,7 @@ def test_the_verdict_the_parts_and_the_lines(code: Path) -> None:
     line = CODE.split("\n").index("        time.sleep(self.seconds)") + 1
     assert f"train.py:{line} sleep" in text
     assert "data loading 92.4% <= 5% no" in text
-    assert "no GPU in this trace" in text
+    assert "no kernels of a GPU in this trace" in text
 
 
 def test_without_code_functions_are_named(code: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_real_run_on_the_cpu_is_judged(kind: str) -> None:
     assert (slow.frame.function, slow.callee) == {"data": ("__getitem__", "sleep"), "host": ("forward", "")}[
         kind
     ]
-    assert any("no GPU" in limit for limit in found.limits)
+    assert any("no kernels of a GPU" in limit for limit in found.limits)
 
 
 def test_phases_of_a_step_on_the_cpu() -> None:
