@@ -15,6 +15,7 @@ from ptopt.report.text import count, one_line
 
 _LONGEST = 90
 _LEAST = 0.001
+_CANDIDATES = 4  # lines that are shown
 _MB = 1 << 20
 
 
@@ -65,6 +66,7 @@ def sections(profile: Profile, lines: Sequence[Line] = (), most: int = 10) -> It
 
 def _all(profile: Profile, lines: Sequence[Line], most: int) -> Iterator[Section]:
     gpu = profile.device == "cuda"
+    named: Mapping[Place, Line] = {line.cost.place: line for line in lines}
     yield Section(
         "Where the step goes",
         ("part", "share"),
@@ -83,12 +85,12 @@ def _all(profile: Profile, lines: Sequence[Line], most: int) -> Iterator[Section
             for t in targets(profile)
         ),
     )
-    yield _lines(profile, lines, most)
+    yield _lines(profile, named, most)
     yield Section(
         "Why the GPU is idle",
         ("share", "gaps", "cause", "host", "where"),
         tuple(
-            (percent(row.share), f"{row.number:,}", row.cause, _name(row.activity), _where(row.place))
+            (percent(row.share), f"{row.number:,}", row.cause, _name(row.activity), _where(row.place, named))
             for row in profile.idle[:most]
             if row.share >= _LEAST
         ),
@@ -97,7 +99,12 @@ def _all(profile: Profile, lines: Sequence[Line], most: int) -> Iterator[Section
         "Where the host waits for the GPU" if gpu else "Tensors that the host reads",
         ("per step", "share", "call", "where"),
         tuple(
-            (f"{row.per_step:.3g}", percent(row.share) if gpu else "", _name(row.what), _where(row.place))
+            (
+                f"{row.per_step:.3g}",
+                percent(row.share) if gpu else "",
+                _name(row.what),
+                _where(row.place, named),
+            )
             for row in profile.waits[:most]
         ),
         "" if gpu else "On a GPU each of these waits for the device.",
@@ -122,21 +129,16 @@ def _all(profile: Profile, lines: Sequence[Line], most: int) -> Iterator[Section
     )
 
 
-def _lines(profile: Profile, lines: Sequence[Line], most: int) -> Section:
-    named: Mapping[Place, Line] = {line.cost.place: line for line in lines}
+def _lines(profile: Profile, named: Mapping[Place, Line], most: int) -> Section:
     rows = []
     for cost in profile.costs[:most]:
         if cost.share < _LEAST:
             break
-        line = named.get(cost.place)
-        place, path = cost.place, cost.place.frame.path if line is None else line.path
-        at = ", ".join(map(str, line.lines[:4])) if line is not None and line.lines else ""
-        where = Name(f"{path}:{at}" if at else f"{path}, {place.frame.function}()")
         split = [f"idle {percent(cost.idle)}"] if cost.idle >= _LEAST else []
         split += [f"work {percent(cost.work)}"] if cost.work >= _LEAST else []
-        runs = place.callee or ("Python" if not cost.why else cost.why)
-        rows.append((percent(cost.share), where, _name(runs), ", ".join(split)))
-    several = any(line.lines[1:] for line in lines)
+        runs = cost.place.callee or cost.why or "Python"
+        rows.append((percent(cost.share), _at(cost.place, named), _name(runs), ", ".join(split)))
+    several = any(line.lines[1:] for line in named.values())
     note = (
         "Several lines: it is one of them; the trace names the function and the call, not the line."
         if several
@@ -195,11 +197,21 @@ def _name(text: str) -> Name | str:
     return Name(cut(one_line(text))) if text else ""
 
 
-def _where(place: Place | None) -> Name | str:
+def _where(place: Place | None, named: Mapping[Place, Line]) -> Name | str:
+    """The place with what it called."""
     if place is None:
         return ""
     call = f": {place.callee}" if place.callee else ""
-    return Name(cut(one_line(f"{place.frame.path}, {place.frame.function}(){call}")))
+    return Name(cut(one_line(f"{_at(place, named).text}{call}")))
+
+
+def _at(place: Place, named: Mapping[Place, Line]) -> Name:
+    """`path:line` where the code says the line, else the function."""
+    line = named.get(place)
+    if line is None or not line.lines:
+        return Name(f"{place.frame.path if line is None else line.path}, {place.frame.function}()")
+    more = ", …" if len(line.lines) > _CANDIDATES else ""
+    return Name(f"{line.path}:{', '.join(map(str, line.lines[:_CANDIDATES]))}{more}")
 
 
 def _line(place: Place | None) -> Name | str:
