@@ -41,6 +41,9 @@ def train(model, loader, optimizer, profiler):
 """
 
 
+_CALL = 0.3  # microseconds to enter or leave something
+
+
 class Run:
     """A simulated process: its clock in microseconds, the queues of its GPU, and the events so far."""
 
@@ -51,26 +54,46 @@ class Run:
         self._queue: dict[int, float] = {}
         self._link = 100
         self.thread = TID
+        self.node = 1000  # of autograd
 
     def wait(self, time: float) -> None:
         """The host does something that takes about this long."""
         self.clock += time * self._random.uniform(0.8, 1.2)
 
     @contextmanager
-    def span(self, category: str, name: str) -> Iterator[None]:
+    def span(self, category: str, name: str, node: int | None = None) -> Iterator[None]:
+        """An event around what happens inside; `node` is the number of a node of autograd."""
         start = self.clock
+        args = {"External id": self._link}
+        if node is not None:
+            args["Sequence number"] = node
+        self.clock += _CALL
         yield
-        self._add(category, name, start, self.clock - start, {"External id": self._link})
+        self.clock += _CALL
+        self._add(category, name, start, self.clock - start, args)
+        self.clock += _CALL
+
+    def backward(self, name: str, node: int, work: Callable[[], None]) -> None:
+        """What the engine runs for a node."""
+        with self.span("cpu_op", f"autograd::engine::evaluate_function: {name}", node):
+            work()
 
     def python(self, name: str) -> AbstractContextManager[None]:
         """A call in Python, as the stacks have it."""
         return self.span("python_function", name)
 
     def operator(
-        self, name: str, kernel: str, time: float, *, stream: int = COMPUTE, host: float = 8.0
+        self,
+        name: str,
+        kernel: str,
+        time: float,
+        *,
+        stream: int = COMPUTE,
+        host: float = 8.0,
+        node: int | None = None,
     ) -> None:
         """An operator that launches one kernel."""
-        with self.span("cpu_op", name):
+        with self.span("cpu_op", name, node):
             self.wait(host / 2)
             self.launch("cudaLaunchKernel", "kernel", kernel, time, stream)
             self.wait(host / 2)
@@ -133,12 +156,23 @@ def _step(run: Run, kind: str, layers: int) -> None:
     ):
         run.launch("cudaMemcpyAsync", "gpu_memcpy", HTOD, 60.0, COMPUTE, size=1 << 20)
     host, kernels = (120.0, (15.0, 6.0)) if kind == "host" else (8.0, _TIMES[kind])
+    nodes = range(run.node, run.node + layers)
+    run.node += layers + 1
     with run.python("nn.Module: Model_0"):
-        _layers(run, layers, kernels, host, "aten::addmm", "aten::add")
+        for node in nodes:
+            _layer(run, kernels, host, node, "aten::addmm", "aten::add")
+    with run.python("torch/nn/functional.py(3472): cross_entropy"):
+        run.operator("aten::cross_entropy_loss", ELEMENTWISE, 10.0, node=nodes.stop)
     with run.python("torch/_tensor.py(566): backward"):
         run.thread = BACKWARD_TID
-        with run.span("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0"):
-            _layers(run, layers, tuple(2 * time for time in kernels), host, "aten::mm", "aten::add_")
+        run.backward(
+            "NllLossBackward0", nodes.stop, lambda: run.operator("aten::nll_loss_backward", ELEMENTWISE, 10.0)
+        )
+        twice = (2 * kernels[0], 2 * kernels[1])
+        for node in reversed(nodes):
+            run.backward(
+                "AddmmBackward0", node, lambda: _layer(run, twice, host, None, "aten::mm", "aten::add_")
+            )
         if kind == "communication":
             run.after(COMM, COMPUTE)
             run.operator("c10d::allreduce_", ALLREDUCE, 9_000.0, stream=COMM)
@@ -161,12 +195,13 @@ _TIMES = {  # of a product and of an elementwise kernel
 }
 
 
-def _layers(run: Run, layers: int, times: tuple[float, ...], host: float, product: str, other: str) -> None:
-    for _ in range(layers):
-        run.operator(product, GEMM, times[0], host=host)
-        run.operator(other, ELEMENTWISE, times[1], host=host)
-        if host > 50:
-            run.wait(host)  # Python between the operators
+def _layer(
+    run: Run, times: tuple[float, float], host: float, node: int | None, product: str, other: str
+) -> None:
+    run.operator(product, GEMM, times[0], host=host, node=node)
+    run.operator(other, ELEMENTWISE, times[1], host=host)
+    if host > 50:
+        run.wait(host)  # Python between the operators
 
 
 def as_trace(events: list[dict[str, Any]]) -> dict[str, Any]:

@@ -63,11 +63,15 @@ def _busiest(trace: Trace) -> list[Lane]:
 
 def _on_cpu(trace: Trace, name: str, steps: Steps, main: Thread, places: Track, spent: Spent) -> Profile:
     parts: dict[str, float] = defaultdict(float)
+    source = _Source(main, [main], places)
     for start, end in steps.times:
         for a, b, activity, stack in side_by_side(main.activities, places, start, end):
             phase = host.phase_in(activity)
             parts[_PART[phase]] += b - a
-            spent.add(stack, activity, b - a, idle=phase is Phase.NONE)
+            made = source.of(activity, (a + b) / 2)
+            spent.add(
+                *(made or (stack, activity)), b - a, idle=phase is Phase.NONE, backward=made is not None
+            )
     reads = ((time, time, activity) for time, activity in main.reads if steps.holds(time))
     operators = tables.operators(trace.names, main, steps)
     return tables.profile(
@@ -106,17 +110,22 @@ def _on_gpu(
         "data": 0.0,
         "idle": 0.0,
     }
-    for when, activity, duration in time.launched:
-        spent.add(places.at(when) if when >= 0 else 0, activity, duration, idle=False)
     others = [thread for thread in threads.values() if thread is not main and thread.has_backward]
+    source = _Source(main, [main, *others], places)
+    for when, activity, duration in time.launched:
+        made = source.of(activity, when)
+        stack = places.at(when) if when >= 0 else 0
+        spent.add(*(made or (stack, activity)), duration, idle=False, backward=made is not None)
     causes = _Causes(main, others, places)
-    idle: dict[tuple[str, int, int], list[float]] = {}
+    idle: dict[tuple[str, int, int, int], list[float]] = {}
     for gap in time.gaps:
-        seen: set[tuple[str, int, int]] = set()
-        for cause, stack, activity, length in causes.of(gap):
+        seen: set[tuple[str, int, int, int]] = set()
+        for cause, stack, activity, start, length in causes.of(gap):
             parts["data" if cause == "data loading" else "idle"] += length
-            spent.add(stack, activity, length, idle=True, waits=cause == "synchronisation")
-            key = (cause, activity, stack)
+            made = source.of(activity, start + length / 2)
+            at = made or (stack, activity)
+            spent.add(*at, length, idle=True, backward=made is not None)
+            key = (cause, activity, *at)
             entry = idle.setdefault(key, [0.0, 0])
             entry[0] += length
             entry[1] += key not in seen
@@ -143,10 +152,10 @@ def _kernels_ran(time: DeviceTime) -> float:
     return sum(length for code, length in time.busy.items() if code != COPIES)
 
 
-def _rows(idle: dict[tuple[str, int, int], list[float]], spent: Spent, whole: float) -> tuple[Idle, ...]:
+def _rows(idle: dict[tuple[str, int, int, int], list[float]], spent: Spent, whole: float) -> tuple[Idle, ...]:
     rows: dict[tuple[str, str, object], list[float]] = {}
-    for (cause, activity, stack), (length, number) in idle.items():
-        key = (cause, spent.operator(activity), spent.place(stack, activity))
+    for (cause, activity, *at), (length, number) in idle.items():
+        key = (cause, spent.operator(activity), spent.place(*at))
         entry = rows.setdefault(key, [0.0, 0])
         entry[0] += length
         entry[1] += number
@@ -155,6 +164,25 @@ def _rows(idle: dict[tuple[str, int, int], list[float]], spent: Spent, whole: fl
         for (cause, operator, place), (length, number) in rows.items()
     ]
     return tuple(sorted(found, key=lambda row: -row.share))
+
+
+class _Source:
+    """Where in the forward pass the work of the backward pass comes from."""
+
+    def __init__(self, main: Thread, threads: Iterable[Thread], places: Track) -> None:
+        self._made = main.made
+        self._nodes = [thread.nodes for thread in threads if len(thread.nodes.starts)]
+        self._places = places
+
+    def of(self, activity: int, time: float) -> tuple[int, int] | None:
+        """The stack and the activity that made what the backward pass runs at this time; None elsewhere."""
+        if host.phase_in(activity) is not Phase.BACKWARD or not len(self._places.starts):
+            return None
+        for nodes in self._nodes:
+            made = self._made.get(nodes.at(time))
+            if made is not None:
+                return self._places.at(made[0]), made[1]
+        return None
 
 
 class _Causes:
@@ -168,8 +196,8 @@ class _Causes:
         self._waits = sorted(waits, key=lambda wait: wait.start)
         self._at = 0
 
-    def of(self, gap: device.Gap) -> Iterator[tuple[str, int, int, float]]:
-        """The parts of the gap: cause, stack, activity and length. Gaps come in order.
+    def of(self, gap: device.Gap) -> Iterator[tuple[str, int, int, float, float]]:
+        """The parts of the gap: cause, stack, activity, start and length. Gaps come in order.
 
         Where the host had waited for the last kernel, it could not have launched the next one: the wait is the cause. Where
         the next one had been launched already, it is the device. Else it is what the host did meanwhile.
@@ -182,13 +210,13 @@ class _Causes:
         for a, b, activity, stack in side_by_side(self._main, self._places, gap.start, gap.end):
             for c, d, now in self._composed(activity, a, b):
                 if host.phase_in(now) is Phase.DATA:
-                    yield "data loading", stack, now, d - c
+                    yield "data loading", stack, now, c, d - c
                 elif waited and wait is not None:
-                    yield "synchronisation", self._places.at(wait.start), wait.activity, d - c
+                    yield "synchronisation", self._places.at(wait.start), wait.activity, c, d - c
                 elif queued:
-                    yield "launch latency", self._places.at(gap.launched), 0, d - c
+                    yield "launch latency", self._places.at(gap.launched), 0, c, d - c
                 else:
-                    yield "operators" if host.operator_in(now) >= 0 else "Python", stack, now, d - c
+                    yield "operators" if host.operator_in(now) >= 0 else "Python", stack, now, c, d - c
 
     def _composed(self, activity: int, start: float, end: float) -> Iterator[tuple[float, float, int]]:
         """What the main thread did, and where it did nothing, what the thread of the backward pass did."""

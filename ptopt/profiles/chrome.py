@@ -89,6 +89,9 @@ def _take(trace: Trace, events: list[Any]) -> None:
                     place = (event.get("pid"), event.get("tid"), False)
             else:
                 place = (event.get("pid"), event.get("tid"), False)
+                if kind is Kind.OPERATOR:
+                    node = (event.get("args") or {}).get("Sequence number")
+                    link = 0 if node is None else (int(node) + 1) & _LARGEST
             lane = lanes.get(place)
             if lane is None:
                 lane = trace.stream(*place[:2]) if device else trace.thread(*place[:2])

@@ -66,6 +66,10 @@ class Thread:
         default_factory=list
     )  # when a tensor was read to the host, activity
     has_backward: bool = False
+    made: dict[int, tuple[float, int]] = field(
+        default_factory=dict
+    )  # node of autograd -> when the forward pass made it, activity
+    nodes: Track = field(default_factory=Track)  # the node that the backward pass runs
 
 
 def understood(lane: Lane, names: Names, within: Callable[[float], bool]) -> Thread:
@@ -91,6 +95,8 @@ def understood(lane: Lane, names: Names, within: Callable[[float], bool]) -> Thr
                     thread.total_time[name[at]] += duration[at]
                     thread.calls[name[at]] += 1
             put(end, int(stack[-1][3]) if stack else 0)
+            if not stack or _PHASE[int(stack[-1][1])] is not Phase.BACKWARD:
+                thread.nodes.put(end, 0)
 
     for at in lane.order(_ON_STACK):
         begin, number, what = start[at], name[at], kind[at]
@@ -114,7 +120,12 @@ def understood(lane: Lane, names: Names, within: Callable[[float], bool]) -> Thr
             phase = phase or Phase.FORWARD
             top = number if top < 0 else top
             value = activity(top, phase)
-            thread.has_backward = thread.has_backward or phase is Phase.BACKWARD
+            if phase is Phase.BACKWARD:
+                thread.has_backward = True
+                if outer is not Phase.BACKWARD:
+                    thread.nodes.put(begin, link[at])
+            elif link[at]:
+                thread.made[link[at]] = (begin, value)  # of several the last: it is the one that counted on
             if number in reads:
                 thread.reads.append((begin, value))
         else:

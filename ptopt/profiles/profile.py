@@ -31,7 +31,7 @@ class Cost:
     work: float
     inside: float
     why: str  # of most of the idle time, or what most of the time runs: "aten::item"
-    phases: tuple[tuple[str, float], ...] = ()
+    backward: float = 0.0  # of the share: the backward pass of what ran there
 
 
 @dataclass(frozen=True, slots=True)

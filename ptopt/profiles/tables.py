@@ -8,9 +8,9 @@ from typing import Any
 
 from ptopt.profiles.device import DeviceTime
 from ptopt.profiles.frames import Frames, Place
-from ptopt.profiles.host import Thread, operator_in, phase_in
+from ptopt.profiles.host import Thread, operator_in
 from ptopt.profiles.kernels import Work, operator_work
-from ptopt.profiles.phases import STEP, Phase
+from ptopt.profiles.phases import STEP
 from ptopt.profiles.profile import PARTS, Copies, Cost, Kernels, Operator, Profile, Waiting
 from ptopt.profiles.steps import Steps
 from ptopt.profiles.trace import Names, Trace
@@ -28,11 +28,14 @@ class Spent:
         self._frames = frames
         self._time: dict[tuple[int, int], list[float]] = {}
 
-    def add(self, stack: int, activity: int, length: float, *, idle: bool, waits: bool = False) -> None:
+    def add(self, stack: int, activity: int, length: float, *, idle: bool, backward: bool = False) -> None:
+        """`backward`: it is of the backward pass of what ran there."""
         entry = self._time.get((stack, activity))
         if entry is None:
-            entry = self._time[stack, activity] = [0.0, 0.0]
+            entry = self._time[stack, activity] = [0.0, 0.0, 0.0]
         entry[not idle] += length
+        if backward:
+            entry[2] += length
 
     def operator(self, activity: int) -> str:
         number = operator_in(activity)
@@ -47,18 +50,17 @@ class Spent:
         return inner if inner.callee else Place(inner.frame, self.operator(activity))
 
     def costs(self, whole: float) -> tuple[Cost, ...]:
-        own: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        own: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
         inside: dict[Place, float] = defaultdict(float)
         why: dict[Place, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        phases: dict[Place, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for (stack, activity), (idle, work) in self._time.items():
+        for (stack, activity), (idle, work, backward) in self._time.items():
             inner = self.place(stack, activity)
             if inner is None:
                 continue
             own[inner][0] += idle
             own[inner][1] += work
+            own[inner][2] += backward
             why[inner][self.operator(activity)] += idle + work
-            phases[inner][phase_in(activity).name.lower()] += idle + work
             for outer in set(self._frames.places(stack)[1:]) - {inner}:
                 inside[outer] += idle + work
         found = [
@@ -69,7 +71,7 @@ class Spent:
                 own[place][1] / whole,
                 inside[place] / whole,
                 max(why[place], key=lambda name, p=place: why[p][name], default=""),  # type: ignore[misc]
-                tuple((phase, time / whole) for phase, time in sorted(phases[place].items())),
+                own[place][2] / whole,
             )
             for place in {*own, *inside}
         ]
@@ -181,6 +183,3 @@ def _limits(trace: Trace, steps: Steps, on: str) -> Iterable[str]:
         yield f"the trace is not whole: {trace.cut}"
     if trace.skipped:
         yield f"{trace.skipped:,} events could not be read"
-
-
-__all__ = ["Phase", "Spent", "copies", "kernels", "moved", "operators", "profile"]

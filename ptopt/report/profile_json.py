@@ -52,7 +52,6 @@ def _trace(profile: Profile | Memory, lines: Sequence[Line]) -> dict[str, Any]:
 
 def _cost(cost: Cost, line: Line | None) -> dict[str, Any]:
     data = dataclasses.asdict(cost)
-    data["phases"] = dict(cost.phases)
     data["file"] = None if line is None else line.path
     data["lines"] = [] if line is None else list(line.lines)
     return data

@@ -136,6 +136,7 @@ def _lines(profile: Profile, named: Mapping[Place, Line], most: int) -> Section:
             break
         split = [f"idle {percent(cost.idle)}"] if cost.idle >= _LEAST else []
         split += [f"work {percent(cost.work)}"] if cost.work >= _LEAST else []
+        split += [f"in its backward pass {percent(cost.backward)}"] if cost.backward >= _LEAST else []
         runs = cost.place.callee or cost.why or "Python"
         rows.append((percent(cost.share), _at(cost.place, named), _name(runs), ", ".join(split)))
     several = any(line.lines[1:] for line in named.values())

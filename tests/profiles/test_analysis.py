@@ -135,6 +135,32 @@ def test_kernels_of_the_thread_of_the_backward_pass() -> None:
     assert cost.work == pytest.approx(0.3)
 
 
+def test_work_of_the_backward_pass_is_that_of_the_line_that_made_its_node() -> None:
+    node = {"Sequence number": 7}
+    run = [
+        event("cuda_runtime", "cudaLaunchKernel", 52, 2, tid=2, correlation=5),
+        event("kernel", "gemm", 55, 30, tid=7, correlation=5, device=0),
+        event("cpu_op", "aten::mm", 51, 5, tid=2),
+    ]
+    found = profile(
+        STEP, MAIN,
+        event("python_function", "<built-in method detach of Tensor object at 0x1>", 2, 6),
+        {**event("cpu_op", "aten::detach", 3, 4), "args": node},  # has the number of the next node, and makes none
+        event("python_function", "nn.Module: Linear_0", 10, 30),
+        {**event("cpu_op", "aten::linear", 12, 20), "args": node},
+        event("python_function", "torch/_tensor.py(566): backward", 45, 45),
+        {**event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 50, 8, tid=2), "args": node},
+        *run,
+    )  # fmt: skip
+    costs = {cost.place.callee: cost for cost in found.costs}
+    assert costs["nn.Module: Linear"].backward == pytest.approx(0.35)  # the kernel, and the gap before it
+    assert costs["nn.Module: Linear"].work == pytest.approx(0.3)
+    assert costs["backward"].backward == 0
+    assert "detach" not in costs or costs["detach"].backward == 0
+    gap = next(row for row in found.idle if row.activity.startswith("autograd::"))
+    assert gap.place is not None and gap.place.callee == "nn.Module: Linear"
+
+
 def test_copies_small_kernels_and_tensor_cores() -> None:
     copy = event(
         "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 0, 40, tid=7, correlation=1, device=0, bytes=1 << 20
