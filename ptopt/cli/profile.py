@@ -63,14 +63,16 @@ def profile(
         files = _code(code)
         found = [read(path, files) for path in traces]
         pairs = [(one, () if isinstance(one, Memory) else named_lines(one, files)) for one in found]
+        runs = [one for one in found if not isinstance(one, Memory)]
+        review = _review(code, runs, files)
         module = importlib.import_module(f"ptopt.report.profile_{format_}")
         how: dict[str, Any] = {"most": top}
-        if format_ == "terminal" and output is None:
+        if format_ == "json":
+            how["review"] = review
+        elif format_ == "terminal" and output is None:
             how |= {"width": width(), "color": colored()}
         text = module.render(pairs, **how)
-        runs = [one for one in found if not isinstance(one, Memory)]
-        review = _review(code, runs, files) if files and format_ != "json" else None
-    if review is not None and review.findings:
+    if format_ != "json" and review is not None and review.findings:
         text += "\n" + _findings(review, format_, output is None)
     if output is not None:
         output.write_bytes(text.encode("utf-8", "backslashreplace"))

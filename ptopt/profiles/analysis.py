@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 
 from ptopt.profiles import device, host, tables
+from ptopt.profiles.causes import Causes, Source
 from ptopt.profiles.device import COPIES, DeviceTime
 from ptopt.profiles.frames import Frames
 from ptopt.profiles.host import Thread
@@ -16,7 +17,6 @@ from ptopt.profiles.tables import Spent
 from ptopt.profiles.trace import Kind, Lane, Trace
 from ptopt.profiles.tracks import Track, side_by_side
 
-_SLACK = 5.0  # microseconds between the end of the last kernel and that of the call that waited for it
 _PART = {
     Phase.DATA: "data",
     Phase.FORWARD: "forward",
@@ -63,7 +63,7 @@ def _busiest(trace: Trace) -> list[Lane]:
 
 def _on_cpu(trace: Trace, name: str, steps: Steps, main: Thread, places: Track, spent: Spent) -> Profile:
     parts: dict[str, float] = defaultdict(float)
-    source = _Source(main, [main], places)
+    source = Source(main, [main], places)
     for start, end in steps.times:
         for a, b, activity, stack in side_by_side(main.activities, places, start, end):
             phase = host.phase_in(activity)
@@ -111,25 +111,27 @@ def _on_gpu(
         "idle": 0.0,
     }
     others = [thread for thread in threads.values() if thread is not main and thread.has_backward]
-    source = _Source(main, [main, *others], places)
+    source = Source(main, [main, *others], places)
     for when, activity, duration in time.launched:
         made = source.of(activity, when)
         stack = places.at(when) if when >= 0 else 0
         spent.add(*(made or (stack, activity)), duration, idle=False, backward=made is not None)
-    causes = _Causes(main, others, places)
+    causes = Causes(main, others, places)
     idle: dict[tuple[str, int, int, int], list[float]] = {}
-    for gap in time.gaps:
-        seen: set[tuple[str, int, int, int]] = set()
+    for number, gap in enumerate(time.gaps):
         for cause, stack, activity, start, length in causes.of(gap):
             parts["data" if cause == "data loading" else "idle"] += length
             made = source.of(activity, start + length / 2)
             at = made or (stack, activity)
             spent.add(*at, length, idle=True, backward=made is not None)
             key = (cause, activity, *at)
-            entry = idle.setdefault(key, [0.0, 0])
+            entry = idle.get(key)
+            if entry is None:
+                entry = idle[key] = [0.0, 0, -1]
             entry[0] += length
-            entry[1] += key not in seen
-            seen.add(key)
+            if entry[2] != number:  # a gap counts once
+                entry[1] += 1
+                entry[2] = number
     waits = (
         (wait.start, wait.end, wait.activity)
         for thread in (main, *others)
@@ -154,7 +156,7 @@ def _kernels_ran(time: DeviceTime) -> float:
 
 def _rows(idle: dict[tuple[str, int, int, int], list[float]], spent: Spent, whole: float) -> tuple[Idle, ...]:
     rows: dict[tuple[str, str, object], list[float]] = {}
-    for (cause, activity, *at), (length, number) in idle.items():
+    for (cause, activity, *at), (length, number, _) in idle.items():
         key = (cause, spent.operator(activity), spent.place(*at))
         entry = rows.setdefault(key, [0.0, 0])
         entry[0] += length
@@ -164,63 +166,3 @@ def _rows(idle: dict[tuple[str, int, int, int], list[float]], spent: Spent, whol
         for (cause, operator, place), (length, number) in rows.items()
     ]
     return tuple(sorted(found, key=lambda row: -row.share))
-
-
-class _Source:
-    """Where in the forward pass the work of the backward pass comes from."""
-
-    def __init__(self, main: Thread, threads: Iterable[Thread], places: Track) -> None:
-        self._made = main.made
-        self._nodes = [thread.nodes for thread in threads if len(thread.nodes.starts)]
-        self._places = places
-
-    def of(self, activity: int, time: float) -> tuple[int, int] | None:
-        """The stack and the activity that made what the backward pass runs at this time; None elsewhere."""
-        if host.phase_in(activity) is not Phase.BACKWARD or not len(self._places.starts):
-            return None
-        for nodes in self._nodes:
-            made = self._made.get(nodes.at(time))
-            if made is not None:
-                return self._places.at(made[0]), made[1]
-        return None
-
-
-class _Causes:
-    """Why the GPU had nothing to do."""
-
-    def __init__(self, main: Thread, others: Iterable[Thread], places: Track) -> None:
-        self._main = main.activities
-        self._others = [thread.activities for thread in others]
-        self._places = places
-        waits = [w for thread in (main, *others) for w in thread.waits]
-        self._waits = sorted(waits, key=lambda wait: wait.start)
-        self._at = 0
-
-    def of(self, gap: device.Gap) -> Iterator[tuple[str, int, int, float, float]]:
-        """The parts of the gap: cause, stack, activity, start and length. Gaps come in order.
-
-        Where the host had waited for the last kernel, it could not have launched the next one: the wait is the cause. Where
-        the next one had been launched already, it is the device. Else it is what the host did meanwhile.
-        """
-        while self._at + 1 < len(self._waits) and self._waits[self._at + 1].start <= gap.start:
-            self._at += 1
-        wait = self._waits[self._at] if self._waits else None
-        waited = wait is not None and wait.start <= gap.start <= wait.end + _SLACK
-        queued = 0 <= gap.launched <= gap.start
-        for a, b, activity, stack in side_by_side(self._main, self._places, gap.start, gap.end):
-            for c, d, now in self._composed(activity, a, b):
-                if host.phase_in(now) is Phase.DATA:
-                    yield "data loading", stack, now, c, d - c
-                elif waited and wait is not None:
-                    yield "synchronisation", self._places.at(wait.start), wait.activity, c, d - c
-                elif queued:
-                    yield "launch latency", self._places.at(gap.launched), 0, c, d - c
-                else:
-                    yield "operators" if host.operator_in(now) >= 0 else "Python", stack, now, c, d - c
-
-    def _composed(self, activity: int, start: float, end: float) -> Iterator[tuple[float, float, int]]:
-        """What the main thread did, and where it did nothing, what the thread of the backward pass did."""
-        if activity or not self._others:
-            yield start, end, activity
-        else:
-            yield from self._others[0].between(start, end)

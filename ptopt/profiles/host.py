@@ -17,11 +17,11 @@ _PHASE = tuple(Phase)
 _PHASES = 8  # an activity is (outermost operator + 1) * _PHASES + phase
 # Annotations that count from end to end. Within others only what an operator takes does: the rest is Python.
 _WHOLE = (Phase.DATA, Phase.OPTIMIZER)
-SYNCHRONISING = (
+_SYNCHRONISING = (
     "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize",
     "cuEventSynchronize", "hipStreamSynchronize", "hipDeviceSynchronize", "hipEventSynchronize",
 )  # fmt: skip
-READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero")
+_READS = ("aten::_local_scalar_dense", "aten::nonzero")
 
 
 def activity(operator: int, phase: Phase) -> int:
@@ -77,8 +77,8 @@ def understood(lane: Lane, names: Names, within: Callable[[float], bool]) -> Thr
     thread = Thread()
     texts = names.texts
     phases: dict[int, Phase] = {}
-    synchronising = {number for number, text in enumerate(texts) if text in SYNCHRONISING}
-    reads = {number for number, text in enumerate(texts) if text == "aten::_local_scalar_dense" or text == "aten::nonzero"}  # fmt: skip
+    synchronising = {number for number, text in enumerate(texts) if text in _SYNCHRONISING}
+    reads = {number for number, text in enumerate(texts) if text in _READS}  # fmt: skip
     put, slack = thread.activities.put, _slack(lane)
     start, duration, kind, name, link = lane.start, lane.duration, lane.kind, lane.name, lane.link
     # An entry: end, phase inside, outermost operator, activity while nothing inside runs, index, time of what is inside,

@@ -8,22 +8,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from ptopt import __version__
+from ptopt.findings import Review
 from ptopt.profiles.lines import Line
 from ptopt.profiles.profile import Cost, Profile
 from ptopt.profiles.snapshot import Memory
 from ptopt.profiles.verdict import targets, verdict
+from ptopt.report.json import as_data
 
 VERSION = 1
 _MOST = 100
 
 
-def render(found: Sequence[tuple[Profile | Memory, Sequence[Line]]], *, most: int = 10) -> str:
-    """All that is known, whatever `most` says: up to 100 rows of each table."""
-    data = {
+def render(
+    found: Sequence[tuple[Profile | Memory, Sequence[Line]]], *, most: int = 10, review: Review | None = None
+) -> str:
+    """All that is known, whatever `most` says: up to 100 rows of each table. `findings` are as in the JSON of a review."""
+    data: dict[str, Any] = {
         "version": VERSION,
         "tool": {"name": "ptopt", "version": __version__},
         "traces": [_trace(profile, lines) for profile, lines in found],
     }
+    if review is not None:
+        data["findings"] = as_data(review)["findings"]
     return json.dumps(data, indent=2) + "\n"
 
 

@@ -51,6 +51,9 @@ def test_the_findings_of_the_files_that_the_trace_names_follow(code: Path) -> No
     assert "loader-without-workers" in result.stdout
     assert "Measured in your run: 92.4% of the step (data loading; data.json.gz)" in unwrapped(result)
     assert "other.py" not in result.stdout
+    found = json.loads(run("profile", TRACE, "--code", code, "--format", "json").stdout)["findings"]
+    assert {"loader-without-workers"} <= {f["name"] for f in found} and all("measured" in f for f in found)
+    assert "findings" not in json.loads(run("profile", TRACE, "--format", "json").stdout)
 
 
 @pytest.mark.parametrize("name", ["markdown", "json"])
