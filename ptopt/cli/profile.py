@@ -92,13 +92,13 @@ def read(path: Path, files: Iterable[str] = ()) -> Profile | Memory:
         raise click.ClickException(visible(f"{path}: {error}")) from None
 
 
-def runs_in(paths: Sequence[Path]) -> list[Profile]:
-    """The recorded runs that a review is weighed with. Raises ClickException for memory snapshots: they have no steps."""
+def runs_in(paths: Sequence[Path], files: Iterable[str] = ()) -> list[Profile]:
+    """The recorded runs that a review of `files` is weighed with. Raises ClickException for memory snapshots: they have no steps."""
     from ptopt.profiles.snapshot import Memory
 
-    found = []
+    found, files = [], list(files)
     for path in paths:
-        one = read(path)
+        one = read(path, files)
         if isinstance(one, Memory):
             raise click.ClickException(f"{path}: a memory snapshot says nothing of time; see `ptopt profile`")
         found.append(one)

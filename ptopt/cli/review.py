@@ -67,7 +67,7 @@ def review(
     if output.budget is not None:
         config = config.model_copy(update={"budget": output.budget})
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
-    runs = runs_in(profiles)
+    runs = runs_in(profiles, (file.path for file in files))
     kept = Kept(runs)
     seen = kept(progress(files, len(files)))
     result = review_with(model, seen, config=config, facts=facts, limit_to_change=True, around=change.around)

@@ -30,6 +30,9 @@ _LIBRARIES = frozenset(
     "sklearn timm tokenizers torch torchaudio torchdata torchmetrics torchvision tqdm transformers triton trl wandb xformers"
     .split()
 )  # fmt: skip
+# Modules of Python that a training run hardly uses, and whose names scripts like to have.
+_LIKELY_OWN = frozenset({"cmd", "code", "profile", "test", "trace"})
+_INSTALLED = _LIBRARIES | (sys.stdlib_module_names - _LIKELY_OWN)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,7 +79,7 @@ def is_library(path: str) -> bool:
     if any(re.fullmatch(r"python\d(\.\d+)?", folder) for folder in folders[:-1]) and "lib" in folders:
         return True
     first = folders[0].removesuffix(".py")
-    return first in _LIBRARIES or (first in sys.stdlib_module_names)
+    return first in _INSTALLED
 
 
 class Frames:

@@ -98,7 +98,9 @@ def test_paths_of_libraries(path: str) -> None:
     assert is_library(path)
 
 
-@pytest.mark.parametrize("path", ["train.py", "src/model.py", "/home/user/project/torch_utils/a.py"])
+@pytest.mark.parametrize(
+    "path", ["train.py", "src/model.py", "profile.py", "/home/user/project/torch_utils/a.py"]
+)
 def test_paths_of_the_user(path: str) -> None:
     assert not is_library(path)
 
