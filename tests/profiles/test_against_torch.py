@@ -11,8 +11,7 @@ pytestmark = pytest.mark.model
 NAMES = ("mlp", "cnn", "transformer", "loader-bound", "optimizer-heavy")
 
 
-@pytest.mark.parametrize("stacks", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "stacks"), [*((name, False) for name in NAMES), ("transformer", True)])
 def test_shares_are_those_of_torch(name: str, stacks: bool) -> None:
     from benchmarks.profiles import runs
     from benchmarks.profiles.shares import compared, recorded
