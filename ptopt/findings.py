@@ -109,6 +109,16 @@ class Impact:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What the code of a finding takes of a run that somebody recorded."""
+
+    share: float  # of the step, 0 to 1
+    of: str  # "these lines" | "data loading" | "the optimizer" | ...
+    at_most: bool  # the lines are some of several that can have taken it
+    trace: str  # the name of the file: untrusted
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One problem at one place, proven by lines of the code under review."""
 
@@ -139,6 +149,9 @@ class Finding:
         None  # the confidence before the feedback of the repository; None where there is none
     )
     explored: bool = False  # shown although people made the rule quiet: the rule may return
+    measured: Measured | None = (
+        None  # in a run that the user recorded; None without one, or where it does not show
+    )
 
     def as_place(self) -> Place:
         return Place(self.span, self.rule, self.name, self.family, self.message, self.when_wrong)

@@ -23,6 +23,7 @@ from ptopt.cli.options import (
     settings_options,
 )
 from ptopt.cli.output import fixed_rules, path_from_here, report, write
+from ptopt.cli.profile import Kept, profile_option, runs_in
 
 if TYPE_CHECKING:
     from ptopt.fixes import FixedFile
@@ -44,6 +45,7 @@ _REASON = "not reviewed yet"  # of a suppression that `--add-suppressions` write
     "--add-suppressions", is_flag=True, help="Write a comment that suppresses it above each finding."
 )
 @click.option("--reason", metavar="TEXT", help=f"The reason in these comments.  [default: {_REASON}]")
+@profile_option
 @output_options
 @model_options
 @settings_options
@@ -53,6 +55,7 @@ def check(
     write_baseline: Path | None,
     add_suppressions: bool,
     reason: str | None,
+    profiles: Sequence[Path],
     output: Output,
     model: ModelChoice,
     settings: Settings,
@@ -80,14 +83,20 @@ def check(
         _add_suppressions(paths, known, settings, _REASON if reason is None else reason)
         return
     root, files, config, facts, skipped = stream(paths, settings, stdin)
+    runs = runs_in(profiles)
+    kept = Kept(runs)
     result = review_with(
         model,
-        progress(files, None),
+        kept(progress(files, None)),
         config=config,
         facts=facts,
         limit_to_change=False,
         baseline=known,
     )
+    if runs:
+        from ptopt.profiles.attach import weighed
+
+        result = weighed(result, runs, kept.texts, None)
     shown = len(result.findings) if output.budget is None else output.budget
     result = dataclasses.replace(
         result,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ptopt.cli.files import progress
 from ptopt.cli.model import review_with
 from ptopt.cli.options import ModelChoice, Output, Settings, model_options, output_options, settings_options
 from ptopt.cli.output import report
+from ptopt.cli.profile import Kept, profile_option, runs_in
 from ptopt.cli.settings import load
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     "--tree", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the patched files."
 )
 @click.option("--repo", metavar="DIR", type=click.Path(path_type=Path), default=".", help="A git checkout.")
+@profile_option
 @output_options
 @model_options
 @settings_options
@@ -43,6 +46,7 @@ def review(
     diff: Any,
     tree: Path | None,
     repo: Path,
+    profiles: Sequence[Path],
     output: Output,
     model: ModelChoice,
     settings: Settings,
@@ -63,6 +67,12 @@ def review(
     if output.budget is not None:
         config = config.model_copy(update={"budget": output.budget})
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]
-    seen = progress(files, len(files))
+    runs = runs_in(profiles, (file.path for file in files))
+    kept = Kept(runs)
+    seen = kept(progress(files, len(files)))
     result = review_with(model, seen, config=config, facts=facts, limit_to_change=True, around=change.around)
+    if runs:
+        from ptopt.profiles.attach import weighed
+
+        result = weighed(result, runs, kept.texts, config.budget)
     report(dataclasses.replace(result, compared=change.compared), output, settings, root)

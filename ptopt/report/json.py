@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -98,6 +99,8 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "also": [_place(review, finding.path, place) for place in finding.also],
         "assumes": finding.assumes,
     }
+    if finding.measured is not None:
+        data["measured"] = dataclasses.asdict(finding.measured)
     if finding.explanation:
         data["explanation"] = finding.explanation
     return data

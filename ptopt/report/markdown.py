@@ -21,6 +21,7 @@ from ptopt.report.text import (
     markdown_quote,
     markdown_source,
     markdown_text,
+    measured_line,
     place,
     unused,
     where,
@@ -84,7 +85,8 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         body = [line for line in diff.split("\n")[2:] if not line.startswith("@@ ")]
         yield f"{markdown_text(fix_line(finding))}:"
         yield code_fence("\n".join(body), "diff")
-    notes = [f"**Gain:** {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
+    notes = [f"**Measured in your run:** {markdown_text(measured_line(finding))}"] if finding.measured else []
+    notes += [f"**Gain:** {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
     if finding.when_wrong:
         notes.append(f"**Wrong if:** {markdown_text(finding.when_wrong)}")
     if finding.assumes:

@@ -27,6 +27,7 @@ from ptopt.report.text import (
     fix_line,
     impact_line,
     lines,
+    measured_line,
     one_line,
     split_code,
     weighed,
@@ -101,6 +102,8 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
     others = other_places(finding, review)
     parts += [_prose(also.plain(), color) for also in others if not also.rule]
     parts += _fix(review, finding, color)
+    if finding.measured is not None:
+        parts.append(_labelled("Measured in your run", measured_line(finding), color))
     parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
     if finding.when_wrong:
         parts.append(_labelled("Wrong if", finding.when_wrong, color))

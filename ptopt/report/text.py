@@ -216,6 +216,15 @@ def impact_line(impact: Impact) -> str:
     return f"{gain(impact)} ({one_line(impact.source)})"
 
 
+def measured_line(finding: Finding) -> str:
+    """What the code of the finding takes of a recorded run; "" where that is not known."""
+    measured = finding.measured
+    if measured is None:
+        return ""
+    share = f"{'at most ' if measured.at_most else ''}{measured.share:.1%}"
+    return one_line(f"{share} of the step ({measured.of}; {measured.trace})")
+
+
 def fix_line(finding: Finding) -> str:
     """How safe the fix is; "" without a fix."""
     if finding.fix is None:

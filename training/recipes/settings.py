@@ -136,6 +136,7 @@ class Tracking(_Section):
     target: float | None = Field(
         default=None, gt=0
     )  # tokens/s that the run should reach; the report compares
+    trace: int = Field(default=0, ge=0, le=100)  # steps that are recorded for `ptopt profile`; 0: none
 
 
 class Kto(_Section):

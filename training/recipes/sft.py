@@ -25,6 +25,7 @@ from training.recipes.run import Run
 from training.recipes.settings import Settings
 from training.recipes.setup import Setup, open_run, quiet
 from training.recipes.tokens import IGNORED, arrange, token_rows
+from training.recipes.trace import TraceCallback
 from training.recipes.tracking import Tracker
 from training.recipes.trainer import StopCallback, TrainerMixin, until_it_fits
 
@@ -168,6 +169,8 @@ def _train(
     )
     trainer.add_callback(watch)
     trainer.add_callback(stop)
+    if settings.tracking.trace:
+        trainer.add_callback(TraceCallback(run.folder, settings.tracking.trace))
     with view or nullcontext():
         trainer.train(resume_from_checkpoint=str(last[0]) if last else None)
     if stop.terminated:
