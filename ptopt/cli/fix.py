@@ -24,26 +24,41 @@ if TYPE_CHECKING:
 @paths_options
 @click.option("--unsafe", is_flag=True, help="Also apply fixes that rest on a stated assumption.")
 @click.option("--diff", is_flag=True, help="Print the changes as a diff without writing them.")
+@click.option(
+    "--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave alone what this file lists."
+)
 @settings_options
 def fix(
-    paths: Sequence[Path], unsafe: bool, diff: bool, settings: Settings, stdin: Stdin | None = None
+    paths: Sequence[Path],
+    unsafe: bool,
+    diff: bool,
+    baseline: Path | None,
+    settings: Settings,
+    stdin: Stdin | None = None,
 ) -> None:
     """Apply the fixes that do not change behaviour.
 
     Without PATHS it is the current folder; - reads a file from stdin and writes it to stdout.
     """
+    from ptopt.baseline import read_baseline
     from ptopt.change import whole_file
     from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
 
+    known = frozenset[str]() if baseline is None else read_baseline(baseline)
     root, files, config, facts, _ = stream(paths, settings, stdin)
     lost: set[str] = set()
 
     def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
         found = review_files(
-            [file], config=config, facts=facts, limit_to_change=False, one_per_cause=one_per_cause
+            [file],
+            config=config,
+            facts=facts,
+            limit_to_change=False,
+            one_per_cause=one_per_cause,
+            baseline=known,
         )
         lost.update(item.path for item in found.not_reviewed)
         return found

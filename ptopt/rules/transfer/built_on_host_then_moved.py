@@ -87,6 +87,16 @@ class BuiltOnHostThenMoved(Rule):
     INVALID = (
         Invalid(
             """
+            def encode(x, channels):
+                table = torch.zeros(x.size(1), channels)
+                place = torch.arange(x.size(1)).unsqueeze(1)
+                table[:, 0::2] = torch.sin(place)
+                table[:, 1::2] = torch.cos(place)
+                return x + table.to(x.device)  # !
+            """
+        ),
+        Invalid(
+            """
             class Corr:
                 def __call__(self, coords, r):
                     d = torch.linspace(-r, r, 2 * r + 1)
@@ -123,11 +133,14 @@ class BuiltOnHostThenMoved(Rule):
         if hot is None or (isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Attribute)):
             return  # what an attribute keeps is made once, for all that is known
         first = made[0]
+        calls = f"factory call{'s' if len(made) > 1 else ''}"
+        if any(_writes(move.tensor, file)):
+            calls = "factory calls, those of what it is filled with included,"
         yield Problem(
             node,
             f"{quote(file, move.tensor)} is computed on the CPU from {quote(file, first, 40)} (line {first.lineno}) and then "
-            f"copied to the device, {hot.words}; the copy makes Python wait. Pass `device={move.device}` to the factory "
-            f"call{'s' if len(made) > 1 else ''} instead, and drop the move.",
+            f"copied to the device, {hot.words}; the copy makes Python wait. Pass `device={move.device}` to the {calls} "
+            "instead, and drop the move.",
             0.6 if hot.kind in ("step", "forward") else 0.5,
             (Evidence(first.lineno, "made on the CPU"), *hot.evidence),
             cause=hot.node,
@@ -143,12 +156,15 @@ def _factory_moved(tensor: ast.expr, made: list[ast.Call]) -> bool:
 
 def _filled_in_loop(tensor: ast.expr, file: SourceFile) -> bool:
     """Is the tensor written to by subscript in a loop? Many small writes are the CPU's business."""
+    own = next(file.index.loops_of(tensor), None)
+    return any(next(file.index.loops_of(write), None) is not own for write in _writes(tensor, file))
+
+
+def _writes(tensor: ast.expr, file: SourceFile) -> Iterator[ast.Subscript]:
+    """`table[...] = ...` of a name that holds it."""
     if not isinstance(tensor, ast.Name):
-        return False
-    function = file.index.function_of(tensor)
-    return any(
-        isinstance(parent := file.index.parent(use), ast.Subscript)
-        and isinstance(parent.ctx, ast.Store)
-        and next(file.index.loops_of(parent), None) is not next(file.index.loops_of(tensor), None)
-        for use in file.uses.loads(function, tensor.id)
-    )
+        return
+    for use in file.uses.loads(file.index.function_of(tensor), tensor.id):
+        parent = file.index.parent(use)
+        if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store):
+            yield parent
