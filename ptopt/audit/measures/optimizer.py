@@ -1,0 +1,179 @@
+"""The optimizer: fused update, gradients set to None, accumulation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.evaluate import Value
+from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.values import Measure, Place, State
+
+_TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad|Adam)$")
+_FUSABLE = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+_FUSED = re.compile(
+    r"^(Fused\w+|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
+)
+_ACCUMULATES = re.compile(
+    r"accum|grad_acc|gradient_acc|update_freq|iters_to_acc|virtual_batch|sub_?batch|micro_?(step|batch)", re.I
+)
+
+
+def fused(setup: Setup) -> Measure:
+    key, title = "fused_optimizer", "Fused optimizer"
+    if setup.framework in ("transformers", "TRL") and not list(_optimizers(setup)):
+        value = TrainerArguments(setup).of("optim")
+        places = () if value.place is None else (value.place,)
+        if not value.known:
+            return Measure(key, title, State.UNKNOWN, f"`optim`: {value.note}", places)
+        name = str(value.value)
+        on = any(part in name for part in ("fused", "8bit", "paged", "4bit"))
+        note = f" ({value.note})" if value.note else ""
+        return Measure(key, title, State.ON if on else State.OFF, f"`optim` is {name}{note}", places)
+    found = list(_optimizers(setup))
+    if not found:
+        return _none_seen(setup, key, title)
+    return setup.decide(key, title, found, "")
+
+
+def _none_seen(setup: Setup, key: str, title: str) -> Measure:
+    others = [
+        (module, call)
+        for module, call in setup.live.calls
+        if re.search(r"optim|Optimizer", ast.unparse(call.func))
+        and call.args
+        and "parameters" in ast.unparse(call.args[0])
+    ]
+    if others:
+        place = setup.place(*others[0])
+        return Measure(
+            key, title, State.UNKNOWN, f"the optimizer is `{ast.unparse(others[0][1].func)[:60]}`", (place,)
+        )
+    return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
+
+
+def _optimizers(setup: Setup) -> Iterator[Candidate]:
+    for module, call in setup.calls(*_FUSABLE):
+        name = setup.qualified(module, call.func)
+        if not (name.startswith("torch.optim") or _TORCH.match(name)):
+            continue
+        short = name.rpartition(".")[2]
+        given = setup.keyword(call, "fused")
+        if given is not None:
+            yield setup.site(module, call, f"`{short}` with `fused`", setup.value(module, given))
+        elif setup.unpacks(call):
+            value = _in_dictionary(setup, call) or Value(False, note=f"`**` at {setup.place(module, call)}")
+            yield setup.site(module, call, f"`{short}` with `fused`", value)
+        else:
+            runs = setup.runs(module, call)
+            if runs.truth is not False:
+                value = Value(True, False, "torch uses the multi-tensor update on CUDA", None)
+                yield Candidate(value, setup.place(module, call), f"`fused` of `{short}`")
+    for module, call in setup.named(_FUSED):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        yield setup.site(module, call, f"`{name}`")
+
+
+def _in_dictionary(setup: Setup, call: ast.Call) -> Value | None:
+    """`**dict(fused=True) if use_fused else {}`"""
+    for keyword in call.keywords:
+        if keyword.arg is None and "fused" in ast.unparse(keyword.value):
+            return Value(False, note=f"`{ast.unparse(keyword.value)[:50]}`")
+    return None
+
+
+def zero_grad(setup: Setup) -> Measure:
+    key, title = "set_to_none", "Gradients set to None"
+    kept: list[Place] = []
+    for module, call in setup.calls("zero_grad"):
+        given = setup.keyword(call, "set_to_none", 0)
+        if (
+            given is not None
+            and setup.value(module, given).truth is False
+            and setup.runs(module, call).truth is not False
+        ):
+            kept.append(setup.place(module, call))
+    if kept:
+        return Measure(
+            key, title, State.OFF, "`zero_grad(set_to_none=False)` fills them with zeros", tuple(kept)[:4]
+        )
+    if setup.facts.excludes("torch", "2.0"):
+        stated = [
+            setup.place(module, call)
+            for module, call in setup.calls("zero_grad")
+            if (given := setup.keyword(call, "set_to_none", 0)) is not None
+            and setup.value(module, given).truth
+        ]
+        if stated:
+            return Measure(key, title, State.ON, "`set_to_none=True`", tuple(stated)[:4])
+        pin = setup.facts.describe("torch")
+        return Measure(
+            key, title, State.OFF, f"{pin}: before torch 2.0 the default fills them with zeros", setup.where()
+        )
+    return Measure(key, title, State.ON, "the default since torch 2.0", setup.where())
+
+
+def accumulation(setup: Setup) -> Measure:
+    key, title = "accumulation", "Gradient accumulation"
+    if setup.framework in ("transformers", "TRL"):
+        return _steps(key, title, TrainerArguments(setup).of("gradient_accumulation_steps"))
+    if setup.framework == "Lightning":
+        return _steps(key, title, lightning_argument(setup, "accumulate_grad_batches", 1))
+    if setup.framework == "Accelerate":
+        default = Value(True, 1, "default of Accelerate")
+        value = keyword_value(setup, setup.calls("Accelerator"), "gradient_accumulation_steps", default)
+        if value.known and value.value != 1 or not value.known:
+            return _steps(key, title, value)
+    found = list(_guards(setup))
+    if not found and setup.framework in ("DeepSpeed", "Colossal-AI"):
+        return Measure(
+            key, title, State.UNKNOWN, f"the configuration of {setup.framework} sets it", setup.where()
+        )
+    return setup.decide(
+        key, title, found, "each backward pass is followed by a step of the optimizer", blind=setup.blind
+    )
+
+
+def _steps(key: str, title: str, value: Value) -> Measure:
+    places = () if value.place is None else (value.place,)
+    if not value.known:
+        return Measure(key, title, State.UNKNOWN, f"{value.note}", places)
+    note = f" ({value.note})" if value.note else ""
+    try:
+        on = int(value.value or 1) > 1
+    except (TypeError, ValueError):
+        return Measure(key, title, State.UNKNOWN, f"{value.value}", places)
+    detail = f"{value.value} micro-batches a step{note}" if on else f"1 micro-batch a step{note}"
+    return Measure(key, title, State.ON if on else State.OFF, detail, places)
+
+
+def _guards(setup: Setup) -> Iterator[Candidate]:
+    """`if (i + 1) % accumulate == 0: optimizer.step()`: on where the number is above 1."""
+    for module, call in setup.calls("step", "optimizer_step"):
+        if not module.file.context.is_training_mark(call):
+            continue
+        for ancestor, child in module.file.index.ancestors(call):
+            if not (isinstance(ancestor, ast.If) and child in ancestor.body):
+                continue
+            number = _modulus(ancestor.test)
+            if number is None:
+                continue
+            value = setup.value(module, number)
+            if value.known and isinstance(value.value, (int, float)):
+                value = replace(value, value=value.value > 1)
+            yield setup.site(module, call, f"a step every `{ast.unparse(number)}` micro-batches", value)
+            break
+    for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
+        yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+
+
+def _modulus(test: ast.expr) -> ast.expr | None:
+    for node in ast.walk(test):
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)):
+            continue
+        if _ACCUMULATES.search(ast.unparse(node.right)) or isinstance(node.right, ast.Name):
+            return node.right
+    return None

@@ -1,0 +1,129 @@
+"""Markdown for a job summary, an issue or a comment. Nothing of the repository is rendered as markup."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Weighed
+from ptopt.findings import Impact
+from ptopt.report.audit.text import HEADINGS, NO_FIGURE, SYMBOLS, names, of_level, outcome, started
+from ptopt.report.places import linked_rule
+from ptopt.report.text import code_span, count, gain, markdown_source, markdown_text, one_line, place
+
+_MOST_TABLES = 8  # tables of scripts that stand open; the others are folded
+_MOST_LOW = 20
+_LISTED = 20
+
+
+def render(audit: Audit) -> str:
+    return "\n\n".join(_blocks(audit)) + "\n"
+
+
+def _blocks(audit: Audit) -> Iterator[str]:
+    yield f"## Training audit of {markdown_text(audit.name)}"
+    yield f"{markdown_text(outcome(audit))}."
+    for level in Level:
+        yield from _level(audit, level)
+    if audit.plan:
+        yield "### Plan"
+        yield from _plan(audit)
+    if audit.good:
+        yield "### Already good"
+        yield "\n".join(
+            f"- **{good.title}**: {markdown_text('; '.join(good.details))} ({_paths(good.entries)})"
+            for good in audit.good
+        )
+    if audit.entries:
+        yield "### Measures of each script"
+    for number, entry in enumerate(audit.entries):
+        yield from _entry(entry, number < _MOST_TABLES)
+    if audit.not_judged or audit.not_reviewed:
+        yield "### Not judged"
+        notes = [markdown_text(note) for note in audit.not_judged]
+        if audit.not_reviewed:
+            notes.append(f"{count(len(audit.not_reviewed), 'file')} not reviewed for findings")
+        yield "\n".join(f"- {note}" for note in notes[:_LISTED])
+
+
+def _level(audit: Audit, level: Level) -> Iterator[str]:
+    gaps, findings = of_level(audit, level)
+    if not gaps and not findings:
+        return
+    yield f"### {HEADINGS[level]}"
+    lines = [line for gap in gaps for line in _gap(gap)]
+    for weighed in findings[:_MOST_LOW]:
+        lines += _finding(weighed)
+    if len(findings) > _MOST_LOW:
+        lines.append(f"- and {len(findings) - _MOST_LOW} more findings: `ptopt check` lists them")
+    yield "\n".join(lines)
+
+
+def _gap(gap: Gap) -> Iterator[str]:
+    yield f"- **{gap.title}** is off in {_paths(gap.entries)}. {markdown_text(gap.action)}"
+    if gap.evidence:
+        yield f"  - Evidence: {', '.join(code_span(str(p)) for p in gap.evidence)}"
+    yield from _gains(gap.impact)
+    yield f"  - Wrong if: {markdown_text(gap.wrong_if)}."
+
+
+def _finding(weighed: Weighed) -> Iterator[str]:
+    finding = weighed.finding
+    at = code_span(place(finding.path, finding.span))
+    yield f"- {at} {linked_rule(finding.rule, finding.name)}: {markdown_text(finding.message)} ({weighed.reason})"
+    yield from _gains(finding.impact)
+    if finding.when_wrong:
+        yield f"  - Wrong if: {markdown_text(finding.when_wrong)}"
+
+
+def _gains(impacts: tuple[Impact, ...]) -> Iterator[str]:
+    for impact in impacts:
+        yield f"  - Expected: {markdown_text(gain(impact))} ({markdown_source(impact.source)})"
+    if not impacts:
+        yield f"  - Expected: {NO_FIGURE}"
+
+
+def _plan(audit: Audit) -> Iterator[str]:
+    for number, phase in enumerate(audit.plan, 1):
+        yield f"**Phase {number}: {phase.title}** ({phase.effort})"
+        lines = []
+        for step in phase.steps:
+            lines.append(f"1. {markdown_text(step.title)}")
+            at = f" at {', '.join(code_span(str(p)) for p in step.places)}" if step.places else ""
+            lines.append(f"   - Effort: {step.effort}; speeds up: {markdown_text(step.speeds_up)}{at}")
+            lines += [
+                f"   - Expected: {markdown_text(gain(i))} ({markdown_source(i.source)})"
+                for i in step.impact[:1]
+            ]
+        yield "\n".join(lines)
+    yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)
+
+
+def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
+    title = f"{code_span(entry.path)} ({markdown_text(started(entry))})"
+    rows = ["| Measure | State | How, and by what | Evidence |", "| --- | --- | --- | --- |"]
+    for measure in entry.measures:
+        evidence = ", ".join(_in_table(code_span(str(p))) for p in measure.evidence)
+        detail = _in_table(markdown_text(measure.detail))
+        rows.append(f"| {measure.title} | {SYMBOLS[measure.state]} | {detail} | {evidence} |")
+    table = "\n".join(rows)
+    state = " open" if is_open else ""
+    yield f"<details{state}><summary>{_summary(entry)}</summary>\n\n{title}\n\n{table}\n\n</details>"
+    if entry.limits:
+        yield "\n".join(f"- {markdown_text(limit)}" for limit in entry.limits)
+
+
+def _summary(entry: EntryPoint) -> str:
+    """In HTML, where GitHub still looks for mentions and references."""
+    return re.sub(r"[@#]", lambda match: f"{match[0]}&#8203;", html.escape(one_line(entry.path)))
+
+
+def _in_table(text: str) -> str:
+    """A bar ends the cell of a table, also in a code span."""
+    return text.replace("\\|", "|").replace("|", "\\|")
+
+
+def _paths(paths: tuple[str, ...]) -> str:
+    shown = names(paths)
+    return code_span(shown) if len(paths) == 1 else markdown_text(shown)
