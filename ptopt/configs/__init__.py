@@ -1,0 +1,1 @@
+"""Configuration files of training and serving, read as values with their places; nothing of them is ever executed."""
