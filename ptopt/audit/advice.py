@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ptopt.audit.measures.running import NOTHING_SAVED
 from ptopt.audit.published import worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
 
@@ -157,6 +158,8 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
         return precision is None or precision.state is State.OFF
     if measure.key == "distributed":
         return "DataParallel" in measure.detail
+    if measure.key == "saving":
+        return measure.detail == NOTHING_SAVED  # not where an option of the command line names the folder
     if measure.key == "non_blocking":
         pinned = measure_of(entry, "pin_memory")
         return pinned is None or pinned.state is not State.NOT_APPLICABLE

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ptopt.audit.evaluate import Value
+from ptopt.audit.evaluate import Value, agreed
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
 
@@ -106,6 +106,13 @@ class TrainerArguments:
         launched = self._launched(name)
         if launched is not None:
             return launched
+        settings, number = setup.configured.of_trainer(name)
+        if settings:
+            value = agreed(settings) or Value(False)
+            if value.known and len(settings) < number:
+                note = f"{len(settings)} of {number} configuration files set `{name}` ({value.value})"
+                return Value(False, note=note, place=value.place)
+            return value
         default = self._default(source, name, place)
         if default.known:
             default = replace(default, note=f"{default.note}; the command line sets `--{name}`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ptopt.audit.advice import gaps
+from ptopt.audit.configured import Configured, read_all
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
@@ -23,6 +24,7 @@ from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Audit, EntryPoint, Level, State
 from ptopt.audit.weigh import is_in_table, weighed
+from ptopt.configs.values import Document
 from ptopt.findings import Review
 from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited
@@ -41,10 +43,10 @@ def audit(
     which a review would comment. `scripts`: files that are started by a console script.
     """
     python = {path: data for path, data in files.items() if path.endswith((".py", ".ipynb"))}
-    entries, lost = entry_points(python, launches(files), facts, scripts)
+    entries, lost = entry_points(python, launches(files), read_all(files), facts, scripts)
     found = tuple(
         sorted(
-            (weighed(f, sure) for f in review.findings if not is_in_table(f, entries)),
+            (weighed(f, sure, entries) for f in review.findings if not is_in_table(f, entries)),
             key=lambda w: (list(Level).index(w.level), -w.finding.confidence, w.finding.sort_key()),
         )
     )
@@ -66,6 +68,7 @@ def audit(
 def entry_points(
     files: Mapping[str, bytes],
     started: Mapping[str, list[Launch]],
+    configurations: Mapping[str, Document],
     facts: ProjectFacts,
     scripts: frozenset[str],
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
@@ -91,7 +94,8 @@ def entry_points(
                 live = Live(modules, module, summaries)
                 start = training_start(live)
                 if start is not None:
-                    entries.append(_entry(live, start, facts, started, modules))
+                    configured = Configured(configurations, path)
+                    entries.append(_entry(live, start, facts, started, modules, configured))
         except (WorkLimitError, RecursionError):
             lost.append(f"{path}: the analysis limit of one script was reached")
     if more:
@@ -102,19 +106,24 @@ def entry_points(
 
 
 def _entry(
-    live: Live, start: Start, facts: ProjectFacts, started: Mapping[str, list[Launch]], modules: Modules
+    live: Live,
+    start: Start,
+    facts: ProjectFacts,
+    started: Mapping[str, list[Launch]],
+    modules: Modules,
+    configured: Configured,
 ) -> EntryPoint:
     framework, module, call = start
     commands = tuple(started.get(live.start.path.rpartition("/")[2], ()))
-    evaluator = Evaluator(live, Options(live))
-    setup = Setup(live, evaluator, facts, framework, commands, (module, call))
+    evaluator = Evaluator(live, Options(live), configured)
+    setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []
     if live.truncated:
         limits.append(f"it imports more than {MOST_MODULES} modules of the repository; the rest was not read")
     for other, node in live.dynamic[:2]:
         limits.append(f"classes are found by name at {setup.place(other, node)}")
-    for path in sorted(set(modules.unread) & setup.wanted)[:2]:
-        limits.append(f"{path} could not be read: {modules.unread[path]}")
+    unread = sorted(set(modules.unread) & setup.wanted)[:2]
+    limits += [f"{path} could not be read: {modules.unread[path]}" for path in unread]
     return EntryPoint(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
         measures_of(setup), tuple(limits),

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ptopt.audit.configured import Configured, Setting
 from ptopt.audit.live import Live, is_main_test
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.options import Option, Options
 from ptopt.audit.values import Place
-from ptopt.source.bindings import is_self
+from ptopt.source.bindings import Binding, is_self
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _DEPTH = 12
@@ -60,7 +61,8 @@ class Value:
 class Evaluator:
     """Evaluates with the options of one entry point."""
 
-    def __init__(self, live: Live, options: Options) -> None:
+    def __init__(self, live: Live, options: Options, configured: Configured | None = None) -> None:
+        self._configured = configured
         self._live = live
         self._options = options
         self._busy: set[ast.AST] = set()
@@ -163,9 +165,8 @@ class Evaluator:
             return Value(True, True, "with a GPU", self.place(module, call))
         if name in ("bool", "int", "float", "str", "str2bool") and call.args:
             return self.of(call.args[0], module, depth)
-        if name == "hasattr" and len(call.args) == 2:
-            if dotted_name(call.args[0]).partition(".")[0] in ("torch", "F", "nn", "dist"):
-                return Value(True, True, "with a current torch", self.place(module, call))
+        if name == "hasattr" and len(call.args) == 2 and _is_of_torch(call.args[0]):
+            return Value(True, True, "with a current torch", self.place(module, call))
         if name == "getattr" and len(call.args) >= 2 and isinstance(call.args[1], ast.Constant):
             known = self._option(str(call.args[1].value), call, module, depth)
             return known if known.known or len(call.args) == 2 else self.of(call.args[2], module, depth)
@@ -193,7 +194,8 @@ class Evaluator:
             if scope is None:
                 return self._imported(name, module, depth)
             scope = index.function_of(scope)
-        live = [b for b in found if b.kind != "parameter" or len(found) == 1]
+        last = _dominating(name, found, module)
+        live = [last] if last is not None else [b for b in found if b.kind != "parameter" or len(found) == 1]
         answers: list[Value] = []
         for binding in live:
             if binding.kind == "parameter" and isinstance(scope, FUNCTIONS):
@@ -308,7 +310,8 @@ class Evaluator:
     def _option(self, name: str, expr: ast.expr, module: Module, depth: int) -> Value:
         options = self._options.of(name)
         if not options:
-            return self._unknown(expr, module)
+            settings = [] if self._configured is None else self._configured.of(_keys(expr, name))
+            return agreed(settings) or self._unknown(expr, module)
         answers = [self._of_option(option, depth) for option in options]
         first = answers[0]
         if not all(a.known and a.value == first.value for a in answers):
@@ -455,6 +458,50 @@ class Evaluator:
             if best is None or (best.known and not one.known):
                 best = one
         return best or Value(True, True)
+
+
+def _dominating(name: ast.Name, found: list[Binding], module: Module) -> Binding | None:
+    """The last assignment before the use, where the use cannot be reached without it."""
+    before = [b for b in found if (b.line, b.column) < (name.lineno, name.col_offset)]
+    if not before or before[-1].kind != "assign":
+        return None
+    holder = module.file.index.parent(before[-1].node)
+    index = module.file.index
+    if isinstance(holder, (ast.If, ast.Try, ast.For, ast.While)) and not index.within(name, holder):
+        return None
+    if isinstance(holder, ast.If) and (before[-1].node in holder.body) is not any(
+        index.within(name, statement) for statement in holder.body
+    ):
+        return None
+    return before[-1] if holder is not None and index.within(name, holder) else None
+
+
+def _is_of_torch(node: ast.expr) -> bool:
+    return dotted_name(node).partition(".")[0] in ("torch", "F", "nn", "dist")
+
+
+def agreed(settings: list[Setting]) -> Value | None:
+    """What configuration files say; not known where they differ; None where none says it."""
+    if not settings:
+        return None
+    first = settings[0]
+    files = list(dict.fromkeys(s.place.path for s in settings))
+    if any(type(s.value) is not type(first.value) or s.value != first.value for s in settings):
+        shown = ", ".join(sorted({str(s.value) for s in settings})[:4])
+        note = f"`{first.keys[-1]}` differs between {len(settings)} configurations ({shown})"
+        return Value(False, note=note, place=first.place)
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return Value(True, first.value, f"`{first.keys[-1]}` of {first.place.path}{more}", first.place)
+
+
+def _keys(expr: ast.expr, name: str) -> tuple[str, ...]:
+    """The names that lead to an option: ("train", "fp16_run") of `hps.train.fp16_run`."""
+    holder = expr.value if isinstance(expr, (ast.Attribute, ast.Subscript)) else None
+    if isinstance(holder, ast.Attribute):
+        return holder.attr, name
+    if isinstance(holder, ast.Subscript) and isinstance(holder.slice, ast.Constant):
+        return str(holder.slice.value), name
+    return (name,)
 
 
 def _position(function: FunctionNode, name: str) -> int | None:

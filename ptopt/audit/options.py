@@ -77,7 +77,7 @@ def _argument(call: ast.Call, file: SourceFile, click: bool) -> Option | None:
     name = (
         dest.value
         if isinstance(dest, ast.Constant) and isinstance(dest.value, str)
-        else long.partition("/")[0].lstrip("-").replace("-", "_")
+        else long.partition("/")[0].lstrip("-").replace("-", "_").rpartition(".")[2]
     )
     action = given.get("action")
     default: ast.expr | None = given.get("default")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ptopt.audit.configured import Configured
 from ptopt.audit.evaluate import Evaluator, Value
 from ptopt.audit.launches import Launch
 from ptopt.audit.live import Live
@@ -16,6 +17,10 @@ from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.values import Measure, Place, State
 from ptopt.project.facts import ProjectFacts
 
+# Frameworks whose own loop does nothing that the measures ask, or of which they know what it does.
+READ = frozenset(
+    {"PyTorch", "Accelerate", "Fabric", "Lightning", "transformers", "TRL", "DeepSpeed", "Colossal-AI"}
+)
 _LISTED = 4  # places of evidence
 
 
@@ -33,13 +38,14 @@ class Setup:
 
     def __init__(
         self, live: Live, evaluator: Evaluator, facts: ProjectFacts, framework: str, launches: tuple[Launch, ...],
-        start: tuple[Module, ast.Call] | None,
+        configured: Configured, start: tuple[Module, ast.Call] | None,
     ) -> None:  # fmt: skip
         self.live = live
         self.evaluator = evaluator
         self.facts = facts
         self.framework = framework
         self.launches = launches
+        self.configured = configured
         self.start = start  # the call that starts a trainer; the backward call of a loop
         self.packages = live.packages()
 
@@ -159,7 +165,7 @@ class Setup:
                 else first.detail
             )
             if first.value.environment and first.value.truth is None:
-                with_note = f"{first.detail}, where started so"
+                with_note = f"{first.detail} when several processes are started"
             return Measure(key, title, State.ON, with_note, _places(on))
         open_ = [c for c in every if c.value.truth is None]
         if open_:
@@ -170,7 +176,9 @@ class Setup:
         if every:
             first = every[0]
             reason = f": {first.value.note}" if first.value.note else ""
-            return Measure(key, title, State.OFF, f"{first.detail} is off{reason}", _places(every))
+            return Measure(
+                key, title, State.OFF, f"{first.detail}: off{reason.replace(': ', ', ')}", _places(every)
+            )
         if blind:
             return Measure(key, title, State.UNKNOWN, f"not seen; {blind}")
         return Measure(key, title, State.OFF, absent, self.where())
@@ -187,6 +195,8 @@ class Setup:
     @cached_property
     def blind(self) -> str:
         """Why something about the loop may be set where nobody looked; "" where all of it was read."""
+        if self.framework not in READ:
+            return f"{self.framework} runs the training, and is not read"
         if self.live.truncated:
             return "the script imports more modules than are read"
         lost = [path for path in self.live.modules.unread if path in self.wanted]

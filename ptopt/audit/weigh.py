@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ptopt.audit.values import EntryPoint, Level, Place, Weighed
+from ptopt.audit.values import EntryPoint, Level, Place, State, Weighed
 from ptopt.findings import Finding, Severity
 
+_OF_ACCUMULATION = ("accumulation-syncs-every-micro-batch",)
 _EACH_STEP = ("often:step", "often:layer", "often:element")
-_OFTEN = (*_EACH_STEP, "often:evaluation")
 # Rules that say of a file what the table says of a script: the table has it.
 _IN_THE_TABLE = {
     "full-precision-training": "precision", "trainer-in-full-precision": "precision", "optimizer-not-fused": "fused_optimizer",
@@ -16,13 +16,15 @@ _IN_THE_TABLE = {
 }  # fmt: skip
 
 
-def weighed(finding: Finding, sure: float) -> Weighed:
-    """`sure`: the confidence from which a review of a change would comment."""
+def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> Weighed:
+    """`sure`: the confidence from which a review of a change would comment. `entries`: the scripts that train."""
     features = dict(finding.features)
     each_step = any(features.get(name) for name in _EACH_STEP)
     often = each_step or bool(features.get("often:evaluation"))
     if finding.confidence < sure:
         return Weighed(finding, Level.LOW, "below the confidence at which a pull request gets a comment")
+    if finding.name in _OF_ACCUMULATION and not _accumulates(finding, entries):
+        return Weighed(finding, Level.LOW, "gradients are not accumulated by default")
     if finding.severity is Severity.HIGH and each_step:
         return Weighed(finding, Level.CRITICAL, "high severity, on every step")
     if finding.severity is not Severity.LOW and often:
@@ -33,6 +35,18 @@ def weighed(finding: Finding, sure: float) -> Weighed:
         Level.LOW,
         f"{finding.severity} severity" + ("" if often else ", seldom or unknown how often"),
     )
+
+
+def _accumulates(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
+    """Does a script whose training stands in this file accumulate gradients, as far as is known?"""
+    states = [
+        measure.state
+        for entry in entries
+        if entry.loop is not None and entry.loop.path == finding.path
+        for measure in entry.measures
+        if measure.key == "accumulation"
+    ]
+    return not states or any(state is not State.OFF for state in states)
 
 
 def is_in_table(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""All of a folder that an audit reads: Python files, notebooks, shell scripts."""
+"""All of a folder that an audit reads: Python files, notebooks, shell scripts, configurations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ptopt.inputs.folders import NOT_UTF8, SUFFIXES, printable, walk_files
 from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_FILE, Tree
 
-_ALSO_READ = (".sh",)
+_ALSO_READ = (".sh", ".yaml", ".yml", ".json")
+_LARGEST = 256_000  # bytes of these: a configuration that people write has a few thousand
 MOST_BYTES = 200_000_000  # of all files together
 
 
@@ -40,7 +41,7 @@ def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Fol
         raise CheckoutError(f"{path}: not a folder; an audit is of a whole repository")
     start = os.path.realpath(path)
     top = os.path.join(os.path.realpath(root), "")
-    tree = Tree(start, MAX_FILE)
+    tree, small = Tree(start, MAX_FILE), Tree(start, _LARGEST)
     files: dict[str, bytes] = {}
     lost: list[NotReviewed] = []
     left = MOST_BYTES
@@ -49,6 +50,10 @@ def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Fol
         shown = printable(name)
         if trouble or name != shown:
             lost.append(NotReviewed(shown, trouble or NOT_UTF8))
+        elif wants(name) and name.endswith(_ALSO_READ):
+            if (data := small(place)) is not None and len(data) <= left:
+                left -= len(data)
+                files[name] = data
         elif wants(name):
             data = tree(place)
             if data is None:

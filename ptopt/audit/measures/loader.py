@@ -77,8 +77,10 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
         value = setup.value(loader.module, given)
         return replace(value, place=value.place or place)
     if setup.unpacks(loader.call):
-        unpacked = _unpacked(setup, loader, name)
-        return unpacked or Value(False, note=f"`**` in the call at {place}", place=place)
+        unpacked = _unpacked(setup, loader, name, default)
+        if unpacked is not None:
+            return replace(unpacked, place=unpacked.place or place)
+        return Value(False, note=f"`**` in the call at {place}", place=place)
     if loader.own:
         return Value(
             False, note=f"`{ast.unparse(loader.call.func)}` is a loader of the repository", place=place
@@ -86,7 +88,7 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
     return Value(True, default, "the default of `DataLoader`", place)
 
 
-def _unpacked(setup: Setup, loader: _Loader, name: str) -> Value | None:
+def _unpacked(setup: Setup, loader: _Loader, name: str, default: Any) -> Value | None:
     """What `**kwargs` says, where it is a dictionary written in the same function, and nothing else fills it."""
     for keyword in loader.call.keywords:
         if keyword.arg is not None or not isinstance(keyword.value, ast.Name):
@@ -96,12 +98,15 @@ def _unpacked(setup: Setup, loader: _Loader, name: str) -> Value | None:
         if len(bindings) != 1 or bindings[0].value is None:
             return None
         table = bindings[0].value
-        if isinstance(table, ast.Dict):
+        if isinstance(table, ast.Dict) and None not in table.keys:
             for key, value in zip(table.keys, table.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value == name:
                     return setup.value(loader.module, value)
+            return Value(True, default, "the default of `DataLoader`")
         if isinstance(table, ast.Call) and ast.unparse(table.func) == "dict":
             given = setup.keyword(table, name)
+            if given is None and not setup.unpacks(table):
+                return Value(True, default, "the default of `DataLoader`")
             return None if given is None else setup.value(loader.module, given)
     return None
 
@@ -207,7 +212,9 @@ def non_blocking(setup: Setup) -> Measure:
         return setup.decide(key, title, moves, "")
     free = len(moves) - len(waiting)
     detail = (
-        f"{len(waiting)} of {len(moves)} copies of the batch wait" if free else "copies of the batch wait"
+        f"{len(waiting)} of {len(moves)} copies of the batch wait"
+        if free
+        else f"copies of the batch wait{_note(waiting[0].value)}"
     )
     return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
 
@@ -311,6 +318,7 @@ def padding(setup: Setup) -> Measure:
         setup.place(m, c)
         for m, c in setup.calls("pad_sequence", "DataCollatorWithPadding", "DataCollatorForSeq2Seq")
     ]
+    dynamic += [] if packed or fixed else _collated(setup)
     if packed:
         return Measure(key, title, State.ON, "sequences are packed or grouped by length", tuple(packed)[:4])
     if fixed:
@@ -327,6 +335,22 @@ def padding(setup: Setup) -> Measure:
             key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
         )
     return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _collated(setup: Setup) -> list[Place]:
+    """Collate functions of the repository that make a batch as long as its longest item."""
+    found = []
+    for function, module in setup.live.functions.items():
+        cls = module.file.index.class_of(function)
+        name = function.name if cls is None else f"{cls.name} {function.name}"
+        text = module.file.source(function)
+        if (
+            re.search(r"collat", name, re.I)
+            and re.search(r"\bmax\(", text)
+            and re.search(r"zero|pad|full\(", text)
+        ):
+            found.append(setup.place(module, function))
+    return found
 
 
 def _keywords(setup: Setup, names: tuple[str, ...]) -> list[tuple[Module, ast.keyword]]:

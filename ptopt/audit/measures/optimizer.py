@@ -40,6 +40,12 @@ def fused(setup: Setup) -> Measure:
 
 
 def _none_seen(setup: Setup, key: str, title: str) -> Measure:
+    for cls, module in setup.live.classes.items():
+        if any(ast.unparse(base).rpartition(".")[2] in ("Optimizer", *_FUSABLE) for base in cls.bases):
+            return Measure(
+                key, title, State.NOT_APPLICABLE, f"`{cls.name}` is an optimizer of the repository",
+                (setup.place(module, cls),),
+            )  # fmt: skip
     others = [
         (module, call)
         for module, call in setup.live.calls
@@ -75,6 +81,20 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.named(_FUSED):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
         yield setup.site(module, call, f"`{name}`")
+    yield from _chosen(setup)
+
+
+def _chosen(setup: Setup) -> Iterator[Candidate]:
+    """`Adam = DeepSpeedCPUAdam if offload else FusedAdam`: classes that are called by another name."""
+    for module in setup.live.read.values():
+        for name in module.file.index.of_type(ast.Name):
+            if not _FUSED.match(name.id) or name.id in module.definitions:
+                continue
+            if setup.live.runs(module, name) and isinstance(
+                module.file.index.parent(name), (ast.Assign, ast.IfExp)
+            ):
+                runs = setup.runs(module, module.file.index.statement_of(name))
+                yield Candidate(runs, setup.place(module, name), f"`{name.id}`")
 
 
 def _in_dictionary(setup: Setup, call: ast.Call) -> Value | None:
@@ -167,6 +187,9 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
             yield setup.site(module, call, f"a step every `{ast.unparse(number)}` micro-batches", value)
             break
     for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
+        text = ast.unparse(call.func).lower()
+        if text.endswith("accumulate") and "accelerator" not in text:
+            continue
         yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
 
 

@@ -82,7 +82,7 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
             continue
         enabled = setup.keyword(call, "enabled", 0 if "cuda.amp" in name or name == "autocast" else None)
         yield setup.site(
-            module, call, f"autocast, {_dtype(setup, module, call)}", _enabled(setup, module, enabled)
+            module, call, f"autocast {_dtype(setup, module, call)}", _enabled(setup, module, enabled)
         )
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith(("apex.amp", "amp.")):
@@ -130,7 +130,8 @@ def _dtype(setup: Setup, module: Module, call: ast.Call) -> str:
     position = 1 if "cuda.amp" not in setup.qualified(module, call.func) else None
     given = setup.keyword(call, "dtype", position)
     if given is None:
-        return "bfloat16 on a CPU, float16 on CUDA by default"
+        on_cuda = "cuda" in ast.unparse(call)
+        return "float16 (its default on CUDA)" if on_cuda else "in the default dtype of the device"
     text = dotted_name(given)
     if text.startswith("torch."):
         return text.removeprefix("torch.")
@@ -208,6 +209,10 @@ def _compiles(setup: Setup) -> Iterator[Candidate]:
         ):
             yield setup.site(module, call, f"`{name}()`")
     for function, module in setup.live.functions.items():
+        if not (
+            function.name == "forward" or "step" in function.name or module.file.context.trains(function)
+        ):
+            continue  # a helper: the model is not compiled
         for decorator in function.decorator_list:
             target = decorator.func if isinstance(decorator, ast.Call) else decorator
             if setup.qualified(module, target) == "torch.compile":

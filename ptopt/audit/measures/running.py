@@ -11,6 +11,7 @@ from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import LOOPS, FunctionNode
 
+NOTHING_SAVED = "nothing is saved"
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|predict|infer)(_|$|\d)", re.I
@@ -25,7 +26,9 @@ _MONITORS = {
     "visdom": "Visdom",
 }  # fmt: skip
 _FORWARD = re.compile(
-    r"\b(model|net|network|generator|module|encoder|policy|unet|backbone|classifier)\w*\(", re.I
+    r"(^|\.)(\w*model|net|network|generator|module|encoder|policy|unet|backbone|classifier)\w*"
+    r"(\.module)?(\.(forward|infer|generate|sample|predict|encode|decode|loss))?\(",
+    re.I,
 )
 
 
@@ -37,6 +40,9 @@ def evaluation(setup: Setup) -> Measure:
     free: list[Place] = []
     for function, module in setup.live.functions.items():
         if not _EVAL_NAME.search(function.name) or module.file.context.trains(function):
+            continue
+        if module.file.context.turns_grad_off(function):
+            free.append(setup.place(module, function))
             continue
         forward = _forward_in_loop(module, function)
         if forward is None:
@@ -57,7 +63,7 @@ def evaluation(setup: Setup) -> Measure:
 def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
     """A call of the network in a loop of the function."""
     for call in module.file.calls.calls_in(function):
-        if _FORWARD.match(ast.unparse(call.func).rpartition(".")[2] + "(") and any(
+        if _FORWARD.search(ast.unparse(call.func) + "(") and any(
             isinstance(a, LOOPS) for a, _ in module.file.index.ancestors(call)
         ):
             return call
@@ -71,7 +77,7 @@ def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
         parent = module.file.index.parent(call)
         block = module.file.index.parent(parent) if isinstance(parent, ast.withitem) else None
         if isinstance(block, ast.With) and any(
-            isinstance(node, ast.Call) and _FORWARD.match(ast.unparse(node.func).rpartition(".")[2] + "(")
+            isinstance(node, ast.Call) and _FORWARD.search(ast.unparse(node.func) + "(")
             for statement in block.body
             for node in ast.walk(statement)
         ):
@@ -99,11 +105,12 @@ def saving(setup: Setup) -> Measure:
             _place(steps.place if steps.known else strategy.place) or setup.where(),
         )
     asynchronous = setup.named(_ASYNC)
-    saves = [
+    every = [
         (module, call)
         for module, call in [*setup.calls("save"), *setup.named(_SAVES)]
-        if _saves_state(setup, module, call) and setup.runs(module, call).truth is not False
+        if _saves_state(setup, module, call)
     ]
+    saves = [pair for pair in every if setup.runs(*pair).truth is not False]
     if asynchronous:
         return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
     if setup.framework == "Lightning":
@@ -113,9 +120,11 @@ def saving(setup: Setup) -> Measure:
         return Measure(
             key, title, State.ON, f"{_how_often(setup, *best)}, synchronous", (setup.place(*best),)
         )
+    if every:
+        return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in every[:4]], "")
     if setup.blind:
         return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}")
-    return Measure(key, title, State.OFF, "nothing is saved", setup.where())
+    return Measure(key, title, State.OFF, NOTHING_SAVED, setup.where())
 
 
 def _place(place: Place | None) -> tuple[Place, ...]:
@@ -127,10 +136,12 @@ def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
     if name in ("torch.save", "xm.save") or name.endswith((".torch.save", "fabric.save")):
         return True
     last = name.rpartition(".")[2]
+    if last == "save" and isinstance(call.func, ast.Attribute):
+        return "checkpoint" in ast.unparse(call.func.value).lower()
     return bool(_SAVES.match(last)) and setup.is_external(module, call.func) and last != "save_model"
 
 
-def _in_loop(module: Module, call: ast.Call) -> bool:
+def _in_loop(module: Module, call: ast.AST) -> bool:
     return next(module.file.index.loops_of(call), None) is not None
 
 
@@ -152,11 +163,12 @@ def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> 
             return "each epoch" if "epoch" in text else "in a loop"
     function = module.file.index.function_of(call)
     if function is not None and depth < 3:
-        for other, node in setup.live.sites.get(function, [])[:3]:
+        sites = sorted(setup.live.sites.get(function, []), key=lambda site: not _in_loop(*site))
+        for other, node in sites[:3]:
             parent = other.file.index.parent(node)
             if isinstance(parent, ast.Call):
                 return _how_often(setup, other, parent, depth + 1)
-    return "saved"
+    return "as often as its function is called"
 
 
 def monitoring(setup: Setup) -> Measure:
@@ -175,6 +187,8 @@ def monitoring(setup: Setup) -> Measure:
     places = tuple(setup.place(m, c) for m, c in [*writers, *profilers])[:4]
     if names:
         return Measure(key, title, State.ON, ", ".join(names), places or setup.where())
+    if setup.framework == "Lightning":
+        return Measure(key, title, State.ON, "the logger of Lightning", setup.where())
     if setup.framework in _BY_FRAMEWORK:
         return Measure(
             key, title, State.UNKNOWN, f"{setup.framework} reports to what is installed", setup.where()
