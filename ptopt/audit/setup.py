@@ -105,6 +105,42 @@ class Setup:
     def unpacks(call: ast.Call) -> bool:
         return any(k.arg is None for k in call.keywords)
 
+    def unpacked(self, module: Module, call: ast.Call, name: str, absent: Value) -> Value | None:
+        """What `**options` says of an argument, where `options` is a dictionary of the same function, `absent` where it
+        has no such key; None where it may come from elsewhere."""
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                continue
+            if not isinstance(keyword.value, ast.Name):
+                return None
+            found = self._in_dictionary(module, keyword.value, name)
+            if found is None:
+                return None
+            if isinstance(found, ast.expr):
+                return self.value(module, found)
+        return absent
+
+    def _in_dictionary(self, module: Module, held: ast.Name, name: str) -> ast.expr | bool | None:
+        """The value of a key; False where the dictionary has none; None where it is not known."""
+        function = module.file.index.function_of(held)
+        bindings = module.file.bindings.of(function, held.id)
+        table = bindings[0].value if len(bindings) == 1 else None
+        found: ast.expr | bool = False
+        if isinstance(table, ast.Dict) and None not in table.keys:
+            for key, value in zip(table.keys, table.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value == name:
+                    found = value
+        elif isinstance(table, ast.Call) and dotted_name(table.func) == "dict" and not self.unpacks(table):
+            found = self.keyword(table, name) or False
+        else:
+            return None
+        for part in module.file.index.of_type(ast.Subscript):  # options["fused"] = True
+            if not (isinstance(part.value, ast.Name) and part.value.id == held.id):
+                continue
+            if isinstance(part.ctx, ast.Store) and getattr(part.slice, "value", name) == name:
+                return None
+        return found
+
     # -- statements --------------------------------------------------------------------------------------
 
     def assignments(self, attribute: str) -> Iterator[tuple[Module, ast.Assign]]:

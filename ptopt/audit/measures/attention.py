@@ -17,7 +17,7 @@ _FUSED = re.compile(
 )
 _LAYERS = ("TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer")
 _NO_MODEL = re.compile(
-    r"token|process|config|extractor|scheduler|vae|autoencoder|pipeline|image|peft|generation|super", re.I
+    r"token|process|config|extractor|scheduler|vae|autoencoder|pipeline|image|peft|super", re.I
 )
 _SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
 _NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)

@@ -77,7 +77,9 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
         value = setup.value(loader.module, given)
         return replace(value, place=value.place or place)
     if setup.unpacks(loader.call):
-        unpacked = _unpacked(setup, loader, name, default)
+        unpacked = setup.unpacked(
+            loader.module, loader.call, name, Value(True, default, "the default of `DataLoader`")
+        )
         if unpacked is not None:
             return replace(unpacked, place=unpacked.place or place)
         return Value(False, note=f"`**` in the call at {place}", place=place)
@@ -86,29 +88,6 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
             False, note=f"`{ast.unparse(loader.call.func)}` is a loader of the repository", place=place
         )
     return Value(True, default, "the default of `DataLoader`", place)
-
-
-def _unpacked(setup: Setup, loader: _Loader, name: str, default: Any) -> Value | None:
-    """What `**kwargs` says, where it is a dictionary written in the same function, and nothing else fills it."""
-    for keyword in loader.call.keywords:
-        if keyword.arg is not None or not isinstance(keyword.value, ast.Name):
-            continue
-        function = loader.module.file.index.function_of(loader.call)
-        bindings = loader.module.file.bindings.of(function, keyword.value.id)
-        if len(bindings) != 1 or bindings[0].value is None:
-            return None
-        table = bindings[0].value
-        if isinstance(table, ast.Dict) and None not in table.keys:
-            for key, value in zip(table.keys, table.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value == name:
-                    return setup.value(loader.module, value)
-            return Value(True, default, "the default of `DataLoader`")
-        if isinstance(table, ast.Call) and ast.unparse(table.func) == "dict":
-            given = setup.keyword(table, name)
-            if given is None and not setup.unpacks(table):
-                return Value(True, default, "the default of `DataLoader`")
-            return None if given is None else setup.value(loader.module, given)
-    return None
 
 
 _TRAINER_NAMES = {
@@ -298,7 +277,7 @@ def padding(setup: Setup) -> Measure:
             f"`packing` is off{_note(value)}: batches are padded to their longest",
             _places([value]),
         )
-    fixed, packed, dynamic = [], [], []
+    fixed, packed, dynamic = _filled_up(setup), [], []
     for module, keyword in _keywords(
         setup, ("padding", "pad_to_max_length", "packing", "group_by_length", "sample_packing")
     ):
@@ -335,6 +314,18 @@ def padding(setup: Setup) -> Measure:
             key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
         )
     return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _filled_up(setup: Setup) -> list[Place]:
+    """`ids += [pad_id] * (max_len - len(ids))`"""
+    found = []
+    for function, module in setup.live.functions.items():
+        for node in ast.walk(function):
+            if not (isinstance(node, ast.BinOp) and isinstance(node.left, ast.List)):
+                continue
+            if "pad" in ast.unparse(node.left) and re.search(r"max_?(seq_?)?len", ast.unparse(node.right)):
+                found.append(setup.place(module, node))
+    return found
 
 
 def _collated(setup: Setup) -> list[Place]:

@@ -22,6 +22,9 @@ _ACCUMULATES = re.compile(
 )
 
 
+MULTI_TENSOR = Value(True, False, "torch uses the multi-tensor update on CUDA")
+
+
 def fused(setup: Setup) -> Measure:
     key, title = "fused_optimizer", "Fused optimizer"
     if setup.framework in ("transformers", "TRL") and not list(_optimizers(setup)):
@@ -71,13 +74,14 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
         if given is not None:
             yield setup.site(module, call, f"`{short}` with `fused`", setup.value(module, given))
         elif setup.unpacks(call):
-            value = _in_dictionary(setup, call) or Value(False, note=f"`**` at {setup.place(module, call)}")
+            value = setup.unpacked(module, call, "fused", MULTI_TENSOR) or Value(
+                False, note=f"`**` at {setup.place(module, call)}"
+            )
             yield setup.site(module, call, f"`{short}` with `fused`", value)
         else:
             runs = setup.runs(module, call)
             if runs.truth is not False:
-                value = Value(True, False, "torch uses the multi-tensor update on CUDA", None)
-                yield Candidate(value, setup.place(module, call), f"`fused` of `{short}`")
+                yield Candidate(MULTI_TENSOR, setup.place(module, call), f"`fused` of `{short}`")
     for module, call in setup.named(_FUSED):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
         yield setup.site(module, call, f"`{name}`")
@@ -95,14 +99,6 @@ def _chosen(setup: Setup) -> Iterator[Candidate]:
             ):
                 runs = setup.runs(module, module.file.index.statement_of(name))
                 yield Candidate(runs, setup.place(module, name), f"`{name.id}`")
-
-
-def _in_dictionary(setup: Setup, call: ast.Call) -> Value | None:
-    """`**dict(fused=True) if use_fused else {}`"""
-    for keyword in call.keywords:
-        if keyword.arg is None and "fused" in ast.unparse(keyword.value):
-            return Value(False, note=f"`{ast.unparse(keyword.value)[:50]}`")
-    return None
 
 
 def zero_grad(setup: Setup) -> Measure:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterator
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Weighed
@@ -37,8 +35,8 @@ def _blocks(audit: Audit) -> Iterator[str]:
         )
     if audit.entries:
         yield "### Measures of each script"
-    for number, entry in enumerate(audit.entries):
-        yield from _entry(entry, number < _MOST_TABLES)
+    for number, entry in enumerate(audit.entries, 1):
+        yield from _entry(entry, number, len(audit.entries))
     if audit.not_judged or audit.not_reviewed:
         yield "### Not judged"
         notes = [markdown_text(note) for note in audit.not_judged]
@@ -100,23 +98,19 @@ def _plan(audit: Audit) -> Iterator[str]:
     yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)
 
 
-def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
-    title = f"{code_span(entry.path)} ({markdown_text(started(entry))})"
+def _entry(entry: EntryPoint, number: int, of: int) -> Iterator[str]:
+    """Its table; folded where there are many."""
     rows = ["| Measure | State | How, and by what | Evidence |", "| --- | --- | --- | --- |"]
     for measure in entry.measures:
         evidence = ", ".join(_in_table(code_span(str(p))) for p in measure.evidence)
         detail = _in_table(markdown_text(measure.detail))
         rows.append(f"| {measure.title} | {SYMBOLS[measure.state]} | {detail} | {evidence} |")
     table = "\n".join(rows)
-    state = " open" if is_open else ""
-    yield f"<details{state}><summary>{_summary(entry)}</summary>\n\n{title}\n\n{table}\n\n</details>"
+    yield f"{code_span(one_line(entry.path))} ({markdown_text(started(entry))})"
+    folded = f"<details><summary>Table {number} of {of}</summary>\n\n{table}\n\n</details>"
+    yield folded if number > _MOST_TABLES else table
     if entry.limits:
         yield "\n".join(f"- {markdown_text(limit)}" for limit in entry.limits)
-
-
-def _summary(entry: EntryPoint) -> str:
-    """In HTML, where GitHub still looks for mentions and references."""
-    return re.sub(r"[@#]", lambda match: f"{match[0]}&#8203;", html.escape(one_line(entry.path)))
 
 
 def _in_table(text: str) -> str:
