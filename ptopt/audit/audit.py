@@ -21,7 +21,7 @@ from ptopt.audit.measures import measures_of
 from ptopt.audit.modules import Modules
 from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
-from ptopt.audit.setup import Setup
+from ptopt.audit.setup import READ, Setup
 from ptopt.audit.values import Audit, EntryPoint, Level, State
 from ptopt.audit.weigh import is_in_table, weighed
 from ptopt.configs.values import Document
@@ -133,11 +133,12 @@ def _entry(
 def _unknown(entries: tuple[EntryPoint, ...]) -> list[str]:
     """The rows that are unknown, by measure: where the answer lies."""
     found: dict[tuple[str, str], list[str]] = {}
+    foreign = [entry for entry in entries if entry.framework not in READ]
     for entry in entries:
-        for measure in entry.measures:
+        for measure in () if entry in foreign else entry.measures:
             if measure.state is State.UNKNOWN:
                 found.setdefault((measure.title, measure.detail), []).append(entry.path)
-    lines = []
+    lines = [f"{entry.path}: {entry.framework} runs the training, and is not read" for entry in foreign]
     for (title, detail), paths in found.items():
         names = ", ".join(dict.fromkeys(paths))
         lines.append(f"{title} of {names}: {detail}")

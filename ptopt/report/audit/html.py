@@ -117,8 +117,8 @@ def _ranges(impacts: tuple[Impact, ...]) -> Iterator[str]:
             if _LINK.fullmatch(impact.source)
             else f" {_text(impact.source)}"
         )
-        beyond = " beyond" if impact.high > _WIDEST else ""
-        yield f'<div class="range"><div class="bar{beyond}" aria-hidden="true"><i style="left:{min(left, 98.0):.1f}%;width:{width:.1f}%"></i></div>'
+        yield f'<div class="range"><div class="bar" aria-hidden="true"><i style="left:{min(left, 98.0):.1f}%;width:{width:.1f}%"></i></div>'
+        yield f'<p class="axis" aria-hidden="true"><span>1×</span><span>{_WIDEST:.0f}× and more</span></p>'
         yield f"<p>{_text(gain(impact))}{link}</p></div>"
 
 
