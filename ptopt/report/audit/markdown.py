@@ -12,14 +12,25 @@ from ptopt.report.text import code_span, count, gain, markdown_source, markdown_
 
 _MOST_TABLES = 8  # tables of scripts that stand open; the others are folded
 _MOST_LOW = 20
+_CUT = "The rest is left out here: `ptopt audit --format html` shows all of it."
 _LISTED = 20
 
 
-def render(audit: Audit) -> str:
-    return "\n\n".join(_blocks(audit)) + "\n"
+def render(audit: Audit, longest: int | None = None) -> str:
+    """`longest`: in characters; where it is longer the tables go, then what stands last."""
+    text = "\n\n".join(_blocks(audit, tables=True)) + "\n"
+    if longest is None or len(text) <= longest:
+        return text
+    kept, length = [], len(_CUT) + 2
+    for block in _blocks(audit, tables=False):
+        length += len(block) + 2
+        if length > longest:
+            break
+        kept.append(block)
+    return "\n\n".join([*kept, _CUT]) + "\n"
 
 
-def _blocks(audit: Audit) -> Iterator[str]:
+def _blocks(audit: Audit, tables: bool) -> Iterator[str]:
     yield f"## Training audit of {markdown_text(audit.name)}"
     yield f"{markdown_text(outcome(audit))}."
     for level in Level:
@@ -33,9 +44,9 @@ def _blocks(audit: Audit) -> Iterator[str]:
             f"- **{good.title}**: {markdown_text('; '.join(good.details))} ({_paths(good.entries)})"
             for good in audit.good
         )
-    if audit.entries:
+    if audit.entries and tables:
         yield "### Measures of each script"
-    for number, entry in enumerate(audit.entries, 1):
+    for number, entry in enumerate(audit.entries if tables else (), 1):
         yield from _entry(entry, number, len(audit.entries))
     if audit.not_judged or audit.not_reviewed:
         yield "### Not judged"
