@@ -473,6 +473,10 @@ def _dominating(name: ast.Name, found: list[Binding], module: Module) -> Binding
         index.within(name, statement) for statement in holder.body
     ):
         return None
+    loops = [loop for loop, _ in index.ancestors(name) if isinstance(loop, (ast.For, ast.While))]
+    again = any(index.within(b.node, loop) for b in found for loop in loops if b is not before[-1])
+    if again and not any(index.within(before[-1].node, loop) for loop in loops):
+        return None  # bound anew in the loop that holds the use
     return before[-1] if holder is not None and index.within(name, holder) else None
 
 

@@ -16,6 +16,7 @@ from ptopt.audit.modules import Module, Modules, dotted_name
 from ptopt.source import work
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
+MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings
 MOST_MODULES = 400  # of one entry point
 _MODULE_BASES = re.compile(
     r"(^|\.)(Module|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|ABC|Protocol)$"
@@ -104,8 +105,49 @@ class Live:
             self.mentions[name].append((module, node))
         for call in summary.calls:
             self.calls.append((module, call))
-            if _last(call.func) in _DYNAMIC:
+            if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
                 self.dynamic.append((module, call))
+            elif (
+                _last(call.func) == "getattr"
+                and len(call.args) > 1
+                and not isinstance(call.args[1], ast.Constant)
+            ):
+                self._reach_all(module, call.args[0], call)
+        for name, node in summary.attributes:
+            if name == "__dict__" and isinstance(node, ast.Attribute):
+                self._reach_all(module, node.value, node)
+
+    def _reach_all(self, module: Module, holder: ast.expr, site: ast.AST) -> None:
+        """`models.__dict__[name]`, `getattr(models, name)`: any definition of the module."""
+        found = self.modules.resolve(module, dotted_name(holder)) if dotted_name(holder) else None
+        if found is not None and found[1] is None:
+            for name in (*found[0].definitions, *found[0].imported):
+                inner = self.modules.resolve(found[0], name)
+                if inner is not None and inner[1] is not None:
+                    self._reach(inner[0], inner[1], (module, site))
+
+    def _import_all(self, module: Module, call: ast.Call) -> bool:
+        """`import_module(f"package.models.{name}")`: every module of the package."""
+        text = call.args[0] if call.args and _last(call.func) == "import_module" else None
+        first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else None
+        if (
+            not isinstance(first, ast.Constant)
+            or not isinstance(first.value, str)
+            or not first.value.endswith(".")
+        ):
+            return False
+        path = self.modules.find(first.value.strip("."), 0, module.path)
+        if path is None or not path.endswith("__init__.py"):
+            return False
+        folder = path.removesuffix("__init__.py")
+        inside = [p for p in self.modules.files if p.startswith(folder) and "/" not in p[len(folder) :]]
+        for other in sorted(inside)[:MOST_IN_PACKAGE]:
+            parsed = self.modules.parse(other) if other.endswith(".py") else None
+            if parsed is not None:
+                self._read(parsed)
+                for definition in parsed.definitions.values():
+                    self._reach(parsed, definition, (module, call))
+        return True
 
     def _reach(self, module: Module, definition: ast.AST | None, site: Site) -> None:
         if definition is None:

@@ -146,7 +146,13 @@ class Modules:
         candidates = [
             path for path in self._by_tail.get(parts[-1], ()) if _dotted(path)[-len(parts) :] == parts
         ]
-        return candidates[0] if len(candidates) == 1 and len(parts) > 1 else None
+        one = len(candidates) == 1 and (len(parts) > 1 or self._extends_path)
+        return candidates[0] if one else None
+
+    @cached_property
+    def _extends_path(self) -> bool:
+        """Does a script of the repository add folders to the path, so that one name is enough to find a module?"""
+        return any(b"sys.path.append" in data or b"sys.path.insert" in data for data in self.files.values())
 
     def _at(self, base: str, parts: tuple[str, ...]) -> str | None:
         folder = "/".join([*([base] if base else []), *parts])

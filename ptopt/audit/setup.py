@@ -257,7 +257,22 @@ class Setup:
         if self.live.dynamic:
             module, node = self.live.dynamic[0]
             return f"classes are found by name at {self.place(module, node)}"
-        return ""
+        return "" if self._sees_network else "the network is made where it was not found"
+
+    @cached_property
+    def _sees_network(self) -> bool:
+        """Does anything that runs define or make a network?"""
+        if any(statement.name == "forward" for statement in self.live.functions):
+            return True
+        made = (
+            "torch.nn.",
+            "torchvision.models",
+            "timm.",
+            "transformers.",
+            "diffusers.",
+            "segmentation_models",
+        )
+        return any(self.qualified(module, call.func).startswith(made) for module, call in self.live.calls)
 
 
 def _places(candidates: list[Candidate]) -> tuple[Place, ...]:

@@ -179,12 +179,23 @@ def non_blocking(setup: Setup) -> Measure:
         return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
     moves = [c for c in (_move(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None]
     if not moves:
+        elsewhere = [
+            Candidate(setup.value(module, given), setup.place(module, call), "`non_blocking=True`")
+            for module, call in setup.calls("to", "cuda")
+            if (given := setup.keyword(call, "non_blocking")) is not None
+        ]
+        if elsewhere:
+            return setup.decide(key, title, elsewhere, "")
         if setup.framework in ("Accelerate", "Fabric"):
             return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
         if setup.framework not in ("PyTorch", "DeepSpeed") or setup.blind:
             return Measure(
                 key, title, State.UNKNOWN, "no copy of a batch seen in the training loop", setup.where()
             )
+        if any(
+            _sends(call) and _outside_of_set_up(module, call) for module, call in setup.calls("to", "cuda")
+        ):
+            return Measure(key, title, State.UNKNOWN, "copies were seen, but not of the batch", setup.where())
         return setup.not_applicable(key, title, "no copy of a batch in the training loop")
     waiting = [c for c in moves if c.value.truth is False]
     if not waiting:
@@ -196,6 +207,17 @@ def non_blocking(setup: Setup) -> Measure:
         else f"copies of the batch wait{_note(waiting[0].value)}"
     )
     return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
+
+
+def _outside_of_set_up(module: Module, call: ast.Call) -> bool:
+    """Not of a model, nor in `__init__`."""
+    function = module.file.index.function_of(call)
+    text = ast.unparse(call.func)
+    return (
+        function is not None
+        and function.name != "__init__"
+        and not re.search(r"model|net|criterion|loss", text, re.I)
+    )
 
 
 def _move(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:

@@ -27,7 +27,8 @@ MULTI_TENSOR = Value(True, False, "torch uses the multi-tensor update on CUDA")
 
 def fused(setup: Setup) -> Measure:
     key, title = "fused_optimizer", "Fused optimizer"
-    if setup.framework in ("transformers", "TRL") and not list(_optimizers(setup)):
+    given = any(setup.keyword(call, "optimizers") is not None for _, call in setup.live.calls)
+    if setup.framework in ("transformers", "TRL") and not given:
         value = TrainerArguments(setup).of("optim")
         places = () if value.place is None else (value.place,)
         if not value.known:
@@ -85,7 +86,30 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.named(_FUSED):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
         yield setup.site(module, call, f"`{name}`")
+    yield from _by_other_names(setup)
     yield from _chosen(setup)
+
+
+def _by_other_names(setup: Setup) -> Iterator[Candidate]:
+    """`cls = torch.optim.AdamW` and `cls(parameters)`"""
+    for module, call in setup.live.calls:
+        if not isinstance(call.func, ast.Name) or call.func.id in module.imported:
+            continue
+        function = module.file.index.function_of(call)
+        for binding in module.file.bindings.of(function, call.func.id):
+            value = binding.value
+            if binding.kind != "assign" or not isinstance(value, (ast.Name, ast.Attribute)):
+                continue
+            name = setup.qualified(module, value)
+            last = name.rpartition(".")[2]
+            runs = setup.runs(module, binding.node)
+            if _TORCH.match(name):
+                fused = setup.keyword(call, "fused")
+                enabling = MULTI_TENSOR if fused is None else setup.value(module, fused)
+                if runs.truth is not False:
+                    yield Candidate(enabling, setup.place(module, call), f"`fused` of `{last}`")
+            elif _FUSED.match(last):
+                yield Candidate(runs, setup.place(module, binding.node), f"`{last}`")
 
 
 def _chosen(setup: Setup) -> Iterator[Candidate]:

@@ -37,7 +37,7 @@ def mixed_precision(setup: Setup) -> Measure:
         if value.known and value.value is None:
             value = replace(launched, place=value.place)
         return _of_value(setup, key, title, value, "`mixed_precision`")
-    blind = setup.blind
+    blind = setup.blind_model  # a network can set it for itself
     if setup.framework in ("DeepSpeed", "Colossal-AI"):
         blind = f"the configuration of {setup.framework} sets it"
     return setup.decide(
