@@ -15,6 +15,7 @@ from ptopt.pathkind import path_kind
 MOST_CANDIDATES = 150
 _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo|fit")
 _MAIN = re.compile(rb"__name__\s*==|^(?:for|while|with|if|trainer|main|train|app|fire|run)\b", re.M)
+_MOST_LOOPS = 12  # backward calls that are looked at
 _TRAINER = re.compile(r"Trainer\w*$")
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _BACKWARD = frozenset({"backward", "manual_backward"})
@@ -78,7 +79,7 @@ def training_start(live: Live) -> Start | None:
     ]
     if not found:
         return None
-    return min(found, key=lambda start: (_ORDER.get(start[0], 5), start[1].path != live.start.path))
+    return min(found, key=lambda start: _ORDER.get(start[0], 5))  # of a framework the first
 
 
 _ORDER = {
@@ -101,7 +102,8 @@ def _starts(live: Live, packages: frozenset[str]) -> Iterator[Start]:
     ]
     own = _own_framework(live, packages)
     if loops and (steps or own in ("DeepSpeed", "Colossal-AI")):
-        yield (own, *min(loops, key=lambda pair: _distance(live, *pair)))
+        for pair in sorted(loops, key=lambda pair: _distance(live, *pair))[:_MOST_LOOPS]:
+            yield (own, *pair)
     for module, call in live.calls:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else dotted_name(call.func)
         if name in ("train", "fit", "run", "learn") and isinstance(call.func, ast.Attribute):

@@ -202,17 +202,30 @@ class Modules:
     ) -> tuple[Module, Definition | None] | None:
         """`rest` in the module `origin`, of which it may name a submodule."""
         names = [part for part in rest.split(".") if part]
-        for taken in range(len(names), -1, -1):  # the longest module first
+        for taken in range(len(names) + 1):
             dotted = ".".join([*([origin] if origin else []), *names[:taken]])
             path = self.find(dotted, level, importer)
-            if path is None:
-                continue
-            module = self.parse(path)
+            module = self.parse(path) if path is not None else None
             if module is None:
-                return None
-            left = ".".join(names[taken:])
-            return (module, None) if not left else self.resolve(module, left, hops + 1)
+                continue  # a folder without `__init__.py`
+            left = names[taken:]
+            if not left:
+                return (module, None)
+            # What a package binds itself hides its module of the same name.
+            if (
+                left[0] in module.definitions
+                or left[0] in module.imported
+                or not path_is_package(module.path)
+            ):
+                return self.resolve(module, ".".join(left), hops + 1)
+            found = self.resolve(module, ".".join(left), hops + 1) if module.stars else None
+            if found is not None:
+                return found
         return None
+
+
+def path_is_package(path: str) -> bool:
+    return path.endswith("__init__.py")
 
 
 def _dotted(path: str) -> tuple[str, ...]:
