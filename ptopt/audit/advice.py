@@ -141,12 +141,29 @@ def gaps(entries: tuple[EntryPoint, ...]) -> tuple[Gap, ...]:
         places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
         found.append(
             Gap(
-                key, missing[0][1].title, advice.level, advice.action, advice.wrong_if,
+                key, missing[0][1].title, min((_level(key, entry) for entry, _ in missing), key=list(Level).index), advice.action, advice.wrong_if,
                 tuple(dict.fromkeys(entry.path for entry, _ in missing)), places[:_MOST_PLACES], worth(key),
             )
         )  # fmt: skip
     order = list(Level)
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
+
+
+def _level(key: str, entry: EntryPoint) -> Level:
+    """The level of the advice; one less where the script has nothing that makes it heavy."""
+    images = _is_seen(entry, "channels_last")
+    if key == "precision":
+        text = entry.framework in ("transformers", "TRL") or _is_seen(entry, "attention")
+        return Level.CRITICAL if (images or text) and not entry.small else Level.MODERATE
+    if key == "workers":  # decoding images is work; reading tokens is little
+        return Level.CRITICAL if images and not entry.small else Level.MODERATE
+    return ADVICE[key].level
+
+
+def _is_seen(entry: EntryPoint, key: str) -> bool:
+    """Does the network have what the measure is about?"""
+    measure = measure_of(entry, key)
+    return measure is not None and measure.state in (State.ON, State.OFF)
 
 
 def is_gap(entry: EntryPoint, measure: Measure) -> bool:

@@ -126,7 +126,7 @@ def _entry(
     limits += [f"{path} could not be read: {modules.unread[path]}" for path in unread]
     return EntryPoint(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
-        measures_of(setup), tuple(limits),
+        measures_of(setup), tuple(limits), setup.is_small,
     )  # fmt: skip
 
 

@@ -309,6 +309,7 @@ class Evaluator:
 
     def _option(self, name: str, expr: ast.expr, module: Module, depth: int) -> Value:
         options = self._options.of(name)
+        options = [option for option in options if option.default is not None] or options
         if not options:
             settings = [] if self._configured is None else self._configured.of(_keys(expr, name))
             return agreed(settings) or self._unknown(expr, module)

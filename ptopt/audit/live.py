@@ -23,7 +23,7 @@ _MODULE_BASES = re.compile(
 )
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
-                      "exec_module", "build_from_cfg"})  # fmt: skip
+                      "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
 Site = tuple[Module, ast.AST]
 
 

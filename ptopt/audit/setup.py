@@ -21,6 +21,13 @@ from ptopt.project.facts import ProjectFacts
 READ = frozenset(
     {"PyTorch", "Accelerate", "Fabric", "Lightning", "transformers", "TRL", "DeepSpeed", "Colossal-AI"}
 )
+_SMALL = re.compile(
+    r"\bmnist\b|replay_?(memory|buffer)|float64|\.double\(\)|set_default_dtype|LogisticRegression|\bSVC\b",
+    re.I,
+)
+_SMALL_PACKAGES = frozenset(
+    {"gym", "gymnasium", "atari_py", "ale_py", "torch_geometric", "dgl", "e3nn", "stable_baselines3"}
+)
 _LISTED = 4  # places of evidence
 
 
@@ -161,6 +168,11 @@ class Setup:
         """The code of all functions that run, and of the statements of the script itself."""
         parts = [module.file.source(function) for function, module in self.live.functions.items()]
         return "\n".join([*parts, self.live.start.file.text])
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Do words in what runs tell of a small network, or of numerics that need full precision?"""
+        return bool(_SMALL.search(self.live_text)) or not _SMALL_PACKAGES.isdisjoint(self.packages)
 
     # -- deciding ----------------------------------------------------------------------------------------
 

@@ -35,7 +35,13 @@ def main():
         optimizer.step()
 
 
+class Net(nn.Module):
+    def forward(self, x):
+        return x
+
+
 if __name__ == "__main__":
+    net = Net()
     main()
 """
 
@@ -151,6 +157,20 @@ def test_attention_by_hand(audited: Auditor) -> None:
     found = measure(audited, "attention", code)
     assert found.state is OFF
     assert found.evidence[0].path == "train.py"
+
+
+def test_of_a_network_that_is_not_seen_nothing_is_said(audited: Auditor) -> None:
+    code = script().replace("    net = Net()\n", "")
+    states = {key: measure(audited, key, code).state for key in ("precision", "attention", "channels_last")}
+    assert set(states.values()) == {UNKNOWN}
+
+
+def test_a_registry_of_modules_is_followed(audited: Auditor) -> None:
+    make = "import importlib\nimport models\nnet = getattr(models, NAME)()\n"
+    code = script(after=make).replace("    net = Net()\n", "")
+    models = "from torch import nn\nclass Deep(nn.Module):\n    def forward(self, x):\n        return nn.Conv2d(1, 2, 3)(x)\n"
+    found = measure(audited, "channels_last", code, models__py=models)
+    assert (found.state, found.evidence[0].path) == (OFF, "models.py")
 
 
 def test_code_that_nothing_calls_switches_nothing_on(audited: Auditor) -> None:

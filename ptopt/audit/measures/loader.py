@@ -259,6 +259,9 @@ def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
     binding = module.file.bindings.last_before(current)
     if binding is None:
         return False
+    if isinstance(binding.node, ast.comprehension):  # [x.cuda() for x in batch]
+        held = binding.node.iter
+        return not isinstance(held, ast.Call) and _of_batch(module, held, container)
     if binding.kind == "item" and not _loops_over_data(binding.node):
         return False
     if binding.kind in ("item", "unpack", "parameter"):
@@ -313,7 +316,7 @@ def padding(setup: Setup) -> Measure:
             or (keyword.arg == "pad_to_max_length" and value.truth)
         ):
             fixed.append(place)
-        elif keyword.arg == "padding" and value.known and value.value in (True, "longest"):
+        elif keyword.arg == "padding" and value.known and (value.value is True or value.value == "longest"):
             dynamic.append(place)
     dynamic += [
         setup.place(m, c)

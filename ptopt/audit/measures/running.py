@@ -14,7 +14,7 @@ from ptopt.source.index import LOOPS, FunctionNode
 NOTHING_SAVED = "nothing is saved"
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
 _EVAL_NAME = re.compile(
-    r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|predict|infer)(_|$|\d)", re.I
+    r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|vali|val|test|predict|infer)(_|$|\d)", re.I
 )
 _SAVES = re.compile(
     r"^(save_checkpoint|save_state|save_pretrained|save_model|save_weights|save_ckpt|save_training_state)$"
@@ -62,12 +62,34 @@ def evaluation(setup: Setup) -> Measure:
 
 def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
     """A call of the network in a loop of the function."""
+    switched = any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "eval"
+        for call in module.file.calls.calls_in(function)
+    )
     for call in module.file.calls.calls_in(function):
+        loop = next(module.file.index.loops_of(call), None) if switched else None
+        if isinstance(loop, ast.For) and _takes(call, loop.target):
+            return call
         if _FORWARD.search(ast.unparse(call.func) + "(") and any(
             isinstance(a, LOOPS) for a, _ in module.file.index.ancestors(call)
         ):
             return call
     return None
+
+
+def _takes(call: ast.Call, target: ast.expr) -> bool:
+    """Is the call of a method given the batch of the loop?"""
+    names = {
+        node.id
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name) and node.id not in ("i", "_", "idx")
+    }
+    own = (
+        isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "self"
+    )
+    return own and any(isinstance(a, ast.Name) and a.id in names for a in call.args)
 
 
 def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
