@@ -25,4 +25,4 @@ def audit_of_folder(folder: Path, name: str) -> Audit:
     chosen = config.model_copy(update={"skip": ()})  # training scripts often lie among the examples
     files = whole_folder(folder, folder, wants=lambda path: chosen.why_skipped(path) is None)
     facts = read_facts({path: data for path, data in found.items() if path in FACT_FILES})
-    return audit_of(name, files.files, files.reviewable(), config, facts)
+    return audit_of(name, files.files, config, facts, files.not_read)

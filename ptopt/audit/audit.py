@@ -29,6 +29,7 @@ from ptopt.findings import Review
 from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited
 
+PYTHON = (".py", ".ipynb")
 MOST_ENTRIES = 40
 ENTRY_WORK = 6_000_000  # visited nodes
 _LISTED = 12
@@ -42,7 +43,7 @@ def audit(
     `files`: Python files, notebooks and shell scripts by path. `review`: of its files, whole. `sure`: the confidence from
     which a review would comment. `scripts`: files that are started by a console script.
     """
-    python = {path: data for path, data in files.items() if path.endswith((".py", ".ipynb"))}
+    python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
     entries, lost = entry_points(python, launches(files), read_all(files), facts, scripts)
     found = tuple(
         sorted(

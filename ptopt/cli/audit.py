@@ -35,8 +35,9 @@ def audit(path: Path, format_: str, output: Path | None, settings: Settings) -> 
     config, facts = load(root, settings)
     chosen = config.model_copy(update={"skip": ()})  # training scripts often lie among the examples
     folder = whole_folder(path, root, wants=lambda name: chosen.why_skipped(name) is None)
-    reviewable = folder.reviewable()
-    found = audit_of(folder.name, folder.files, progress(reviewable, len(reviewable)), config, facts)
+    found = audit_of(
+        folder.name, folder.files, config, facts, folder.not_read, lambda files: progress(files, len(files))
+    )
     if output is not None:
         output.write_bytes(render(format_, found).encode("utf-8", "backslashreplace"))
     else:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import NotReviewed
 from ptopt.inputs.folders import NOT_UTF8, SUFFIXES, printable, walk_files
 from ptopt.inputs.git import CheckoutError
@@ -18,6 +17,10 @@ _LARGEST = 256_000  # bytes of these: a configuration that people write has a fe
 MOST_BYTES = 200_000_000  # of all files together
 
 
+READ = (*SUFFIXES, *_ALSO_READ)
+printable_path = printable
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
     """Files by path from the root; those that were not read are named."""
@@ -25,11 +28,6 @@ class Folder:
     name: str
     files: dict[str, bytes]
     not_read: tuple[NotReviewed, ...] = ()
-
-    def reviewable(self) -> list[ChangedFile | NotReviewed]:
-        """The Python files and notebooks, each whole, and what could not be read."""
-        whole = [whole_file(path, data) for path, data in self.files.items() if path.endswith(SUFFIXES)]
-        return [*whole, *self.not_read]
 
 
 def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Folder:
@@ -45,7 +43,7 @@ def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Fol
     files: dict[str, bytes] = {}
     lost: list[NotReviewed] = []
     left = MOST_BYTES
-    for place, trouble in walk_files(start, (*SUFFIXES, *_ALSO_READ)):
+    for place, trouble in walk_files(start, READ):
         name = place.removeprefix(top).replace(os.sep, "/")
         shown = printable(name)
         if trouble or name != shown:

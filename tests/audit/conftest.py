@@ -9,7 +9,6 @@ import pytest
 
 from ptopt.audit.run import audit_of
 from ptopt.audit.values import Audit
-from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.project.facts import read_facts
 
@@ -22,7 +21,6 @@ def audited() -> Auditor:
 
     def run(files: dict[str, str]) -> Audit:
         data = {path: textwrap.dedent(text).encode() for path, text in files.items()}
-        reviewable = [whole_file(path, text) for path, text in data.items() if path.endswith(".py")]
-        return audit_of("repository", data, reviewable, Config(), read_facts(data))
+        return audit_of("repository", data, Config(), read_facts(data))
 
     return run
