@@ -30,7 +30,7 @@ from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited
 
 PYTHON = (".py", ".ipynb")
-MOST_ENTRIES = 40
+MOST_ENTRIES = 30
 ENTRY_WORK = 6_000_000  # visited nodes
 _LISTED = 12
 
@@ -141,7 +141,9 @@ def _unknown(entries: tuple[EntryPoint, ...]) -> list[str]:
                 found.setdefault((measure.title, measure.detail), []).append(entry.path)
     lines = [f"{entry.path}: {entry.framework} runs the training, and is not read" for entry in foreign]
     for (title, detail), paths in found.items():
-        names = ", ".join(dict.fromkeys(paths))
+        names = ", ".join(list(dict.fromkeys(paths))[:4]) + (
+            f" and {len(set(paths)) - 4} more" if len(set(paths)) > 4 else ""
+        )
         lines.append(f"{title} of {names}: {detail}")
     rest = len(lines) - _LISTED
     return [*lines[:_LISTED], *([f"and {rest} more rows of the tables that are unknown"] if rest > 0 else [])]

@@ -12,7 +12,7 @@ from ptopt.audit.modules import Module, Modules, dotted_name
 from ptopt.audit.options import Options
 from ptopt.pathkind import path_kind
 
-MOST_CANDIDATES = 150
+MOST_CANDIDATES = 120
 _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo|fit")
 _MAIN = re.compile(rb"__name__\s*==|^(?:for|while|with|if|trainer|main|train|app|fire|run)\b", re.M)
 _MOST_LOOPS = 12  # backward calls that are looked at

@@ -103,6 +103,8 @@ class Live:
                 for holder, method in self._methods.get(name, ()):
                     self._run(holder, method)
             self.mentions[name].append((module, node))
+            if name == "__dict__" and isinstance(node, ast.Attribute):
+                self._reach_all(module, node.value, node)
         for call in summary.calls:
             self.calls.append((module, call))
             if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
@@ -113,9 +115,6 @@ class Live:
                 and not isinstance(call.args[1], ast.Constant)
             ):
                 self._reach_all(module, call.args[0], call)
-        for name, node in summary.attributes:
-            if name == "__dict__" and isinstance(node, ast.Attribute):
-                self._reach_all(module, node.value, node)
 
     def _reach_all(self, module: Module, holder: ast.expr, site: ast.AST) -> None:
         """`models.__dict__[name]`, `getattr(models, name)`: any definition of the module."""

@@ -20,6 +20,7 @@ _EVAL = re.compile(
 )
 _TRAIN = re.compile(r"train", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
+_PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
 _COPIES = ("transformers", "TRL", "Lightning")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 
@@ -344,11 +345,11 @@ def padding(setup: Setup) -> Measure:
 def _filled_up(setup: Setup) -> list[Place]:
     """`ids += [pad_id] * (max_len - len(ids))`"""
     found = []
-    for function, module in setup.live.functions.items():
-        for node in ast.walk(function):
-            if not (isinstance(node, ast.BinOp) and isinstance(node.left, ast.List)):
+    for module in setup.live.read.values():
+        for node in module.file.index.of_type(ast.BinOp) if module.file.search(_PADS) else ():
+            if not (isinstance(node.left, ast.List) and "pad" in ast.unparse(node.left)):
                 continue
-            if "pad" in ast.unparse(node.left) and re.search(r"max_?(seq_?)?len", ast.unparse(node.right)):
+            if re.search(r"max_?(seq_?)?len", ast.unparse(node.right)) and setup.live.runs(module, node):
                 found.append(setup.place(module, node))
     return found
 
@@ -359,12 +360,8 @@ def _collated(setup: Setup) -> list[Place]:
     for function, module in setup.live.functions.items():
         cls = module.file.index.class_of(function)
         name = function.name if cls is None else f"{cls.name} {function.name}"
-        text = module.file.source(function)
-        if (
-            re.search(r"collat", name, re.I)
-            and re.search(r"\bmax\(", text)
-            and re.search(r"zero|pad|full\(", text)
-        ):
+        text = module.file.source(function) if "collat" in name.lower() else ""
+        if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text):
             found.append(setup.place(module, function))
     return found
 

@@ -17,6 +17,7 @@ _FUSABLE = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
 _FUSED = re.compile(
     r"^(Fused\w+|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
 )
+_FUSED_WORD = re.compile(r"Fused[A-Z]|CPUAdam|HybridAdam|8bit|Paged")
 _ACCUMULATES = re.compile(
     r"accum|grad_acc|gradient_acc|update_freq|iters_to_acc|virtual_batch|sub_?batch|micro_?(step|batch)", re.I
 )
@@ -115,7 +116,7 @@ def _by_other_names(setup: Setup) -> Iterator[Candidate]:
 def _chosen(setup: Setup) -> Iterator[Candidate]:
     """`Adam = DeepSpeedCPUAdam if offload else FusedAdam`: classes that are called by another name."""
     for module in setup.live.read.values():
-        for name in module.file.index.of_type(ast.Name):
+        for name in module.file.index.of_type(ast.Name) if module.file.search(_FUSED_WORD) else ():
             if not _FUSED.match(name.id) or name.id in module.definitions:
                 continue
             if setup.live.runs(module, name) and isinstance(
