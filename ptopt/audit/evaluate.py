@@ -22,7 +22,7 @@ _LONGEST = 60
 # What the machine and the launcher decide.
 _ENVIRONMENT = re.compile(
     r"device_count|world_?size|local_?rank|WORLD_SIZE|LOCAL_RANK|\bn?_?num_?gpus?\b|\bn_gpu\b|\bngpus?\w*\b|multi_?gpu|"
-    r"is_initialized|\bdistributed\b|\bis_dist\w*\b|\bddp\b|use_ddp|multiprocessing_distributed|device_ids|\bdist_|gpu_ids|"
+    r"is_initialized|\bdistributed\b|\bis_dist\w*\b|\bddp\b|use_ddp|multiprocessing_distributed|device_ids|\bdist_|\bdist\b|gpu_ids|"
     r"\bgpus?\b|RANK\b",
     re.I,
 )

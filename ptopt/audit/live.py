@@ -118,7 +118,10 @@ class Live:
 
     def _reach_all(self, module: Module, holder: ast.expr, site: ast.AST) -> None:
         """`models.__dict__[name]`, `getattr(models, name)`: any definition of the module."""
-        found = self.modules.resolve(module, dotted_name(holder)) if dotted_name(holder) else None
+        name = dotted_name(holder)
+        found = self.modules.resolve(module, name) if name else None
+        if found is None and name in ("module", "mod"):  # a parameter: nobody knows which module
+            self.dynamic.append((module, site))
         if found is not None and found[1] is None:
             for name in (*found[0].definitions, *found[0].imported):
                 inner = self.modules.resolve(found[0], name)
