@@ -33,6 +33,8 @@ class Kind(str, enum.Enum):
     REPLY = "reply"  # Somebody replied in a thread. Subject: comment id.
     DELETED = "deleted"  # A comment of ours was deleted. Subject: comment id.
     POLL = "poll"  # Read what GitHub sends no webhook for. Subject: when, as "2026-11-20T10:00:00". Made by the scheduler.
+    # Audit the repository. Subject: the day, as "2026-11-20"; pull: 0, so that a repository has one a day.
+    AUDIT = "audit"
     INSTALLATION = "installation"  # The App's installation changed. Subject: digest of the delivery's body.
 
     def __str__(self) -> str:
@@ -86,6 +88,11 @@ class DeletedPayload:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditPayload:
+    pull: int  # where it is posted
+
+
+@dataclass(frozen=True, slots=True)
 class InstalledRepository:
     id: int
     full_name: str
@@ -110,6 +117,7 @@ Payload = (
     | ThreadPayload
     | ReplyPayload
     | DeletedPayload
+    | AuditPayload
     | InstallationPayload
 )
 
@@ -121,6 +129,7 @@ _ADAPTERS: Mapping[Kind, TypeAdapter[Any]] = {
     Kind.REPLY: TypeAdapter(ReplyPayload),
     Kind.DELETED: TypeAdapter(DeletedPayload),
     Kind.POLL: TypeAdapter(NoPayload),
+    Kind.AUDIT: TypeAdapter(AuditPayload),
     Kind.INSTALLATION: TypeAdapter(InstallationPayload),
 }
 
@@ -133,6 +142,7 @@ QUEUES = {
     Kind.REPLY: "feedback",
     Kind.DELETED: "feedback",
     Kind.POLL: "feedback",
+    Kind.AUDIT: "review",
     Kind.INSTALLATION: "feedback",
 }
 

@@ -32,7 +32,7 @@ def test_zizmor() -> None:
 
 
 def test_actionlint() -> None:
-    assert len(WORKFLOWS) == 5 and len(OURS) == 2
+    assert len(WORKFLOWS) == 6 and len(OURS) == 2
     done = _run("actionlint", *WORKFLOWS, *OURS)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -76,9 +76,17 @@ def test_an_action_is_pinned_to_one_commit() -> None:
 
 
 def test_no_expression_in_a_script_and_nothing_checked_out() -> None:
+    """The audit alone needs a checkout: of the default branch, with a token that can only read."""
     action = (ROOT / "action.yml").read_text()
     assert "${{" not in action[action.index("run: |") :]
-    assert not any("actions/checkout" in path.read_text() for path in [*WORKFLOWS, ROOT / "action.yml"])
+    texts = {path.name: path.read_text() for path in [*WORKFLOWS, ROOT / "action.yml"]}
+    assert [name for name, text in texts.items() if "actions/checkout" in text] == ["ptopt-audit.yml"]
+    audit = texts["ptopt-audit.yml"]
+    assert re.findall(r"^  (\w+):", audit.partition("\non:")[2].partition("permissions")[0], re.M) == [
+        "schedule",
+        "workflow_dispatch",
+    ]
+    assert ": write" not in audit and "persist-credentials: false" in audit and "ref:" not in audit
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from ptopt.rules import rules
 # All that the functions which run in a child import when they run, and the modules of what is handed to them.
 _NEEDED = """
 bot.commands.explain bot.commands.safe_fixes configparser json packaging.requirements packaging.specifiers
-packaging.version ptopt.config ptopt.model_review ptopt.project.facts ptopt.review ptopt.source.magics
+packaging.version ptopt.audit.run ptopt.config ptopt.configs.json_events ptopt.configs.toml_values
+ptopt.configs.yaml_events ptopt.model_review ptopt.project.facts ptopt.review ptopt.source.magics
 ptopt.source.notebook tokenize
 """.split()
 for _name in _NEEDED:

@@ -62,6 +62,9 @@ class ActionHost:
             text += " Findings outside the diff are in a separate comment."
         return text
 
+    def audit(self) -> str:
+        raise UserError("The Action audits a checkout, in a workflow with `mode: audit`.")
+
     def status(self) -> Sequence[str]:
         return ["Runs as a GitHub Action; there is no queue."]
 

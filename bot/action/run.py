@@ -15,15 +15,22 @@ from typing import Any, Literal, cast
 
 from bot import commands
 from bot.action.command_host import ActionHost
+from bot.action.errors import ActionError
 from bot.action.fork_report import ReportError, review_again, write_report
+from bot.action.workspace import audit_of_folder
 from bot.commands.base import CommandRequest
 from ptopt import report
+from ptopt.audit.values import Level
 from ptopt.findings import Review
 from ptopt.github.auth import for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, GitHubError
 from ptopt.github.pipeline import Outcome, PreparedReview, post_prepared, prepare_review
 from ptopt.github.values import Actor
+from ptopt.report import audit as report_audit
+from ptopt.report.audit.markdown import render as audit_in_markdown
+from ptopt.report.audit.text import number_of
+from ptopt.report.audit.text import outcome as audit_outcome
 from ptopt.report.github import command, plain_line
 
 _OF_THE_RUNNER = (
@@ -35,11 +42,8 @@ _OF_THE_RUNNER = (
     "GITHUB_OUTPUT",
     "GITHUB_STEP_SUMMARY",
 )
+_LONGEST_SUMMARY = 1_000_000  # GitHub takes 1 MiB
 COMMENTS = {"issue_comment": "issue", "pull_request_review_comment": "review"}
-
-
-class ActionError(Exception):
-    """The step cannot do what the workflow requests. The text says what to change in the workflow."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Run:
     repo: str
     event: str
     payload: Mapping[str, Any]
-    mode: Literal["auto", "report"]
+    mode: Literal["auto", "report", "audit"]
+    workspace: Path
     report: Path
     sarif: Path | None
     fail_on_findings: bool
@@ -80,8 +85,8 @@ def read(environment: Mapping[str, str]) -> Run:
         )
     workspace = Path(environment["GITHUB_WORKSPACE"])
     mode = environment.get("PTOPT_MODE") or "auto"
-    if mode not in ("auto", "report"):
-        raise ActionError(f"mode: {mode!r} is not allowed, give `auto` or `report`")
+    if mode not in ("auto", "report", "audit"):
+        raise ActionError(f"mode: {mode!r} is not allowed, give `auto`, `report` or `audit`")
     sarif = environment.get("PTOPT_SARIF")
     try:
         github = for_token(environment.get("PTOPT_TOKEN", ""), environment["GITHUB_API_URL"])
@@ -92,7 +97,8 @@ def read(environment: Mapping[str, str]) -> Run:
         repo=environment["GITHUB_REPOSITORY"],
         event=environment["GITHUB_EVENT_NAME"],
         payload=json.loads(Path(environment["GITHUB_EVENT_PATH"]).read_bytes()),
-        mode=cast(Literal["auto", "report"], mode),
+        mode=cast(Literal["auto", "report", "audit"], mode),
+        workspace=workspace,
         report=_within(workspace, "report", environment.get("PTOPT_REPORT") or "ptopt-report.json"),
         sarif=_within(workspace, "sarif", sarif) if sarif else None,
         fail_on_findings=environment.get("PTOPT_FAIL", "").lower() == "true",
@@ -113,6 +119,8 @@ def _within(workspace: Path, name: str, text: str) -> Path:
 
 def act(run: Run) -> int:
     """Handle the event. Raises ActionError and GitHubError."""
+    if run.mode == "audit":
+        return _audit(run)
     if run.event in ("pull_request", "pull_request_target"):
         return _review(run)
     if run.event in COMMENTS:
@@ -188,6 +196,23 @@ def _answer(run: Run) -> int:
     )
     commands.handle(request, run.github, ActionHost(run.github, request))
     return 0
+
+
+def _audit(run: Run) -> int:
+    """Audit what is checked out in the workspace: files are read, nothing of them is run."""
+    if not any(run.workspace.iterdir()):
+        raise ActionError("the workspace is empty; with `mode: audit`, put actions/checkout before this step")
+    audit = audit_of_folder(run.workspace, run.repo.rpartition("/")[2])
+    run.report.parent.mkdir(parents=True, exist_ok=True)
+    name = "html" if run.report.suffix == ".html" else "json"
+    run.report.write_text(report_audit.render(name, audit), encoding="utf-8")
+    _set(run, "report", str(run.report))
+    with run.summary.open("a", encoding="utf-8") as summary:
+        summary.write(audit_in_markdown(audit, _LONGEST_SUMMARY))
+    weighty = sum(number_of(audit, level) for level in (Level.CRITICAL, Level.MODERATE))
+    print(plain_line(f"{audit_outcome(audit)}."))
+    _set(run, "findings", str(weighty))
+    return 1 if run.fail_on_findings and weighty else 0
 
 
 def _nothing(run: Run, outcome: Outcome) -> int:

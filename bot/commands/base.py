@@ -64,6 +64,9 @@ class Host(Protocol):
         """See to a review of the pull request; if `full`, of all that stands in its files. Returns Markdown for the
         answer."""
 
+    def audit(self) -> str:
+        """See to an audit of the repository, if it had none today; what to answer, as Markdown."""
+
     def status(self) -> Sequence[str]:
         """What it is doing about the pull request, a sentence each."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ptopt import __version__
+from ptopt.cli.audit import audit
 from ptopt.cli.check import check
 from ptopt.cli.completion import completion
 from ptopt.cli.config import config
@@ -31,5 +32,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (review, check, fix, profile, rules, explain, config, completion):
+for _command in (review, check, fix, audit, profile, rules, explain, config, completion):
     main.add_command(_command)

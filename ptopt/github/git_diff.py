@@ -61,7 +61,7 @@ def fetch_change(github: Source, pull: PullRequest, *, why_not: Callable[[str], 
         raise FetchError("GitHub finds no common commit of the two branches") from None
     url = github.clone_url(pull.repo)
     with tempfile.TemporaryDirectory(prefix="ptopt-", ignore_cleanup_errors=True) as folder:
-        git = _Git(Path(folder), url, github.token())
+        git = Git(Path(folder), url, github.token())
         git.run("init", "--quiet", "--bare", "--template=", ".")
         git.run(
             *("fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-auto-gc"),
@@ -80,7 +80,7 @@ def fetch_change(github: Source, pull: PullRequest, *, why_not: Callable[[str], 
             raise FetchError("the output of git could not be read") from None
 
 
-class _Git:
+class Git:
     """Runs git in `root` until the time is up, watching the disk."""
 
     def __init__(self, root: Path, url: str, token: str) -> None:

@@ -78,7 +78,7 @@ def _walk_all(
         start = os.path.realpath(path)  # a link that the user names is followed: it is what he asked for
         folder = start if os.path.isdir(start) else os.path.dirname(start)
         tree = trees[folder] if folder in trees else trees.setdefault(folder, Tree(folder))
-        for place, trouble in _walk(start):
+        for place, trouble in walk_files(start, _is_reviewed):
             name = _name(place, top)
             if name in seen:
                 continue
@@ -100,16 +100,18 @@ def _walk_all(
                     yield whole_file(name, content)
 
 
-def _is_small(entry: os.DirEntry[str]) -> bool:
-    """A file of a size that people write; data is larger."""
+def _is_reviewed(entry: os.DirEntry[str]) -> bool:
+    """A file that may be reviewed; of configurations those of a size that people write: data is larger."""
     try:
-        return entry.is_file() and entry.stat().st_size <= MAX_BYTES
+        if entry.name.endswith(PYTHON):
+            return not entry.is_dir()
+        return is_config(entry.path) and entry.is_file() and entry.stat().st_size <= MAX_BYTES
     except OSError:
         return False
 
 
-def _walk(start: str) -> Iterator[tuple[str, str]]:
-    """The files under `start` in order of path, and the folders that cannot be listed with the reason."""
+def walk_files(start: str, takes: Callable[[os.DirEntry[str]], bool]) -> Iterator[tuple[str, str]]:
+    """The files under `start` that are taken in order of path, and the folders that cannot be listed with the reason."""
     if not os.path.isdir(start):
         yield start, ""
         return
@@ -134,8 +136,6 @@ def _walk(start: str) -> Iterator[tuple[str, str]]:
                 hidden = entry.name.startswith(".") and entry.name not in _WALKED_THOUGH_HIDDEN
                 if not hidden and entry.name not in SKIPPED_FOLDERS:
                     children.append(os.path.join(entry.path, ""))
-            elif entry.name.endswith(PYTHON) and not entry.is_dir():
-                children.append(entry.path)
-            elif is_config(entry.path) and _is_small(entry):
+            elif takes(entry):
                 children.append(entry.path)
         waiting.extend(sorted(children, reverse=True))

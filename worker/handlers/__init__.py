@@ -24,6 +24,7 @@ HANDLERS = {
     Kind.REPLY: "worker.handlers.reply",
     Kind.DELETED: "worker.handlers.deleted",
     Kind.POLL: "worker.handlers.poll",
+    Kind.AUDIT: "worker.handlers.audit",
     Kind.INSTALLATION: "worker.handlers.installation",
 }
 

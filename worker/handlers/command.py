@@ -22,7 +22,7 @@ from ptopt.rules import find_rule
 from ptopt.runner import Runner
 from service import inbox
 from service.database import reading
-from service.jobs import CommandPayload, Kind, NewJob, ReviewPayload
+from service.jobs import AuditPayload, CommandPayload, Kind, NewJob, ReviewPayload
 from service.models import Job, JobState, ReviewRow
 from worker import person_signal, requested_review
 from worker.job_context import JobContext
@@ -136,6 +136,26 @@ class ServiceHost:
         with self._context.engine.begin() as connection:
             inbox.add(connection, [wanted], self._now)
         return f"A{' full' if full else ''} review of the head {shown} is queued."
+
+    def audit(self) -> str:
+        job, day = self._context.job, f"{self._now:%Y-%m-%d}"
+        earlier = select(Job.id).where(
+            Job.repository_id == job.repository_id, Job.kind == Kind.AUDIT.value, Job.subject == day
+        )
+        with reading(self._context.engine) as session:
+            if session.scalar(earlier) is not None:
+                return "A repository is audited once a day; the audit of today was requested already."
+        wanted = NewJob(
+            kind=Kind.AUDIT,
+            installation_id=job.installation_id,
+            repository_id=job.repository_id,
+            repository=job.repository,
+            subject=day,
+            payload=AuditPayload(job.pull),
+        )
+        with self._context.engine.begin() as connection:
+            inbox.add(connection, [wanted], self._now)
+        return "An audit of the repository is queued; it will be a comment here."
 
     def status(self) -> Sequence[str]:
         job = self._context.job

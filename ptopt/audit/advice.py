@@ -1,0 +1,187 @@
+"""What a measure that is off means: how much it weighs, what to do, when the advice is wrong, and how large the change is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ptopt.audit.measures.running import NOTHING_SAVED
+from ptopt.audit.published import worth
+from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    level: Level
+    action: str
+    wrong_if: str
+    phase: int  # 1: a line or a flag; 2: an afternoon; 3: larger
+    effort: str
+    speeds_up: str
+
+
+ADVICE: dict[str, Advice] = {
+    "precision": Advice(
+        Level.CRITICAL,
+        'Run the forward pass and the loss under `torch.autocast("cuda", dtype=torch.bfloat16)`, or switch on the option of '
+        "the framework (`bf16`, `precision`), and compare the losses of a short run.",
+        "the GPU is older than Volta, the network is small, or the numerics need float32",
+        2, "an hour, and a short run to compare the losses", "forward and backward pass",
+    ),
+    "tf32": Advice(
+        Level.MODERATE,
+        'Let float32 products use TF32: `torch.set_float32_matmul_precision("high")` once at the start.',
+        "the GPU is older than Ampere, or the results need full float32 precision",
+        1, "one line", "forward and backward pass",
+    ),
+    "attention": Advice(
+        Level.MODERATE,
+        "Compute attention with `torch.nn.functional.scaled_dot_product_attention`, or ask the library for it "
+        '(`attn_implementation="sdpa"`).',
+        "the attention weights are needed, the bias is of a form that no fused kernel takes, or sequences are short",
+        2, "an afternoon, with a test that the outputs agree", "forward and backward pass",
+    ),
+    "compile": Advice(
+        Level.MODERATE,
+        "Wrap the model in `torch.compile` and look at the second epoch: the first steps compile.",
+        "shapes change from step to step, the code breaks the graph often, or runs are short",
+        2, "an afternoon, with a look at recompilations", "forward and backward pass",
+    ),
+    "workers": Advice(
+        Level.CRITICAL,
+        "Give the loader workers: start with 4 a GPU and raise the number while the GPU waits for data.",
+        "the data lie in memory and an item costs nothing, or the dataset cannot be used by several processes",
+        1, "a flag", "loading of data",
+    ),
+    "pin_memory": Advice(
+        Level.LOW,
+        "Set `pin_memory=True` on the training loader, together with `non_blocking=True` on the copies.",
+        "the training runs on a CPU, or host memory is short",
+        1, "a flag", "copies to the device",
+    ),
+    "persistent_workers": Advice(
+        Level.LOW,
+        "Set `persistent_workers=True` on the training loader, so that workers are not started again for each epoch.",
+        "there is one epoch, or the dataset changes between epochs",
+        1, "a flag", "start of an epoch",
+    ),
+    "non_blocking": Advice(
+        Level.LOW,
+        "Copy batches with `non_blocking=True` from pinned memory.",
+        "the loader does not pin its memory, or a wait follows at once",
+        1, "one line a copy", "copies to the device",
+    ),
+    "fused_optimizer": Advice(
+        Level.LOW,
+        "Pass `fused=True` to the optimizer (for transformers `optim=\"adamw_torch_fused\"`).",
+        "parameters are sparse or of a type that the fused kernel does not take",
+        1, "a flag", "update of the parameters",
+    ),
+    "set_to_none": Advice(
+        Level.LOW,
+        "Drop `set_to_none=False`, or use torch 2.0 or later, which sets gradients to None.",
+        "code reads `.grad` of parameters that got none",
+        1, "a flag", "update of the parameters",
+    ),
+    "channels_last": Advice(
+        Level.LOW,
+        "Convert model and inputs with `.to(memory_format=torch.channels_last)`, together with mixed precision.",
+        "the network trains in float32, or uses operations without a channels_last kernel",
+        2, "an hour", "forward and backward pass",
+    ),
+    "cudnn_benchmark": Advice(
+        Level.LOW,
+        "Set `torch.backends.cudnn.benchmark = True` where the shapes of the inputs stay the same.",
+        "shapes change from step to step, or runs have to be reproducible to the bit",
+        1, "one line", "forward and backward pass",
+    ),
+    "evaluation": Advice(
+        Level.MODERATE,
+        "Put `@torch.inference_mode()` or `@torch.no_grad()` on the evaluation.",
+        "the evaluation needs gradients",
+        1, "one line", "evaluation",
+    ),
+    "distributed": Advice(
+        Level.MODERATE,
+        "Replace `DataParallel` by `DistributedDataParallel` started with `torchrun`: one process a GPU.",
+        "there is one GPU only",
+        3, "one to three days: launching, samplers, logging and checkpoints change", "all of the step, on several GPUs",
+    ),
+    "padding": Advice(
+        Level.MODERATE,
+        "Pad each batch to its longest sequence, group by length, or pack sequences.",
+        "lengths hardly differ, or static shapes are needed (`torch.compile`, CUDA graphs)",
+        2, "an afternoon", "forward and backward pass",
+    ),
+    "saving": Advice(
+        Level.LOW,
+        "Save a checkpoint at intervals: a job that is preempted starts from the beginning otherwise.",
+        "runs are short",
+        2, "an afternoon", "time lost by a failure",
+    ),
+    "monitoring": Advice(
+        Level.LOW,
+        "Log throughput and GPU utilisation, and profile some steps with `torch.profiler` before larger changes.",
+        "somebody watches the runs by other means",
+        1, "an hour", "nothing by itself: it shows what to do next",
+    ),
+}  # fmt: skip
+
+_MOST_PLACES = 6
+
+
+def gaps(entries: tuple[EntryPoint, ...]) -> tuple[Gap, ...]:
+    """The measures that are off somewhere, the heaviest first, then those of the most scripts."""
+    found = []
+    for key, advice in ADVICE.items():
+        missing = [
+            (entry, m) for entry in entries if (m := measure_of(entry, key)) is not None and is_gap(entry, m)
+        ]
+        if not missing:
+            continue
+        places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
+        found.append(
+            Gap(
+                key, missing[0][1].title, min((_level(key, entry) for entry, _ in missing), key=list(Level).index), advice.action, advice.wrong_if,
+                tuple(dict.fromkeys(entry.path for entry, _ in missing)), places[:_MOST_PLACES], worth(key),
+            )
+        )  # fmt: skip
+    order = list(Level)
+    return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
+
+
+def _level(key: str, entry: EntryPoint) -> Level:
+    """The level of the advice; one less where the script has nothing that makes it heavy."""
+    images = _is_seen(entry, "channels_last")
+    if key == "precision":
+        text = entry.framework in ("transformers", "TRL") or _is_seen(entry, "attention")
+        return Level.CRITICAL if (images or text) and not entry.small else Level.MODERATE
+    if key == "workers":  # decoding images is work; reading tokens is little
+        return Level.CRITICAL if images and not entry.small else Level.MODERATE
+    return ADVICE[key].level
+
+
+def _is_seen(entry: EntryPoint, key: str) -> bool:
+    """Does the network have what the measure is about?"""
+    measure = measure_of(entry, key)
+    return measure is not None and measure.state in (State.ON, State.OFF)
+
+
+def is_gap(entry: EntryPoint, measure: Measure) -> bool:
+    """Is it off, and would it help beside what is on?"""
+    if measure.state is not State.OFF:
+        return False
+    if measure.key == "tf32":  # mixed precision takes the products away from float32 already
+        precision = measure_of(entry, "precision")
+        return precision is None or precision.state is State.OFF
+    if measure.key == "distributed":
+        return "DataParallel" in measure.detail
+    if measure.key == "saving":
+        return measure.detail == NOTHING_SAVED  # not where an option of the command line names the folder
+    if measure.key == "non_blocking":
+        pinned = measure_of(entry, "pin_memory")
+        return pinned is None or pinned.state is not State.NOT_APPLICABLE
+    return measure.key in ADVICE
+
+
+def measure_of(entry: EntryPoint, key: str) -> Measure | None:
+    return next((m for m in entry.measures if m.key == key), None)

@@ -1,0 +1,214 @@
+"""What a trainer is given: arguments of transformers, TRL, Lightning, Accelerate; and how much of them the code tells."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ptopt.audit.evaluate import Value, agreed
+from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.setup import Setup
+
+_ARGUMENTS = re.compile(
+    r"(TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|KTOConfig|ORPOConfig|RewardConfig|PPOConfig|CPOConfig)$"
+)
+_PARSERS = (
+    "parse_args_into_dataclasses",
+    "parse_args_and_config",
+    "parse_yaml_file",
+    "parse_json_file",
+    "parse_dict",
+    "parse",
+)
+_FALSE = frozenset({"false", "no", "0", "none", ""})
+_TRUE = frozenset({"true", "yes"})
+
+# Defaults that no version of transformers has changed (checked against 4.30 and 5.23).
+TRANSFORMERS = {
+    "bf16": False, "fp16": False, "tf32": None, "dataloader_num_workers": 0, "dataloader_pin_memory": True,
+    "dataloader_persistent_workers": False, "dataloader_prefetch_factor": None, "gradient_accumulation_steps": 1,
+    "torch_compile": False, "deepspeed": None, "fsdp": "", "packing": False, "group_by_length": False,
+    "gradient_checkpointing": False,
+}  # fmt: skip
+_TRL_CHANGED = frozenset(
+    {"bf16", "gradient_checkpointing"}
+)  # defaults of TRL's own classes changed between versions
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A call that makes the arguments, or a class of arguments that a parser fills."""
+
+    module: Module
+    node: ast.AST
+    call: ast.Call | None
+    cls: tuple[Module, ast.ClassDef] | None
+    name: str
+
+
+class TrainerArguments:
+    """The arguments of a transformers or TRL trainer."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        found = []
+        setup = self._setup
+        for module, call in setup.live.calls:
+            name = dotted_name(call.func)
+            last = setup.qualified(module, call.func).rpartition(".")[2] if name else ""
+            resolved = setup.live.modules.resolve(module, name) if name else None
+            cls = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
+            if _ARGUMENTS.search(last) and setup.runs(module, call).truth is not False:
+                found.append(Source(module, call, call, cls, last))  # type: ignore[arg-type]
+            elif last in ("HfArgumentParser", "TrlParser", "H4ArgumentParser"):
+                for node in ast.walk(call):
+                    named = dotted_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+                    tail = named.rpartition(".")[2]
+                    if _ARGUMENTS.search(tail):
+                        resolved = setup.live.modules.resolve(module, named)
+                        own = (
+                            resolved
+                            if resolved is not None and isinstance(resolved[1], ast.ClassDef)
+                            else None
+                        )
+                        found.append(Source(module, call, None, own, tail))  # type: ignore[arg-type]
+        return found
+
+    def of(self, name: str) -> Value:
+        """What the argument is by default, or in the commands of the repository that start the script."""
+        values = [self._from(source, name) for source in self.sources]
+        if not values:
+            return Value(False, note="the training arguments are made where they were not found")
+        first = values[0]
+        if all(v.known and v.value == first.value for v in values):
+            return first
+        return next((v for v in values if not v.known), None) or Value(
+            False, note=f"`{name}` differs between the calls", place=first.place
+        )
+
+    def _from(self, source: Source, name: str) -> Value:
+        setup = self._setup
+        place = setup.place(source.module, source.node)
+        if source.call is not None:
+            given = setup.keyword(source.call, name)
+            if given is not None:
+                value = setup.value(source.module, given)
+                return replace(value, place=value.place or place)
+            if setup.unpacks(source.call):
+                return Value(False, note=f"`**` in the arguments at {place}", place=place)
+            return self._default(source, name, place)
+        launched = self._launched(name)
+        if launched is not None:
+            return launched
+        settings, number = setup.configured.of_trainer(name)
+        if settings:
+            value = agreed(settings) or Value(False)
+            if value.known and len(settings) < number:
+                note = f"{len(settings)} of {number} configuration files set `{name}` ({value.value})"
+                return Value(False, note=note, place=value.place)
+            return value
+        default = self._default(source, name, place)
+        if default.known:
+            default = replace(default, note=f"{default.note}; the command line sets `--{name}`")
+        return default
+
+    def _launched(self, name: str) -> Value | None:
+        """What the shell scripts of the repository pass, where all that pass something pass the same."""
+        launches = self._setup.launches
+        given = [(launch, launch.options[name]) for launch in launches if name in launch.options]
+        if not given:
+            return None
+        values = {_parsed(text) for _, text in given}
+        launch = given[0][0]
+        if len(given) == len(launches) and len(values) == 1 and None not in values:
+            return Value(True, values.pop(), f"`--{name}` of {launch.place}", launch.place)
+        if None in values:
+            return Value(False, note=f"a variable of {launch.place}", place=launch.place)
+        shown = ", ".join(sorted(map(str, values)))
+        return Value(
+            False, place=launch.place,
+            note=f"{len(given)} of {len(launches)} launch scripts pass `--{name}` ({shown})",
+        )  # fmt: skip
+
+    def _default(self, source: Source, name: str, place: Any) -> Value:
+        if source.cls is not None:
+            module, cls = source.cls
+            for statement in cls.body:
+                if (
+                    isinstance(statement, ast.AnnAssign)
+                    and isinstance(statement.target, ast.Name)
+                    and statement.target.id == name
+                ):
+                    value = self._setup.evaluator.of(_field(statement.value), module)
+                    at = self._setup.place(module, statement)
+                    return replace(value, note=f"default of `{name}` of `{cls.name}`", place=at)
+        trl = source.name.endswith("Config")
+        if name in TRANSFORMERS and not (trl and name in _TRL_CHANGED):
+            return Value(True, TRANSFORMERS[name], f"default of transformers for `{name}`", place)
+        whose = "TRL" if trl else "transformers"
+        return Value(
+            False, note=f"the default of {whose} for `{name}`, which depends on its version", place=place
+        )
+
+
+def _field(value: ast.expr | None) -> ast.expr | None:
+    if isinstance(value, ast.Call):
+        return next((k.value for k in value.keywords if k.arg == "default"), None)
+    return value
+
+
+def _parsed(text: str | bool | None) -> Any:
+    if not isinstance(text, str):
+        return text
+    lowered = text.lower()
+    if lowered in _TRUE:
+        return True
+    if lowered in _FALSE - {"0"}:
+        return False
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def keyword_value(setup: Setup, calls: list[tuple[Module, ast.Call]], name: str, default: Value) -> Value:
+    """An argument of the calls, all of which agree; `default` where it is not given."""
+    values = []
+    for module, call in calls:
+        given = setup.keyword(call, name)
+        place = setup.place(module, call)
+        if given is not None:
+            value = setup.value(module, given)
+            values.append(replace(value, place=value.place or place))
+        elif setup.unpacks(call):
+            values.append(Value(False, note=f"`**` in the call at {place}", place=place))
+        else:
+            values.append(replace(default, place=place))
+    if not values:
+        return Value(False, note="the trainer is made where it was not found")
+    first = values[0]
+    if all(v.known and v.value == first.value for v in values):
+        return first
+    return next((v for v in values if not v.known), None) or Value(
+        False, note=f"`{name}` differs between the calls", place=first.place
+    )
+
+
+def lightning_trainers(setup: Setup) -> list[tuple[Module, ast.Call]]:
+    return [
+        (module, call)
+        for module, call in setup.calls("Trainer", "from_argparse_args")
+        if setup.qualified(module, call.func).startswith(("pytorch_lightning.", "lightning."))
+    ]
+
+
+def lightning_argument(setup: Setup, name: str, default: Any) -> Value:
+    """An argument of the Lightning `Trainer`; unknown where a command line or a configuration fills it."""
+    calls = lightning_trainers(setup)
+    for module, call in setup.calls("from_argparse_args", "LightningCLI"):
+        place = setup.place(module, call)
+        return Value(False, note=f"the trainer is filled from the command line at {place}", place=place)
+    return keyword_value(setup, calls, name, Value(True, default, f"default of Lightning for `{name}`"))

@@ -1,0 +1,149 @@
+"""The audit, on one page: entry points, their measures, the findings of the review, gaps, what is good, a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ptopt.audit.advice import gaps
+from ptopt.audit.configured import Configured, read_all
+from ptopt.audit.entries import (
+    MOST_CANDIDATES,
+    Start,
+    candidates,
+    main_line,
+    starts_something,
+    training_start,
+)
+from ptopt.audit.evaluate import Evaluator
+from ptopt.audit.launches import Launch, launches
+from ptopt.audit.live import MOST_MODULES, Live, Summaries
+from ptopt.audit.measures import measures_of
+from ptopt.audit.modules import Modules
+from ptopt.audit.options import Options
+from ptopt.audit.plan import OVERLAP, SHARE, good, plan
+from ptopt.audit.setup import READ, Setup
+from ptopt.audit.values import Audit, EntryPoint, Level, State
+from ptopt.audit.weigh import is_in_table, weighed
+from ptopt.configs.values import Document
+from ptopt.findings import Review
+from ptopt.project.facts import ProjectFacts
+from ptopt.source.work import WorkLimitError, limited
+
+PYTHON = (".py", ".ipynb")
+MOST_ENTRIES = 30
+ENTRY_WORK = 6_000_000  # visited nodes
+_LISTED = 12
+
+
+def audit(
+    name: str, files: Mapping[str, bytes], facts: ProjectFacts, review: Review, sure: float, *, scripts: frozenset[str] = frozenset()
+) -> Audit:  # fmt: skip
+    """The audit of a repository.
+
+    `files`: Python files, notebooks and shell scripts by path. `review`: of its files, whole. `sure`: the confidence from
+    which a review would comment. `scripts`: files that are started by a console script.
+    """
+    python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
+    entries, lost = entry_points(python, launches(files), read_all(files), facts, scripts)
+    found = tuple(
+        sorted(
+            (weighed(f, sure, entries) for f in review.findings if not is_in_table(f, entries)),
+            key=lambda w: (list(Level).index(w.level), -w.finding.confidence, w.finding.sort_key()),
+        )
+    )
+    missing = gaps(entries)
+    return Audit(
+        name=name,
+        files=len(python),
+        entries=entries,
+        findings=found,
+        gaps=missing,
+        good=good(entries),
+        plan=plan(missing, found),
+        notes=(OVERLAP, SHARE) if missing else (),
+        not_judged=(*lost, *_unknown(entries)),
+        not_reviewed=review.not_reviewed,
+    )
+
+
+def entry_points(
+    files: Mapping[str, bytes],
+    started: Mapping[str, list[Launch]],
+    configurations: Mapping[str, Document],
+    facts: ProjectFacts,
+    scripts: frozenset[str],
+) -> tuple[tuple[EntryPoint, ...], list[str]]:
+    """The scripts that train, with their measures; and what could not be followed, in words."""
+    modules = Modules(files, facts)
+    summaries: Summaries = {}
+    entries: list[EntryPoint] = []
+    lost: list[str] = []
+    looked_at = candidates(modules, scripts)
+    more = 0
+    for path in looked_at:
+        module = modules.parse(path)
+        if module is None:
+            lost.append(f"{path}: {modules.unread[path]}")
+            continue
+        if not starts_something(module) and path not in scripts:
+            continue
+        if len(entries) >= MOST_ENTRIES:
+            more += 1
+            continue
+        try:
+            with limited(ENTRY_WORK):
+                live = Live(modules, module, summaries)
+                start = training_start(live)
+                if start is not None:
+                    configured = Configured(configurations, path)
+                    entries.append(_entry(live, start, facts, started, modules, configured))
+        except (WorkLimitError, RecursionError):
+            lost.append(f"{path}: the analysis limit of one script was reached")
+    if more:
+        lost.append(f"{more} more scripts: the first {MOST_ENTRIES} that train were judged")
+    if len(looked_at) == MOST_CANDIDATES:
+        lost.append(f"only the {MOST_CANDIDATES} scripts that look most like a training were looked at")
+    return tuple(entries), lost
+
+
+def _entry(
+    live: Live,
+    start: Start,
+    facts: ProjectFacts,
+    started: Mapping[str, list[Launch]],
+    modules: Modules,
+    configured: Configured,
+) -> EntryPoint:
+    framework, module, call = start
+    commands = tuple(started.get(live.start.path.rpartition("/")[2], ()))
+    evaluator = Evaluator(live, Options(live), configured)
+    setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
+    limits = []
+    if live.truncated:
+        limits.append(f"it imports more than {MOST_MODULES} modules of the repository; the rest was not read")
+    for other, node in live.dynamic[:2]:
+        limits.append(f"classes are found by name at {setup.place(other, node)}")
+    unread = sorted(set(modules.unread) & setup.wanted)[:2]
+    limits += [f"{path} could not be read: {modules.unread[path]}" for path in unread]
+    return EntryPoint(
+        live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
+        measures_of(setup), tuple(limits), setup.is_small,
+    )  # fmt: skip
+
+
+def _unknown(entries: tuple[EntryPoint, ...]) -> list[str]:
+    """The rows that are unknown, by measure: where the answer lies."""
+    found: dict[tuple[str, str], list[str]] = {}
+    foreign = [entry for entry in entries if entry.framework not in READ]
+    for entry in entries:
+        for measure in () if entry in foreign else entry.measures:
+            if measure.state is State.UNKNOWN:
+                found.setdefault((measure.title, measure.detail), []).append(entry.path)
+    lines = [f"{entry.path}: {entry.framework} runs the training, and is not read" for entry in foreign]
+    for (title, detail), paths in found.items():
+        names = ", ".join(list(dict.fromkeys(paths))[:4]) + (
+            f" and {len(set(paths)) - 4} more" if len(set(paths)) > 4 else ""
+        )
+        lines.append(f"{title} of {names}: {detail}")
+    rest = len(lines) - _LISTED
+    return [*lines[:_LISTED], *([f"and {rest} more rows of the tables that are unknown"] if rest > 0 else [])]

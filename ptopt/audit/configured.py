@@ -1,0 +1,99 @@
+"""What the configuration files of a repository say: YAML and JSON that look like settings of a training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ptopt.audit.values import Place
+from ptopt.configs.reading import MAX_BYTES, read_config
+from ptopt.configs.values import Document, Node, Plain, Scalar
+from ptopt.configs.values import Mapping as Table
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MOST_FILES = 200
+_TRAINS = re.compile(rb"batch_size|learning_rate|num_workers|\blr\b|epochs|max_steps|bf16|fp16|precision")
+_TRAINER = ("per_device_train_batch_size", "output_dir", "num_train_epochs")
+_DEEPEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value in one file, with the keys that lead to it."""
+
+    keys: tuple[str, ...]
+    value: Plain
+    place: Place
+
+
+class Configured:
+    """The settings of the files near one script."""
+
+    def __init__(self, files: Mapping[str, Document], script: str) -> None:
+        self._files = files
+        self._script = script
+
+    @cached_property
+    def _near(self) -> dict[str, Document]:
+        """Those of the nearest folder above the script that has any below it."""
+        folder = self._script.rpartition("/")[0]
+        while True:
+            found = {p: d for p, d in self._files.items() if not folder or p.startswith(f"{folder}/")}
+            if found or not folder:
+                return found
+            folder = folder.rpartition("/")[0]
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[Setting]]:
+        table: dict[str, list[Setting]] = {}
+        for path, document in self._near.items():
+            for root in document.roots:
+                for setting in _settings(path, document, root, ()):
+                    table.setdefault(setting.keys[-1], []).append(setting)
+        return table
+
+    def of(self, keys: tuple[str, ...]) -> list[Setting]:
+        """The settings of this name; those under the same keys where there are any."""
+        found = self._by_key.get(keys[-1], [])
+        exact = [s for s in found if len(keys) > 1 and s.keys[-2:] == keys[-2:]]
+        return exact or found
+
+    def of_trainer(self, name: str) -> tuple[list[Setting], int]:
+        """The settings of an argument of transformers, and how many files hold such arguments."""
+        files = {
+            path
+            for path, document in self._near.items()
+            if any(
+                isinstance(root, Table) and any(key in root for key in _TRAINER) for root in document.roots
+            )
+        }
+        found = [s for s in self._by_key.get(name, []) if len(s.keys) == 1 and s.place.path in files]
+        return found, len(files)
+
+
+def read_all(files: Mapping[str, bytes]) -> dict[str, Document]:
+    """The configuration files that look like settings of a training, as many as are read."""
+    found: dict[str, Document] = {}
+    for path in sorted(files):
+        data = files[path]
+        if not path.endswith(SUFFIXES) or len(data) > MAX_BYTES or not _TRAINS.search(data):
+            continue
+        document = read_config(path, data)
+        if isinstance(document, Document):
+            found[path] = document
+        if len(found) >= MOST_FILES:
+            break
+    return found
+
+
+def _settings(path: str, document: Document, node: Node, keys: tuple[str, ...]) -> Iterator[Setting]:
+    if not isinstance(node, Table) or len(keys) > _DEEPEST:
+        return
+    for entry in node:
+        inner = (*keys, entry.key.text)
+        if isinstance(entry.value, Scalar):
+            yield Setting(inner, entry.value.value, Place(path, document.line(entry.key.start)))
+        else:
+            yield from _settings(path, document, entry.value, inner)

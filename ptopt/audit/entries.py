@@ -1,0 +1,225 @@
+"""Which scripts train, and with which framework."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.audit.evaluate import Evaluator
+from ptopt.audit.live import Live, is_main_test
+from ptopt.audit.modules import Module, Modules, dotted_name
+from ptopt.audit.options import Options
+from ptopt.pathkind import path_kind
+
+MOST_CANDIDATES = 120
+_TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo|fit")
+_MAIN = re.compile(rb"__name__\s*==|^(?:for|while|with|if|trainer|main|train|app|fire|run)\b", re.M)
+_MOST_LOOPS = 12  # backward calls that are looked at
+_TRAINER = re.compile(r"Trainer\w*$")
+_LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
+_BACKWARD = frozenset({"backward", "manual_backward"})
+# Frameworks whose own loop trains: name of the call that starts it -> package.
+_FOREIGN = {
+    "detectron2": "detectron2", "mmengine": "MMEngine", "mmcv": "MMCV", "fairseq": "fairseq", "composer": "Composer",
+    "fastai": "fastai", "ultralytics": "Ultralytics", "skorch": "skorch", "catalyst": "Catalyst", "keras": "Keras",
+    "sentence_transformers": "sentence-transformers", "setfit": "SetFit", "flair": "Flair", "nemo": "NeMo",
+    "unsloth": "Unsloth", "torchtune": "torchtune", "stable_baselines3": "Stable-Baselines3", "pytorch_tabular": "PyTorch Tabular",
+}  # fmt: skip
+Start = tuple[str, Module, ast.Call]
+
+
+def candidates(modules: Modules, scripts: frozenset[str]) -> list[str]:
+    """Files that a user may start, those that look most like a training first, as many as are looked at.
+
+    They have a main block or code at the top, or are named as console scripts.
+    """
+    found = [
+        (_unlikely(path), path)
+        for path, data in modules.files.items()
+        if b"import" in data
+        and path_kind(path) != "tests"
+        and (path in scripts or path.endswith(".ipynb") or _MAIN.search(data))
+    ]
+    return [path for _, path in sorted(found)][:MOST_CANDIDATES]
+
+
+def _unlikely(path: str) -> int:
+    name = path.rpartition("/")[2].lower()
+    likely = bool(_TRAINING_NAME.search(name))
+    return 2 * (path_kind(path) is not None) + (not likely) + 4 * path.endswith(".ipynb")
+
+
+def main_line(module: Module) -> int:
+    """The line of the main block; 1 where the file has none."""
+    for statement in module.file.tree.body:
+        if isinstance(statement, ast.If) and is_main_test(statement.test):
+            return module.file.head_line(statement.lineno)
+    return 1
+
+
+def starts_something(module: Module) -> bool:
+    """Does the file do something when it is started: a main block, or calls and loops at the top?"""
+    if module.file.is_notebook:
+        return True
+    return any(
+        (isinstance(s, ast.If) and is_main_test(s.test))
+        or isinstance(s, (ast.For, ast.While, ast.With))
+        or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and isinstance(s.value.func, ast.Name))
+        for s in module.file.tree.body
+    )
+
+
+def training_start(live: Live) -> Start | None:
+    """The framework, and the call that trains: of a trainer, or the backward call of a loop; None where nothing trains."""
+    evaluator = Evaluator(live, Options(live))
+    packages = live.packages()
+    found = [
+        start for start in _starts(live, packages) if evaluator.runs(start[2], start[1]).truth is not False
+    ]
+    if not found:
+        return None
+    return min(found, key=lambda start: _ORDER.get(start[0], 5))  # of a framework the first
+
+
+_ORDER = {
+    "TRL": 0,
+    "transformers": 0,
+    "Lightning": 1,
+    "DeepSpeed": 2,
+    "Accelerate": 2,
+    "Fabric": 2,
+    "PyTorch": 3,
+}
+
+
+def _starts(live: Live, packages: frozenset[str]) -> Iterator[Start]:
+    steps = any(_is_step(module, call) for module, call in live.calls)
+    loops = [
+        (module, call)
+        for module, call in live.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARD and _trains(module, call)
+    ]
+    own = _own_framework(live, packages)
+    if loops and (steps or own in ("DeepSpeed", "Colossal-AI")):
+        for pair in sorted(loops, key=lambda pair: _distance(live, *pair))[:_MOST_LOOPS]:
+            yield (own, *pair)
+    for module, call in live.calls:
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else dotted_name(call.func)
+        if name in ("train", "fit", "run", "learn") and isinstance(call.func, ast.Attribute):
+            framework = _framework_of(live, module, call.func.value)
+            if framework == "Lightning" and name != "fit":
+                continue
+            if framework:
+                yield framework, module, call
+        elif name == "LightningCLI" and packages & _LIGHTNING:
+            yield "Lightning", module, call
+
+
+def _distance(live: Live, module: Module, call: ast.Call) -> tuple[bool, bool, int]:
+    """The loop that a reader takes for that of the script comes first: a real loop, and near the script."""
+    function = module.file.index.function_of(call)
+    passes_on = function is not None and function.name == "backward"
+    folders = 0 if module.path == live.start.path else 1 + len(_apart(live.start.path, module.path))
+    return passes_on, module.file.context.training_step(call) is None, folders
+
+
+def _apart(here: str, there: str) -> list[str]:
+    ours, theirs = here.split("/")[:-1], there.split("/")[:-1]
+    while ours and theirs and ours[0] == theirs[0]:
+        ours, theirs = ours[1:], theirs[1:]
+    return ours + theirs
+
+
+def _is_step(module: Module, call: ast.Call) -> bool:
+    func = call.func
+    if not isinstance(func, ast.Attribute):
+        return False
+    if func.attr == "step":
+        return module.file.context.is_training_mark(call) or "opt" in ast.unparse(func.value).lower()
+    return func.attr in ("optimizer_step", "run_backward")
+
+
+def _trains(module: Module, call: ast.Call) -> bool:
+    """Not `super().backward(...)`, not `Function.backward`, not a test of gradients."""
+    return module.file.context.is_training_mark(call)
+
+
+def _own_framework(live: Live, packages: frozenset[str]) -> str:
+    """Of a loop of the repository: whose objects run its backward pass."""
+    calls: dict[str, ast.expr] = {}
+    for _, call in live.calls:
+        func = call.func
+        calls[
+            func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        ] = func
+    if "accelerate" in packages and "Accelerator" in calls:
+        return "Accelerate"
+    if packages & _LIGHTNING and any(name in calls for name in ("Fabric", "LightningLite")):
+        return "Fabric"
+    if "deepspeed" in packages and dotted_name(calls.get("initialize", ast.Constant(""))).startswith(
+        "deepspeed"
+    ):
+        return "DeepSpeed"
+    if "Booster" in calls:
+        return "Colossal-AI"
+    if "ignite" in packages and "Engine" in calls:
+        return "Ignite"
+    return "PyTorch"
+
+
+def _framework_of(live: Live, module: Module, receiver: ast.expr, depth: int = 0) -> str:
+    """Whose trainer the receiver of `.train()` or `.fit()` is; "" where it is none that is known."""
+    call = receiver if isinstance(receiver, ast.Call) else _bound_call(module, receiver)
+    if call is None:
+        return ""
+    return _class_framework(live, module, call.func, depth)
+
+
+def _class_framework(live: Live, module: Module, cls: ast.expr, depth: int) -> str:
+    name = dotted_name(cls)
+    found = live.modules.resolve(module, name) if name else None
+    if found is not None and isinstance(found[1], ast.ClassDef):
+        if depth > 4:
+            return ""
+        return next(
+            (f for base in found[1].bases if (f := _class_framework(live, found[0], base, depth + 1))), ""
+        )
+    if found is not None or not name:
+        return ""
+    root = name.partition(".")[0]
+    origin = module.imported.get(root)
+    if origin is None or origin[0]:
+        return ""
+    package = origin[1].partition(".")[0]
+    last = name.rpartition(".")[2] if "." in name or not origin[2] else origin[2]
+    if package == "trl" and _TRAINER.search(last):
+        return "TRL"
+    if package in ("transformers", "optimum", "adapters") and _TRAINER.search(last):
+        return "transformers"
+    if package in _LIGHTNING and last == "Trainer":
+        return "Lightning"
+    if package == "ignite":
+        return "Ignite"
+    if package in _FOREIGN and re.search(r"Trainer|Runner|Learner|YOLO|Model|SAC|PPO|DQN|from_cfg", last):
+        return _FOREIGN[package]
+    return ""
+
+
+def _bound_call(module: Module, receiver: ast.expr) -> ast.Call | None:
+    """The call whose result a name or an attribute of `self` holds."""
+    value: ast.expr | None = None
+    if isinstance(receiver, ast.Name):
+        binding = module.file.bindings.last_before(receiver)
+        value = binding.value if binding is not None and binding.kind == "assign" else None
+    elif isinstance(receiver, ast.Attribute):
+        cls = module.file.index.class_of(receiver)
+        value = module.file.bindings.attribute(cls, receiver.attr) if cls is not None else None
+    if isinstance(value, ast.Await):
+        value = value.value
+    if isinstance(value, ast.Call):
+        func = value.func
+        if isinstance(func, ast.Attribute) and func.attr in ("from_argparse_args", "from_cfg", "from_config"):
+            return ast.Call(func=func.value, args=[], keywords=[])
+        return value
+    return None

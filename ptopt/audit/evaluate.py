@@ -1,0 +1,514 @@
+"""What an expression of a training script comes to by default: known values, and for others the reason."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ptopt.audit.configured import Configured, Setting
+from ptopt.audit.live import Live, is_main_test
+from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.options import Option, Options
+from ptopt.audit.values import Place
+from ptopt.source.bindings import Binding, is_self
+from ptopt.source.index import FUNCTIONS, FunctionNode
+
+_DEPTH = 12
+_LONGEST = 60
+# What the machine and the launcher decide.
+_ENVIRONMENT = re.compile(
+    r"device_count|world_?size|local_?rank|WORLD_SIZE|LOCAL_RANK|\bn?_?num_?gpus?\b|\bn_gpu\b|\bngpus?\w*\b|multi_?gpu|"
+    r"is_initialized|\bdistributed\b|\bis_dist\w*\b|\bddp\b|use_ddp|multiprocessing_distributed|device_ids|\bdist_|\bdist\b|gpu_ids|"
+    r"\bgpus?\b|RANK\b",
+    re.I,
+)
+_FIRST_PROCESS = re.compile(
+    r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
+    r"is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
+    re.I,
+)
+_WITH_GPU = re.compile(r"(^|\.)is_available$|is_bf16_supported$|is_accelerator_available$")
+_COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.eq, ast.IsNot: operator.ne, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+_COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`known`: what it is by default. `note`: where it comes from, or why it is not known."""
+
+    known: bool
+    value: Any = None
+    note: str = ""
+    place: Place | None = None
+    environment: bool = False  # the machine or the launcher decides
+
+    @property
+    def truth(self) -> bool | None:
+        return bool(self.value) if self.known else None
+
+
+class Evaluator:
+    """Evaluates with the options of one entry point."""
+
+    def __init__(self, live: Live, options: Options, configured: Configured | None = None) -> None:
+        self._configured = configured
+        self._live = live
+        self._options = options
+        self._busy: set[ast.AST] = set()
+        self._runs: dict[ast.AST, Value] = {}
+
+    def place(self, module: Module, node: ast.AST) -> Place:
+        line = getattr(node, "lineno", 1)
+        return Place(module.path, module.file.head_line(line))
+
+    # -- expressions -------------------------------------------------------------------------------------
+
+    def of(self, expr: ast.AST | None, module: Module, depth: int = 0) -> Value:
+        if expr is None:
+            return Value(False, note="not given")
+        if isinstance(expr, ast.Constant):
+            return Value(True, expr.value, "", self.place(module, expr))
+        if depth > _DEPTH or expr in self._busy:
+            return self._unknown(expr, module)
+        self._busy.add(expr)
+        try:
+            return self._of(expr, module, depth + 1)
+        except (TypeError, ValueError, ZeroDivisionError, OverflowError, MemoryError, AttributeError):
+            return self._unknown(expr, module)
+        finally:
+            self._busy.discard(expr)
+
+    def _of(self, expr: ast.AST, module: Module, depth: int) -> Value:
+        if isinstance(expr, ast.Name):
+            return self._name(expr, module, depth)
+        if isinstance(expr, ast.Attribute):
+            return self._attribute(expr, module, depth)
+        if isinstance(expr, ast.Subscript):
+            key = expr.slice
+            if isinstance(key, (ast.Constant, ast.UnaryOp)):
+                held, at = self.of(expr.value, module, depth), self.of(key, module, depth)
+                if held.known and isinstance(held.value, tuple) and isinstance(at.value, int):
+                    return (
+                        replace(held, value=held.value[at.value])
+                        if -len(held.value) <= at.value < len(held.value)
+                        else self._unknown(expr, module)
+                    )
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                return self._option(key.value, expr, module, depth)
+            return self._unknown(expr, module)
+        if isinstance(expr, ast.UnaryOp):
+            inner = self.of(expr.operand, module, depth)
+            if not inner.known:
+                return inner
+            if isinstance(expr.op, ast.Not):
+                return replace(inner, value=not inner.value)
+            return replace(inner, value=-inner.value) if isinstance(expr.op, ast.USub) else inner
+        if isinstance(expr, ast.BoolOp):
+            return self._boolean(expr, module, depth)
+        if isinstance(expr, ast.Compare) and len(expr.ops) == 1:
+            return self._comparison(expr, module, depth)
+        if isinstance(expr, ast.IfExp):
+            test = self.truth_of(expr.test, module, depth)
+            if test.known:
+                chosen = self.of(expr.body if test.value else expr.orelse, module, depth)
+                return replace(chosen, note=chosen.note or test.note, place=chosen.place or test.place)
+            one, other = self.of(expr.body, module, depth), self.of(expr.orelse, module, depth)
+            return one if one.known and other.known and one.value == other.value else test
+        if isinstance(expr, ast.BinOp) and type(expr.op) in _COMPUTED:
+            left, right = self.of(expr.left, module, depth), self.of(expr.right, module, depth)
+            if not (left.known and right.known):
+                return left if not left.known else right
+            if any(isinstance(v, (str, bytes)) or abs(v) > 1e9 for v in (left.value, right.value)):
+                return self._unknown(expr, module)
+            return replace(
+                left, value=_COMPUTED[type(expr.op)](left.value, right.value), note=left.note or right.note
+            )
+        if isinstance(expr, (ast.List, ast.Tuple, ast.Set)):
+            parts = [self.of(element, module, depth) for element in expr.elts]
+            if all(part.known for part in parts):
+                return Value(True, tuple(part.value for part in parts), "", self.place(module, expr))
+        if isinstance(expr, ast.Call):
+            return self._call(expr, module, depth)
+        return self._unknown(expr, module)
+
+    def _boolean(self, expr: ast.BoolOp, module: Module, depth: int) -> Value:
+        parts = [self.of(value, module, depth) for value in expr.values]
+        decisive = isinstance(expr.op, ast.Or)
+        for part in parts:
+            if part.known and bool(part.value) is decisive:
+                return part
+        unknown = next((part for part in parts if not part.known), None)
+        return unknown or parts[-1]
+
+    def _comparison(self, expr: ast.Compare, module: Module, depth: int) -> Value:
+        left, right = self.of(expr.left, module, depth), self.of(expr.comparators[0], module, depth)
+        if left.known and right.known and type(expr.ops[0]) in _COMPARED:
+            answer = bool(_COMPARED[type(expr.ops[0])](left.value, right.value))
+            return replace(left, value=answer, note=left.note or right.note)
+        return left if not left.known else right
+
+    def _call(self, call: ast.Call, module: Module, depth: int) -> Value:
+        name = dotted_name(call.func)
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else name
+        if _WITH_GPU.search(name):
+            return Value(True, True, "with a GPU", self.place(module, call))
+        if name in ("bool", "int", "float", "str", "str2bool") and call.args:
+            return self.of(call.args[0], module, depth)
+        if name == "hasattr" and len(call.args) == 2 and _is_of_torch(call.args[0]):
+            return Value(True, True, "with a current torch", self.place(module, call))
+        if name == "getattr" and len(call.args) >= 2 and isinstance(call.args[1], ast.Constant):
+            known = self._option(str(call.args[1].value), call, module, depth)
+            return known if known.known or len(call.args) == 2 else self.of(call.args[2], module, depth)
+        if last == "split" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
+            inner, by = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
+            if inner.known and isinstance(inner.value, str) and by.known and by.value:
+                return replace(inner, value=tuple(inner.value.split(by.value)))
+        if last in ("lower", "upper", "strip") and isinstance(call.func, ast.Attribute):
+            inner = self.of(call.func.value, module, depth)
+            return replace(inner, value=getattr(inner.value, last)()) if inner.known else inner
+        if name in ("max", "min") and call.args:
+            parts = [self.of(a, module, depth) for a in call.args]
+            if all(p.known and isinstance(p.value, (int, float)) for p in parts) and len(parts) > 1:
+                pick = max if name == "max" else min
+                return replace(parts[0], value=pick(p.value for p in parts))
+        return self._unknown(call, module)
+
+    def _name(self, name: ast.Name, module: Module, depth: int) -> Value:
+        index, bindings = module.file.index, module.file.bindings
+        scope = index.function_of(name)
+        while True:
+            found = [b for b in bindings.of(scope, name.id) if b.node is not index.parent(name)]
+            if found:
+                break
+            if scope is None:
+                return self._imported(name, module, depth)
+            scope = index.function_of(scope)
+        last = _dominating(name, found, module)
+        live = [last] if last is not None else [b for b in found if b.kind != "parameter" or len(found) == 1]
+        answers: list[Value] = []
+        for binding in live:
+            if binding.kind == "parameter" and isinstance(scope, FUNCTIONS):
+                answers.append(self._parameter(scope, name.id, module, depth))
+            elif binding.kind == "assign" and binding.value is not None:
+                if self.condition(binding.node, module, depth, within=scope).truth is not False:
+                    answers.append(self.of(binding.value, module, depth))
+            else:
+                return self._unknown(name, module)
+        if answers and all(a.known and a.value == answers[0].value for a in answers):
+            return replace(answers[0], place=answers[0].place or self.place(module, name))
+        unknown = next((a for a in answers if not a.known), None)
+        return unknown or self._unknown(name, module)
+
+    def _imported(self, name: ast.Name, module: Module, depth: int) -> Value:
+        origin = module.imported.get(name.id)
+        if origin is None or not origin[2]:
+            return self._unknown(name, module)
+        path = self._live.modules.find(origin[1], origin[0], module.path)
+        other = self._live.modules.parse(path) if path is not None else None
+        return self._constant(other, origin[2], depth) if other is not None else self._unknown(name, module)
+
+    def _constant(self, module: Module, name: str, depth: int) -> Value:
+        assigned = [
+            b for b in module.file.bindings.of(None, name) if b.kind == "assign" and b.value is not None
+        ]
+        return (
+            self.of(assigned[0].value, module, depth)
+            if len(assigned) == 1
+            else Value(False, note=f"`{name}`")
+        )
+
+    def _parameter(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
+        """What the callers pass; the default where none is seen."""
+        values: list[Value] = []
+        position = _position(function, name)
+        owner = module.file.index.parent(function)
+        method = isinstance(owner, ast.ClassDef)
+        if isinstance(owner, ast.ClassDef):
+            sites = self._live.sites.get(owner, []) if function.name == "__init__" else []
+            if function.name != "__init__":
+                sites = self._live.mentions.get(function.name, [])
+        else:
+            sites = self._live.sites.get(function, [])
+        for other, node in sites:
+            call = other.file.index.parent(node)
+            if not isinstance(call, ast.Call) or call.func is not node:
+                continue
+            if any(k.arg is None for k in call.keywords) or any(
+                isinstance(a, ast.Starred) for a in call.args
+            ):
+                return Value(False, note=f"`**` at {self.place(other, call)}", place=self.place(other, call))
+            given = {k.arg: k.value for k in call.keywords}
+            at = None if position is None else position - method
+            if name in given:
+                values.append(self.of(given[name], other, depth))
+            elif at is not None and 0 <= at < len(call.args):
+                values.append(self.of(call.args[at], other, depth))
+            else:
+                values.append(self._default(function, name, module, depth))
+        if not values:
+            return self._default(function, name, module, depth)
+        first = values[0]
+        if all(v.known and v.value == first.value for v in values):
+            return first
+        unknown = next((v for v in values if not v.known), None)
+        return unknown or Value(
+            False, note=f"the calls of `{function.name}` differ", place=self.place(module, function)
+        )
+
+    def _default(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
+        positional = [*function.args.posonlyargs, *function.args.args]
+        defaults = dict(
+            zip([a.arg for a in reversed(positional)], reversed(function.args.defaults), strict=False)
+        )
+        defaults |= {
+            a.arg: d
+            for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+            if d is not None
+        }
+        if name not in defaults:
+            return Value(
+                False, note=f"the parameter `{name}` of `{function.name}`", place=self.place(module, function)
+            )
+        value = self.of(defaults[name], module, depth)
+        return (
+            replace(value, note=value.note or f"default of `{name}` of `{function.name}`")
+            if value.known
+            else value
+        )
+
+    def _attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
+        root = dotted_name(expr).partition(".")[0]
+        if is_self(expr):
+            return self._self_attribute(expr, module, depth)
+        if root in module.imported and root not in module.definitions:
+            resolved = self._live.modules.resolve(module, dotted_name(expr.value))
+            if resolved is not None and resolved[1] is None:
+                return self._constant(resolved[0], expr.attr, depth)
+            level, name, attribute = module.imported[root]
+            if not level and not attribute and not self._live.modules.is_ours(name, module.path):
+                return self._unknown(expr, module)
+        return self._option(expr.attr, expr, module, depth)
+
+    def _self_attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
+        cls = module.file.index.class_of(expr)
+        value = module.file.bindings.attribute(cls, expr.attr) if cls is not None else None
+        if value is not None:
+            return self.of(value, module, depth)
+        return self._option(expr.attr, expr, module, depth)
+
+    def _option(self, name: str, expr: ast.expr, module: Module, depth: int) -> Value:
+        options = self._options.of(name)
+        options = [option for option in options if option.default is not None] or options
+        if not options:
+            settings = [] if self._configured is None else self._configured.of(_keys(expr, name))
+            return agreed(settings) or self._unknown(expr, module)
+        answers = [self._of_option(option, depth) for option in options]
+        first = answers[0]
+        if not all(a.known and a.value == first.value for a in answers):
+            unknown = next((a for a in answers if not a.known), None)
+            return unknown or Value(False, note=f"several defaults of {options[0].shown}", place=first.place)
+        for change in self._options.changed(name):
+            guard = self._assignment_guard(change, depth)
+            if guard is False:
+                continue
+            after = self.of(change.default, self._live.read[change.path], depth)
+            if not after.known or after.value != first.value:
+                place = Place(change.path, self._live.read[change.path].file.head_line(change.line))
+                return Value(
+                    False,
+                    note=f"{change.shown} is set at {place}",
+                    place=place,
+                    environment=after.environment,
+                )
+        return first
+
+    def _of_option(self, option: Option, depth: int) -> Value:
+        module = self._live.read[option.path]
+        place = Place(option.path, module.file.head_line(option.line))
+        if option.default is None:
+            return Value(False, note=f"{option.shown} has no default", place=place)
+        value = self.of(option.default, module, depth)
+        if not value.known:
+            return replace(value, note=value.note or option.shown, place=place)
+        origin = f"default of {option.shown}" if option.kind == "default" else f"{option.shown}"
+        return Value(True, value.value, origin, place)
+
+    def _assignment_guard(self, change: Option, depth: int) -> bool | None:
+        module = self._live.read[change.path]
+        for assign in module.file.index.of_type(ast.Assign):
+            if assign.lineno == change.line:
+                if not self._live.runs(module, assign):
+                    return False
+                return self.condition(assign, module, depth).truth
+        return None
+
+    def _unknown(self, expr: ast.AST, module: Module) -> Value:
+        text = " ".join(ast.unparse(expr).split())
+        short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        return Value(
+            False, note=f"`{short}`".replace("``", "`"), place=self.place(module, expr),
+            environment=bool(_ENVIRONMENT.search(text)),
+        )  # fmt: skip
+
+    # -- conditions --------------------------------------------------------------------------------------
+
+    def truth_of(self, test: ast.expr, module: Module, depth: int = 0) -> Value:
+        """The truth of a condition by default; that of the first process, where processes differ."""
+        if is_main_test(test):
+            return Value(True, True)
+        text = ast.unparse(test)
+        if _FIRST_PROCESS.search(text) and not isinstance(test, ast.BoolOp):
+            return Value(True, True)
+        if isinstance(test, ast.BoolOp):
+            parts = [self.truth_of(value, module, depth) for value in test.values]
+            decisive = isinstance(test.op, ast.Or)
+            for part in parts:
+                if part.known and bool(part.value) is decisive:
+                    return part
+            return next((part for part in parts if not part.known), parts[-1])
+        value = self.of(test, module, depth)
+        if _ENVIRONMENT.search(text):
+            return Value(
+                False, note=value.note or f"`{text[:_LONGEST]}`", place=value.place, environment=True
+            )
+        return replace(value, value=bool(value.value)) if value.known else value
+
+    def condition(
+        self, node: ast.AST, module: Module, depth: int = 0, within: FunctionNode | None = None
+    ) -> Value:
+        """Whether a node runs by default, by the conditions around it in its function."""
+        if depth > _DEPTH:
+            return Value(False, note="nested too deeply")
+        unknown: Value | None = None
+        noted: Value | None = None
+        for ancestor, child in module.file.index.ancestors(node):
+            if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef, ast.Module)):
+                break
+            wanted: bool | None = None
+            if isinstance(ancestor, ast.If):
+                wanted = True if child in ancestor.body else False if child in ancestor.orelse else None
+            elif isinstance(ancestor, ast.IfExp):
+                wanted = True if child is ancestor.body else False if child is ancestor.orelse else None
+            if wanted is None or not isinstance(ancestor, (ast.If, ast.IfExp)):
+                continue
+            test = self.truth_of(ancestor.test, module, depth + 1)
+            if test.known and bool(test.value) is not wanted:
+                return Value(True, False, test.note, test.place)
+            if not test.known:
+                unknown = unknown or test
+            elif test.note:
+                noted = noted or test
+        if unknown is not None:
+            return unknown
+        return Value(True, True, noted.note if noted else "", noted.place if noted else None)
+
+    def runs(self, node: ast.AST, module: Module, depth: int = 0) -> Value:
+        """Whether a node runs by default, by the conditions around it and around the calls that lead to it."""
+        own = self.condition(node, module, depth)
+        if own.truth is False:
+            return own
+        function = module.file.index.function_of(node)
+        while function is not None and (outer := module.file.index.function_of(function)) is not None:
+            function = outer
+        if function is None or depth > 6:
+            return own
+        called = self._called(function, module, depth)
+        if called.truth is False or own.known:
+            return called if called.truth is not True or not own.note else own
+        return own
+
+    def _called(self, function: FunctionNode, module: Module, depth: int) -> Value:
+        known = self._runs.get(function)
+        if known is not None:
+            return known
+        self._runs[function] = Value(True, True)  # recursion ends here
+        owner = module.file.index.parent(function)
+        if isinstance(owner, ast.ClassDef):
+            sites = list(self._live.sites.get(owner, []))
+            if function not in self._live.hooks:
+                answer = self._any(self._live.mentions.get(function.name, []), depth)
+                if answer.truth is True:
+                    answer = self._any(sites, depth)
+            else:
+                answer = self._any(sites, depth)
+        else:
+            answer = self._any(self._live.sites.get(function, []), depth)
+        self._runs[function] = answer
+        return answer
+
+    def _any(self, sites: list[tuple[Module, ast.AST]], depth: int) -> Value:
+        """Whether one of the sites runs; True where there are none, as something unseen leads there."""
+        best: Value | None = None
+        for module, node in sites[:40]:
+            if isinstance(module.file.index.parent(node), ast.ClassDef):
+                return Value(True, True)  # a base class
+            one = self.runs(node, module, depth + 1)
+            if one.truth is True:
+                return one
+            if best is None or (best.known and not one.known):
+                best = one
+        return best or Value(True, True)
+
+
+def _dominating(name: ast.Name, found: list[Binding], module: Module) -> Binding | None:
+    """The last assignment before the use, where the use cannot be reached without it."""
+    before = [b for b in found if (b.line, b.column) < (name.lineno, name.col_offset)]
+    if not before or before[-1].kind != "assign":
+        return None
+    holder = module.file.index.parent(before[-1].node)
+    index = module.file.index
+    if isinstance(holder, (ast.If, ast.Try, ast.For, ast.While)) and not index.within(name, holder):
+        return None
+    if isinstance(holder, ast.If) and (before[-1].node in holder.body) is not any(
+        index.within(name, statement) for statement in holder.body
+    ):
+        return None
+    loops = [loop for loop, _ in index.ancestors(name) if isinstance(loop, (ast.For, ast.While))]
+    again = any(index.within(b.node, loop) for b in found for loop in loops if b is not before[-1])
+    if again and not any(index.within(before[-1].node, loop) for loop in loops):
+        return None  # bound anew in the loop that holds the use
+    return before[-1] if holder is not None and index.within(name, holder) else None
+
+
+def _is_of_torch(node: ast.expr) -> bool:
+    return dotted_name(node).partition(".")[0] in ("torch", "F", "nn", "dist")
+
+
+def agreed(settings: list[Setting]) -> Value | None:
+    """What configuration files say; not known where they differ; None where none says it."""
+    if not settings:
+        return None
+    first = settings[0]
+    files = list(dict.fromkeys(s.place.path for s in settings))
+    if any(type(s.value) is not type(first.value) or s.value != first.value for s in settings):
+        shown = ", ".join(sorted({str(s.value) for s in settings})[:4])
+        note = f"`{first.keys[-1]}` differs between {len(settings)} configurations ({shown})"
+        return Value(False, note=note, place=first.place)
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return Value(True, first.value, f"`{first.keys[-1]}` of {first.place.path}{more}", first.place)
+
+
+def _keys(expr: ast.expr, name: str) -> tuple[str, ...]:
+    """The names that lead to an option: ("train", "fp16_run") of `hps.train.fp16_run`."""
+    holder = expr.value if isinstance(expr, (ast.Attribute, ast.Subscript)) else None
+    if isinstance(holder, ast.Attribute):
+        return holder.attr, name
+    if isinstance(holder, ast.Subscript) and isinstance(holder.slice, ast.Constant):
+        return str(holder.slice.value), name
+    return (name,)
+
+
+def _position(function: FunctionNode, name: str) -> int | None:
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    return names.index(name) if name in names else None

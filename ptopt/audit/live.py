@@ -1,0 +1,293 @@
+"""What a script runs: the functions and classes of the repository that are reached from it, by name.
+
+An over-approximation like "rapid type analysis": a method counts as called when its class is used somewhere and its name
+is mentioned somewhere in what runs. Code that is only reached through strings (registries, configuration) is missing; the
+measures know that from `Live.dynamic`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from ptopt.audit.modules import Module, Modules, dotted_name
+from ptopt.source import work
+from ptopt.source.index import FUNCTIONS, FunctionNode
+
+MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings
+MOST_MODULES = 400  # of one entry point
+_MODULE_BASES = re.compile(
+    r"(^|\.)(Module|Dataset|IterableDataset|Sampler|BatchSampler|Function|Optimizer|object|ABC|Protocol)$"
+)
+_MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
+_DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
+                      "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
+Site = tuple[Module, ast.AST]
+
+
+@dataclass
+class _Summary:
+    """What a piece of code mentions: dotted names with their nodes, attributes, calls."""
+
+    names: list[tuple[str, ast.AST]] = field(default_factory=list)
+    attributes: list[tuple[str, ast.AST]] = field(default_factory=list)
+    calls: list[ast.Call] = field(default_factory=list)
+
+
+Summaries = dict[
+    ast.AST, _Summary
+]  # of functions, classes and modules: shared by all scripts of a repository
+
+
+class Live:
+    """The code that one script runs."""
+
+    def __init__(self, modules: Modules, start: Module, summaries: Summaries) -> None:
+        self.modules = modules
+        self.start = start
+        self.read: dict[str, Module] = {}
+        self.functions: dict[FunctionNode, Module] = {}
+        self.classes: dict[ast.ClassDef, Module] = {}
+        self.sites: defaultdict[ast.AST, list[Site]] = defaultdict(list)  # definition -> where it is named
+        self.mentions: defaultdict[str, list[Site]] = defaultdict(list)  # attribute -> where it is named
+        self.hooks: set[FunctionNode] = set()  # methods that Python or a framework calls
+        self.calls: list[tuple[Module, ast.Call]] = []
+        self.dynamic: list[Site] = []  # calls that find code by a name in a string
+        self.truncated = False
+        self._summaries = summaries
+        self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
+        self._waiting: list[tuple[Module, ast.AST]] = []
+        self._read(start)
+        while self._waiting:
+            self._follow(*self._waiting.pop())
+
+    # -- reaching ----------------------------------------------------------------------------------------
+
+    def _read(self, module: Module) -> None:
+        """The statements of a module run when it is imported, and so do those of what it imports."""
+        waiting = [module]
+        while waiting:
+            one = waiting.pop()
+            if one.path in self.read:
+                continue
+            if len(self.read) >= MOST_MODULES:
+                self.truncated = True
+                return
+            self.read[one.path] = one
+            self._waiting.append((one, one.file.tree))
+            for level, name, names in one.imports:
+                for path in self._paths(one, level, name, names):
+                    other = self.modules.parse(path) if path not in self.read else None
+                    if other is not None:
+                        waiting.append(other)
+
+    def _paths(self, module: Module, level: int, name: str, names: tuple[str, ...]) -> list[str]:
+        found = [self.modules.find(name, level, module.path)]
+        if found[0] is None or found[0].endswith("__init__.py"):
+            found += [
+                self.modules.find(f"{name}.{each}" if name else each, level, module.path) for each in names
+            ]
+        return [path for path in found if path is not None and path != module.path]
+
+    def _follow(self, module: Module, unit: ast.AST) -> None:
+        summary = self._summary(module, unit)
+        work.current().charge(len(summary.names) + len(summary.calls))
+        for name, node in summary.names:
+            found = self.modules.resolve(module, name)
+            if found is not None:
+                self._reach(found[0], found[1], (module, node))
+        for name, node in summary.attributes:
+            if name not in self.mentions:
+                for holder, method in self._methods.get(name, ()):
+                    self._run(holder, method)
+            self.mentions[name].append((module, node))
+            if name == "__dict__" and isinstance(node, ast.Attribute):
+                self._reach_all(module, node.value, node)
+        for call in summary.calls:
+            self.calls.append((module, call))
+            if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
+                self.dynamic.append((module, call))
+            elif (
+                _last(call.func) == "getattr"
+                and len(call.args) > 1
+                and not isinstance(call.args[1], ast.Constant)
+            ):
+                self._reach_all(module, call.args[0], call)
+
+    def _reach_all(self, module: Module, holder: ast.expr, site: ast.AST) -> None:
+        """`models.__dict__[name]`, `getattr(models, name)`: any definition of the module."""
+        name = dotted_name(holder)
+        found = self.modules.resolve(module, name) if name else None
+        if found is None and name in ("module", "mod"):  # a parameter: nobody knows which module
+            self.dynamic.append((module, site))
+        if found is not None and found[1] is None:
+            for name in (*found[0].definitions, *found[0].imported):
+                inner = self.modules.resolve(found[0], name)
+                if inner is not None and inner[1] is not None:
+                    self._reach(inner[0], inner[1], (module, site))
+
+    def _import_all(self, module: Module, call: ast.Call) -> bool:
+        """`import_module(f"package.models.{name}")`: every module of the package."""
+        text = call.args[0] if call.args and _last(call.func) == "import_module" else None
+        first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else None
+        if (
+            not isinstance(first, ast.Constant)
+            or not isinstance(first.value, str)
+            or not first.value.endswith(".")
+        ):
+            return False
+        path = self.modules.find(first.value.strip("."), 0, module.path)
+        if path is None or not path.endswith("__init__.py"):
+            return False
+        folder = path.removesuffix("__init__.py")
+        inside = [p for p in self.modules.files if p.startswith(folder) and "/" not in p[len(folder) :]]
+        for other in sorted(inside)[:MOST_IN_PACKAGE]:
+            parsed = self.modules.parse(other) if other.endswith(".py") else None
+            if parsed is not None:
+                self._read(parsed)
+                for definition in parsed.definitions.values():
+                    self._reach(parsed, definition, (module, call))
+        return True
+
+    def _reach(self, module: Module, definition: ast.AST | None, site: Site) -> None:
+        if definition is None:
+            self._read(module)
+            return
+        self.sites[definition].append(site)
+        if isinstance(definition, ast.ClassDef):
+            self._use(module, definition)
+        elif isinstance(definition, FUNCTIONS):
+            self._run(module, definition)
+
+    def _run(self, module: Module, function: FunctionNode) -> None:
+        if function not in self.functions:
+            self.functions[function] = module
+            self._read(module)
+            self._waiting.append((module, function))
+
+    def _use(self, module: Module, cls: ast.ClassDef) -> None:
+        if cls in self.classes:
+            return
+        self.classes[cls] = module
+        self._read(module)
+        self._waiting.append((module, cls))
+        called_by_others = any(
+            not _MODULE_BASES.search(name)
+            for base in cls.bases
+            if (name := dotted_name(base)) and self.modules.resolve(module, name) is None
+        )
+        for statement in cls.body:
+            if isinstance(statement, FUNCTIONS):
+                name = statement.name
+                self._methods[name].append((module, statement))
+                hook = (name.startswith("__") and name.endswith("__")) or name in _MODULE_HOOKS
+                if hook or called_by_others:
+                    self.hooks.add(statement)
+                if hook or called_by_others or name in self.mentions:
+                    self._run(module, statement)
+
+    def _summary(self, module: Module, unit: ast.AST) -> _Summary:
+        known = self._summaries.get(unit)
+        if known is None:
+            known = self._summaries[unit] = _summarise(unit)
+        if isinstance(unit, ast.Module) and module is not self.start and known is not None:
+            main = _main_block(unit)
+            if main is not None:  # it does not run on import
+                inside = {id(node) for node in ast.walk(main)}
+                return _Summary(
+                    [n for n in known.names if id(n[1]) not in inside],
+                    [a for a in known.attributes if id(a[1]) not in inside],
+                    [c for c in known.calls if id(c) not in inside],
+                )
+        return known
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    def packages(self) -> frozenset[str]:
+        """The packages of others that what runs imports, by the first part of their names."""
+        found: set[str] = set()
+        for module in self.read.values():
+            for level, name, _ in module.imports:
+                root = name.partition(".")[0]
+                if not level and root and root not in found and not self.modules.is_ours(root, module.path):
+                    found.add(root)
+        return frozenset(found)
+
+    def runs(self, module: Module, node: ast.AST) -> bool:
+        """Does the node stand in what runs?"""
+        function = self.outermost(module, node)
+        return function in self.functions if function is not None else module.path in self.read
+
+    def outermost(self, module: Module, node: ast.AST) -> FunctionNode | None:
+        """The function or method around a node, nested ones left out."""
+        found = module.file.index.function_of(node)
+        while found is not None:
+            outer = module.file.index.function_of(found)
+            if outer is None:
+                return found
+            found = outer
+        return None
+
+
+def _summarise(unit: ast.AST) -> _Summary:
+    """Of a module or class without the bodies of its functions; of a function with those nested in it."""
+    whole = isinstance(unit, FUNCTIONS)
+    summary = _Summary()
+    stack: list[ast.AST] = list(reversed(_parts(unit)))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, FUNCTIONS) and not whole:
+            stack += [
+                *node.decorator_list,
+                *(d for d in node.args.defaults),
+                *(d for d in node.args.kw_defaults if d),
+            ]
+            continue
+        if isinstance(node, ast.ClassDef) and not whole:
+            stack += node.decorator_list
+            continue
+        if isinstance(node, ast.Attribute):
+            summary.attributes.append((node.attr, node))
+            name = dotted_name(node)
+            if name:
+                summary.names.append((name, node))
+                inner: ast.AST = node.value
+                while isinstance(inner, ast.Attribute):
+                    summary.attributes.append((inner.attr, inner))
+                    inner = inner.value
+                continue
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                summary.names.append((node.id, node))
+            continue
+        elif isinstance(node, ast.Call):
+            summary.calls.append(node)
+        stack += list(ast.iter_child_nodes(node))[::-1]
+    return summary
+
+
+def _parts(unit: ast.AST) -> list[ast.AST]:
+    if isinstance(unit, ast.Module):
+        return list(unit.body)
+    if isinstance(unit, ast.ClassDef):
+        return [*unit.decorator_list, *unit.bases, *unit.body]
+    if isinstance(unit, FUNCTIONS):
+        return [*unit.decorator_list, unit.args, *unit.body]
+    return [unit]
+
+
+def _main_block(tree: ast.Module) -> ast.If | None:
+    for statement in tree.body:
+        if isinstance(statement, ast.If) and is_main_test(statement.test):
+            return statement
+    return None
+
+
+def is_main_test(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+def _last(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,168 @@
+"""How attention is computed: fused (SDPA, FlashAttention, xFormers) or by hand."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ptopt.audit.evaluate import Value
+from ptopt.audit.modules import Module
+from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.values import Measure, State
+
+_FUSED = re.compile(
+    r"^(scaled_dot_product_attention|flash_attn\w*func|memory_efficient_attention|flex_attention|flash_attn_\w+|FlashAttention\w*)$"
+)
+_LAYERS = ("TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer")
+_NO_MODEL = re.compile(
+    r"token|process|config|extractor|scheduler|vae|autoencoder|pipeline|image|peft|super", re.I
+)
+_SCORES = re.compile(r"@|matmul\(|\bbmm\(|einsum\(")
+_NAMED = re.compile(r"attn|attention|query|\bq\b|\bsim\b|dots", re.I)
+_FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+
+
+def attention(setup: Setup) -> Measure:
+    key, title = "attention", "Attention"
+    fused, by_hand, library = list(_fused(setup)), list(_by_hand(setup)), list(_library(setup))
+    pretrained = list(_pretrained(setup))
+    stated = [c for c in pretrained if c.detail]
+    if stated:
+        return setup.decide(key, title, stated, "")
+    if any(c.value.truth for c in fused):
+        return setup.decide(key, title, fused, "")
+    if fused and any(c.value.truth is None for c in fused):
+        return setup.decide(key, title, fused, "")
+    if by_hand:
+        first = by_hand[0]
+        return Measure(
+            key, title, State.OFF, first.detail, tuple(dict.fromkeys(c.place for c in by_hand))[:4]
+        )
+    if pretrained:
+        first = pretrained[0]
+        where = (first.place,)
+        return Measure(
+            key,
+            title,
+            State.UNKNOWN,
+            "transformers chooses: SDPA where the model and the version have it",
+            where,
+        )
+    if setup.blind and not pretrained:
+        return Measure(key, title, State.UNKNOWN, f"no attention seen; {setup.blind}")
+    by_layer = _by_layer(setup)
+    if by_layer is not None and not pretrained:
+        return by_layer
+    if library:
+        return Measure(key, title, State.UNKNOWN, library[0].detail, (library[0].place,))
+    if setup.blind_model:
+        return Measure(key, title, State.UNKNOWN, f"no attention seen; {setup.blind_model}")
+    return setup.not_applicable(key, title, "no attention in the code that runs")
+
+
+def _fused(setup: Setup) -> Iterator[Candidate]:
+    for module, call in setup.named(_FUSED):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        yield setup.site(module, call, f"`{name}`")
+
+
+def _by_hand(setup: Setup) -> Iterator[Candidate]:
+    """A function that makes scores by a product, runs them through softmax and multiplies again."""
+    for module, call in setup.calls("softmax", "Softmax"):
+        function = module.file.index.function_of(call)
+        if function is None:
+            continue
+        text = module.file.source(function)
+        name = f"{function.name} {getattr(module.file.index.class_of(call), 'name', '')}"
+        if len(_SCORES.findall(text)) >= 2 and (_NAMED.search(name) or len(_NAMED.findall(text)) >= 2):
+            candidate = setup.site(module, call, f"computed in steps in `{function.name}`")
+            if candidate.value.truth is not False:
+                yield candidate
+
+
+def _pretrained(setup: Setup) -> Iterator[Candidate]:
+    """Models of transformers: with a detail where the call says which attention it wants."""
+    for module, call in setup.calls("from_pretrained", "from_config"):
+        receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        if "transformers" not in setup.packages or _NO_MODEL.search(receiver):
+            continue
+        given = setup.keyword(call, "attn_implementation") or setup.keyword(call, "_attn_implementation")
+        flash = setup.keyword(call, "use_flash_attention_2")
+        if given is not None:
+            value = _implementation(setup, module, given)
+            if value.value is not None or not value.known:
+                shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
+                fused = replace(value, value=value.value in _FUSED_NAMES) if value.known else value
+                yield setup.site(module, call, shown, fused)
+                continue
+        if flash is not None and (value := setup.value(module, flash)).truth:
+            yield setup.site(module, call, "`use_flash_attention_2`", value)
+            continue
+        yield Candidate(Value(False, note="transformers chooses"), setup.place(module, call), "")
+
+
+def _implementation(setup: Setup, module: Module, given: ast.expr) -> Value:
+    """One name; of a table for several parts, the first."""
+    if isinstance(given, ast.Dict) and given.values:
+        return setup.value(module, given.values[0])
+    return setup.value(module, given)
+
+
+def _by_layer(setup: Setup) -> Measure | None:
+    """`nn.MultiheadAttention`: fused where each call of it gives up the weights."""
+    calls: list[tuple[Module, ast.Call]] = []
+    for module, made in setup.calls("MultiheadAttention"):
+        assigned = module.file.index.parent(made)
+        cls = module.file.index.class_of(made)
+        if not setup.qualified(module, made.func).startswith(("torch.nn", "nn.")) or not isinstance(
+            assigned, ast.Assign
+        ):
+            continue
+        names = [t.attr for t in assigned.targets if isinstance(t, ast.Attribute)]
+        calls += [
+            (other, call)
+            for name in names
+            for other, call in setup.calls(name)
+            if other is module and other.file.index.class_of(call) is cls
+        ]
+    if not calls:
+        return None
+    given = [setup.keyword(call, "need_weights", 4) for _, call in calls]
+    free = [isinstance(g, ast.Constant) and g.value is False for g in given]
+    places = tuple(setup.place(module, call) for module, call in calls)[:4]
+    if all(free):
+        return Measure(
+            "attention", "Attention", State.ON, "`nn.MultiheadAttention` without its weights: SDPA", places
+        )
+    if not any(free) and all(g is None for g in given):
+        return Measure(
+            "attention",
+            "Attention",
+            State.OFF,
+            "`nn.MultiheadAttention` computes its weights: no fused kernel",
+            places,
+        )
+    return None
+
+
+def _library(setup: Setup) -> Iterator[Candidate]:
+    """Layers of torch and of other packages, which choose for themselves."""
+    for module, call in setup.calls(*_LAYERS):
+        if setup.qualified(module, call.func).startswith("torch.nn"):
+            yield setup.site(
+                module, call, f"`nn.{_last(call)}` uses SDPA unless its attention weights are read"
+            )
+    for module, call in setup.calls("MultiheadAttention"):
+        if setup.qualified(module, call.func).startswith("torch.nn"):
+            yield setup.site(
+                module, call, "`nn.MultiheadAttention` uses SDPA where it is called with `need_weights=False`"
+            )
+    for module, call in setup.calls("create_model"):
+        if setup.qualified(module, call.func).startswith("timm"):
+            yield setup.site(module, call, "the model comes from timm, which chooses")
+
+
+def _last(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)

@@ -1,0 +1,91 @@
+"""How the training runs on several devices."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.modules import Module
+from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.values import Measure, State
+
+_STRATEGIES = {
+    "DistributedDataParallel": "DDP", "FullyShardedDataParallel": "FSDP", "fully_shard": "FSDP2", "DataParallel": "DataParallel",
+    "DataParallelPlus": "DataParallel", "convert_sync_batchnorm": "",
+}  # fmt: skip
+
+
+def strategy(setup: Setup) -> Measure:
+    key, title = "distributed", "Distributed training"
+    if setup.framework in ("transformers", "TRL"):
+        deepspeed = TrainerArguments(setup).of("deepspeed")
+        detail = "DDP by transformers where several processes are started"
+        if deepspeed.known and deepspeed.value:
+            detail = f"DeepSpeed ({deepspeed.note or deepspeed.value})"
+        places = (deepspeed.place,) if deepspeed.place is not None and deepspeed.value else setup.where()
+        return Measure(key, title, State.ON, detail, places)
+    if setup.framework == "Lightning":
+        value = lightning_argument(setup, "strategy", "auto")
+        older = lightning_argument(setup, "accelerator", "auto")
+        if value.known and value.value == "auto" and older.known and older.value in ("ddp", "dp", "ddp2"):
+            value = older
+        places = () if value.place is None else (value.place,)
+        if not value.known:
+            several = f"{value.note}"
+            return Measure(key, title, State.UNKNOWN, several, places)
+        detail = (
+            "DDP by Lightning where it has several devices"
+            if value.value in ("auto", None)
+            else f"`strategy` is {value.value}"
+        )
+        return Measure(key, title, State.ON, detail, places)
+    if setup.framework in ("Accelerate", "Fabric"):
+        return Measure(
+            key, title, State.ON, f"by {setup.framework} where several processes are started", setup.where()
+        )
+    found = list(_wrappers(setup))
+    real = [c for c in found if c.detail.partition(",")[0] != "DataParallel"]
+    if setup.framework in ("DeepSpeed", "Colossal-AI"):
+        return Measure(key, title, State.ON, setup.framework, setup.where())
+    live = [c for c in real if c.value.truth is not False]
+    if live:
+        return setup.decide(key, title, live, "", launcher=True)
+    if found and not real:
+        chosen = next((c for c in found if c.value.truth is not False), found[0])
+        if chosen.value.truth is not False:
+            return Measure(
+                key, title, State.OFF, "`DataParallel`: one process drives all GPUs", (chosen.place,)
+            )
+    return setup.decide(key, title, found, "one process on one device", blind=setup.blind)
+
+
+def _wrappers(setup: Setup) -> Iterator[Candidate]:
+    for module, call in setup.calls(*_STRATEGIES, "DDP", "FSDP"):
+        name = setup.qualified(module, call.func)
+        last = name.rpartition(".")[2]
+        label = _STRATEGIES.get(last, {"DDP": "DDP", "FSDP": "FSDP"}.get(last, last))
+        if not label or (name.startswith("torch_geometric")):
+            continue
+        yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
+    for module, call in setup.calls("initialize"):
+        if setup.qualified(module, call.func).startswith("deepspeed"):
+            yield setup.site(module, call, "DeepSpeed")
+
+
+def _details(setup: Setup, module: Module, call: ast.Call) -> str:
+    parts = []
+    for name, shown in (
+        ("static_graph", "static graph"),
+        ("gradient_as_bucket_view", "gradients as bucket views"),
+        ("find_unused_parameters", "looks for unused parameters"),
+    ):
+        given = setup.keyword(call, name)
+        if given is not None and setup.value(module, given).truth:
+            parts.append(shown)
+    return "".join(f", {part}" for part in parts)
+
+
+def uses_ddp(measure: Measure) -> bool:
+    return measure.state is State.ON and bool(re.match(r"DDP", measure.detail))

@@ -1,0 +1,379 @@
+"""The data loader of the training: workers, pinning, prefetching, copies to the device, padding."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ptopt.audit.arguments import TrainerArguments
+from ptopt.audit.evaluate import Value
+from ptopt.audit.modules import Module
+from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.values import Measure, Place, State
+
+_LOADER = re.compile(r"^(\w*DataLoader\w*|\w*Dataloader|WebLoader)$")
+_EVAL = re.compile(
+    r"(^|[_.\W])(val|valid|validation|test|eval|evaluation|dev|predict|infer)|(val|test|eval)_?(set|loader|dl|data)",
+    re.I,
+)
+_TRAIN = re.compile(r"train", re.I)
+_FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
+_PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
+_COPIES = ("transformers", "TRL", "Lightning")
+_POSITIONS = {"num_workers": 5, "pin_memory": 7}
+
+
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    module: Module
+    call: ast.Call
+    own: bool  # a class of the repository
+
+
+def _loaders(setup: Setup) -> list[_Loader]:
+    """The loaders of the training; those of an evaluation where nothing says which is which are left out."""
+    found: list[tuple[_Loader, str]] = []
+    for module, call in setup.named(_LOADER):
+        if (
+            setup.runs(module, call).truth is False
+            or module.file.index.class_of(call) is None
+            and not call.args
+            and not call.keywords
+        ):
+            continue
+        name = (
+            setup.live.modules.resolve(module, ast.unparse(call.func))
+            if not isinstance(call.func, ast.Call)
+            else None
+        )
+        if name is not None and not isinstance(name[1], ast.ClassDef):
+            continue  # a function that makes loaders: the call in it counts
+        found.append((_Loader(module, call, name is not None), _about(module, call)))
+    training = [loader for loader, text in found if _TRAIN.search(text)]
+    neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
+    return training or neutral
+
+
+def _about(module: Module, call: ast.Call) -> str:
+    """What the code around a loader calls it: the name it is given, the function, the data."""
+    statement = module.file.index.statement_of(call)
+    targets = " ".join(ast.unparse(t) for t in statement.targets) if isinstance(statement, ast.Assign) else ""
+    function = module.file.index.function_of(call)
+    data = " ".join(ast.unparse(a) for a in call.args[:1])
+    data += " ".join(ast.unparse(k.value) for k in call.keywords if k.arg == "dataset")
+    inner = targets if _TRAIN.search(targets) or _EVAL.search(targets) else f"{targets} {data[:80]}"
+    if _TRAIN.search(inner) or _EVAL.search(inner) or function is None:
+        return inner
+    return f"{inner} {function.name}"
+
+
+def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
+    given = setup.keyword(loader.call, name, None if loader.own else _POSITIONS.get(name))
+    place = setup.place(loader.module, loader.call)
+    if given is not None:
+        if "cpu_count" in ast.unparse(given) or "sched_getaffinity" in ast.unparse(given):
+            return Value(True, "by the number of CPUs", "", place)
+        value = setup.value(loader.module, given)
+        return replace(value, place=value.place or place)
+    if setup.unpacks(loader.call):
+        unpacked = setup.unpacked(
+            loader.module, loader.call, name, Value(True, default, "the default of `DataLoader`")
+        )
+        if unpacked is not None:
+            return replace(unpacked, place=unpacked.place or place)
+        return Value(False, note=f"`**` in the call at {place}", place=place)
+    if loader.own:
+        return Value(
+            False, note=f"`{ast.unparse(loader.call.func)}` is a loader of the repository", place=place
+        )
+    return Value(True, default, "the default of `DataLoader`", place)
+
+
+_TRAINER_NAMES = {
+    "num_workers": "dataloader_num_workers", "pin_memory": "dataloader_pin_memory",
+    "persistent_workers": "dataloader_persistent_workers", "prefetch_factor": "dataloader_prefetch_factor",
+}  # fmt: skip
+
+
+def _setting(setup: Setup, name: str, default: Any) -> list[Value]:
+    """The setting of each training loader; [] where there is no loader."""
+    if setup.framework in ("transformers", "TRL"):
+        return [TrainerArguments(setup).of(_TRAINER_NAMES[name])]
+    return [_argument(setup, loader, name, default) for loader in _loaders(setup)]
+
+
+def _decided(setup: Setup, key: str, title: str, values: list[Value], shown: str) -> Measure:
+    if not values:
+        return _without(setup, key, title)
+    places = tuple(dict.fromkeys(v.place for v in values if v.place is not None))[:4]
+    on = [v for v in values if v.truth]
+    off = [v for v in values if v.truth is False]
+    if off and not on and len(off) == len(values):
+        return Measure(key, title, State.OFF, f"{shown} is {_shown(off[0])}{_note(off[0])}", places)
+    if on and len(on) == len(values):
+        return Measure(key, title, State.ON, f"{shown} is {_shown(on[0])}{_note(on[0])}", places)
+    unknown = next((v for v in values if not v.known), None)
+    if unknown is not None:
+        return Measure(key, title, State.UNKNOWN, f"{shown}: {unknown.note}", places)
+    return Measure(key, title, State.OFF, f"{shown} is on for {len(on)} of {len(values)} loaders", places)
+
+
+def _without(setup: Setup, key: str, title: str) -> Measure:
+    foreign = next((p for p in setup.packages if _FOREIGN.search(p)), "")
+    if foreign:
+        return Measure(key, title, State.UNKNOWN, f"the data comes from `{foreign}`")
+    if setup.blind_model:
+        return Measure(key, title, State.UNKNOWN, f"no loader seen; {setup.blind_model}")
+    return setup.not_applicable(key, title, "no `DataLoader` in the code that trains")
+
+
+def _shown(value: Value) -> str:
+    return str(value.value)
+
+
+def _note(value: Value) -> str:
+    return f" ({value.note})" if value.note else ""
+
+
+def workers(setup: Setup) -> Measure:
+    return _decided(setup, "workers", "Loader workers", _setting(setup, "num_workers", 0), "`num_workers`")
+
+
+def pin_memory(setup: Setup) -> Measure:
+    values = _setting(setup, "pin_memory", False)
+    return _decided(setup, "pin_memory", "Pinned memory", values, "`pin_memory`")
+
+
+def persistent_workers(setup: Setup) -> Measure:
+    key, title = "persistent_workers", "Persistent workers"
+    number = _setting(setup, "num_workers", 0)
+    if number and all(v.truth is False for v in number):
+        return setup.not_applicable(key, title, "the loader has no workers")
+    return _decided(setup, key, title, _setting(setup, "persistent_workers", False), "`persistent_workers`")
+
+
+def prefetch(setup: Setup) -> Measure:
+    key, title = "prefetch", "Prefetching"
+    number = _setting(setup, "num_workers", 0)
+    if number and all(v.truth is False for v in number):
+        return setup.not_applicable(key, title, "the loader has no workers")
+    values = [
+        Value(True, 2, "2 for each worker by default", v.place) if v.known and v.value is None else v
+        for v in _setting(setup, "prefetch_factor", None)
+    ]
+    if values and not all(v.truth for v in number):
+        return Measure(
+            key, title, State.UNKNOWN, "only with workers, whose number is not known", _places(values)
+        )
+    return _decided(setup, key, title, values, "`prefetch_factor`")
+
+
+def _places(values: list[Value]) -> tuple[Place, ...]:
+    return tuple(v.place for v in values if v.place is not None)[:4]
+
+
+def non_blocking(setup: Setup) -> Measure:
+    key, title = "non_blocking", "Copies that do not wait"
+    if setup.framework in _COPIES:
+        return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
+    moves = [c for c in (_move(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None]
+    if not moves:
+        elsewhere = [
+            Candidate(setup.value(module, given), setup.place(module, call), "`non_blocking=True`")
+            for module, call in setup.calls("to", "cuda")
+            if (given := setup.keyword(call, "non_blocking")) is not None
+        ]
+        if elsewhere:
+            return setup.decide(key, title, elsewhere, "")
+        if setup.framework in ("Accelerate", "Fabric"):
+            return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
+        if setup.framework not in ("PyTorch", "DeepSpeed") or setup.blind:
+            return Measure(
+                key, title, State.UNKNOWN, "no copy of a batch seen in the training loop", setup.where()
+            )
+        if any(
+            _sends(call) and _outside_of_set_up(module, call) for module, call in setup.calls("to", "cuda")
+        ):
+            return Measure(key, title, State.UNKNOWN, "copies were seen, but not of the batch", setup.where())
+        return setup.not_applicable(key, title, "no copy of a batch in the training loop")
+    waiting = [c for c in moves if c.value.truth is False]
+    if not waiting:
+        return setup.decide(key, title, moves, "")
+    free = len(moves) - len(waiting)
+    detail = (
+        f"{len(waiting)} of {len(moves)} copies of the batch wait"
+        if free
+        else f"copies of the batch wait{_note(waiting[0].value)}"
+    )
+    return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
+
+
+def _outside_of_set_up(module: Module, call: ast.Call) -> bool:
+    """Not of a model, nor in `__init__`."""
+    function = module.file.index.function_of(call)
+    text = ast.unparse(call.func)
+    return (
+        function is not None
+        and function.name != "__init__"
+        and not re.search(r"model|net|criterion|loss", text, re.I)
+    )
+
+
+def _move(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
+    """A copy of part of the batch to the device, on every training step."""
+    func = call.func
+    if not isinstance(func, ast.Attribute) or not _sends(call):
+        return None
+    step = module.file.context.training_step(call)
+    if (
+        step is None
+        or module.file.guards.rare(call, step.node) is not None
+        or not _of_batch(module, func.value, step.node)
+        or setup.runs(module, call).truth is False
+    ):
+        return None
+    given = setup.keyword(call, "non_blocking")
+    value = Value(True, False) if given is None else setup.value(module, given)
+    return Candidate(value, setup.place(module, call), "`non_blocking=True`")
+
+
+def _sends(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+        return True
+    texts = [ast.unparse(a) for a in call.args] + [
+        ast.unparse(k.value) for k in call.keywords if k.arg == "device"
+    ]
+    return any(re.search(r"device|cuda|gpu|rank", text) for text in texts)
+
+
+def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
+    """Does the value come from the target of a loop, or from a parameter of the step?"""
+    current: ast.expr = value
+    while isinstance(current, (ast.Attribute, ast.Subscript)):
+        current = current.value
+    if isinstance(current, ast.Call):
+        return isinstance(current.func, ast.Attribute) and _of_batch(module, current.func.value, container)
+    if not isinstance(current, ast.Name):
+        return False
+    binding = module.file.bindings.last_before(current)
+    if binding is None:
+        return False
+    if isinstance(binding.node, ast.comprehension):  # [x.cuda() for x in batch]
+        held = binding.node.iter
+        return not isinstance(held, ast.Call) and _of_batch(module, held, container)
+    if binding.kind == "item" and not _loops_over_data(binding.node):
+        return False
+    if binding.kind in ("item", "unpack", "parameter"):
+        if binding.kind == "parameter":
+            return bool(re.search(r"batch|data|input|image|img|target|label|sample|^[xy]$", current.id, re.I))
+        return binding.kind == "item" or _reads_batch(module, binding.value)
+    return binding.kind == "assign" and binding.value is not None and _reads_batch(module, binding.value)
+
+
+def _loops_over_data(loop: ast.AST) -> bool:
+    """Not a comprehension, nor a loop over parameters or layers."""
+    return isinstance(loop, (ast.For, ast.AsyncFor)) and not re.search(
+        r"param|grad|layer|modules|optim", ast.unparse(loop.iter)
+    )
+
+
+def _reads_batch(module: Module, value: ast.expr | None) -> bool:
+    return value is not None and bool(
+        re.search(
+            r"batch|next\(|data\b|\bdata|inputs?\b|targets?\b|samples?\b|labels?\b|images?\b",
+            ast.unparse(value)[:200],
+        )
+    )
+
+
+def padding(setup: Setup) -> Measure:
+    key, title = "padding", "Padding and packing"
+    if setup.framework == "TRL":
+        value = TrainerArguments(setup).of("packing")
+        if not value.known:
+            return Measure(key, title, State.UNKNOWN, f"`packing`: {value.note}", _places([value]))
+        if value.value:
+            return Measure(key, title, State.ON, f"`packing`{_note(value)}", _places([value]))
+        return Measure(
+            key,
+            title,
+            State.OFF,
+            f"`packing` is off{_note(value)}: batches are padded to their longest",
+            _places([value]),
+        )
+    fixed, packed, dynamic = _filled_up(setup), [], []
+    for module, keyword in _keywords(
+        setup, ("padding", "pad_to_max_length", "packing", "group_by_length", "sample_packing")
+    ):
+        value = setup.value(module, keyword.value)
+        place = setup.place(module, keyword.value)
+        if keyword.arg in ("packing", "group_by_length", "sample_packing") and value.truth:
+            packed.append(place)
+        elif (
+            value.known
+            and value.value in ("max_length",)
+            or (keyword.arg == "pad_to_max_length" and value.truth)
+        ):
+            fixed.append(place)
+        elif keyword.arg == "padding" and value.known and (value.value is True or value.value == "longest"):
+            dynamic.append(place)
+    dynamic += [
+        setup.place(m, c)
+        for m, c in setup.calls("pad_sequence", "DataCollatorWithPadding", "DataCollatorForSeq2Seq")
+    ]
+    dynamic += [] if packed or fixed else _collated(setup)
+    if packed:
+        return Measure(key, title, State.ON, "sequences are packed or grouped by length", tuple(packed)[:4])
+    if fixed:
+        return Measure(key, title, State.OFF, "sequences are padded to the maximum length", tuple(fixed)[:4])
+    if dynamic:
+        return Measure(
+            key, title, State.ON, "batches are padded to their longest sequence", tuple(dynamic)[:4]
+        )
+    text = setup.calls("from_pretrained") and any(
+        "Tokenizer" in ast.unparse(c.func) for _, c in setup.calls("from_pretrained")
+    )
+    if text or setup.framework in ("transformers", "TRL"):
+        return Measure(
+            key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
+        )
+    return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _filled_up(setup: Setup) -> list[Place]:
+    """`ids += [pad_id] * (max_len - len(ids))`"""
+    found = []
+    for module in setup.live.read.values():
+        for node in module.file.index.of_type(ast.BinOp) if module.file.search(_PADS) else ():
+            if not (isinstance(node.left, ast.List) and "pad" in ast.unparse(node.left)):
+                continue
+            if re.search(r"max_?(seq_?)?len", ast.unparse(node.right)) and setup.live.runs(module, node):
+                found.append(setup.place(module, node))
+    return found
+
+
+def _collated(setup: Setup) -> list[Place]:
+    """Collate functions of the repository that make a batch as long as its longest item."""
+    found = []
+    for function, module in setup.live.functions.items():
+        cls = module.file.index.class_of(function)
+        name = function.name if cls is None else f"{cls.name} {function.name}"
+        text = module.file.source(function) if "collat" in name.lower() else ""
+        if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text):
+            found.append(setup.place(module, function))
+    return found
+
+
+def _keywords(setup: Setup, names: tuple[str, ...]) -> list[tuple[Module, ast.keyword]]:
+    return [
+        (module, keyword)
+        for module, call in setup.live.calls
+        for keyword in call.keywords
+        if keyword.arg in names and not _torch_layer(setup, module, call)
+    ]
+
+
+def _torch_layer(setup: Setup, module: Module, call: ast.Call) -> bool:
+    return bool(re.search(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft", ast.unparse(call.func)))

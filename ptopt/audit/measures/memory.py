@@ -1,0 +1,121 @@
+"""Activation checkpointing, memory format, cuDNN's search for algorithms."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.values import Measure, State
+
+_CONV = re.compile(r"^(Conv[23]d|ConvTranspose[23]d|conv[23]d|LazyConv2d)$")
+_CONV_NAMES = re.compile(
+    r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet", re.I
+)
+
+
+def checkpointing(setup: Setup) -> Measure:
+    key, title = "gradient_checkpointing", "Activation checkpointing"
+    found = list(_checkpoints(setup))
+    if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
+        value = TrainerArguments(setup).of("gradient_checkpointing")
+        places = () if value.place is None else (value.place,)
+        if not value.known:
+            return Measure(key, title, State.UNKNOWN, f"`gradient_checkpointing`: {value.note}", places)
+        note = f" ({value.note})" if value.note else ""
+        state = State.ON if value.value else State.OFF
+        return Measure(key, title, state, f"`gradient_checkpointing` is {value.value}{note}", places)
+    return setup.decide(key, title, found, "activations are kept", blind=setup.blind_model)
+
+
+def _checkpoints(setup: Setup) -> Iterator[Candidate]:
+    for module, call in setup.calls(
+        "checkpoint", "checkpoint_sequential", "checkpoint_wrapper", "apply_activation_checkpointing"
+    ):
+        name = setup.qualified(module, call.func)
+        if name.startswith(("torch.", "deepspeed.", "fairscale.", "xformers.")) or name in (
+            "checkpoint.checkpoint",
+            "cp.checkpoint",
+        ):
+            yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+    for module, call in setup.calls("gradient_checkpointing_enable", "enable_gradient_checkpointing"):
+        yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}()`")
+    for module, call in setup.calls("prepare_model_for_kbit_training", "prepare_model_for_int8_training"):
+        given = setup.keyword(call, "use_gradient_checkpointing", 1)
+        yield setup.site(
+            module,
+            call,
+            f"`{ast.unparse(call.func)[:60]}`",
+            None if given is None else setup.value(module, given),
+        )
+
+
+def channels_last(setup: Setup) -> Measure:
+    key, title = "channels_last", "channels_last"
+    found = [
+        setup.site(module, node, "`torch.channels_last`")
+        for module in setup.live.read.values()
+        for node in module.file.index.attributes_named("channels_last", "channels_last_3d")
+        if setup.live.runs(module, node) and _sets_format(setup, module.file.index.parent(node))
+    ]
+    if found:
+        return setup.decide(key, title, found, "")
+    return _for_convolutions(setup, key, title, "convolutions run in the default memory format")
+
+
+def _sets_format(setup: Setup, parent: ast.AST | None) -> bool:
+    return isinstance(parent, (ast.keyword, ast.Call, ast.IfExp, ast.Assign))
+
+
+def _for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
+    """Off where convolutions run, not applicable where none does, unknown where the network was not seen."""
+    convolutions = setup.named(_CONV)
+    if convolutions:
+        return Measure(key, title, State.OFF, off, (setup.place(*convolutions[0]),))
+    for module, call in setup.calls(
+        "create_model", "get_model", "from_pretrained", *_models_of_torchvision(setup)
+    ):
+        name = setup.qualified(module, call.func)
+        if name.startswith(("torchvision", "timm", "models.")) and setup.is_external(module, call.func):
+            return Measure(key, title, State.OFF if _CONV_NAMES.search(ast.unparse(call)) else State.UNKNOWN,
+                           off if _CONV_NAMES.search(ast.unparse(call)) else "the network comes from a library",
+                           (setup.place(module, call),))  # fmt: skip
+    if setup.blind_model:
+        return Measure(key, title, State.UNKNOWN, f"no convolution seen; {setup.blind_model}")
+    return setup.not_applicable(key, title, "no 2-d or 3-d convolution in the code that runs")
+
+
+def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:
+    return tuple(
+        {
+            call.func.attr
+            for module, call in setup.live.calls
+            if isinstance(call.func, ast.Attribute)
+            and setup.qualified(module, call.func).startswith("torchvision.models")
+        }
+    )
+
+
+def cudnn_benchmark(setup: Setup) -> Measure:
+    key, title = "cudnn_benchmark", "cuDNN autotuning"
+    found = [
+        setup.site(module, assign, f"`{ast.unparse(assign.targets[0])}`", setup.value(module, assign.value))
+        for module, assign in setup.assignments("benchmark")
+        if "cudnn" in ast.unparse(assign.targets[0])
+    ]
+    if setup.framework == "Lightning" and not found:
+        value = lightning_argument(setup, "benchmark", None)
+        if not value.known or value.value:
+            state = State.ON if value.known else State.UNKNOWN
+            places = () if value.place is None else (value.place,)
+            return Measure(
+                key, title, state, f"`benchmark`: {value.value if value.known else value.note}", places
+            )
+    if any(c.value.truth is not False for c in found):
+        return setup.decide(key, title, found, "")
+    measure = _for_convolutions(setup, key, title, "off by default")
+    if found and measure.state is State.OFF:
+        return setup.decide(key, title, found, "")
+    return measure

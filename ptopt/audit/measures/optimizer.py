@@ -1,0 +1,223 @@
+"""The optimizer: fused update, gradients set to None, accumulation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.evaluate import Value
+from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.values import Measure, Place, State
+
+_TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad|Adam)$")
+_FUSABLE = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+_FUSED = re.compile(
+    r"^(Fused\w+|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
+)
+_FUSED_WORD = re.compile(r"Fused[A-Z]|CPUAdam|HybridAdam|8bit|Paged")
+_ACCUMULATES = re.compile(
+    r"accum|grad_acc|gradient_acc|update_freq|iters_to_acc|virtual_batch|sub_?batch|micro_?(step|batch)", re.I
+)
+
+
+MULTI_TENSOR = Value(True, False, "torch uses the multi-tensor update on CUDA")
+
+
+def fused(setup: Setup) -> Measure:
+    key, title = "fused_optimizer", "Fused optimizer"
+    given = any(setup.keyword(call, "optimizers") is not None for _, call in setup.live.calls)
+    if setup.framework in ("transformers", "TRL") and not given:
+        value = TrainerArguments(setup).of("optim")
+        places = () if value.place is None else (value.place,)
+        if not value.known:
+            return Measure(key, title, State.UNKNOWN, f"`optim`: {value.note}", places)
+        name = str(value.value)
+        on = any(part in name for part in ("fused", "8bit", "paged", "4bit"))
+        note = f" ({value.note})" if value.note else ""
+        return Measure(key, title, State.ON if on else State.OFF, f"`optim` is {name}{note}", places)
+    found = list(_optimizers(setup))
+    if not found:
+        return _none_seen(setup, key, title)
+    return setup.decide(key, title, found, "")
+
+
+def _none_seen(setup: Setup, key: str, title: str) -> Measure:
+    for cls, module in setup.live.classes.items():
+        if any(ast.unparse(base).rpartition(".")[2] in ("Optimizer", *_FUSABLE) for base in cls.bases):
+            return Measure(
+                key, title, State.NOT_APPLICABLE, f"`{cls.name}` is an optimizer of the repository",
+                (setup.place(module, cls),),
+            )  # fmt: skip
+    others = [
+        (module, call)
+        for module, call in setup.live.calls
+        if re.search(r"optim|Optimizer", ast.unparse(call.func))
+        and call.args
+        and "parameters" in ast.unparse(call.args[0])
+    ]
+    if others:
+        place = setup.place(*others[0])
+        return Measure(
+            key, title, State.UNKNOWN, f"the optimizer is `{ast.unparse(others[0][1].func)[:60]}`", (place,)
+        )
+    return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
+
+
+def _optimizers(setup: Setup) -> Iterator[Candidate]:
+    for module, call in setup.calls(*_FUSABLE):
+        name = setup.qualified(module, call.func)
+        if not (name.startswith("torch.optim") or _TORCH.match(name)):
+            continue
+        short = name.rpartition(".")[2]
+        given = setup.keyword(call, "fused")
+        if given is not None:
+            yield setup.site(module, call, f"`{short}` with `fused`", setup.value(module, given))
+        elif setup.unpacks(call):
+            value = setup.unpacked(module, call, "fused", MULTI_TENSOR) or Value(
+                False, note=f"`**` at {setup.place(module, call)}"
+            )
+            yield setup.site(module, call, f"`{short}` with `fused`", value)
+        else:
+            runs = setup.runs(module, call)
+            if runs.truth is not False:
+                yield Candidate(MULTI_TENSOR, setup.place(module, call), f"`fused` of `{short}`")
+    for module, call in setup.named(_FUSED):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        yield setup.site(module, call, f"`{name}`")
+    yield from _by_other_names(setup)
+    yield from _chosen(setup)
+
+
+def _by_other_names(setup: Setup) -> Iterator[Candidate]:
+    """`cls = torch.optim.AdamW` and `cls(parameters)`"""
+    for module, call in setup.live.calls:
+        if not isinstance(call.func, ast.Name) or call.func.id in module.imported:
+            continue
+        function = module.file.index.function_of(call)
+        for binding in module.file.bindings.of(function, call.func.id):
+            value = binding.value
+            if binding.kind != "assign" or not isinstance(value, (ast.Name, ast.Attribute)):
+                continue
+            name = setup.qualified(module, value)
+            last = name.rpartition(".")[2]
+            runs = setup.runs(module, binding.node)
+            if _TORCH.match(name):
+                fused = setup.keyword(call, "fused")
+                enabling = MULTI_TENSOR if fused is None else setup.value(module, fused)
+                if runs.truth is not False:
+                    yield Candidate(enabling, setup.place(module, call), f"`fused` of `{last}`")
+            elif _FUSED.match(last):
+                yield Candidate(runs, setup.place(module, binding.node), f"`{last}`")
+
+
+def _chosen(setup: Setup) -> Iterator[Candidate]:
+    """`Adam = DeepSpeedCPUAdam if offload else FusedAdam`: classes that are called by another name."""
+    for module in setup.live.read.values():
+        for name in module.file.index.of_type(ast.Name) if module.file.search(_FUSED_WORD) else ():
+            if not _FUSED.match(name.id) or name.id in module.definitions:
+                continue
+            if setup.live.runs(module, name) and isinstance(
+                module.file.index.parent(name), (ast.Assign, ast.IfExp)
+            ):
+                runs = setup.runs(module, module.file.index.statement_of(name))
+                yield Candidate(runs, setup.place(module, name), f"`{name.id}`")
+
+
+def zero_grad(setup: Setup) -> Measure:
+    key, title = "set_to_none", "Gradients set to None"
+    kept: list[Place] = []
+    for module, call in setup.calls("zero_grad"):
+        given = setup.keyword(call, "set_to_none", 0)
+        if (
+            given is not None
+            and setup.value(module, given).truth is False
+            and setup.runs(module, call).truth is not False
+        ):
+            kept.append(setup.place(module, call))
+    if kept:
+        return Measure(
+            key, title, State.OFF, "`zero_grad(set_to_none=False)` fills them with zeros", tuple(kept)[:4]
+        )
+    if setup.facts.excludes("torch", "2.0"):
+        stated = [
+            setup.place(module, call)
+            for module, call in setup.calls("zero_grad")
+            if (given := setup.keyword(call, "set_to_none", 0)) is not None
+            and setup.value(module, given).truth
+        ]
+        if stated:
+            return Measure(key, title, State.ON, "`set_to_none=True`", tuple(stated)[:4])
+        pin = setup.facts.describe("torch")
+        return Measure(
+            key, title, State.OFF, f"{pin}: before torch 2.0 the default fills them with zeros", setup.where()
+        )
+    return Measure(key, title, State.ON, "the default since torch 2.0", setup.where())
+
+
+def accumulation(setup: Setup) -> Measure:
+    key, title = "accumulation", "Gradient accumulation"
+    if setup.framework in ("transformers", "TRL"):
+        return _steps(key, title, TrainerArguments(setup).of("gradient_accumulation_steps"))
+    if setup.framework == "Lightning":
+        return _steps(key, title, lightning_argument(setup, "accumulate_grad_batches", 1))
+    if setup.framework == "Accelerate":
+        default = Value(True, 1, "default of Accelerate")
+        value = keyword_value(setup, setup.calls("Accelerator"), "gradient_accumulation_steps", default)
+        if value.known and value.value != 1 or not value.known:
+            return _steps(key, title, value)
+    found = list(_guards(setup))
+    if not found and setup.framework in ("DeepSpeed", "Colossal-AI"):
+        return Measure(
+            key, title, State.UNKNOWN, f"the configuration of {setup.framework} sets it", setup.where()
+        )
+    return setup.decide(
+        key, title, found, "each backward pass is followed by a step of the optimizer", blind=setup.blind
+    )
+
+
+def _steps(key: str, title: str, value: Value) -> Measure:
+    places = () if value.place is None else (value.place,)
+    if not value.known:
+        return Measure(key, title, State.UNKNOWN, f"{value.note}", places)
+    note = f" ({value.note})" if value.note else ""
+    try:
+        on = int(value.value or 1) > 1
+    except (TypeError, ValueError):
+        return Measure(key, title, State.UNKNOWN, f"{value.value}", places)
+    detail = f"{value.value} micro-batches a step{note}" if on else f"1 micro-batch a step{note}"
+    return Measure(key, title, State.ON if on else State.OFF, detail, places)
+
+
+def _guards(setup: Setup) -> Iterator[Candidate]:
+    """`if (i + 1) % accumulate == 0: optimizer.step()`: on where the number is above 1."""
+    for module, call in setup.calls("step", "optimizer_step"):
+        if not module.file.context.is_training_mark(call):
+            continue
+        for ancestor, child in module.file.index.ancestors(call):
+            if not (isinstance(ancestor, ast.If) and child in ancestor.body):
+                continue
+            number = _modulus(ancestor.test)
+            if number is None:
+                continue
+            value = setup.value(module, number)
+            if value.known and isinstance(value.value, (int, float)):
+                value = replace(value, value=value.value > 1)
+            yield setup.site(module, call, f"a step every `{ast.unparse(number)}` micro-batches", value)
+            break
+    for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
+        text = ast.unparse(call.func).lower()
+        if text.endswith("accumulate") and "accelerator" not in text:
+            continue
+        yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+
+
+def _modulus(test: ast.expr) -> ast.expr | None:
+    for node in ast.walk(test):
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)):
+            continue
+        if _ACCUMULATES.search(ast.unparse(node.right)) or isinstance(node.right, ast.Name):
+            return node.right
+    return None

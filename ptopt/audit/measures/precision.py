@@ -1,0 +1,219 @@
+"""Mixed precision, TF32, torch.compile."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
+from ptopt.audit.evaluate import Value
+from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.values import Measure, State
+
+_DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
+_FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
+
+
+def mixed_precision(setup: Setup) -> Measure:
+    key, title = "precision", "Mixed precision"
+    if setup.framework in ("transformers", "TRL"):
+        return _of_trainer(setup, key, title)
+    if setup.framework == "Lightning":
+        value = lightning_argument(setup, "precision", "32-true")
+        return _of_value(setup, key, title, value, "`precision`")
+    if setup.framework == "Fabric":
+        calls = setup.calls("Fabric", "LightningLite")
+        value = keyword_value(
+            setup, calls, "precision", Value(True, "32-true", "default of Fabric for `precision`")
+        )
+        return _of_value(setup, key, title, value, "`precision`")
+    if setup.framework == "Accelerate":
+        calls = setup.calls("Accelerator")
+        launched = Value(False, note="`accelerate launch` or its configuration sets it")
+        value = keyword_value(setup, calls, "mixed_precision", launched)
+        if value.known and value.value is None:
+            value = replace(launched, place=value.place)
+        return _of_value(setup, key, title, value, "`mixed_precision`")
+    blind = setup.blind_model  # a network can set it for itself
+    if setup.framework in ("DeepSpeed", "Colossal-AI"):
+        blind = f"the configuration of {setup.framework} sets it"
+    return setup.decide(
+        key, title, _autocasts(setup), "float32 throughout: no autocast, no half-precision model", blind=blind
+    )
+
+
+def _of_trainer(setup: Setup, key: str, title: str) -> Measure:
+    arguments = TrainerArguments(setup)
+    values = {name: arguments.of(name) for name in ("bf16", "fp16")}
+    for name, value in values.items():
+        if value.truth:
+            return _measure(key, title, State.ON, f"{name}{_note(value)}", value)
+    for name, value in values.items():
+        if not value.known:
+            return _measure(key, title, State.UNKNOWN, f"`{name}`: {value.note}", value)
+    return _measure(key, title, State.OFF, f"neither bf16 nor fp16{_note(values['bf16'])}", values["bf16"])
+
+
+def _of_value(setup: Setup, key: str, title: str, value: Value, name: str) -> Measure:
+    if not value.known:
+        return _measure(key, title, State.UNKNOWN, f"{name}: {value.note}", value)
+    text = str(value.value).lower()
+    state = State.OFF if text in _FULL else State.ON
+    return _measure(key, title, state, f"{name} is {value.value!r}".replace("'", "") + _note(value), value)
+
+
+def _note(value: Value) -> str:
+    return f" ({value.note})" if value.note else ""
+
+
+def _measure(key: str, title: str, state: State, detail: str, value: Value) -> Measure:
+    return Measure(key, title, state, detail, () if value.place is None else (value.place,))
+
+
+def _autocasts(setup: Setup) -> Iterator[Candidate]:
+    for module, call in setup.calls("autocast", "custom_autocast"):
+        name = setup.qualified(module, call.func)
+        if not (
+            name.startswith(("torch", "apex")) or name == "autocast" or "amp" in name
+        ) or not _in_training(module, call):
+            continue
+        enabled = setup.keyword(call, "enabled", 0 if "cuda.amp" in name or name == "autocast" else None)
+        yield setup.site(
+            module, call, f"autocast {_dtype(setup, module, call)}", _enabled(setup, module, enabled)
+        )
+    for module, call in setup.calls("initialize"):
+        if setup.qualified(module, call.func).startswith(("apex.amp", "amp.")):
+            level = setup.keyword(call, "opt_level", 2)
+            value = Value(True, "O1") if level is None else setup.value(module, level)
+            enabling = replace(value, value=value.value != "O0") if value.known else value
+            yield setup.site(module, call, "apex.amp, float16", enabling)
+    for module, call in setup.calls("half", "bfloat16"):
+        receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        if not call.args and re.search(r"model|net\b|module", receiver) and _in_training(module, call):
+            yield setup.site(module, call, f"`{receiver}.{_last(call)}()`")
+    for module, call in setup.calls("to"):
+        receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        texts = [ast.unparse(a) for a in (*call.args, *(k.value for k in call.keywords))]
+        if re.search(r"(^|\.)(model|net|unet|transformer)$", receiver) and any(
+            re.fullmatch(r"torch\.(bfloat16|float16|half)", text) for text in texts
+        ):
+            yield setup.site(module, call, f"`{receiver}` in {next(t for t in texts if 'torch.' in t)}")
+    for module, call in setup.calls("set_default_dtype", "set_default_tensor_type"):
+        text = ast.unparse(call)
+        if _DTYPE.search(text):
+            yield setup.site(module, call, f"`{text}`"[:80])
+    for module, call in setup.calls("GradScaler"):
+        if not setup.calls("autocast"):
+            scaled = _enabled(setup, module, setup.keyword(call, "enabled"))
+            yield setup.site(module, call, "`GradScaler`", scaled)
+    for module, call in setup.calls("MixedPrecision"):
+        yield setup.site(module, call, "mixed precision of FSDP")
+
+
+def _in_training(module: Module, call: ast.Call) -> bool:
+    """Not in an evaluation alone."""
+    function = module.file.index.function_of(call)
+    return function is None or not module.file.context.is_eval_function(function)
+
+
+def _enabled(setup: Setup, module: Module, enabled: ast.expr | None) -> Value | None:
+    if enabled is None:
+        return None
+    value = setup.value(module, enabled)
+    return replace(value, value=bool(value.value)) if value.known else value
+
+
+def _dtype(setup: Setup, module: Module, call: ast.Call) -> str:
+    position = 1 if "cuda.amp" not in setup.qualified(module, call.func) else None
+    given = setup.keyword(call, "dtype", position)
+    if given is None:
+        on_cuda = "cuda" in ast.unparse(call)
+        return "float16 (its default on CUDA)" if on_cuda else "in the default dtype of the device"
+    text = dotted_name(given)
+    if text.startswith("torch."):
+        return text.removeprefix("torch.")
+    value = setup.value(module, given)
+    return str(value.value) if value.known else f"the dtype of `{ast.unparse(given)[:40]}`"
+
+
+def _last(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def tf32(setup: Setup) -> Measure:
+    key, title = "tf32", "TF32 matrix products"
+    found = list(_tf32(setup))
+    if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
+        value = TrainerArguments(setup).of("tf32")
+        if not value.known:
+            return _measure(key, title, State.UNKNOWN, f"`tf32`: {value.note}", value)
+        state = State.ON if value.value else State.OFF
+        return _measure(key, title, state, f"`tf32` is {value.value}{_note(value)}", value)
+    blind = setup.blind
+    return setup.decide(
+        key, title, found, "off by default since torch 1.12, nothing switches it on", blind=blind
+    )
+
+
+def _tf32(setup: Setup) -> Iterator[Candidate]:
+    for module, assign in setup.assignments("allow_tf32"):
+        target = ast.unparse(assign.targets[0])
+        if "matmul" in target:
+            yield setup.site(module, assign, f"`{target}`", setup.value(module, assign.value))
+    for module, call in setup.calls("set_float32_matmul_precision"):
+        value = setup.value(module, call.args[0]) if call.args else Value(False, note="its argument")
+        if value.known:
+            value = replace(value, value=value.value in ("high", "medium"))
+        yield setup.site(module, call, "`set_float32_matmul_precision`", value)
+    for module, assign in setup.assignments("fp32_precision"):
+        value = setup.value(module, assign.value)
+        yield setup.site(
+            module, assign, "`fp32_precision`", replace(value, value=value.value in ("tf32", "high"))
+        )
+
+
+def compiled(setup: Setup) -> Measure:
+    key, title = "compile", "torch.compile"
+    found = list(_compiles(setup))
+    if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
+        value = TrainerArguments(setup).of("torch_compile")
+        if not value.known:
+            return _measure(key, title, State.UNKNOWN, f"`torch_compile`: {value.note}", value)
+        if value.value:
+            return _measure(key, title, State.ON, f"`torch_compile`{_note(value)}", value)
+        return _measure(key, title, State.OFF, f"`torch_compile` is off{_note(value)}", value)
+    if setup.framework == "Accelerate" and not found:
+        return Measure(
+            key,
+            title,
+            State.UNKNOWN,
+            "`accelerate launch` or its configuration may set a Dynamo backend",
+            setup.where(),
+        )
+    return setup.decide(key, title, found, "nothing is compiled", blind=setup.blind)
+
+
+def _compiles(setup: Setup) -> Iterator[Candidate]:
+    for module, call in setup.calls("compile", "optimize"):
+        name = setup.qualified(module, call.func)
+        receiver = name.rpartition(".")[0]
+        if name == "torch.compile" or name.startswith("torch._dynamo.optimize"):
+            yield setup.site(module, call, "`torch.compile`")
+        elif (
+            name.endswith(".compile")
+            and re.search(r"(^|\.|_)(model|net|module)$", receiver)
+            and not call.args
+        ):
+            yield setup.site(module, call, f"`{name}()`")
+    for function, module in setup.live.functions.items():
+        if not (
+            function.name == "forward" or "step" in function.name or module.file.context.trains(function)
+        ):
+            continue  # a helper: the model is not compiled
+        for decorator in function.decorator_list:
+            target = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if setup.qualified(module, target) == "torch.compile":
+                yield setup.site(module, decorator, f"`@torch.compile` on `{function.name}`")

@@ -1,0 +1,222 @@
+"""What surrounds the steps: evaluation without a graph, checkpoints, monitoring."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ptopt.audit.arguments import TrainerArguments
+from ptopt.audit.modules import Module
+from ptopt.audit.setup import Setup
+from ptopt.audit.values import Measure, Place, State
+from ptopt.source.index import LOOPS, FunctionNode
+
+NOTHING_SAVED = "nothing is saved"
+_BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
+_EVAL_NAME = re.compile(
+    r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|vali|val|test|predict|infer)(_|$|\d)", re.I
+)
+_SAVES = re.compile(
+    r"^(save_checkpoint|save_state|save_pretrained|save_model|save_weights|save_ckpt|save_training_state)$"
+)
+_ASYNC = re.compile(r"^(async_save|AsyncCheckpointer|AsyncCheckpointIO)$")
+_MONITORS = {
+    "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
+    "mlflow": "MLflow", "neptune": "Neptune", "comet_ml": "Comet", "aim": "Aim", "swanlab": "SwanLab", "clearml": "ClearML",
+    "visdom": "Visdom",
+}  # fmt: skip
+_FORWARD = re.compile(
+    r"(^|\.)(\w*model|net|network|generator|module|encoder|policy|unet|backbone|classifier)\w*"
+    r"(\.module)?(\.(forward|infer|generate|sample|predict|encode|decode|loss))?\(",
+    re.I,
+)
+
+
+def evaluation(setup: Setup) -> Measure:
+    key, title = "evaluation", "Evaluation without a graph"
+    if setup.framework in _BY_FRAMEWORK:
+        return Measure(key, title, State.ON, f"{setup.framework} evaluates without a graph", setup.where())
+    graph: list[Place] = []
+    free: list[Place] = []
+    for function, module in setup.live.functions.items():
+        if not _EVAL_NAME.search(function.name) or module.file.context.trains(function):
+            continue
+        if module.file.context.turns_grad_off(function):
+            free.append(setup.place(module, function))
+            continue
+        forward = _forward_in_loop(module, function)
+        if forward is None:
+            continue
+        off = module.file.context.grad_off(forward)
+        (free if off else graph).append(setup.place(module, forward if not off else function))
+    for module, block in _grad_off_blocks(setup):
+        free.append(setup.place(module, block))
+    if graph:
+        return Measure(key, title, State.OFF, "an evaluation records the graph", tuple(graph)[:4])
+    if free:
+        return Measure(key, title, State.ON, "under `no_grad` or `inference_mode`", tuple(free)[:4])
+    if setup.blind_model:
+        return Measure(key, title, State.UNKNOWN, f"no evaluation seen; {setup.blind_model}")
+    return setup.not_applicable(key, title, "no evaluation in the code that runs")
+
+
+def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
+    """A call of the network in a loop of the function."""
+    switched = any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "eval"
+        for call in module.file.calls.calls_in(function)
+    )
+    for call in module.file.calls.calls_in(function):
+        loop = next(module.file.index.loops_of(call), None) if switched else None
+        if isinstance(loop, ast.For) and _takes(call, loop.target):
+            return call
+        if _FORWARD.search(ast.unparse(call.func) + "(") and any(
+            isinstance(a, LOOPS) for a, _ in module.file.index.ancestors(call)
+        ):
+            return call
+    return None
+
+
+def _takes(call: ast.Call, target: ast.expr) -> bool:
+    """Is the call of a method given the batch of the loop?"""
+    names = {
+        node.id
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name) and node.id not in ("i", "_", "idx")
+    }
+    own = (
+        isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "self"
+    )
+    return own and any(isinstance(a, ast.Name) and a.id in names for a in call.args)
+
+
+def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
+    """`with torch.no_grad():` blocks that hold a call of the network."""
+    found: list[tuple[Module, ast.AST]] = []
+    for module, call in setup.calls("no_grad", "inference_mode"):
+        parent = module.file.index.parent(call)
+        block = module.file.index.parent(parent) if isinstance(parent, ast.withitem) else None
+        if isinstance(block, ast.With) and any(
+            isinstance(node, ast.Call) and _FORWARD.search(ast.unparse(node.func) + "(")
+            for statement in block.body
+            for node in ast.walk(statement)
+        ):
+            found.append((module, block))
+    return found
+
+
+def saving(setup: Setup) -> Measure:
+    key, title = "saving", "Checkpoints"
+    if setup.framework in ("transformers", "TRL"):
+        arguments = TrainerArguments(setup)
+        strategy, steps = arguments.of("save_strategy"), arguments.of("save_steps")
+        if strategy.known and str(strategy.value) == "no":
+            return Measure(key, title, State.OFF, "`save_strategy` is no", _place(strategy.place))
+        detail = "by transformers, synchronous"
+        if steps.known and str(strategy.value) != "epoch":
+            detail = f"every {steps.value} steps, synchronous"
+        elif strategy.known and strategy.value == "epoch":
+            detail = "each epoch, synchronous"
+        return Measure(
+            key,
+            title,
+            State.ON,
+            detail,
+            _place(steps.place if steps.known else strategy.place) or setup.where(),
+        )
+    asynchronous = setup.named(_ASYNC)
+    every = [
+        (module, call)
+        for module, call in [*setup.calls("save"), *setup.named(_SAVES)]
+        if _saves_state(setup, module, call)
+    ]
+    saves = [pair for pair in every if setup.runs(*pair).truth is not False]
+    if asynchronous:
+        return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
+    if setup.framework == "Lightning":
+        return Measure(key, title, State.ON, "by Lightning, synchronous", setup.where())
+    if saves:
+        best = min(saves, key=lambda pair: not _in_loop(*pair))
+        return Measure(
+            key, title, State.ON, f"{_how_often(setup, *best)}, synchronous", (setup.place(*best),)
+        )
+    if every:
+        return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in every[:4]], "")
+    if setup.blind:
+        return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}")
+    return Measure(key, title, State.OFF, NOTHING_SAVED, setup.where())
+
+
+def _place(place: Place | None) -> tuple[Place, ...]:
+    return () if place is None else (place,)
+
+
+def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
+    name = setup.qualified(module, call.func)
+    if name in ("torch.save", "xm.save") or name.endswith((".torch.save", "fabric.save")):
+        return True
+    last = name.rpartition(".")[2]
+    if last == "save" and isinstance(call.func, ast.Attribute):
+        return "checkpoint" in ast.unparse(call.func.value).lower()
+    return bool(_SAVES.match(last)) and setup.is_external(module, call.func) and last != "save_model"
+
+
+def _in_loop(module: Module, call: ast.AST) -> bool:
+    return next(module.file.index.loops_of(call), None) is not None
+
+
+def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> str:
+    """The condition and the loop around a save, also those around the function that saves."""
+    for ancestor, child in module.file.index.ancestors(call):
+        if isinstance(ancestor, ast.If) and child in ancestor.body:
+            for node in ast.walk(ancestor.test):
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+                    value = setup.value(module, node.right)
+                    shown = (
+                        f"{value.value} ({value.note})"
+                        if value.known and value.note
+                        else ast.unparse(node.right)
+                    )
+                    return f"every {shown} of `{ast.unparse(node.left)[:40]}`"
+        if isinstance(ancestor, LOOPS):
+            text = ast.unparse(ancestor.target) if not isinstance(ancestor, ast.While) else ""
+            return "each epoch" if "epoch" in text else "in a loop"
+    function = module.file.index.function_of(call)
+    if function is not None and depth < 3:
+        sites = sorted(setup.live.sites.get(function, []), key=lambda site: not _in_loop(*site))
+        for other, node in sites[:3]:
+            parent = other.file.index.parent(node)
+            if isinstance(parent, ast.Call):
+                return _how_often(setup, other, parent, depth + 1)
+    return "as often as its function is called"
+
+
+def monitoring(setup: Setup) -> Measure:
+    key, title = "monitoring", "Monitoring and profiling"
+    names = sorted({_MONITORS[p] for p in setup.packages if p in _MONITORS})
+    writers = setup.calls("SummaryWriter")
+    if writers:
+        names = sorted({*names, "TensorBoard"})
+    profilers = [
+        (module, call)
+        for module, call in setup.calls("profile", "profiler")
+        if setup.qualified(module, call.func).startswith("torch.profiler")
+    ]
+    if profilers:
+        names.append("torch.profiler")
+    places = tuple(setup.place(m, c) for m, c in [*writers, *profilers])[:4]
+    if names:
+        return Measure(key, title, State.ON, ", ".join(names), places or setup.where())
+    if setup.framework == "Lightning":
+        return Measure(key, title, State.ON, "the logger of Lightning", setup.where())
+    if setup.framework in _BY_FRAMEWORK:
+        return Measure(
+            key, title, State.UNKNOWN, f"{setup.framework} reports to what is installed", setup.where()
+        )
+    if setup.framework in ("Accelerate",) and setup.calls("init_trackers"):
+        return Measure(
+            key, title, State.ON, "trackers of Accelerate", (setup.place(*setup.calls("init_trackers")[0]),)
+        )
+    return Measure(key, title, State.OFF, "no experiment tracker and no profiler", setup.where())

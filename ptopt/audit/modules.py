@@ -1,0 +1,244 @@
+"""The modules of a repository by name: which file an import means, and what it defines."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from ptopt.project.facts import NO_FACTS, ProjectFacts
+from ptopt.source.file import SourceFile
+from ptopt.source.index import FUNCTIONS, FunctionNode
+from ptopt.syntax import ParseError
+
+Definition = FunctionNode | ast.ClassDef
+MOST_BYTES = 1_000_000  # of one file; larger ones are generated
+_MOST_HOPS = 8  # re-exports through `__init__.py`
+
+
+class Module:
+    """A parsed file: its definitions by name, and what each import binds."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        self.definitions: dict[str, Definition] = {}
+        for statement in _statements(file.tree.body):
+            if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+                self.definitions.setdefault(statement.name, statement)
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+    @cached_property
+    def imported(self) -> dict[str, tuple[int, str, str]]:
+        """Local name -> (level of the relative import, module, name in it; "" where it is the module)."""
+        table: dict[str, tuple[int, str, str]] = {}
+        for plain in self.file.index.of_type(ast.Import):
+            for alias in plain.names:
+                if alias.asname:
+                    table.setdefault(alias.asname, (0, alias.name, ""))
+                else:
+                    root = alias.name.partition(".")[0]
+                    table.setdefault(root, (0, root, ""))
+        for origin in self.file.index.of_type(ast.ImportFrom):
+            for alias in origin.names:
+                if alias.name != "*":
+                    table.setdefault(
+                        alias.asname or alias.name, (origin.level, origin.module or "", alias.name)
+                    )
+        return table
+
+    @cached_property
+    def stars(self) -> list[tuple[int, str]]:
+        """The modules that `from x import *` reads."""
+        return [
+            (origin.level, origin.module or "")
+            for origin in self.file.index.of_type(ast.ImportFrom)
+            if any(alias.name == "*" for alias in origin.names)
+        ]
+
+    @cached_property
+    def imports(self) -> list[tuple[int, str, tuple[str, ...]]]:
+        """Every import of the file: (level, module, names that may be modules)."""
+        found: list[tuple[int, str, tuple[str, ...]]] = [
+            (0, alias.name, ()) for plain in self.file.index.of_type(ast.Import) for alias in plain.names
+        ]
+        found += [
+            (origin.level, origin.module or "", tuple(alias.name for alias in origin.names))
+            for origin in self.file.index.of_type(ast.ImportFrom)
+        ]
+        return found
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those under `if` and `try` too."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If):
+            yield from _statements(statement.body)
+            yield from _statements(statement.orelse)
+        elif isinstance(statement, ast.Try):
+            yield from _statements(statement.body)
+            for handler in statement.handlers:
+                yield from _statements(handler.body)
+            yield from _statements(statement.orelse)
+
+
+class Modules:
+    """The Python files of a repository; each is parsed at most once, when first needed."""
+
+    def __init__(self, files: Mapping[str, bytes], facts: ProjectFacts = NO_FACTS) -> None:
+        self.files = files
+        self.facts = facts
+        self.unread: dict[str, str] = {}  # path -> why
+        self._parsed: dict[str, Module | None] = {}
+        self._by_tail: dict[str, list[str]] = {}
+        self._found: dict[tuple[str, int, str], str | None] = {}
+        self._resolved: dict[tuple[str, str], tuple[Module, Definition | None] | None] = {}
+        for path in files:
+            if path.endswith(".py"):
+                pure = PurePosixPath(path)
+                stem = pure.parent.name if pure.name == "__init__.py" else pure.stem
+                self._by_tail.setdefault(stem, []).append(path)
+
+    def parse(self, path: str) -> Module | None:
+        if path not in self._parsed:
+            self._parsed[path] = self._parse(path)
+        return self._parsed[path]
+
+    def _parse(self, path: str) -> Module | None:
+        data = self.files[path]
+        if len(data) > MOST_BYTES:
+            self.unread[path] = f"larger than {MOST_BYTES // 1_000_000} MB"
+            return None
+        try:
+            return Module(SourceFile.parse(path, data, self.facts))
+        except ParseError as error:
+            self.unread[path] = str(error)
+            return None
+
+    def find(self, name: str, level: int, importer: str) -> str | None:
+        """The file of the module `name` that `importer` imports; None when it is of another package."""
+        key = (name, level, importer.rpartition("/")[0])
+        if key not in self._found:
+            self._found[key] = self._find(*key)
+        return self._found[key]
+
+    def _find(self, name: str, level: int, here: str) -> str | None:
+        parts = tuple(part for part in name.split(".") if part)
+        if level:
+            base = here
+            for _ in range(level - 1):
+                base = base.rpartition("/")[0]
+            return self._at(base, parts)
+        if not parts:
+            return None
+        base = here
+        while True:  # the folder of a script is on the path, and so is the root
+            found = self._at(base, parts)
+            if found is not None:
+                return found
+            if not base:
+                break
+            base = base.rpartition("/")[0]
+        candidates = [
+            path for path in self._by_tail.get(parts[-1], ()) if _dotted(path)[-len(parts) :] == parts
+        ]
+        one = len(candidates) == 1 and (len(parts) > 1 or self._extends_path)
+        return candidates[0] if one else None
+
+    @cached_property
+    def _extends_path(self) -> bool:
+        """Does a script of the repository add folders to the path, so that one name is enough to find a module?"""
+        return any(b"sys.path.append" in data or b"sys.path.insert" in data for data in self.files.values())
+
+    def _at(self, base: str, parts: tuple[str, ...]) -> str | None:
+        folder = "/".join([*([base] if base else []), *parts])
+        for path in (f"{folder}.py", f"{folder}/__init__.py" if folder else "__init__.py"):
+            if path in self.files:
+                return path
+        return None
+
+    def is_ours(self, name: str, importer: str) -> bool:
+        """Is the first part of a module name a folder or file of the repository?"""
+        root = name.partition(".")[0]
+        return bool(root) and self.find(root, 0, importer) is not None
+
+    def resolve(self, module: Module, name: str, hops: int = 0) -> tuple[Module, Definition | None] | None:
+        """What a dotted name means in a module: a definition of the repository, or a module of it (None as the second).
+
+        `trainer.Trainer` -> (the module trainer, the class). None for names of other packages.
+        """
+        if hops > _MOST_HOPS:
+            return None
+        key = (module.path, name)
+        if key not in self._resolved:
+            self._resolved[key] = None  # a circle of imports ends here
+            self._resolved[key] = self._resolve(module, name, hops)
+        return self._resolved[key]
+
+    def _resolve(self, module: Module, name: str, hops: int) -> tuple[Module, Definition | None] | None:
+        first, _, rest = name.partition(".")
+        if first in module.definitions:
+            return (module, module.definitions[first])
+        if first in module.imported:
+            level, origin, attribute = module.imported[first]
+            if not attribute:
+                return self._in_module(origin, 0, module.path, rest, hops)
+            joined = f"{attribute}.{rest}" if rest else attribute
+            return self._in_module(origin, level, module.path, joined, hops)
+        for level, origin in module.stars:
+            path = self.find(origin, level, module.path)
+            other = self.parse(path) if path is not None and path != module.path else None
+            found = self.resolve(other, name, hops + 1) if other is not None else None
+            if found is not None:
+                return found
+        return None
+
+    def _in_module(
+        self, origin: str, level: int, importer: str, rest: str, hops: int
+    ) -> tuple[Module, Definition | None] | None:
+        """`rest` in the module `origin`, of which it may name a submodule."""
+        names = [part for part in rest.split(".") if part]
+        for taken in range(len(names) + 1):
+            dotted = ".".join([*([origin] if origin else []), *names[:taken]])
+            path = self.find(dotted, level, importer)
+            module = self.parse(path) if path is not None else None
+            if module is None:
+                continue  # a folder without `__init__.py`
+            left = names[taken:]
+            if not left:
+                return (module, None)
+            # What a package binds itself hides its module of the same name.
+            if (
+                left[0] in module.definitions
+                or left[0] in module.imported
+                or not path_is_package(module.path)
+            ):
+                return self.resolve(module, ".".join(left), hops + 1)
+            found = self.resolve(module, ".".join(left), hops + 1) if module.stars else None
+            if found is not None:
+                return found
+        return None
+
+
+def path_is_package(path: str) -> bool:
+    return path.endswith("__init__.py")
+
+
+def _dotted(path: str) -> tuple[str, ...]:
+    pure = PurePosixPath(path)
+    return pure.parent.parts if pure.name == "__init__.py" else (*pure.parent.parts, pure.stem)
+
+
+def dotted_name(node: ast.AST) -> str:
+    """`a.b.c` of names and attributes; "" of anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join(reversed([*parts, node.id]))

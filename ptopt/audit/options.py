@@ -1,0 +1,168 @@
+"""The options of a training script and their defaults: argparse, click, absl, fields of dataclasses, yacs nodes, constants."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+from ptopt.audit.live import Live
+from ptopt.audit.modules import dotted_name
+from ptopt.source.file import SourceFile
+
+_CLASS = re.compile(r"(Config|Args|Arguments|Options|Opts|Params|Parameters|Settings|Hparams|HParams|Cfg)$")
+_NODE = re.compile(r"^(_?C|_?cfg|_?config|conf|args|opts?|hparams|params|flags)$", re.I)
+_TABLE = re.compile(r"(cfg|conf(ig)?|opts?|options|args|params|hparams|defaults|settings)$", re.I)
+_ABSL = re.compile(r"^DEFINE_(bool|boolean|integer|float|string|enum|list|alias)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One place that says what an option holds. `default` None: it has to be given."""
+
+    name: str
+    shown: str  # "`--amp`", "`amp` of `TrainConfig`"
+    default: ast.expr | None
+    path: str
+    line: int
+    kind: str  # "default" | "assigned"
+
+
+class Options:
+    """By name: the defaults, and the assignments that change them."""
+
+    def __init__(self, live: Live) -> None:
+        self._defaults: defaultdict[str, list[Option]] = defaultdict(list)
+        self._assigned: defaultdict[str, list[Option]] = defaultdict(list)
+        for module in live.read.values():
+            for option in module.file.once(_of_file):
+                (self._defaults if option.kind == "default" else self._assigned)[option.name].append(option)
+
+    def of(self, name: str) -> list[Option]:
+        """The defaults of an option; where it has none, the assignments to it."""
+        return self._defaults.get(name) or self._assigned.get(name, [])
+
+    def changed(self, name: str) -> list[Option]:
+        """The assignments to an option that has a default."""
+        return self._assigned.get(name, []) if name in self._defaults else []
+
+
+def _of_file(file: SourceFile) -> list[Option]:
+    return [*_parsers(file), *_fields(file), *_nodes(file), *_tables(file)]
+
+
+def _parsers(file: SourceFile) -> list[Option]:
+    found: list[Option] = []
+    for call in file.index.of_type(ast.Call):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else dotted_name(call.func)
+        if name == "add_argument" or name == "option":
+            option = _argument(call, file, click=name == "option")
+        elif _ABSL.match(name):
+            option = _flag(call, file)
+        else:
+            continue
+        if option is not None:
+            found.append(option)
+    return found
+
+
+def _argument(call: ast.Call, file: SourceFile, click: bool) -> Option | None:
+    flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    given = {k.arg: k.value for k in call.keywords if k.arg}
+    long = next((f for f in flags if f.startswith("--")), flags[0] if flags else None)
+    if long is None:
+        return None
+    dest = given.get("dest")
+    name = (
+        dest.value
+        if isinstance(dest, ast.Constant) and isinstance(dest.value, str)
+        else long.partition("/")[0].lstrip("-").replace("-", "_").rpartition(".")[2]
+    )
+    action = given.get("action")
+    default: ast.expr | None = given.get("default")
+    if default is None:
+        required = given.get("required")
+        if not long.startswith("-") or (isinstance(required, ast.Constant) and required.value):
+            default = None
+        elif isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
+            default = ast.Constant(action.value == "store_false")
+        else:
+            flag = given.get("is_flag")
+            default = ast.Constant(False if click and isinstance(flag, ast.Constant) and flag.value else None)
+    return Option(name, f"`{long}`", default, file.path, call.lineno, "default")
+
+
+def _flag(call: ast.Call, file: SourceFile) -> Option | None:
+    if len(call.args) < 2 or not isinstance(call.args[0], ast.Constant):
+        return None
+    name = str(call.args[0].value)
+    return Option(name, f"`--{name}`", call.args[1], file.path, call.lineno, "default")
+
+
+def _fields(file: SourceFile) -> list[Option]:
+    found = []
+    for cls in file.index.of_type(ast.ClassDef):
+        decorated = any(
+            "dataclass" in ast.unparse(d) or "struct" in ast.unparse(d) for d in cls.decorator_list
+        )
+        if not decorated and not _CLASS.search(cls.name):
+            continue
+        for statement in cls.body:
+            target: ast.expr | None = None
+            if isinstance(statement, ast.AnnAssign):
+                target = statement.target
+            elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+                target = statement.targets[0]
+            if isinstance(target, ast.Name) and isinstance(statement, (ast.AnnAssign, ast.Assign)):
+                shown = f"`{target.id}` of `{cls.name}`"
+                default = _field_default(statement.value)
+                found.append(Option(target.id, shown, default, file.path, statement.lineno, "default"))
+    return found
+
+
+def _field_default(value: ast.expr | None) -> ast.expr | None:
+    if isinstance(value, ast.Call) and dotted_name(value.func).rpartition(".")[2].lower() in (
+        "field",
+        "fields",
+    ):
+        given = {k.arg: k.value for k in value.keywords}
+        return given.get("default") or (value.args[0] if value.args else None)
+    return value
+
+
+def _nodes(file: SourceFile) -> list[Option]:
+    """`_C.TRAIN.AMP = False`, `args.distributed = world_size > 1`"""
+    found = []
+    for assign in file.index.of_type(ast.Assign):
+        at_top = file.index.function_of(assign) is None
+        for target in assign.targets:
+            name = dotted_name(target)
+            root, _, rest = name.partition(".")
+            if rest and isinstance(target, ast.Attribute) and _NODE.match(root):
+                kind = "default" if at_top and root in ("_C", "cfg", "config", "_cfg") else "assigned"
+                found.append(Option(target.attr, f"`{name}`", assign.value, file.path, assign.lineno, kind))
+    return found
+
+
+def _tables(file: SourceFile) -> list[Option]:
+    """`config = {"amp": True, ...}` and `config = dict(amp=True)` at the top of a module"""
+    found = []
+    for assign in file.index.of_type(ast.Assign):
+        target = assign.targets[0]
+        if not isinstance(target, ast.Name) or not _TABLE.search(target.id):
+            continue
+        pairs: list[tuple[str, ast.expr]] = []
+        if isinstance(assign.value, ast.Dict):
+            pairs = [
+                (key.value, value)
+                for key, value in zip(assign.value.keys, assign.value.values, strict=True)
+                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            ]
+        elif isinstance(assign.value, ast.Call) and dotted_name(assign.value.func) == "dict":
+            pairs = [(k.arg, k.value) for k in assign.value.keywords if k.arg]
+        found += [
+            Option(key, f"`{key}` of `{target.id}`", value, file.path, value.lineno, "default")
+            for key, value in pairs
+        ]
+    return found

@@ -1,0 +1,67 @@
+"""The plan: what to do in which order, with effort and range; and what is good already."""
+
+from __future__ import annotations
+
+from ptopt.audit.advice import ADVICE, measure_of
+from ptopt.audit.values import EntryPoint, Gap, Good, Level, Phase, Place, State, Step, Weighed
+from ptopt.findings import Safety
+
+_PHASES = (
+    ("Quick wins", "a line or a flag each; half a day with a run to compare"),
+    ("Next", "an hour to an afternoon each"),
+    ("Larger changes", "days; measure first whether they are needed"),
+)
+_MOST_STEPS = 12  # of findings, in one phase
+_GOOD = (
+    "precision", "attention", "compile", "workers", "pin_memory", "persistent_workers", "non_blocking", "padding",
+    "fused_optimizer", "accumulation", "gradient_checkpointing", "distributed", "channels_last", "cudnn_benchmark",
+    "evaluation", "saving", "monitoring", "tf32",
+)  # fmt: skip
+OVERLAP = (
+    "Ranges that speed up the same part of a step overlap: mixed precision, TF32, torch.compile, fused attention and "
+    "channels_last all shorten the forward and backward pass. They are not multiplied here; measure after each change."
+)
+SHARE = (
+    "A factor holds for the part that it names. Where that part is a small share of the step, the step gains little: profile "
+    "first (`torch.profiler`), then change what the profile shows."
+)
+
+
+def plan(gaps: tuple[Gap, ...], findings: tuple[Weighed, ...]) -> tuple[Phase, ...]:
+    """Steps by size of the change; in a phase the heaviest first."""
+    steps: list[list[tuple[int, Step]]] = [[], [], []]
+    order = list(Level)
+    for gap in gaps:
+        advice = ADVICE[gap.key]
+        at = advice.phase - 1
+        step = Step(f"{gap.title}: {gap.action}", advice.effort, advice.speeds_up, gap.impact, gap.evidence)
+        steps[at].append((order.index(gap.level), step))
+    for weighed in findings:
+        finding = weighed.finding
+        quick = finding.fix is not None and finding.fix.safety is not Safety.DISPLAY
+        place = Place(finding.path, finding.span.start)
+        scope = finding.impact[0].scope if finding.impact else "the code at this place"
+        step = Step(f"{finding.rule} {finding.name}: {finding.message}", "a suggested edit" if quick else "an hour",
+                    scope, finding.impact, (place,))  # fmt: skip
+        steps[0 if quick else 1].append((order.index(weighed.level), step))
+    phases = []
+    for (title, effort), found in zip(_PHASES, steps, strict=True):
+        if found:
+            ranked = [step for _, step in sorted(found, key=lambda pair: pair[0])]
+            phases.append(Phase(title, effort, tuple(ranked[:_MOST_STEPS])))
+    return tuple(phases)
+
+
+def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:
+    """The measures that are on, and where."""
+    found = []
+    for key in _GOOD:
+        on = [
+            (entry, m)
+            for entry in entries
+            if (m := measure_of(entry, key)) is not None and m.state is State.ON
+        ]
+        if on:
+            details = tuple(dict.fromkeys(m.detail for _, m in on))[:3]
+            found.append(Good(on[0][1].title, details, tuple(dict.fromkeys(entry.path for entry, _ in on))))
+    return tuple(found)

@@ -1,0 +1,296 @@
+"""One training setup, as the measures see it: the code that runs, its framework, and what an expression comes to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ptopt.audit.configured import Configured
+from ptopt.audit.evaluate import Evaluator, Value
+from ptopt.audit.launches import Launch
+from ptopt.audit.live import Live
+from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.values import Measure, Place, State
+from ptopt.project.facts import ProjectFacts
+
+# Frameworks whose own loop does nothing that the measures ask, or of which they know what it does.
+READ = frozenset(
+    {"PyTorch", "Accelerate", "Fabric", "Lightning", "transformers", "TRL", "DeepSpeed", "Colossal-AI"}
+)
+_SMALL = re.compile(
+    r"\bmnist\b|replay_?(memory|buffer)|float64|\.double\(\)|set_default_dtype|LogisticRegression|\bSVC\b",
+    re.I,
+)
+_SMALL_PACKAGES = frozenset(
+    {"gym", "gymnasium", "atari_py", "ale_py", "torch_geometric", "dgl", "e3nn", "stable_baselines3"}
+)
+_LISTED = 4  # places of evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A place that may switch a measure on; `value` says whether it does."""
+
+    value: Value
+    place: Place
+    detail: str
+
+
+class Setup:
+    """What the measures of one entry point ask."""
+
+    def __init__(
+        self, live: Live, evaluator: Evaluator, facts: ProjectFacts, framework: str, launches: tuple[Launch, ...],
+        configured: Configured, start: tuple[Module, ast.Call] | None,
+    ) -> None:  # fmt: skip
+        self.live = live
+        self.evaluator = evaluator
+        self.facts = facts
+        self.framework = framework
+        self.launches = launches
+        self.configured = configured
+        self.start = start  # the call that starts a trainer; the backward call of a loop
+        self.packages = live.packages()
+
+    # -- calls -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[tuple[Module, ast.Call]]]:
+        table: defaultdict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
+        for module, call in self.live.calls:
+            func = call.func
+            name = (
+                func.attr
+                if isinstance(func, ast.Attribute)
+                else func.id
+                if isinstance(func, ast.Name)
+                else ""
+            )
+            if isinstance(func, ast.Name) and name in module.imported and module.imported[name][2]:
+                name = module.imported[name][2]
+            table[name].append((module, call))
+        return table
+
+    def calls(self, *names: str) -> list[tuple[Module, ast.Call]]:
+        """What runs and calls something whose dotted name ends in one of the names."""
+        return [site for name in names for site in self._by_name.get(name, ())]
+
+    def named(self, pattern: re.Pattern[str]) -> list[tuple[Module, ast.Call]]:
+        return [site for name, sites in self._by_name.items() if pattern.search(name) for site in sites]
+
+    def qualified(self, module: Module, node: ast.expr) -> str:
+        """The dotted name as its package spells it; as written where it is no import."""
+        name = dotted_name(node)
+        root, _, rest = name.partition(".")
+        origin = module.imported.get(root)
+        if origin is None or origin[0]:
+            return name
+        return ".".join(part for part in (origin[1], origin[2], rest) if part)
+
+    def is_external(self, module: Module, node: ast.expr) -> bool:
+        """Is the called thing neither defined nor re-exported in the repository?"""
+        name = dotted_name(node)
+        return not name or self.live.modules.resolve(module, name) is None
+
+    def keyword(self, call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        if (
+            position is not None
+            and position < len(call.args)
+            and not isinstance(call.args[position], ast.Starred)
+        ):
+            return call.args[position]
+        return None
+
+    @staticmethod
+    def unpacks(call: ast.Call) -> bool:
+        return any(k.arg is None for k in call.keywords)
+
+    def unpacked(self, module: Module, call: ast.Call, name: str, absent: Value) -> Value | None:
+        """What `**options` says of an argument, where `options` is a dictionary of the same function, `absent` where it
+        has no such key; None where it may come from elsewhere."""
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                continue
+            if not isinstance(keyword.value, ast.Name):
+                return None
+            found = self._in_dictionary(module, keyword.value, name)
+            if found is None:
+                return None
+            if isinstance(found, ast.expr):
+                return self.value(module, found)
+        return absent
+
+    def _in_dictionary(self, module: Module, held: ast.Name, name: str) -> ast.expr | bool | None:
+        """The value of a key; False where the dictionary has none; None where it is not known."""
+        function = module.file.index.function_of(held)
+        bindings = module.file.bindings.of(function, held.id)
+        table = bindings[0].value if len(bindings) == 1 else None
+        found: ast.expr | bool = False
+        if isinstance(table, ast.Dict) and None not in table.keys:
+            for key, value in zip(table.keys, table.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value == name:
+                    found = value
+        elif isinstance(table, ast.Call) and dotted_name(table.func) == "dict" and not self.unpacks(table):
+            found = self.keyword(table, name) or False
+        else:
+            return None
+        for part in module.file.index.of_type(ast.Subscript):  # options["fused"] = True
+            if not (isinstance(part.value, ast.Name) and part.value.id == held.id):
+                continue
+            if isinstance(part.ctx, ast.Store) and getattr(part.slice, "value", name) == name:
+                return None
+        return found
+
+    # -- statements --------------------------------------------------------------------------------------
+
+    def assignments(self, attribute: str) -> Iterator[tuple[Module, ast.Assign]]:
+        """What runs and assigns to an attribute of this name: `torch.backends.cudnn.benchmark = True`."""
+        for module in self.live.read.values():
+            for node in module.file.index.attributes_named(attribute):
+                parent = module.file.index.parent(node)
+                if isinstance(parent, ast.Assign) and node in parent.targets and self.live.runs(module, node):
+                    yield module, parent
+
+    def text_of_live(self) -> Iterator[tuple[Module, ast.AST]]:
+        """The functions and classes that run."""
+        for function, module in self.live.functions.items():
+            yield module, function
+
+    @cached_property
+    def live_text(self) -> str:
+        """The code of all functions that run, and of the statements of the script itself."""
+        parts = [module.file.source(function) for function, module in self.live.functions.items()]
+        return "\n".join([*parts, self.live.start.file.text])
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Do words in what runs tell of a small network, or of numerics that need full precision?"""
+        return bool(_SMALL.search(self.live_text)) or not _SMALL_PACKAGES.isdisjoint(self.packages)
+
+    # -- deciding ----------------------------------------------------------------------------------------
+
+    def place(self, module: Module, node: ast.AST) -> Place:
+        return self.evaluator.place(module, node)
+
+    def runs(self, module: Module, node: ast.AST) -> Value:
+        return self.evaluator.runs(node, module)
+
+    def value(self, module: Module, node: ast.AST | None) -> Value:
+        return self.evaluator.of(node, module)
+
+    def site(self, module: Module, node: ast.AST, detail: str, enabling: Value | None = None) -> Candidate:
+        """A candidate that counts where the node runs and, if given, `enabling` is true."""
+        runs = self.runs(module, node)
+        value = runs
+        if enabling is not None and runs.truth is not False:
+            value = runs if not runs.known and enabling.truth is not False else enabling
+            if value.known and not value.note:
+                value = replace(value, note=runs.note)
+        return Candidate(value, self.place(module, node), detail)
+
+    def decide(
+        self, key: str, title: str, candidates: Iterable[Candidate], absent: str, *,
+        launcher: bool = False, blind: str = "",
+    ) -> Measure:  # fmt: skip
+        """On where a candidate is; unknown where one may be; off where none is, unless `blind` says what was not read.
+
+        `launcher`: what depends on the machine or the launcher counts as on.
+        """
+        every = list(candidates)
+        on = [c for c in every if c.value.truth is True or (launcher and c.value.environment)]
+        if on:
+            first = on[0]
+            with_note = (
+                f"{first.detail} ({first.value.note})"
+                if first.value.note and first.value.truth
+                else first.detail
+            )
+            if first.value.environment and first.value.truth is None:
+                with_note = f"{first.detail} when several processes are started"
+            return Measure(key, title, State.ON, with_note, _places(on))
+        open_ = [c for c in every if c.value.truth is None]
+        if open_:
+            first = open_[0]
+            return Measure(
+                key, title, State.UNKNOWN, f"{first.detail}, if {first.value.note}", _places(open_)
+            )
+        if every:
+            first = every[0]
+            reason = f": {first.value.note}" if first.value.note else ""
+            return Measure(
+                key, title, State.OFF, f"{first.detail}: off{reason.replace(': ', ', ')}", _places(every)
+            )
+        if blind:
+            return Measure(key, title, State.UNKNOWN, f"not seen; {blind}")
+        return Measure(key, title, State.OFF, absent, self.where())
+
+    def where(self) -> tuple[Place, ...]:
+        """Where the training starts: the evidence of what is absent."""
+        return () if self.start is None else (self.place(*self.start),)
+
+    def not_applicable(self, key: str, title: str, why: str) -> Measure:
+        return Measure(key, title, State.NOT_APPLICABLE, why)
+
+    # -- what is not seen --------------------------------------------------------------------------------
+
+    @cached_property
+    def blind(self) -> str:
+        """Why something about the loop may be set where nobody looked; "" where all of it was read."""
+        if self.framework not in READ:
+            return f"{self.framework} runs the training, and is not read"
+        if self.live.truncated:
+            return "the script imports more modules than are read"
+        lost = [path for path in self.live.modules.unread if path in self.wanted]
+        return f"{lost[0]} could not be read" if lost else ""
+
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """The files of the repository that what runs imports."""
+        modules = self.live.modules
+        return frozenset(
+            path
+            for module in self.live.read.values()
+            for level, name, _ in module.imports
+            if (path := modules.find(name, level, module.path)) is not None
+        )
+
+    @cached_property
+    def blind_model(self) -> str:
+        """Why something about the network may be set where nobody looked."""
+        if self.blind:
+            return self.blind
+        if self.live.dynamic:
+            module, node = self.live.dynamic[0]
+            return f"classes are found by name at {self.place(module, node)}"
+        return "" if self._sees_network else "the network is made where it was not found"
+
+    @cached_property
+    def _sees_network(self) -> bool:
+        """Does anything that runs define or make a network?"""
+        if any(statement.name == "forward" for statement in self.live.functions):
+            return True
+        made = (
+            "torch.nn.",
+            "torchvision.models",
+            "timm.",
+            "transformers.",
+            "diffusers.",
+            "segmentation_models",
+        )
+        return any(self.qualified(module, call.func).startswith(made) for module, call in self.live.calls)
+
+
+def _places(candidates: list[Candidate]) -> tuple[Place, ...]:
+    places: list[Place] = []
+    for candidate in candidates:
+        places.append(candidate.place)
+        if candidate.value.place is not None:
+            places.append(candidate.value.place)
+    return tuple(dict.fromkeys(places))[:_LISTED]

@@ -1,0 +1,131 @@
+"""The values an audit is made of. Lines are 1-based, in the file as it stands on disk."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from ptopt.findings import Finding, Impact, NotReviewed
+
+
+class State(str, enum.Enum):
+    """What is known of one measure in one training setup."""
+
+    ON = "on"
+    OFF = "off"
+    UNKNOWN = "unknown"
+    NOT_APPLICABLE = "not applicable"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    path: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One row of the table of a training setup."""
+
+    key: str  # "precision", "tf32", ...: see `ptopt.audit.measures`
+    title: str
+    state: State
+    detail: str  # how it is set, and by what: "bfloat16, default of `--dtype`"
+    evidence: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """A script that trains, and what its training uses."""
+
+    path: str
+    line: int  # of the loop or of the call that starts the training
+    framework: str  # "PyTorch", "Accelerate", "transformers", ...
+    loop: Place | None  # where the loop or the call stands: in the script or in another module
+    files: int  # of the repository that it runs code of
+    measures: tuple[Measure, ...]
+    limits: tuple[str, ...] = ()  # what of it could not be followed
+    small: bool = False  # words in its code say that the network is small, or that the numerics need float32
+
+
+class Level(str, enum.Enum):
+    """How much a finding weighs in the audit."""
+
+    CRITICAL = "critical"
+    MODERATE = "moderate"
+    LOW = "low"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A finding of the review, with its weight in the audit and why it has that."""
+
+    finding: Finding
+    level: Level
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A measure that is off in some training setups, and what it may bring."""
+
+    key: str
+    title: str
+    level: Level
+    action: str  # what to do, in one or two sentences
+    wrong_if: str  # when the advice does not hold
+    entries: tuple[str, ...]  # paths of the scripts
+    evidence: tuple[Place, ...]
+    impact: tuple[Impact, ...] = ()  # empty: no published or measured figure is known
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do."""
+
+    title: str
+    effort: str  # "a flag", "an hour", ...
+    speeds_up: str  # the part of a step that it makes faster: ranges of the same part are not multiplied
+    impact: tuple[Impact, ...] = ()
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    title: str
+    effort: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """What is in place already, and in which scripts."""
+
+    title: str
+    details: tuple[str, ...]
+    entries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """All that an audit says. `name` is that of the folder."""
+
+    name: str
+    files: int  # Python files and notebooks that were looked at
+    entries: tuple[EntryPoint, ...]
+    findings: tuple[Weighed, ...]
+    gaps: tuple[Gap, ...]
+    good: tuple[Good, ...]
+    plan: tuple[Phase, ...]
+    notes: tuple[str, ...] = ()  # how the ranges relate
+    not_judged: tuple[str, ...] = ()
+    not_reviewed: tuple[NotReviewed, ...] = ()

@@ -1,0 +1,62 @@
+"""How much a finding of the review weighs in the audit: by severity, confidence and how often the code runs."""
+
+from __future__ import annotations
+
+from ptopt.audit.values import EntryPoint, Level, Place, State, Weighed
+from ptopt.findings import Finding, Severity
+
+_OF_ACCUMULATION = ("accumulation-syncs-every-micro-batch",)
+_EACH_STEP = ("often:step", "often:layer", "often:element")
+# Rules that say of a file what the table says of a script: the table has it.
+_IN_THE_TABLE = {
+    "full-precision-training": "precision", "trainer-in-full-precision": "precision", "optimizer-not-fused": "fused_optimizer",
+    "loader-without-workers": "workers", "trainer-without-workers": "workers", "loader-without-pinning": "pin_memory",
+    "workers-restarted-each-epoch": "persistent_workers", "data-parallel": "distributed", "cudnn-autotune-off": "cudnn_benchmark",
+    "blocking-copy-from-pinned-loader": "non_blocking", "batch-copy-waits": "non_blocking",
+}  # fmt: skip
+
+
+def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> Weighed:
+    """`sure`: the confidence from which a review of a change would comment. `entries`: the scripts that train."""
+    features = dict(finding.features)
+    each_step = any(features.get(name) for name in _EACH_STEP)
+    often = each_step or bool(features.get("often:evaluation"))
+    if finding.confidence < sure:
+        return Weighed(finding, Level.LOW, "below the confidence at which a pull request gets a comment")
+    if finding.name in _OF_ACCUMULATION and not _accumulates(finding, entries):
+        return Weighed(finding, Level.LOW, "gradients are not accumulated by default")
+    if finding.severity is Severity.HIGH and each_step:
+        return Weighed(finding, Level.CRITICAL, "high severity, on every step")
+    if finding.severity is not Severity.LOW and often:
+        how = "on every step" if each_step else "for each batch"
+        return Weighed(finding, Level.MODERATE, f"{finding.severity} severity, {how}")
+    return Weighed(
+        finding,
+        Level.LOW,
+        f"{finding.severity} severity" + ("" if often else ", seldom or unknown how often"),
+    )
+
+
+def _accumulates(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
+    """Does a script whose training stands in this file accumulate gradients, as far as is known?"""
+    states = [
+        measure.state
+        for entry in entries
+        if entry.loop is not None and entry.loop.path == finding.path
+        for measure in entry.measures
+        if measure.key == "accumulation"
+    ]
+    return not states or any(state is not State.OFF for state in states)
+
+
+def is_in_table(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
+    """Does the table of a script already say it, with this file as its evidence?"""
+    key = _IN_THE_TABLE.get(finding.name)
+    places: list[Place] = [
+        place
+        for entry in entries
+        for measure in entry.measures
+        if measure.key == key
+        for place in measure.evidence
+    ]
+    return any(place.path == finding.path for place in places)

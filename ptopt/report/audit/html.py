@@ -1,0 +1,184 @@
+"""One HTML page that needs nothing else: no script, no request, charts in CSS, light and dark, narrow and wide."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from html import escape
+from importlib import resources
+
+from ptopt import __version__
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Place, State, Step, Weighed
+from ptopt.findings import Impact
+from ptopt.report.audit.text import (
+    HEADINGS,
+    NO_FIGURE,
+    SYMBOLS,
+    names,
+    number_of,
+    of_level,
+    outcome,
+    started,
+    tally,
+)
+from ptopt.report.text import count, gain, one_line, place, rule_link, split_code
+
+_LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
+_CLASS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "na"}
+_WIDEST = 4.0  # the factor at the right end of a range bar
+
+
+def render(audit: Audit) -> str:
+    style = (resources.files(__name__.rpartition(".")[0]) / "audit.css").read_text(encoding="utf-8")
+    body = "\n".join(_body(audit))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>Training audit of {_text(audit.name)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _body(audit: Audit) -> Iterator[str]:
+    yield f"<header><h1>Training audit of {_text(audit.name)}</h1><p>{_text(outcome(audit))}.</p>"
+    yield '<ul class="counts">'
+    for level in Level:
+        yield f'<li class="{level}"><b>{number_of(audit, level)}</b> {level}</li>'
+    yield f'<li class="good"><b>{len(audit.good)}</b> already good</li></ul></header><main>'
+    for level in Level:
+        yield from _level(audit, level)
+    if audit.plan:
+        yield from _plan(audit)
+    if audit.good:
+        yield "<section><h2>Already good</h2><ul>"
+        for good in audit.good:
+            yield f"<li><b>{_text(good.title)}</b>: {_prose('; '.join(good.details))} <small>{_text(names(good.entries))}</small></li>"
+        yield "</ul></section>"
+    if audit.entries:
+        yield "<section><h2>Measures of each script</h2>"
+        yield '<p class="key"><span class="on">on</span> <span class="off">off</span> <span class="unknown">unknown</span> '
+        yield '<span class="na">not applicable</span></p>'
+        for number, entry in enumerate(audit.entries):
+            yield from _entry(entry, number < 3)
+        yield "</section>"
+    if audit.not_judged or audit.not_reviewed:
+        yield "<section><h2>Not judged</h2><ul>"
+        for note in audit.not_judged:
+            yield f"<li>{_prose(note)}</li>"
+        if audit.not_reviewed:
+            yield f"<li>{count(len(audit.not_reviewed), 'file')} not reviewed for findings.</li>"
+        yield "</ul></section>"
+    yield f"</main><footer>ptopt {_text(__version__)}</footer>"
+
+
+def _level(audit: Audit, level: Level) -> Iterator[str]:
+    gaps, findings = of_level(audit, level)
+    if not gaps and not findings:
+        return
+    yield f'<section class="{level}"><h2>{HEADINGS[level]}</h2>'
+    for gap in gaps:
+        yield from _gap(gap)
+    for weighed in findings:
+        yield from _finding(weighed)
+    yield "</section>"
+
+
+def _gap(gap: Gap) -> Iterator[str]:
+    yield f"<article><h3>{_text(gap.title)}</h3><p>Off in {_text(names(gap.entries))}. {_prose(gap.action)}</p>"
+    yield from _places(gap.evidence)
+    yield from _ranges(gap.impact)
+    yield f'<p class="wrong">Wrong if: {_prose(gap.wrong_if)}.</p></article>'
+
+
+def _finding(weighed: Weighed) -> Iterator[str]:
+    finding = weighed.finding
+    page = rule_link(finding.rule)
+    title = f"{_text(finding.rule)} {_text(finding.name)}"
+    head = f'<a href="{escape(page)}">{title}</a>' if _LINK.fullmatch(page) else title
+    yield f"<article><h3>{head}</h3><p><code>{_text(place(finding.path, finding.span))}</code> {_prose(finding.message)} "
+    yield f"<small>{_text(weighed.reason)}</small></p>"
+    yield from _ranges(finding.impact)
+    if finding.when_wrong:
+        yield f'<p class="wrong">Wrong if: {_prose(finding.when_wrong)}</p>'
+    yield "</article>"
+
+
+def _ranges(impacts: tuple[Impact, ...]) -> Iterator[str]:
+    if not impacts:
+        yield f'<p class="range">Expected: {NO_FIGURE}.</p>'
+    for impact in impacts:
+        left, right = _at(impact.low), _at(impact.high)
+        width = max(right - left, 2.0)
+        source = escape(impact.source)
+        link = (
+            f' <a href="{source}">source</a>'
+            if _LINK.fullmatch(impact.source)
+            else f" {_text(impact.source)}"
+        )
+        yield f'<div class="range"><div class="bar" aria-hidden="true"><i style="left:{min(left, 98.0):.1f}%;width:{width:.1f}%"></i></div>'
+        yield f'<p class="axis" aria-hidden="true"><span>1×</span><span>{_WIDEST:.0f}× and more</span></p>'
+        yield f"<p>{_text(gain(impact))}{link}</p></div>"
+
+
+def _at(factor: float) -> float:
+    """Where a factor lies between 1 and the widest, in per cent, on a logarithmic scale."""
+    return 100 * min(max(math.log(max(factor, 1e-9)) / math.log(_WIDEST), 0.0), 1.0)
+
+
+def _plan(audit: Audit) -> Iterator[str]:
+    yield "<section><h2>Plan</h2>"
+    for number, phase in enumerate(audit.plan, 1):
+        yield f"<h3>Phase {number}: {_text(phase.title)} <small>{_text(phase.effort)}</small></h3><ol>"
+        for step in phase.steps:
+            yield from _step(step)
+        yield "</ol>"
+    for note in audit.notes:
+        yield f'<p class="note">{_prose(note)}</p>'
+    yield "</section>"
+
+
+def _step(step: Step) -> Iterator[str]:
+    yield f"<li><p>{_prose(step.title)}</p><p><small>Effort: {_text(step.effort)}. Speeds up: {_text(step.speeds_up)}.</small></p>"
+    yield from _places(step.places)
+    if step.impact:
+        yield from _ranges(step.impact[:1])
+    yield "</li>"
+
+
+def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
+    numbers = tally(entry.measures)
+    total = max(sum(numbers.values()), 1)
+    yield f"<details{' open' if is_open else ''}><summary><code>{_text(entry.path)}</code> <small>{_text(started(entry))}</small>"
+    yield '<span class="stack" aria-hidden="true">'
+    for state, number in numbers.items():
+        if number:
+            yield f'<i class="{_CLASS[state]}" style="width:{100 * number / total:.2f}%"></i>'
+    shown = ", ".join(f"{number} {state}" for state, number in numbers.items() if number)
+    yield f'</span><span class="tally">{shown}</span></summary>'
+    for limit in entry.limits:
+        yield f'<p class="note">{_prose(limit)}</p>'
+    yield "<table><thead><tr><th>Measure</th><th>State</th><th>How, and by what</th></tr></thead><tbody>"
+    for measure in entry.measures:
+        places = "".join(_places(measure.evidence))
+        yield f'<tr><th scope="row">{_text(measure.title)}</th><td><span class="{_CLASS[measure.state]}">{SYMBOLS[measure.state]}</span></td>'
+        yield f"<td>{_prose(measure.detail)}{places}</td></tr>"
+    yield "</tbody></table></details>"
+
+
+def _places(found: tuple[Place, ...]) -> Iterator[str]:
+    if found:
+        yield f'<p class="places">{" ".join(f"<code>{_text(str(p))}</code>" for p in found)}</p>'
+
+
+def _text(text: str) -> str:
+    return escape(one_line(text))
+
+
+def _prose(text: str) -> str:
+    """Text with its code spans; everything in it escaped."""
+    return "".join(
+        f"<code>{escape(part)}</code>" if is_code else escape(part)
+        for part, is_code in split_code(one_line(text))
+    )

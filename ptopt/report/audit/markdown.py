@@ -1,0 +1,134 @@
+"""Markdown for a job summary, an issue or a comment. Nothing of the repository is rendered as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Weighed
+from ptopt.findings import Impact
+from ptopt.report.audit.text import HEADINGS, NO_FIGURE, SYMBOLS, names, of_level, outcome, started
+from ptopt.report.places import linked_rule
+from ptopt.report.text import code_span, count, gain, markdown_source, markdown_text, one_line, place
+
+_MOST_TABLES = 8  # tables of scripts that stand open; the others are folded
+_MOST_LOW = 20
+_CUT = "The rest is left out here: `ptopt audit --format html` shows all of it."
+_LISTED = 20
+
+
+def render(audit: Audit, longest: int | None = None) -> str:
+    """`longest`: in characters; where it is longer the tables go, then what stands last."""
+    text = "\n\n".join(_blocks(audit, tables=True)) + "\n"
+    if longest is None or len(text) <= longest:
+        return text
+    kept, length = [], len(_CUT) + 2
+    for block in _blocks(audit, tables=False):
+        length += len(block) + 2
+        if length > longest:
+            break
+        kept.append(block)
+    return "\n\n".join([*kept, _CUT]) + "\n"
+
+
+def _blocks(audit: Audit, tables: bool) -> Iterator[str]:
+    yield f"## Training audit of {markdown_text(audit.name)}"
+    yield f"{markdown_text(outcome(audit))}."
+    for level in Level:
+        yield from _level(audit, level)
+    if audit.plan:
+        yield "### Plan"
+        yield from _plan(audit)
+    if audit.good:
+        yield "### Already good"
+        yield "\n".join(
+            f"- **{good.title}**: {markdown_text('; '.join(good.details))} ({_paths(good.entries)})"
+            for good in audit.good
+        )
+    if audit.entries and tables:
+        yield "### Measures of each script"
+    for number, entry in enumerate(audit.entries if tables else (), 1):
+        yield from _entry(entry, number, len(audit.entries))
+    if audit.not_judged or audit.not_reviewed:
+        yield "### Not judged"
+        notes = [markdown_text(note) for note in audit.not_judged]
+        if audit.not_reviewed:
+            notes.append(f"{count(len(audit.not_reviewed), 'file')} not reviewed for findings")
+        yield "\n".join(f"- {note}" for note in notes[:_LISTED])
+
+
+def _level(audit: Audit, level: Level) -> Iterator[str]:
+    gaps, findings = of_level(audit, level)
+    if not gaps and not findings:
+        return
+    yield f"### {HEADINGS[level]}"
+    lines = [line for gap in gaps for line in _gap(gap)]
+    for weighed in findings[:_MOST_LOW]:
+        lines += _finding(weighed)
+    if len(findings) > _MOST_LOW:
+        lines.append(f"- and {len(findings) - _MOST_LOW} more findings: `ptopt check` lists them")
+    yield "\n".join(lines)
+
+
+def _gap(gap: Gap) -> Iterator[str]:
+    yield f"- **{gap.title}** is off in {_paths(gap.entries)}. {markdown_text(gap.action)}"
+    if gap.evidence:
+        yield f"  - Evidence: {', '.join(code_span(str(p)) for p in gap.evidence)}"
+    yield from _gains(gap.impact)
+    yield f"  - Wrong if: {markdown_text(gap.wrong_if)}."
+
+
+def _finding(weighed: Weighed) -> Iterator[str]:
+    finding = weighed.finding
+    at = code_span(place(finding.path, finding.span))
+    yield f"- {at} {linked_rule(finding.rule, finding.name)}: {markdown_text(finding.message)} ({weighed.reason})"
+    yield from _gains(finding.impact)
+    if finding.when_wrong:
+        yield f"  - Wrong if: {markdown_text(finding.when_wrong)}"
+
+
+def _gains(impacts: tuple[Impact, ...]) -> Iterator[str]:
+    for impact in impacts:
+        yield f"  - Expected: {markdown_text(gain(impact))} ({markdown_source(impact.source)})"
+    if not impacts:
+        yield f"  - Expected: {NO_FIGURE}"
+
+
+def _plan(audit: Audit) -> Iterator[str]:
+    for number, phase in enumerate(audit.plan, 1):
+        yield f"**Phase {number}: {phase.title}** ({phase.effort})"
+        lines = []
+        for step in phase.steps:
+            lines.append(f"1. {markdown_text(step.title)}")
+            at = f" at {', '.join(code_span(str(p)) for p in step.places)}" if step.places else ""
+            lines.append(f"   - Effort: {step.effort}; speeds up: {markdown_text(step.speeds_up)}{at}")
+            lines += [
+                f"   - Expected: {markdown_text(gain(i))} ({markdown_source(i.source)})"
+                for i in step.impact[:1]
+            ]
+        yield "\n".join(lines)
+    yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)
+
+
+def _entry(entry: EntryPoint, number: int, of: int) -> Iterator[str]:
+    """Its table; folded where there are many."""
+    rows = ["| Measure | State | How, and by what | Evidence |", "| --- | --- | --- | --- |"]
+    for measure in entry.measures:
+        evidence = ", ".join(_in_table(code_span(str(p))) for p in measure.evidence)
+        detail = _in_table(markdown_text(measure.detail))
+        rows.append(f"| {measure.title} | {SYMBOLS[measure.state]} | {detail} | {evidence} |")
+    table = "\n".join(rows)
+    yield f"{code_span(one_line(entry.path))} ({markdown_text(started(entry))})"
+    folded = f"<details><summary>Table {number} of {of}</summary>\n\n{table}\n\n</details>"
+    yield folded if number > _MOST_TABLES else table
+    if entry.limits:
+        yield "\n".join(f"- {markdown_text(limit)}" for limit in entry.limits)
+
+
+def _in_table(text: str) -> str:
+    """A bar ends the cell of a table, also in a code span."""
+    return text.replace("\\|", "|").replace("|", "\\|")
+
+
+def _paths(paths: tuple[str, ...]) -> str:
+    shown = names(paths)
+    return code_span(shown) if len(paths) == 1 else markdown_text(shown)

@@ -1,0 +1,133 @@
+"""The audit for people, in a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, State, Weighed
+from ptopt.findings import Impact
+from ptopt.report.audit.text import HEADINGS, NO_FIGURE, SYMBOLS, names, of_level, outcome, places, started
+from ptopt.report.text import impact_line, one_line, place
+
+_STYLE = {State.ON: "green", State.OFF: "red", State.UNKNOWN: "yellow", State.NOT_APPLICABLE: "dim"}
+_LEVEL = {Level.CRITICAL: "bold red", Level.MODERATE: "bold yellow", Level.LOW: "bold"}
+_MOST_ENTRIES = 6
+_MOST_FINDINGS = 15
+_LISTED = 15
+
+
+def render(audit: Audit, width: int, color: bool) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=color, no_color=not color, highlight=False)
+    for part in _parts(audit):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n")) + "\n"
+
+
+def _parts(audit: Audit) -> Iterator[RenderableType]:
+    yield Text(f"Training audit of {one_line(audit.name)}", "bold")
+    yield Text(f"{outcome(audit)}.")
+    for entry in audit.entries[:_MOST_ENTRIES]:
+        yield Text()
+        yield _entry(entry)
+    if len(audit.entries) > _MOST_ENTRIES:
+        yield Text(
+            f"and {len(audit.entries) - _MOST_ENTRIES} more scripts: --format html or json has them all",
+            "dim",
+        )
+    for level in Level:
+        gaps, findings = of_level(audit, level)
+        if gaps or findings:
+            yield Text()
+            yield Text(HEADINGS[level], _LEVEL[level])
+        for gap in gaps:
+            yield _gap(gap)
+        for weighed in findings[:_MOST_FINDINGS]:
+            yield _finding(weighed)
+        if len(findings) > _MOST_FINDINGS:
+            yield _indented(
+                Text(f"and {len(findings) - _MOST_FINDINGS} more findings (`ptopt check` lists them)", "dim")
+            )
+    if audit.good:
+        yield Text()
+        yield Text("Already good", "bold green")
+        for good in audit.good:
+            yield _indented(
+                Text(one_line(f"{good.title}: {'; '.join(good.details)} ({names(good.entries)})"))
+            )
+    yield from _plan(audit)
+    if audit.not_judged:
+        yield Text()
+        yield Text("Not judged", "bold")
+        for note in audit.not_judged[:_LISTED]:
+            yield _indented(Text(one_line(note), "dim"))
+
+
+def _entry(entry: EntryPoint) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for measure in entry.measures:
+        detail = Text(one_line(measure.detail))
+        if measure.evidence:
+            detail.append(f"  {one_line(places(measure.evidence[:2]))}", "dim")
+        table.add_row(f"  {measure.title}", Text(SYMBOLS[measure.state], _STYLE[measure.state]), detail)
+    head = Text.assemble((one_line(entry.path), "bold"), (f"  {one_line(started(entry))}", "dim"))
+    limits = [_indented(Text(one_line(limit), "dim")) for limit in entry.limits]
+    return Group(head, table, *limits)
+
+
+def _gap(gap: Gap) -> RenderableType:
+    head = Text.assemble((gap.title, "bold"), f": off in {one_line(names(gap.entries))}")
+    lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
+    lines += [_indented(text) for text in _gains(gap.impact)]
+    lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
+    return _indented(Group(*lines))
+
+
+def _finding(weighed: Weighed) -> RenderableType:
+    finding = weighed.finding
+    head = Text.assemble(
+        (place(finding.path, finding.span), "bold"),
+        f"  {finding.rule} {one_line(finding.name)}",
+        (f"  {weighed.reason}", "dim"),
+    )
+    lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
+    lines += [_indented(text) for text in _gains(finding.impact)]
+    if finding.when_wrong:
+        lines.append(_indented(Text(f"Wrong if: {one_line(finding.when_wrong)}", "dim")))
+    return _indented(Group(*lines))
+
+
+def _gains(impacts: tuple[Impact, ...]) -> list[Text]:
+    if not impacts:
+        return [Text(f"Expected: {NO_FIGURE}", "dim")]
+    return [Text(f"Expected: {impact_line(impact)}", "dim") for impact in impacts]
+
+
+def _plan(audit: Audit) -> Iterator[RenderableType]:
+    if not audit.plan:
+        return
+    yield Text()
+    yield Text("Plan", "bold")
+    for number, phase in enumerate(audit.plan, 1):
+        yield _indented(
+            Text.assemble((f"Phase {number}: {phase.title}", "bold"), (f"  {phase.effort}", "dim"))
+        )
+        for step in phase.steps:
+            yield _indented(
+                Text.assemble(f"- {one_line(step.title)}", (f"  ({one_line(step.effort)})", "dim")), 4
+            )
+    for note in audit.notes:
+        yield _indented(Text(note, "dim"))
+
+
+def _indented(part: RenderableType, by: int = 2) -> Padding:
+    return Padding(part, (0, 0, 0, by))

@@ -1,0 +1,54 @@
+"""Texts that the formats of an audit share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Weighed
+from ptopt.report.text import count
+
+SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
+HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "Low"}
+NO_FIGURE = "no published figure: measure it"
+_NAMED = 4
+
+
+def outcome(audit: Audit) -> str:
+    """One line: what was looked at, and what was found."""
+    if not audit.entries:
+        return f"No training script found in {count(audit.files, 'Python file')}"
+    levels = ", ".join(f"{number_of(audit, level)} {level}" for level in Level)
+    return f"{count(len(audit.entries), 'training script')} in {count(audit.files, 'Python file')}: {levels}"
+
+
+def number_of(audit: Audit, level: Level) -> int:
+    """Findings and missing measures of a level."""
+    return sum(g.level is level for g in audit.gaps) + sum(f.level is level for f in audit.findings)
+
+
+def of_level(audit: Audit, level: Level) -> tuple[list[Gap], list[Weighed]]:
+    return [g for g in audit.gaps if g.level is level], [f for f in audit.findings if f.level is level]
+
+
+def names(paths: Sequence[str]) -> str:
+    """A few paths, and how many more."""
+    rest = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return ", ".join(paths[:_NAMED]) + rest
+
+
+def places(found: Iterable[Place]) -> str:
+    return ", ".join(map(str, found))
+
+
+def tally(measures: Iterable[Measure]) -> dict[State, int]:
+    """How many measures are in each state."""
+    table = dict.fromkeys(State, 0)
+    for measure in measures:
+        table[measure.state] += 1
+    return table
+
+
+def started(entry: EntryPoint) -> str:
+    """Framework, and where the training starts."""
+    loop = f", training at {entry.loop}" if entry.loop is not None else ""
+    return f"{entry.framework}{loop}, {count(entry.files, 'file')} read"

@@ -1,0 +1,94 @@
+"""Gaps, plan, what is good, and how findings weigh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptopt.audit.advice import ADVICE
+from ptopt.audit.published import worth
+from ptopt.audit.values import Level
+from tests.audit.conftest import Auditor
+from tests.audit.test_measures import LOADER, script
+
+PLAIN = script(
+    before="    model = nn.Conv2d(3, 4, 5).cuda()\n"
+    + LOADER.format("")
+    + "\n    optimizer = torch.optim.Adam(model.parameters())",
+    step="        loss = model(x.cuda()).sum()",
+)
+
+
+def test_gaps_come_by_weight(audited: Auditor) -> None:
+    gaps = audited({"train.py": PLAIN}).gaps
+    assert [gap.key for gap in gaps if gap.level is Level.CRITICAL] == ["precision", "workers"]
+    assert [gap.level for gap in gaps] == sorted((gap.level for gap in gaps), key=list(Level).index)
+    assert all(gap.evidence for gap in gaps)
+
+
+def test_tf32_is_no_gap_beside_mixed_precision(audited: Auditor) -> None:
+    step = (
+        '        with torch.autocast("cuda", dtype=torch.bfloat16):\n            loss = model(x.cuda()).sum()'
+    )
+    assert "tf32" in {gap.key for gap in audited({"train.py": PLAIN}).gaps}
+    mixed = {gap.key for gap in audited({"train.py": script(step=step)}).gaps}
+    assert mixed.isdisjoint({"tf32", "precision"})
+
+
+def test_what_the_table_says_is_not_said_again_as_a_finding(audited: Auditor) -> None:
+    audit = audited({"train.py": PLAIN})
+    assert {w.finding.name for w in audit.findings}.isdisjoint(
+        {"full-precision-training", "optimizer-not-fused"}
+    )
+
+
+def test_the_plan_has_quick_wins_first_and_multiplies_nothing(audited: Auditor) -> None:
+    audit = audited({"train.py": PLAIN})
+    assert [phase.title for phase in audit.plan] == ["Quick wins", "Next"]
+    assert any("not multiplied" in note for note in audit.notes)
+    assert {step.effort for step in audit.plan[0].steps} <= {
+        "a flag",
+        "one line",
+        "one line a copy",
+        "an hour",
+        "a suggested edit",
+    }
+
+
+@pytest.mark.parametrize("key", sorted(ADVICE))
+def test_each_figure_names_source_and_conditions(key: str) -> None:
+    for impact in worth(key):
+        assert impact.conditions
+        assert impact.source.startswith("https://")
+        assert impact.provenance in ("published", "measured")
+        assert 0 < impact.low <= impact.high
+
+
+def test_the_rules_whose_figures_are_borrowed_exist() -> None:
+    from ptopt.audit.published import _RULES
+    from ptopt.audit.weigh import _IN_THE_TABLE
+    from ptopt.rules import find_rule
+
+    names = {name for names in _RULES.values() for name in names} | _IN_THE_TABLE.keys()
+    assert [name for name in sorted(names) if find_rule(name) is None] == []
+
+
+def test_an_empty_repository(audited: Auditor) -> None:
+    audit = audited({"setup.py": "from setuptools import setup\nsetup()\n"})
+    assert (audit.entries, audit.gaps, audit.plan) == ((), (), ())
+
+
+def test_an_audit_is_the_same_every_time(audited: Auditor) -> None:
+    files = {"train.py": PLAIN, "b.py": PLAIN, "c/d.py": PLAIN}
+    assert audited(files) == audited(dict(reversed(files.items())))
+
+
+def test_the_folder_of_this_project(tmp_path: Path) -> None:
+    """Code that is no training script, a lot of it: nothing is invented, nothing fails."""
+    from ptopt.audit.audit import entry_points
+    from ptopt.project.facts import NO_FACTS
+
+    root = Path(__file__).resolve().parents[2] / "ptopt" / "cli"
+    files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.py")}
+    assert entry_points(files, {}, {}, NO_FACTS, frozenset()) == ((), [])

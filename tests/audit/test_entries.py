@@ -1,0 +1,168 @@
+"""Which scripts train, and with which framework."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.audit.conftest import Auditor
+
+LOOP = """
+import torch
+
+def main():
+    for x, y in loader:
+        loss = criterion(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+CASES = {
+    "PyTorch": LOOP,
+    "transformers": """
+        from transformers import Trainer, TrainingArguments
+
+        def main():
+            trainer = Trainer(model=model, args=TrainingArguments("out"), train_dataset=data)
+            trainer.train()
+
+        if __name__ == "__main__":
+            main()
+        """,
+    "TRL": """
+        from trl import SFTConfig, SFTTrainer
+
+        trainer = SFTTrainer(model, args=SFTConfig("out"), train_dataset=data)
+        if __name__ == "__main__":
+            trainer.train()
+        """,
+    "Lightning": """
+        import lightning.pytorch as pl
+
+        if __name__ == "__main__":
+            trainer = pl.Trainer(max_epochs=3)
+            trainer.fit(model, data)
+        """,
+    "Accelerate": """
+        import torch
+        from accelerate import Accelerator
+
+        def main():
+            accelerator = Accelerator()
+            for batch in loader:
+                accelerator.backward(model(batch).loss)
+                optimizer.step()
+
+        if __name__ == "__main__":
+            main()
+        """,
+    "Fabric": """
+        import torch
+        import lightning as L
+
+        if __name__ == "__main__":
+            fabric = L.Fabric(precision="bf16-mixed")
+            for batch in loader:
+                fabric.backward(model(batch))
+                optimizer.step()
+        """,
+    "DeepSpeed": """
+        import deepspeed
+        import torch
+
+        if __name__ == "__main__":
+            model_engine, *_ = deepspeed.initialize(model=model, config="ds.json")
+            for batch in loader:
+                model_engine.backward(model_engine(batch))
+                model_engine.step()
+        """,
+    "MMEngine": """
+        from mmengine.runner import Runner
+
+        if __name__ == "__main__":
+            runner = Runner.from_cfg(cfg)
+            runner.train()
+        """,
+    "Ignite": """
+        import torch
+        from ignite.engine import Engine
+
+        def step(engine, batch):
+            optimizer.zero_grad()
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+
+        if __name__ == "__main__":
+            Engine(step).run(loader, max_epochs=1)
+        """,
+}
+
+
+@pytest.mark.parametrize("framework", CASES)
+def test_frameworks(audited: Auditor, framework: str) -> None:
+    (entry,) = audited({"train.py": CASES[framework]}).entries
+    assert (entry.path, entry.framework) == ("train.py", framework)
+
+
+def test_the_loop_may_stand_in_another_module(audited: Auditor) -> None:
+    audit = audited(
+        {
+            "main.py": "from lib.engine import train_one_epoch\nif __name__ == '__main__':\n    train_one_epoch(1, 2)\n",
+            "lib/__init__.py": "",
+            "lib/engine.py": """
+                import torch
+
+                def train_one_epoch(model, loader):
+                    for x in loader:
+                        model(x).backward()
+                        optimizer.step()
+                """,
+        }
+    )
+    (entry,) = audit.entries
+    assert str(entry.loop) == "lib/engine.py:6"
+    assert entry.path == "main.py"
+
+
+def test_a_trainer_class_of_the_repository_is_followed(audited: Auditor) -> None:
+    audit = audited(
+        {
+            "run.py": "from core import Trainer\nif __name__ == '__main__':\n    Trainer().train()\n",
+            "core/__init__.py": "from .trainer import Trainer\n",
+            "core/trainer.py": """
+                import torch
+
+                class Trainer:
+                    def train(self):
+                        for x in self.loader:
+                            self.step(x)
+
+                    def step(self, x):
+                        self.model(x).backward()
+                        self.optimizer.step()
+                """,
+        }
+    )
+    assert [str(entry.loop) for entry in audit.entries] == ["core/trainer.py:10"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torch\nif __name__ == '__main__':\n    model.eval()\n    print(model(x))\n",
+        LOOP.replace('if __name__ == "__main__":\n    main()\n', ""),  # nothing starts it
+        "import sklearn\nif __name__ == '__main__':\n    clf = SVC()\n    clf.fit(x, y)\n",
+        "import torch\nfrom train import helper\nif __name__ == '__main__':\n    helper()\n",
+    ],
+)
+def test_what_does_not_train_is_no_entry_point(audited: Auditor, code: str) -> None:
+    module = "import torch\ndef helper(): pass\ndef fit():\n    loss.backward()\n    optimizer.step()\n"
+    assert audited({"predict.py": code, "train.py": module}).entries == ()
+
+
+def test_a_file_that_does_not_parse_is_named(audited: Auditor) -> None:
+    audit = audited({"train.py": "import torch\nif __name__ == '__main__':\n    print 'old'\n"})
+    assert audit.entries == ()
+    assert [note.partition(":")[0] for note in audit.not_judged] == ["train.py"]

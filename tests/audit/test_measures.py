@@ -1,0 +1,259 @@
+"""The rows of the table: what is on, off, unknown and not applicable, and by what."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptopt.audit.values import Measure, State
+from tests.audit.conftest import Auditor
+
+ON, OFF, UNKNOWN, NONE = State.ON, State.OFF, State.UNKNOWN, State.NOT_APPLICABLE
+
+
+def script(
+    before: str = "", step: str = "        loss = model(x).sum()", after: str = "", args: str = ""
+) -> str:
+    """A training loop with code in its places."""
+    return f"""\
+import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+{after}
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--amp", action="store_true")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--no-pin", dest="pin", action="store_false")
+    {args}
+    args = parser.parse_args()
+{before}
+    for x, y in loader:
+{step}
+        loss.backward()
+        optimizer.step()
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        return x
+
+
+if __name__ == "__main__":
+    net = Net()
+    main()
+"""
+
+
+def measure(audited: Auditor, key: str, code: str, **files: str) -> Measure:
+    (entry,) = audited(
+        {"train.py": code, **{name.replace("__", "."): text for name, text in files.items()}}
+    ).entries
+    return next(m for m in entry.measures if m.key == key)
+
+
+AUTOCAST = """\
+        with torch.autocast("cuda", dtype=torch.bfloat16{}):
+            loss = model(x).sum()"""
+LOADER = "    loader = DataLoader(data, batch_size=8{})"
+CASES: list[tuple[str, str, State, str]] = [
+    ("precision", script(), OFF, "float32 throughout"),
+    ("precision", script(step=AUTOCAST.format("")), ON, "autocast bfloat16"),
+    ("precision", script(step=AUTOCAST.format(", enabled=args.amp")), OFF, "default of `--amp`"),
+    ("precision", script(step=AUTOCAST.format(", enabled=cfg.half")), UNKNOWN, "cfg.half"),
+    ("precision", script(before="    model.half()"), ON, "half"),
+    ("tf32", script(), OFF, "since torch 1.12"),
+    ("tf32", script(before='    torch.set_float32_matmul_precision("high")'), ON, "set_float32"),
+    ("tf32", script(before='    torch.set_float32_matmul_precision("highest")'), OFF, "set_float32"),
+    ("tf32", script(after="torch.backends.cuda.matmul.allow_tf32 = True"), ON, "allow_tf32"),
+    ("compile", script(before="    model = torch.compile(net)"), ON, "torch.compile"),
+    ("compile", script(before="    if args.amp:\n        model = torch.compile(net)"), OFF, "`--amp`"),
+    ("compile", script(after="import re\nPATTERN = re.compile('x')"), OFF, "nothing is compiled"),
+    ("workers", script(before=LOADER.format("")), OFF, "the default of `DataLoader`"),
+    ("workers", script(before=LOADER.format(", num_workers=args.workers")), ON, "4 (default of `--workers`)"),
+    ("workers", script(before=LOADER.format(", num_workers=os.cpu_count()")), ON, "number of CPUs"),
+    ("workers", script(before=LOADER.format(", **options")), UNKNOWN, "`**`"),
+    ("workers", script(before="    o = dict(num_workers=3)\n" + LOADER.format(", **o")), ON, "3"),
+    ("workers", script(), NONE, "no `DataLoader`"),
+    ("workers", script(before=LOADER.replace("loader", "val_loader").format("")), NONE, "no `DataLoader`"),
+    ("pin_memory", script(before=LOADER.format(", pin_memory=args.pin")), ON, "default of `--no-pin`"),
+    ("persistent_workers", script(before=LOADER.format("")), NONE, "no workers"),
+    ("persistent_workers", script(before=LOADER.format(", num_workers=2")), OFF, "False"),
+    ("prefetch", script(before=LOADER.format(", num_workers=2")), ON, "2 for each worker"),
+    (
+        "non_blocking",
+        script(step="        loss = model(x.cuda(non_blocking=True)).sum()"),
+        ON,
+        "non_blocking",
+    ),
+    ("non_blocking", script(step="        loss = model(x.cuda()).sum()"), OFF, "wait"),
+    ("non_blocking", script(), NONE, "no copy"),
+    ("fused_optimizer", script(before="    optimizer = torch.optim.AdamW(p, fused=True)"), ON, "AdamW"),
+    ("fused_optimizer", script(before="    optimizer = torch.optim.SGD(p, lr=1)"), OFF, "multi-tensor"),
+    (
+        "set_to_none",
+        script(step="        optimizer.zero_grad()\n        loss = model(x)"),
+        ON,
+        "since torch 2.0",
+    ),
+    (
+        "set_to_none",
+        script(step="        optimizer.zero_grad(set_to_none=False)\n        loss = 1"),
+        OFF,
+        "zeros",
+    ),
+    ("gradient_checkpointing", script(), OFF, "kept"),
+    (
+        "gradient_checkpointing",
+        script(
+            after="from torch.utils.checkpoint import checkpoint", step="        loss = checkpoint(model, x)"
+        ),
+        ON,
+        "checkpoint",
+    ),
+    ("distributed", script(), OFF, "one process"),
+    ("distributed", script(before="    model = nn.DataParallel(model)"), OFF, "DataParallel"),
+    (
+        "distributed",
+        script(before="    if args.distributed:\n        model = nn.parallel.DistributedDataParallel(model)"),
+        ON,
+        "DDP",
+    ),
+    ("channels_last", script(), NONE, "no 2-d or 3-d"),
+    ("channels_last", script(before="    model = nn.Conv2d(3, 4, 5)"), OFF, "default memory format"),
+    (
+        "channels_last",
+        script(before="    model = nn.Conv2d(3, 4, 5).to(memory_format=torch.channels_last)"),
+        ON,
+        "channels_last",
+    ),
+    ("cudnn_benchmark", script(before="    torch.backends.cudnn.benchmark = True"), ON, "benchmark"),
+    ("saving", script(), OFF, "nothing is saved"),
+    ("saving", script(before="    torch.save(model.state_dict(), 'm.pt')"), ON, "synchronous"),
+    ("monitoring", script(after="import wandb"), ON, "Weights & Biases"),
+    ("monitoring", script(), OFF, "no experiment tracker"),
+    ("attention", script(), NONE, "no attention"),
+    (
+        "attention",
+        script(step="        loss = nn.functional.scaled_dot_product_attention(x, x, x)"),
+        ON,
+        "scaled_dot",
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "code", "state", "said"), CASES)
+def test_rows(audited: Auditor, key: str, code: str, state: State, said: str) -> None:
+    found = measure(audited, key, code)
+    assert (found.state, said in found.detail) == (state, True), found
+
+
+def test_attention_by_hand(audited: Auditor) -> None:
+    code = script(
+        after="def attend(q, k, v):\n    attn = torch.softmax(q @ k.transpose(-2, -1), dim=-1)\n    return attn @ v",
+        step="        loss = attend(x, x, x).sum()",
+    )
+    found = measure(audited, "attention", code)
+    assert found.state is OFF
+    assert found.evidence[0].path == "train.py"
+
+
+def test_of_a_network_that_is_not_seen_nothing_is_said(audited: Auditor) -> None:
+    code = script().replace("    net = Net()\n", "")
+    states = {key: measure(audited, key, code).state for key in ("precision", "attention", "channels_last")}
+    assert set(states.values()) == {UNKNOWN}
+
+
+def test_a_registry_of_modules_is_followed(audited: Auditor) -> None:
+    make = "import importlib\nimport models\nnet = getattr(models, NAME)()\n"
+    code = script(after=make).replace("    net = Net()\n", "")
+    models = "from torch import nn\nclass Deep(nn.Module):\n    def forward(self, x):\n        return nn.Conv2d(1, 2, 3)(x)\n"
+    found = measure(audited, "channels_last", code, models__py=models)
+    assert (found.state, found.evidence[0].path) == (OFF, "models.py")
+
+
+def test_code_that_nothing_calls_switches_nothing_on(audited: Auditor) -> None:
+    code = script(after="def unused(x):\n    with torch.autocast('cuda'):\n        return x")
+    assert measure(audited, "precision", code).state is OFF
+
+
+def test_a_value_travels_through_modules(audited: Auditor) -> None:
+    code = script(after="from data import make", before="    loader = make(args.workers)")
+    data = (
+        "from torch.utils.data import DataLoader\ndef make(n):\n    return DataLoader(None, num_workers=n)\n"
+    )
+    found = measure(audited, "workers", code, data__py=data)
+    assert (found.state, [str(p) for p in found.evidence]) == (ON, ["train.py:10"])
+
+
+def test_a_configuration_file_answers(audited: Auditor) -> None:
+    code = script(before=LOADER.format(", num_workers=cfg.data.workers_of_loader"))
+    yaml = "data:\n  batch_size: 8\n  workers_of_loader: 6\n"
+    found = measure(audited, "workers", code, config__yaml=yaml)
+    assert (found.state, str(found.evidence[0])) == (ON, "config.yaml:3")
+
+
+def test_configuration_files_that_differ_do_not_answer(audited: Auditor) -> None:
+    code = script(before=LOADER.format(", num_workers=cfg.n_loader"))
+    found = measure(audited, "workers", code, a__yaml="lr: 1\nn_loader: 0\n", b__yaml="lr: 1\nn_loader: 6\n")
+    assert found.state is UNKNOWN
+    assert "differs" in found.detail
+
+
+TRAINER = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+def main():
+    (args,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+    Trainer(model, args, train_dataset=data).train()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_command_line_of_transformers_has_the_defaults_of_the_library(audited: Auditor) -> None:
+    found = measure(audited, "precision", TRAINER)
+    assert found.state is OFF
+    assert "the command line sets `--bf16`" in found.detail
+
+
+def test_a_launch_script_sets_an_option(audited: Auditor) -> None:
+    command = "set -e\npython train.py \\\n    --output_dir out \\\n    --bf16 True\n"
+    found = measure(audited, "precision", TRAINER, run__sh=command)
+    assert (found.state, str(found.evidence[0])) == (ON, "run.sh:2")
+
+
+def test_launch_scripts_that_differ_do_not_answer(audited: Auditor) -> None:
+    found = measure(
+        audited, "precision", TRAINER, a__sh="python train.py --bf16 True\n", b__sh="python train.py --lr 1\n"
+    )
+    assert found.state is UNKNOWN
+
+
+def test_trainer_arguments_in_the_code(audited: Auditor) -> None:
+    code = TRAINER.replace(
+        "(args,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()",
+        'args = TrainingArguments("out", bf16=True, dataloader_num_workers=2)',
+    )
+    assert measure(audited, "precision", code).state is ON
+    assert measure(audited, "workers", code).state is ON
+    assert measure(audited, "gradient_checkpointing", code).state is OFF
+
+
+def test_the_loop_of_another_framework_is_not_judged(audited: Auditor) -> None:
+    code = (
+        "from mmengine.runner import Runner\nif __name__ == '__main__':\n    Runner.from_cfg(cfg).train()\n"
+    )
+    (entry,) = audited({"train.py": code}).entries
+    states = {m.key: m.state for m in entry.measures}
+    assert {states[key] for key in ("precision", "tf32", "workers", "distributed", "compile")} == {UNKNOWN}
+
+
+def test_an_evaluation_that_records_the_graph(audited: Auditor) -> None:
+    validate = "def validate(model, val_loader):\n    for x in val_loader:\n        print(model(x))"
+    code = script(after=validate, before="    validate(model, val_loader)")
+    assert measure(audited, "evaluation", code).state is OFF
+    free = validate.replace("def validate", "@torch.no_grad()\ndef validate")
+    assert measure(audited, "evaluation", script(after=free, before="    validate(1, 2)")).state is ON

@@ -1,0 +1,67 @@
+"""`ptopt audit`: the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ptopt.report.audit import FORMATS
+from tests.cli.command import TRAIN, run
+
+MAIN = TRAIN + "\n\nif __name__ == '__main__':\n    train(model, loader, optimizer)\n"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(MAIN)
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "finetune.py").write_text(MAIN)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_train.py").write_text(MAIN)
+    return tmp_path
+
+
+def test_examples_are_audited_and_tests_are_not(repository: Path) -> None:
+    result = run("audit", repository, "--format", "json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [entry["path"] for entry in document["entry_points"]] == ["train.py", "examples/finetune.py"]
+    assert document["name"] == repository.name
+
+
+def test_excluded_files_are_not_read(repository: Path) -> None:
+    (repository / ".ptopt.toml").write_text('exclude = ["examples/"]\n')
+    document = json.loads(run("audit", repository, "--format", "json").stdout)
+    assert [entry["path"] for entry in document["entry_points"]] == ["train.py"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_can_go_to_a_file(repository: Path, name: str) -> None:
+    out = repository / "report"
+    assert run("audit", repository, "--format", name, "--output", out).exit_code == 0
+    assert "train.py" in out.read_text(encoding="utf-8")
+
+
+def test_the_exit_code_says_that_something_weighs(repository: Path, tmp_path: Path) -> None:
+    assert run("audit", repository, "--exit-code").exit_code == 1
+    (tmp_path / "empty").mkdir()
+    assert run("audit", tmp_path / "empty", "--exit-code").exit_code == 0
+
+
+def test_a_file_is_not_a_repository(repository: Path) -> None:
+    result = run("audit", repository / "train.py")
+    assert result.exit_code != 0
+    assert "not a folder" in result.output
+
+
+def test_a_link_out_of_the_folder_is_not_followed(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "secret.py"
+    outside.write_text(MAIN)
+    (repository / "linked.py").symlink_to(outside)
+    document = json.loads(run("audit", repository, "--format", "json").stdout)
+    assert "linked.py" not in [entry["path"] for entry in document["entry_points"]]
+    assert "linked.py" in [item["path"] for item in document["not_reviewed"]]

@@ -1,0 +1,193 @@
+"""The formats of an audit, also of one whose every text is hostile."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from html.parser import HTMLParser
+from importlib import resources
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from ptopt.audit.values import (
+    Audit,
+    EntryPoint,
+    Gap,
+    Good,
+    Level,
+    Measure,
+    Phase,
+    Place,
+    State,
+    Step,
+    Weighed,
+)
+from ptopt.findings import Finding, Impact, NotReviewed, Severity, Span
+from ptopt.report.audit import FORMATS, render
+from tests.security.judge import HOSTILE, assert_inert
+
+_TAGS = frozenset(
+    "html head meta title style body header main footer section article details summary h1 h2 h3 p ul ol li b i a code "
+    "small span div table thead tbody tr th td".split()
+)
+_ATTRIBUTES = frozenset(
+    "lang charset name content http-equiv class style href open scope aria-hidden".split()
+)
+_MARKUP = frozenset({"heading_open", "strong_open", "link_open", "blockquote_open"})
+
+
+def audit_of(text: str, scripts: int = 2) -> Audit:
+    """An audit with something of everything, in which the texts of the repository are `text`."""
+    place = Place(text, 3)
+    impact = Impact("time", 1.0, 9.0, "the training step", "on an A100", "published", "https://example.org/a")
+    measures = tuple(Measure(f"m{s}", "Mixed precision", s, text, (place, place)) for s in State)
+    entry = EntryPoint(text, 1, "PyTorch", place, 3, measures, (text,))
+    finding = Finding(
+        "PTO101", "item-every-step", "sync", Severity.HIGH, text, Span(1, 2), text, text, text, 0.7, "f" * 32, impact=(impact,)
+    )  # fmt: skip
+    return Audit(
+        name=text,
+        files=2,
+        entries=(entry,) * scripts,
+        findings=tuple(Weighed(finding, level, "high severity, on every step") for level in Level),
+        gaps=tuple(
+            Gap("tf32", "TF32", level, "Do it.", "it is old", (text,), (place,), (impact,)) for level in Level
+        ),
+        good=(Good("torch.compile", (text,), (text, text)),),
+        plan=(Phase("Next", "an hour", (Step(text, "a flag", text, (impact,), (place,)),)),),
+        notes=("Ranges overlap.",),
+        not_judged=(text,),
+        not_reviewed=(NotReviewed(text, text),),
+    )
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.said.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        self.tags.append(("comment", {}))
+
+
+def assert_harmless(text: str, plain: Page) -> None:
+    """The page has the elements of one without hostile text, no other attributes, and links of ours alone."""
+    page = Page(text)
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
+    for tag, attributes in page.tags:
+        assert tag in _TAGS
+        assert attributes.keys() <= _ATTRIBUTES
+        link = attributes.get("href")
+        assert link is None or link.startswith(("https://example.org/", "https://github.com/ptopt/ptopt/"))
+
+
+@pytest.fixture(scope="module")
+def plain() -> Page:
+    return Page(render("html", audit_of("plain")))
+
+
+def test_html_of_hostile_text(plain: Page) -> None:
+    page = render("html", audit_of(HOSTILE.replace("`", "'")))  # code spans become elements of ours
+    assert_harmless(page, plain)
+    assert page.replace("\n", "").isprintable()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    text=st.text(
+        alphabet=st.one_of(st.sampled_from("<>&\"'`=/ \n-!"), st.characters()), min_size=1, max_size=60
+    )
+)
+def test_html_of_any_text(text: str) -> None:
+    code_spans_are_ours = text.replace("`", "'")  # in prose they become elements
+    assert_harmless(render("html", audit_of(code_spans_are_ours)), Page(render("html", audit_of("plain"))))
+
+
+def test_html_code_spans_hold_escaped_text() -> None:
+    page = Page(render("html", audit_of("`<img src=x onerror=evil()>`")))
+    assert all(tag in _TAGS for tag, _ in page.tags)
+    assert any("onerror" in said for said in page.said)
+
+
+def test_html_needs_nothing_from_elsewhere() -> None:
+    page = render("html", audit_of("plain"))
+    assert "default-src 'none'" in page
+    assert not any(word in page for word in ("<script", "<link", "<img", "@import", "url("))
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_markdown_of_hostile_text() -> None:
+    assert_inert(render("markdown", audit_of(HOSTILE, scripts=10)), markup=_MARKUP)
+
+
+def test_many_tables_are_folded_in_markdown() -> None:
+    assert render("markdown", audit_of("plain", scripts=10)).count("<details>") == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    text=st.text(
+        alphabet=st.one_of(st.sampled_from("<>&`|*_[]()#@:\\\n-!$~"), st.characters()),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_markdown_of_any_text(text: str) -> None:
+    assert_inert(render("markdown", audit_of(text)), markup=_MARKUP)
+
+
+@pytest.mark.parametrize("text", ["plain", HOSTILE])
+def test_the_terminal_gets_printable_text(text: str) -> None:
+    shown = render("terminal", audit_of(text), width=80)
+    assert shown.replace("\n", "").isprintable()
+    assert "Critical" in shown
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    path = resources.files("ptopt.report.audit") / "audit.schema.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("text", ["plain", HOSTILE])
+def test_json_follows_the_schema(schema: Any, text: str) -> None:
+    Draft202012Validator.check_schema(schema)
+    document = json.loads(render("json", audit_of(text)))
+    Draft202012Validator(schema).validate(document)
+    assert document["entry_points"][0]["path"] == text
+
+
+def test_the_schema_refuses_fields_it_does_not_know(schema: Any) -> None:
+    document = json.loads(render("json", audit_of("plain")))
+    document["gaps"][0]["extra"] = 1
+    assert not Draft202012Validator(schema).is_valid(document)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_audit_that_found_nothing(name: str) -> None:
+    empty = Audit("empty", 0, (), (), (), (), ())
+    assert render(name, empty).endswith("\n")
+    assert render(name, dataclasses.replace(empty, files=3)) != render(name, empty)
+
+
+@pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
+def test_each_figure_stands_with_its_source(name: str) -> None:
+    shown = " ".join(render(name, audit_of("plain"), width=200).split())
+    assert "up to 9× faster on the training step" in shown
+    assert "on an A100" in shown
+    assert "https://example.org/a" in shown
