@@ -10,6 +10,7 @@ from ptopt.cli.completion import completion
 from ptopt.cli.config import config
 from ptopt.cli.fix import fix
 from ptopt.cli.group import Group
+from ptopt.cli.prove import prove
 from ptopt.cli.review import review
 from ptopt.cli.rules import explain, rules
 
@@ -30,5 +31,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (review, check, fix, rules, explain, config, completion):
+for _command in (review, check, fix, prove, rules, explain, config, completion):
     main.add_command(_command)

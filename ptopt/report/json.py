@@ -98,6 +98,16 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "also": [_place(review, finding.path, place) for place in finding.also],
         "assumes": finding.assumes,
     }
+    if finding.proof is not None:
+        data["proof"] = {
+            "proved": finding.proof.proved,
+            "inputs": finding.proof.inputs,
+            "low": finding.proof.low,
+            "high": finding.proof.high,
+            "conditions": finding.proof.conditions,
+            "reason": finding.proof.refused,
+            "why": finding.proof.why,
+        }
     if finding.explanation:
         data["explanation"] = finding.explanation
     return data

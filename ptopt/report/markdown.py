@@ -21,6 +21,7 @@ from ptopt.report.text import (
     markdown_source,
     markdown_text,
     place,
+    proof_line,
     unused,
     where,
     with_cells,
@@ -84,6 +85,8 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         yield f"{markdown_text(fix_line(finding))}:"
         yield code_fence("\n".join(body), "diff")
     notes = [f"**Gain:** {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
+    if finding.proof is not None:
+        notes.append(f"**Run:** {markdown_text(proof_line(finding))}")
     if finding.when_wrong:
         notes.append(f"**Wrong if:** {markdown_text(finding.when_wrong)}")
     if finding.assumes:

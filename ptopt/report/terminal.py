@@ -27,6 +27,7 @@ from ptopt.report.text import (
     impact_line,
     lines,
     one_line,
+    proof_line,
     split_code,
     weighed,
     where,
@@ -101,6 +102,8 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
     parts += [_prose(also.plain(), color) for also in others if not also.rule]
     parts += _fix(review, finding, color)
     parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
+    if finding.proof is not None:
+        parts.append(_labelled("Run", proof_line(finding), color))
     if finding.when_wrong:
         parts.append(_labelled("Wrong if", finding.when_wrong, color))
     if finding.assumes:
