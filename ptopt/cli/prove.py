@@ -44,7 +44,9 @@ def prove(
     except InputsError as error:
         raise click.ClickException(str(error)) from None
     root, files, config, facts, skipped = stream(paths, settings, stdin)
-    found = review_files(progress(files, None), config=config, facts=facts, limit_to_change=False)
+    found = review_files(
+        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False
+    )
     shown = len(found.findings) if output.budget is None else output.budget
     found = dataclasses.replace(
         found,

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -109,5 +111,7 @@ def test_an_import_that_the_fix_adds_is_no_other_change() -> None:
     assert compared(before, after).after.imports == {"F": "torch.nn.functional"}
 
 
-def test_every_reason_has_a_text() -> None:
-    assert len({reason.text for reason in Reason}) == len(Reason)
+def test_the_page_lists_every_reason() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "prove.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.M)
+    assert listed == [(reason.value, reason.text) for reason in Reason]
