@@ -41,14 +41,21 @@ def missing() -> str:
     return "" if available() else "libseccomp is not installed, or the kernel has no seccomp"
 
 
-def start(program: str, *, cpu_seconds: int, folders: Sequence[Path] = ()) -> subprocess.Popen[bytes]:
+def start(
+    program: str,
+    *,
+    cpu_seconds: int,
+    folders: Sequence[Path] = (),
+    work: Path | None = None,
+    stderr: int = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
     """Start Python code of ours in the outer sandbox, with pipes, and the packages of this interpreter.
 
-    `folders` may be read, too. End it with `end`.
+    `folders` may be read, too; it starts in `work`, the one folder that it may write. End it with `end`.
     """
     return subprocess.Popen(
-        [*_bubblewrap(tuple(folders)), sys.executable, "-I", "-W", "ignore", "-c", _PATH + program],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_ENVIRONMENT, cwd="/",
+        [*_bubblewrap(tuple(folders), work), sys.executable, "-I", "-W", "ignore", "-c", _PATH + program],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=_ENVIRONMENT, cwd=work or "/",
         start_new_session=True, close_fds=True, preexec_fn=functools.partial(_limit, cpu_seconds),
     )  # fmt: skip
 
@@ -58,7 +65,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for stream in (process.stdin, process.stdout):
+    for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
@@ -86,8 +93,7 @@ def _packages() -> list[str]:
 _PATH = f"import sys; sys.path[:] = [*dict.fromkeys([*{_packages()!r}, *sys.path])]\n"
 
 
-@functools.cache
-def _bubblewrap(folders: tuple[Path, ...]) -> tuple[str, ...]:
+def _bubblewrap(folders: tuple[Path, ...], work: Path | None) -> tuple[str, ...]:
     """The command that the program runs under; empty where bubblewrap is missing or may not make namespaces."""
     program = shutil.which("bwrap")
     if program is None:
@@ -96,20 +102,14 @@ def _bubblewrap(folders: tuple[Path, ...]) -> tuple[str, ...]:
     read = [*_SYSTEM, sys.prefix, sys.base_prefix, ours, *(p for p in _packages()[1:] if "site-packages" in p),
             *map(str, folders), _SPEED_OF_PROCESSOR]  # fmt: skip
     command = [
-        program,
-        "--unshare-all",
-        "--die-with-parent",
-        "--new-session",
-        "--cap-drop",
-        "ALL",
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
-    ]
+        program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
+        "--size", str(16 << 20), "--tmpfs", "/tmp",  # noqa: S108 - of its own
+    ]  # fmt: skip
     for path in dict.fromkeys(read):
         command += ["--ro-bind-try", path, path]
-    command += ["--size", str(16 << 20), "--tmpfs", "/tmp", "--remount-ro", "/"]  # noqa: S108 - of its own
+    if work is not None:
+        command += ["--bind", str(work), str(work), "--chdir", str(work)]
+    command += ["--remount-ro", "/"]
     works = subprocess.run(
         [*command, "true"], capture_output=True, check=False, stdin=subprocess.DEVNULL, env=_ENVIRONMENT
     )
