@@ -52,3 +52,17 @@ def test_no_wrong_rewrite_is_proved(session: Session) -> None:
         if not isinstance(answer, RefusedError) or answer.reason is not Reason.DIFFERENT
     ]
     assert not missed, "\n".join(missed)
+
+
+def test_long_lists_of_numbers_are_compared_and_timed(session: Session) -> None:
+    before = "return [v.item() for v in x]"
+    right = Rewrite('x: Float[Tensor, "n"]', before, "return x.tolist()")
+    twice = Rewrite('x: Float[Tensor, "n"]', "y = x.tolist()\nreturn x.tolist()", "return x.tolist()")
+    assert isinstance(_judged(session, right), Proof) and isinstance(_judged(session, twice), Proof)
+    for after in (
+        "return x.tolist()[::-1]",
+        "return [v + 1e-3 for v in x.tolist()]",
+        "return x.int().tolist()",
+    ):
+        found = _judged(session, Rewrite('x: Float[Tensor, "n"]', before, after))
+        assert isinstance(found, RefusedError) and found.reason is Reason.DIFFERENT, after

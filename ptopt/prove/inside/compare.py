@@ -125,6 +125,8 @@ def _differ(a: _Reader, b: _Reader, x: Any, y: Any, what: str, depth: int) -> st
         # All are read, so that the bytes of the next value are at hand.
         found = [_differ(a, b, p, q, what, depth + 1) for p, q in zip(one, other, strict=True)]
         return next(filter(None, found), "")
+    if x.get("t") == "numbers":
+        return _numbers_differ(a, b, x, y, what)
     if x.get("t") == "float":
         return "" if _close(x.get("value"), y.get("value"), a) else f"the value of {what}"
     return "" if x.get("value") == y.get("value") else f"the value of {what}"
@@ -141,6 +143,20 @@ def _close(a: Any, b: Any, reader: _Reader) -> bool:
         or one == other
         or math.isclose(one, other, rel_tol=rtol, abs_tol=atol)
     )
+
+
+def _numbers_differ(a: _Reader, b: _Reader, x: dict[str, Any], y: dict[str, Any], what: str) -> str:
+    """The same for long lists of numbers of one type, which come as bytes."""
+    p, q = x.get("items"), y.get("items")
+    if not isinstance(p, dict) or not isinstance(q, dict):
+        raise BrokenError
+    one, other = a.tensor(p), b.tensor(q)
+    if x.get("of") != y.get("of") or one.dtype != other.dtype:
+        return f"the type of {what}"
+    if one.shape != other.shape:
+        return f"the length of {what}"
+    rtol, atol = _tolerance("float32", a) if one.is_floating_point() else (0.0, 0.0)
+    return "" if torch.allclose(one, other, rtol=rtol, atol=atol, equal_nan=True) else f"the values of {what}"
 
 
 def _tolerance(dtype: str, reader: _Reader) -> tuple[float, float]:
