@@ -7,6 +7,7 @@ import json
 import os
 import select
 import socket
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,22 @@ def test_equality_cannot_be_faked(session: Session, after: str) -> None:
 )  # fmt: skip
 def test_speed_cannot_be_faked(session: Session, after: str) -> None:
     assert _judged(session, "return x + 1", after).reason is Reason.NOT_FASTER
+
+
+@pytest.mark.model
+def test_answers_that_are_none_are_refused(session: Session) -> None:
+    forged = """
+        import sys
+        wire = sys.modules['ptopt.prove.inside.wire']
+        whole = wire.packed
+        wire.packed = lambda head, blobs=(): whole({'result': {'t': 'tensor', 'dtype': ['float32'], 'shape': -1}}, [b'x'])
+        return x
+    """
+    assert (
+        _judged(session, textwrap.dedent(forged).strip().replace("\n", "\n    "), "return x").reason
+        is Reason.CRASHED
+    )
+    assert _judged(session, "return x + 1", "return x + 2").reason is Reason.DIFFERENT
 
 
 @pytest.mark.model

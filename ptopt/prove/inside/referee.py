@@ -56,6 +56,8 @@ def main() -> None:
             answer = {"reason": Reason.TOO_LONG.value, "detail": ""}
         except wire.BrokenError:
             answer = {"reason": Reason.CRASHED.value, "detail": ""}
+        except Exception as error:  # whatever a process may have sent
+            answer = {"reason": Reason.CRASHED.value, "detail": f"{type(error).__name__} while comparing"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
