@@ -119,6 +119,22 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What came of running a fix beside the code it replaces, as `ptopt prove` does."""
+
+    inputs: int = 0  # on which both gave the same
+    low: float = 0.0  # how many times as fast the fix is: a 95 % interval
+    high: float = 0.0
+    conditions: str = ""  # sizes, processor, versions
+    refused: str = ""  # why it is not proved, a value of `ptopt.prove.reasons.Reason`; "" when it is
+    why: str = ""  # the same in words
+
+    @property
+    def proved(self) -> bool:
+        return not self.refused
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One problem at one place, proven by lines of the code under review."""
 
@@ -148,6 +164,7 @@ class Finding:
     score: float | None = (
         None  # the confidence before the feedback of the repository; None where there is none
     )
+    proof: Proof | None = None  # None: its fix was not run
     explored: bool = False  # shown although people made the rule quiet: the rule may return
     measured: Measured | None = (
         None  # in a run that the user recorded; None without one, or where it does not show

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.impact.files import MEASURED, ROOT, cpu, slug, write_claims
 from benchmarks.impact.measure import check_equal
-from benchmarks.impact.ratios import CLAIM, PROCESSES, interval, same
+from ptopt.impact.ratios import CLAIM, PROCESSES, interval, same
 from ptopt.rules import all_rules, find_rule
 from ptopt.rules.base import Rule
 

@@ -10,16 +10,15 @@ from typing import Any
 
 import torch
 
+from ptopt.impact.machine import processor
+
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "ptopt" / "impact" / "measured"
 
 
 def cpu() -> str:
     """Processor, torch and Python, in words."""
-    info = Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
-    name = model.group(1).strip() if model else platform.processor() or platform.machine()
-    return f"{name}, 1 thread, torch {torch.__version__}, Python {platform.python_version()}"
+    return f"{processor()}, 1 thread, torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def slug(machine: str) -> str:

@@ -12,6 +12,7 @@ from ptopt.cli.config import config
 from ptopt.cli.fix import fix
 from ptopt.cli.group import Group
 from ptopt.cli.profile import profile
+from ptopt.cli.prove import prove
 from ptopt.cli.review import review
 from ptopt.cli.rules import explain, rules
 
@@ -32,5 +33,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (review, check, fix, audit, profile, rules, explain, config, completion):
+for _command in (review, check, fix, audit, profile, prove, rules, explain, config, completion):
     main.add_command(_command)

@@ -26,6 +26,7 @@ from ptopt.report.text import (
     markdown_source,
     markdown_text,
     place,
+    proof_line,
     visible,
 )
 from ptopt.verify import EditError, apply_edits, with_line_ends_of
@@ -173,6 +174,8 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
     elif offer is not None and finding.fix is not None and finding.fix.safety is Safety.SAFE:
         notes.append("The suggestion does not change behaviour")
     notes += [f"Gain: {_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
+    if finding.proof is not None and finding.proof.proved:
+        notes.append(f"The fix was run: {_text(proof_line(finding))}")
     if finding.when_wrong:
         notes.append(f"Wrong if: {_text(finding.when_wrong)}")
     if finding.assumes:

@@ -101,6 +101,16 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
     }
     if finding.measured is not None:
         data["measured"] = dataclasses.asdict(finding.measured)
+    if finding.proof is not None:
+        data["proof"] = {
+            "proved": finding.proof.proved,
+            "inputs": finding.proof.inputs,
+            "low": finding.proof.low,
+            "high": finding.proof.high,
+            "conditions": finding.proof.conditions,
+            "reason": finding.proof.refused,
+            "why": finding.proof.why,
+        }
     if finding.explanation:
         data["explanation"] = finding.explanation
     return data

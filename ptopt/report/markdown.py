@@ -23,6 +23,7 @@ from ptopt.report.text import (
     markdown_text,
     measured_line,
     place,
+    proof_line,
     unused,
     where,
     with_cells,
@@ -87,6 +88,8 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         yield code_fence("\n".join(body), "diff")
     notes = [f"**Measured in your run:** {markdown_text(measured_line(finding))}"] if finding.measured else []
     notes += [f"**Gain:** {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
+    if finding.proof is not None:
+        notes.append(f"**Run:** {markdown_text(proof_line(finding))}")
     if finding.when_wrong:
         notes.append(f"**Wrong if:** {markdown_text(finding.when_wrong)}")
     if finding.assumes:

@@ -29,6 +29,7 @@ from ptopt.report.text import (
     lines,
     measured_line,
     one_line,
+    proof_line,
     split_code,
     weighed,
     where,
@@ -105,6 +106,8 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
     if finding.measured is not None:
         parts.append(_labelled("Measured in your run", measured_line(finding), color))
     parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
+    if finding.proof is not None:
+        parts.append(_labelled("Run", proof_line(finding), color))
     if finding.when_wrong:
         parts.append(_labelled("Wrong if", finding.when_wrong, color))
     if finding.assumes:

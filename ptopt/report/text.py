@@ -211,6 +211,17 @@ def _rounded(factor: float) -> str:
     return f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}"
 
 
+def proof_line(finding: Finding) -> str:
+    """What came of running the fix, to stand after a label; "" where it was not run."""
+    proof = finding.proof
+    if proof is None:
+        return ""
+    if not proof.proved:
+        return one_line(f"not proved: {proof.why}")
+    factor = f"{_rounded(proof.low)}–{_rounded(proof.high)}× faster"
+    return one_line(f"proved on {proof.inputs:,} inputs: the same results, {factor} ({proof.conditions})")
+
+
 def impact_line(impact: Impact) -> str:
     """`gain` with its source."""
     return f"{gain(impact)} ({one_line(impact.source)})"

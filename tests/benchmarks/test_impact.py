@@ -12,7 +12,7 @@ from ptopt.rules.base import Rule
 
 torch = pytest.importorskip("torch")
 from benchmarks.impact.measure import check_equal, pairs  # noqa: E402 (needs torch)
-from benchmarks.impact.ratios import interval  # noqa: E402
+from ptopt.impact.ratios import interval  # noqa: E402
 
 pytestmark = pytest.mark.model
 

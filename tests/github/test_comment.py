@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ptopt.change import Hunk
-from ptopt.findings import Edit, Evidence, Finding, Fix, Impact, Place, Safety, Span
+from ptopt.findings import Edit, Evidence, Finding, Fix, Impact, Place, Proof, Safety, Span
 from ptopt.github import markers
 from ptopt.github.comment import LIMIT, Suggestion, body_section, draft, size, suggestion
 from ptopt.verify import apply_edits
@@ -90,6 +90,16 @@ def test_a_comment_in_full() -> None:
 
 <sub>Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍 and 👎 are read as feedback.</sub>
 """
+    )
+
+
+def test_only_a_proof_is_worth_a_line() -> None:
+    proved = dataclasses.replace(ITEM, proof=Proof(31, 1.25, 1.5, "`@x` float32[9]"))
+    body = body_of(proved)
+    assert "- The fix was run: proved on 31 inputs: the same results, 1.25–1.5× faster (`@x` float32" in body
+    assert_inert(body)
+    assert body_of(dataclasses.replace(ITEM, proof=Proof(refused="no-input", why="none runs"))) == body_of(
+        ITEM
     )
 
 

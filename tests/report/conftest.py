@@ -14,6 +14,7 @@ from ptopt.findings import (
     Impact,
     NotReviewed,
     Place,
+    Proof,
     Review,
     Safety,
     Severity,
@@ -130,6 +131,7 @@ def hostile() -> Review:
         evidence=(Evidence(1, HOSTILE),),
         fix=Fix(Safety.UNSAFE, (Edit(0, 5, "x = 2  # \x1b]0;t\x07 ```` \u202e"),), HOSTILE),
         impact=(Impact("time", 1.0, 1.0, HOSTILE, HOSTILE, "measured", HOSTILE),),
+        proof=Proof(refused=HOSTILE, why=HOSTILE),
     )
     return Review(
         findings=(finding,),

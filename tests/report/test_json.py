@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from importlib import resources
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from ptopt.findings import Review
+from ptopt.findings import Proof, Review
 from ptopt.report import render
 from ptopt.verify import apply_edits
 
@@ -65,3 +66,12 @@ def test_edits_count_bytes_of_the_utf8_text(review: Review) -> None:
     assert review.findings[0].fix is not None
     after = apply_edits(review.sources["src/train.py"], review.findings[0].fix.edits)
     assert (data[: edit["start"]].decode() + edit["replacement"] + data[edit["end"] :].decode()) == after
+
+
+def test_the_proof_of_a_fix(schema: Any, review: Review) -> None:
+    proof = Proof(12, 1.4, 1.6, "x float32[9]")
+    proved = dataclasses.replace(review, findings=(dataclasses.replace(review.findings[0], proof=proof),))
+    document = json.loads(render("json", proved))
+    Draft202012Validator(schema).validate(document)
+    stated = document["findings"][0]["proof"]
+    assert (stated["proved"], stated["inputs"], stated["low"], stated["high"]) == (True, 12, 1.4, 1.6)

@@ -5,7 +5,7 @@ import dataclasses
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ptopt.findings import Review
+from ptopt.findings import Proof, Review
 from ptopt.report import render
 from ptopt.report.text import rule_link
 from tests.report.conftest import AGAIN, OTHER
@@ -71,3 +71,14 @@ def test_a_source_that_is_no_plain_link_is_not_linked(review: Review) -> None:
     finding = dataclasses.replace(review.findings[0], impact=(odd,))
     found = tokens(render("markdown", dataclasses.replace(review, findings=(finding,))))
     assert "link_open" not in {token.type for token in found}
+
+
+def test_what_running_the_fix_has_shown(review: Review) -> None:
+    proof = Proof(368, 1.4213, 1.66, "x float32[90]; a Xeon")
+    proved = dataclasses.replace(review.findings[0], proof=proof)
+    refused = dataclasses.replace(
+        review.findings[0], proof=Proof(refused="different", why="the fix changes `x`")
+    )
+    text = render("markdown", dataclasses.replace(review, findings=(proved, refused)))
+    assert "**Run:** proved on 368 inputs: the same results, 1.42–1.66× faster (x float32" in text
+    assert "**Run:** not proved: the fix changes `x`" in text

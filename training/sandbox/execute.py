@@ -5,19 +5,19 @@ Code of packages and of pull requests is never run here.
 
 from __future__ import annotations
 
-import functools
 import json
-import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ptopt.prove import sandbox
+
 FASTER = 1.05
 SECONDS = 60
 _RUNNER = Path(__file__).with_name("runner.py")
+_PROGRAM = f"import runpy; runpy.run_path({str(_RUNNER)!r}, run_name='__main__')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,27 @@ class Outcome:
 
 
 def run_pair(pair: Pair, seconds: int = SECONDS) -> Outcome:
-    """Run both sides in turns, in an isolated interpreter: limits on time, memory and files, no network where possible."""
+    """Run both sides in turns in the sandbox of `ptopt prove`, which keeps them from what is outside where bubblewrap works."""
     job = json.dumps({"setup": pair.setup, "before": pair.before, "after": pair.after, "seconds": seconds})
     with tempfile.TemporaryDirectory() as folder:
+        process = sandbox.start(
+            _PROGRAM,
+            cpu_seconds=seconds * 2,
+            folders=[_RUNNER.parent],
+            work=Path(folder),
+            stderr=subprocess.PIPE,
+        )
         try:
-            done = subprocess.run(
-                [*_no_network(), sys.executable, "-I", str(_RUNNER)],
-                input=job, capture_output=True, text=True, timeout=seconds * 2, check=False, cwd=folder,
-                env={"PATH": "/usr/bin:/bin", "HOME": folder, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-            )  # fmt: skip
+            out, errors = process.communicate(job.encode(), timeout=seconds * 2)
         except subprocess.TimeoutExpired:
             return Outcome(skipped=f"took longer than {seconds * 2} s")
+        finally:
+            sandbox.end(process)
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(out)
     except ValueError:
-        reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        lines = errors.decode(errors="replace").strip().splitlines()
+        reason = (lines or [f"exit status {process.returncode}"])[-1]
         return Outcome(skipped=f"failed: {reason[:200]}")
     if "skipped" in answer:
         return Outcome(skipped=answer["skipped"])
@@ -69,14 +75,3 @@ def run_pair(pair: Pair, seconds: int = SECONDS) -> Outcome:
     factor = statistics.median(times["before"]) / max(statistics.median(times["after"]), 1e-9)
     how = f"median of {len(times['before'])} runs in turns, 1 thread, torch {answer['torch']}"
     return Outcome(True, True, round(factor, 2), how)
-
-
-@functools.cache
-def _no_network() -> tuple[str, ...]:
-    """The command that takes the network away, where this machine lets us."""
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        return ()
-    command = (unshare, "--map-root-user", "--net")
-    works = subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
-    return command if works else ()

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.impact.cuda.measure import Sample
 from benchmarks.impact.cuda.workload import Workload
-from benchmarks.impact.ratios import CLAIM, PROCESSES, interval, same
+from ptopt.impact.ratios import CLAIM, PROCESSES, interval, same
 
 MEMORY_CLAIM = 1.2  # a smaller difference of the peaks is not worth a line
 

@@ -20,7 +20,7 @@ from benchmarks.impact.cuda import WORKLOADS
 from benchmarks.impact.cuda.measure import Sample, measure_rule
 from benchmarks.impact.cuda.results import Results, Row, claims, row
 from benchmarks.impact.files import MEASURED, ROOT, slug, write_claims
-from benchmarks.impact.ratios import PROCESSES
+from ptopt.impact.ratios import PROCESSES
 
 PATIENCE = 60.0  # seconds for one size in one process
 RESULTS = ROOT / "benchmarks" / "impact" / "results"

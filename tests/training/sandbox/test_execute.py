@@ -51,10 +51,10 @@ def test_endless_code_is_ended() -> None:
 
 @pytest.mark.slow
 def test_the_code_sees_neither_our_environment_nor_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.sandbox.execute import _no_network
+    from ptopt.prove.sandbox import _bubblewrap
 
     monkeypatch.setenv("SECRET", "1")
-    cut_off = bool(_no_network())
+    cut_off = bool(_bubblewrap((), None))
     probe = (
         f"import os, socket\nresult = ['SECRET' in os.environ, len(socket.if_nameindex()) > 1 and {cut_off}]"
     )
