@@ -1,4 +1,7 @@
-"""What hostile code may try. Each attack returns "escaped" when it got what it wanted, as far as it can see that."""
+"""What hostile code may try. Each attack returns "escaped" when it got what it wanted, as far as it can see that.
+
+None does harm where the sandbox fails: signals are 0, processes end, and what is mounted lies over a folder of the test.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ ATTACKS = {
     "send a datagram": "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', PORT))\nreturn 'escaped'",
     "unix socket": "import socket\nsocket.socket(socket.AF_UNIX)\nreturn 'escaped'",
     "pair of sockets": "import socket\nsocket.socketpair()\nreturn 'escaped'",
-    "fork": "import os\nif os.fork() == 0:\n    while True: pass\nreturn 'escaped'",
-    "fork bomb": "import os\nn = 0\nwhile n < 1000:\n    os.fork()\n    n += 1\nreturn 'escaped'",
+    "fork": "import os\nif os.fork() == 0:\n    os._exit(0)\nreturn 'escaped'",
+    "fork bomb": "import os\nchildren = [os.fork() or os._exit(0) for _ in range(200)]\nreturn 'escaped' if len(children) == 200 else ''",
     "run a program": "import subprocess\nsubprocess.run(['/bin/true'], check=True)\nreturn 'escaped'",
     "replace the process": "import os\nos.execv('/bin/true', ['true'])",
     "threads": "import threading\n[threading.Thread(target=print).start() for _ in range(100)]\nreturn 'escaped'",
@@ -29,10 +32,10 @@ ATTACKS = {
     "infinite loop": "while True: pass",
     "infinite loop in C": "return 9 ** (9 ** 9)",
     "sleep": "import time\ntime.sleep(3600)",
-    "signal to the parent": "import os\nos.kill(os.getppid(), 9)\nreturn 'escaped'",
-    "signal to everyone": "import os\nos.kill(-1, 9)\nreturn 'escaped'",
-    "signal to the group": "import os\nos.killpg(0, 9)\nreturn 'escaped'",
-    "signal to the test": "import os\nos.kill(PARENT, 9)\nreturn 'escaped'",
+    "signal to the parent": "import os\nos.kill(os.getppid(), 0)\nreturn 'escaped'",
+    "signal to everyone": "import os\nos.kill(-1, 0)\nreturn 'escaped'",
+    "signal to the group": "import os\nos.killpg(0, 0)\nreturn 'escaped'",
+    "signal to the test": "import os\nos.kill(PARENT, 0)\nreturn 'escaped'",
     "leave the group": "import os\nos.setsid()\nreturn 'escaped'",
     "trace the parent": "import ctypes, os\nreturn 'escaped' if ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0 else ''",
     "memory of the parent": "import os\nreturn 'escaped' if open(f'/proc/{os.getppid()}/mem', 'rb') else ''",
@@ -46,7 +49,7 @@ ATTACKS = {
     "own environment": "import os\nreturn 'escaped' if 'SECRET' in str(dict(os.environ)) or 'PTOPT' in str(dict(os.environ)) else ''",
     "become somebody else": "import os\nos.setuid(1)\nreturn 'escaped'",
     "new namespace": "import ctypes\nreturn 'escaped' if ctypes.CDLL(None).unshare(0x10000000) == 0 else ''",
-    "mount": "import ctypes\nreturn 'escaped' if ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == 0 else ''",
+    "mount": "import ctypes\nreturn 'escaped' if ctypes.CDLL(None).mount(b'x', b'FOLDER', b'tmpfs', 0, None) == 0 else ''",
     "change the root": "import os\nos.chroot('/tmp')\nreturn 'escaped'",
     "raise the limits": "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nreturn 'escaped'",
     "priority": "import os\nos.nice(-10)\nreturn 'escaped'",
