@@ -74,7 +74,7 @@ def _walk_all(
         start = os.path.realpath(path)  # a link that the user names is followed: it is what he asked for
         folder = start if os.path.isdir(start) else os.path.dirname(start)
         tree = trees[folder] if folder in trees else trees.setdefault(folder, Tree(folder))
-        for place, trouble in walk_files(start, SUFFIXES):
+        for place, trouble in _walk(start):
             name = _name(place, top)
             if name in seen:
                 continue
@@ -94,8 +94,8 @@ def _walk_all(
                     yield whole_file(name, content)
 
 
-def walk_files(start: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """The files under `start` with these suffixes in order of path, and the folders that cannot be listed with the reason."""
+def _walk(start: str) -> Iterator[tuple[str, str]]:
+    """The files under `start` in order of path, and the folders that cannot be listed with the reason."""
     if not os.path.isdir(start):
         yield start, ""
         return
@@ -119,6 +119,6 @@ def walk_files(start: str, suffixes: tuple[str, ...]) -> Iterator[tuple[str, str
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith(".") and entry.name not in SKIPPED_FOLDERS:
                     children.append(os.path.join(entry.path, ""))
-            elif entry.name.endswith(suffixes) and not entry.is_dir():
+            elif entry.name.endswith(SUFFIXES) and not entry.is_dir():
                 children.append(entry.path)
         waiting.extend(sorted(children, reverse=True))

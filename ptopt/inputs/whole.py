@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ptopt.audit.audit import PYTHON
 from ptopt.findings import NotReviewed
-from ptopt.inputs.folders import NOT_UTF8, SUFFIXES, printable, walk_files
+from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, SKIPPED_FOLDERS, printable
 from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_FILE, Tree
 
@@ -17,7 +18,7 @@ _LARGEST = 256_000  # bytes of these: a configuration that people write has a fe
 MOST_BYTES = 200_000_000  # of all files together
 
 
-READ = (*SUFFIXES, *_ALSO_READ)
+READ = (*PYTHON, *_ALSO_READ)
 printable_path = printable
 
 
@@ -43,7 +44,7 @@ def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Fol
     files: dict[str, bytes] = {}
     lost: list[NotReviewed] = []
     left = MOST_BYTES
-    for place, trouble in walk_files(start, READ):
+    for place, trouble in _walk(start):
         name = place.removeprefix(top).replace(os.sep, "/")
         shown = printable(name)
         if trouble or name != shown:
@@ -62,3 +63,16 @@ def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Fol
                 left -= len(data)
                 files[name] = data
     return Folder(os.path.basename(start.rstrip(os.sep)) or "repository", files, tuple(lost))
+
+
+def _walk(start: str) -> Iterator[tuple[str, str]]:
+    """The files that are read, folder by folder, and the folders that cannot be listed with the reason."""
+    lost: list[OSError] = []
+    for folder, folders, names in os.walk(start, onerror=lost.append):
+        if folder != start and not ENVIRONMENT_MARKS.isdisjoint({*folders, *names}):
+            folders.clear()
+            continue
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in SKIPPED_FOLDERS)
+        yield from ((os.path.join(folder, name), "") for name in sorted(names) if name.endswith(READ))
+    for error in lost:
+        yield str(error.filename), f"the folder cannot be read: {error.strerror}"
