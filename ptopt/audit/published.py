@@ -60,4 +60,7 @@ def worth(key: str) -> tuple[Impact, ...]:
         for impact in of_rule(rule)
         if impact.provenance == "published" or impact.device == "cuda" or key == "persistent_workers"
     ]
-    return (*_OWN.get(key, ()), *of_rules)[:3]
+    every = [*_OWN.get(key, ()), *of_rules]
+    return tuple(
+        sorted(every, key=lambda impact: "training" not in impact.scope)[:3]
+    )  # what the user waits for first

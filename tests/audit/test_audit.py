@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from ptopt.audit.advice import ADVICE
+from ptopt.audit.audit import entry_points
 from ptopt.audit.published import worth
-from ptopt.audit.values import Level
+from ptopt.audit.values import Level, State
+from ptopt.project.facts import NO_FACTS
 from tests.audit.conftest import Auditor
 from tests.audit.test_measures import LOADER, script
+from tests.hostile import PROGRAMS
 
 PLAIN = script(
     before="    model = nn.Conv2d(3, 4, 5).cuda()\n"
@@ -84,11 +87,19 @@ def test_an_audit_is_the_same_every_time(audited: Auditor) -> None:
     assert audited(files) == audited(dict(reversed(files.items())))
 
 
-def test_the_folder_of_this_project(tmp_path: Path) -> None:
+def test_the_folder_of_this_project() -> None:
     """Code that is no training script, a lot of it: nothing is invented, nothing fails."""
-    from ptopt.audit.audit import entry_points
-    from ptopt.project.facts import NO_FACTS
-
     root = Path(__file__).resolve().parents[2] / "ptopt" / "cli"
     files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.py")}
     assert entry_points(files, {}, {}, NO_FACTS, frozenset()) == ((), [])
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_hostile_programs_end(name: str) -> None:
+    """What took minutes before reviews were bounded; the limits of work end each script."""
+    main = "\n\nif __name__ == '__main__':\n    train(model, loader, opt, metric)\n"
+    notebook = PROGRAMS[name].startswith("{")
+    data = (PROGRAMS[name] + main * (not notebook)).encode()
+    entries, lost = entry_points({"a.ipynb" if notebook else "a.py": data}, {}, {}, NO_FACTS, frozenset())
+    assert {m.state for entry in entries for m in entry.measures} <= set(State)
+    assert all(note.startswith("a.") for note in lost)

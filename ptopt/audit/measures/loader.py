@@ -349,7 +349,9 @@ def _filled_up(setup: Setup) -> list[Place]:
         for node in module.file.index.of_type(ast.BinOp) if module.file.search(_PADS) else ():
             if not (isinstance(node.left, ast.List) and "pad" in ast.unparse(node.left)):
                 continue
-            if re.search(r"max_?(seq_?)?len", ast.unparse(node.right)) and setup.live.runs(module, node):
+            if not re.search(r"max_?(seq_?)?len", ast.unparse(node.right)):
+                continue
+            if setup.live.runs(module, node) and setup.runs(module, node).truth is not False:
                 found.append(setup.place(module, node))
     return found
 

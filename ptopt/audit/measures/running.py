@@ -211,6 +211,8 @@ def monitoring(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, ", ".join(names), places or setup.where())
     if setup.framework == "Lightning":
         return Measure(key, title, State.ON, "the logger of Lightning", setup.where())
+    if setup.blind:
+        return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}", setup.where())
     if setup.framework in _BY_FRAMEWORK:
         return Measure(
             key, title, State.UNKNOWN, f"{setup.framework} reports to what is installed", setup.where()
