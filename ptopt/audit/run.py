@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ptopt.audit.audit import PYTHON, audit
+from ptopt.audit.audit import audit
 from ptopt.audit.values import Audit
 from ptopt.change import ChangedFile, whole_file
+from ptopt.pathkind import is_reviewable
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
 
@@ -30,6 +31,6 @@ def audit_of(
     """The audit of a repository, of its files by path; `watch` sees those that are reviewed, one after the other."""
     sure = threshold(config.min_confidence)
     broad = config.model_copy(update={"min_confidence": sure * _BELOW})
-    whole = [whole_file(path, data) for path, data in files.items() if path.endswith(PYTHON)]
+    whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
     review = review_files(watch([*whole, *not_read]), config=broad, facts=facts, limit_to_change=False)
     return audit(name, files, facts, review, sure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptopt.audit.values import EntryPoint, Level, Place, State, Weighed
+from ptopt.audit.values import EntryPoint, Level, Measure, State, Weighed
 from ptopt.findings import Finding, Severity
 
 _OF_ACCUMULATION = ("accumulation-syncs-every-micro-batch",)
@@ -50,13 +50,21 @@ def _accumulates(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
 
 
 def is_in_table(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
-    """Does the table of a script already say it, with this file as its evidence?"""
+    """Does the table of a script already say it: with this file as its evidence, or of the training that stands in it?
+
+    The table has read all that runs, the review this file.
+    """
     key = _IN_THE_TABLE.get(finding.name)
-    places: list[Place] = [
-        place
+    return any(
+        measure.key == key and (_trains_in(entry, finding.path) or _rests_on(measure, finding.path))
         for entry in entries
         for measure in entry.measures
-        if measure.key == key
-        for place in measure.evidence
-    ]
-    return any(place.path == finding.path for place in places)
+    )
+
+
+def _trains_in(entry: EntryPoint, path: str) -> bool:
+    return entry.loop is not None and entry.loop.path == path
+
+
+def _rests_on(measure: Measure, path: str) -> bool:
+    return any(place.path == path for place in measure.evidence)

@@ -11,7 +11,7 @@ from ptopt.findings import NotReviewed
 from ptopt.inputs.folders import NOT_UTF8, printable, walk_files
 from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_FILE, Tree
-from ptopt.pathkind import PYTHON
+from ptopt.pathkind import PYTHON, is_dockerfile
 
 _ALSO_READ = (".sh", ".yaml", ".yml", ".json")
 _LARGEST = 256_000  # bytes of these: a configuration that people write has a few thousand
@@ -32,7 +32,7 @@ class Folder:
 
 
 def _is_read(entry: os.DirEntry[str]) -> bool:
-    return entry.name.endswith(READ) and not entry.is_dir()
+    return (entry.name.endswith(READ) or is_dockerfile(entry.path)) and not entry.is_dir()
 
 
 def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Folder:
@@ -53,7 +53,7 @@ def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Fol
         shown = printable(name)
         if trouble or name != shown:
             lost.append(NotReviewed(shown, trouble or NOT_UTF8))
-        elif wants(name) and name.endswith(_ALSO_READ):
+        elif wants(name) and not name.endswith(PYTHON):
             if (data := small(place)) is not None and len(data) <= left:
                 left -= len(data)
                 files[name] = data

@@ -14,6 +14,7 @@ from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
 _DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
+_HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b")
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
 
@@ -40,6 +41,7 @@ def mixed_precision(setup: Setup) -> Measure:
     blind = setup.blind_model  # a network can set it for itself
     if setup.framework in ("DeepSpeed", "Colossal-AI"):
         blind = f"the configuration of {setup.framework} sets it"
+    blind = blind or _named(setup)
     return setup.decide(
         key, title, _autocasts(setup), "float32 throughout: no autocast, no half-precision model", blind=blind
     )
@@ -109,8 +111,37 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if not setup.calls("autocast"):
             scaled = _enabled(setup, module, setup.keyword(call, "enabled"))
             yield setup.site(module, call, "`GradScaler`", scaled)
-    for module, call in setup.calls("MixedPrecision"):
-        yield setup.site(module, call, "mixed precision of FSDP")
+    for module, call in setup.calls("MixedPrecision", "MixedPrecisionPolicy"):
+        yield setup.site(
+            module, call, "mixed precision of FSDP", _half(setup, module, call, "param_dtype", 0)
+        )
+    for module, call in setup.calls("from_pretrained"):
+        for name in ("dtype", "torch_dtype"):
+            given = setup.keyword(call, name)
+            if given is not None and ast.unparse(given) not in ("'auto'", '"auto"'):
+                yield setup.site(
+                    module, call, f"weights loaded with `{name}`", _half(setup, module, call, name)
+                )
+
+
+def _half(setup: Setup, module: Module, call: ast.Call, name: str, position: int | None = None) -> Value:
+    """Is the dtype that the call is given a half-precision one?"""
+    given = setup.keyword(call, name, position)
+    if given is None:
+        return Value(True, False)
+    text = dotted_name(given)
+    if text.startswith("torch."):
+        return Value(True, bool(_DTYPE.search(text)))
+    value = setup.value(module, given)
+    if value.known and isinstance(value.value, str):
+        return replace(value, value=bool(_DTYPE.search(value.value)))
+    return replace(value, known=False, note=f"`{ast.unparse(given)[:40]}` is a half-precision type")
+
+
+def _named(setup: Setup) -> str:
+    """Why something may compute in half precision though nothing was recognised: its type stands in code that runs."""
+    named = _HALF_TYPE.search(setup.live_text)
+    return f"`{named[0]}` is named, and what for was not understood" if named else ""
 
 
 def _in_training(module: Module, call: ast.Call) -> bool:

@@ -45,7 +45,7 @@ def evaluation(setup: Setup) -> Measure:
             free.append(setup.place(module, function))
             continue
         forward = _forward_in_loop(module, function)
-        if forward is None:
+        if forward is None or _ends_the_graph(forward, setup):
             continue
         off = module.file.context.grad_off(forward)
         (free if off else graph).append(setup.place(module, forward if not off else function))
@@ -75,6 +75,18 @@ def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
         ):
             return call
     return None
+
+
+def _ends_the_graph(call: ast.Call, setup: Setup) -> bool:
+    """Does the method turn recording off itself: `generate` of transformers, or one of the project?"""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    named = [
+        module.file.context.turns_grad_off(function)
+        for module in setup.live.read.values()
+        for function in module.file.calls.functions
+        if function.name == name
+    ]
+    return any(named) or (name == "generate" and not named)
 
 
 def _takes(call: ast.Call, target: ast.expr) -> bool:
