@@ -11,9 +11,7 @@ KINDS: tuple[Kind, ...] = ("tests", "examples", "demos", "benchmarks")
 
 _FOLDERS: dict[str, Kind] = {
     **dict.fromkeys(("test", "tests", "testing"), "tests"),
-    **dict.fromkeys(
-        ("example", "examples", "sample", "samples", "tutorial", "tutorials", "docs"), "examples"
-    ),
+    **dict.fromkeys(("example", "examples", "samples", "tutorial", "tutorials", "docs"), "examples"),
     **dict.fromkeys(("demo", "demos"), "demos"),
     **dict.fromkeys(("bench", "benchmark", "benchmarks", "perf"), "benchmarks"),
 }

@@ -65,15 +65,25 @@ def _length(events: Sequence[dict[str, float]]) -> float:
     return max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events)
 
 
+_WATCH = """\
+import json, os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, used = os.wait4(process.pid, 0)
+print(json.dumps([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss]))
+"""
+
+
 def cost(trace: Path) -> Cost:
-    """Of `ptopt profile` on the trace, in a process of its own."""
+    """Of `ptopt profile` on the trace, in a process of its own.
+
+    Another one starts it: the peak of a process counts what its parent had in memory when it was started.
+    """
     command = [sys.executable, "-m", "ptopt.cli", "profile", str(trace), "--format", "json"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return Cost(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    done = subprocess.run([sys.executable, "-c", _WATCH, *command], stdout=subprocess.PIPE, check=True)
+    code, seconds, kilobytes = json.loads(done.stdout)
+    if code:
+        raise subprocess.CalledProcessError(code, command)
+    return Cost(seconds, kilobytes / 1024)
 
 
 def main(gigabytes: float, recorded: Path | None) -> None:

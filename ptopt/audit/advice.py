@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ptopt.audit.measures.running import NOTHING_SAVED
 from ptopt.audit.published import worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
+from ptopt.project.facts import NO_FACTS, ProjectFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,37 @@ ADVICE: dict[str, Advice] = {
 _MOST_PLACES = 6
 
 
-def gaps(entries: tuple[EntryPoint, ...]) -> tuple[Gap, ...]:
-    """The measures that are off somewhere, the heaviest first, then those of the most scripts."""
+# Measure -> the torch that first has what the advice names.
+_SINCE = {
+    "precision": "1.10", "tf32": "1.12", "compile": "2.0", "attention": "2.0", "fused_optimizer": "2.0", "persistent_workers": "1.7",
+    "channels_last": "1.5",
+}  # fmt: skip
+
+
+def too_new(entries: tuple[EntryPoint, ...], facts: ProjectFacts) -> tuple[str, ...]:
+    """What is left out because the project pins a torch that does not have it, in words."""
+    left_out = dict.fromkeys(
+        measure.title
+        for entry in entries
+        for measure in entry.measures
+        if facts.excludes("torch", _SINCE.get(measure.key, "0"))
+        and measure.key in _SINCE
+        and is_gap(entry, measure)
+    )
+    if not left_out:
+        return ()
+    return (f"Left out, as the project needs {facts.describe('torch')}: {', '.join(left_out)}.",)
+
+
+def gaps(entries: tuple[EntryPoint, ...], facts: ProjectFacts = NO_FACTS) -> tuple[Gap, ...]:
+    """The measures that are off somewhere, the heaviest first, then those of the most scripts.
+
+    What the torch that the project pins does not have is none.
+    """
     found = []
     for key, advice in ADVICE.items():
+        if key in _SINCE and facts.excludes("torch", _SINCE[key]):
+            continue
         missing = [
             (entry, m) for entry in entries if (m := measure_of(entry, key)) is not None and is_gap(entry, m)
         ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ptopt.audit.advice import gaps
+from ptopt.audit.advice import gaps, too_new
 from ptopt.audit.configured import Configured, read_all
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
     candidates,
     main_line,
+    only_uses,
     starts_something,
     training_start,
 )
@@ -51,7 +52,7 @@ def audit(
             key=lambda w: (list(Level).index(w.level), -w.finding.confidence, w.finding.sort_key()),
         )
     )
-    missing = gaps(entries)
+    missing = gaps(entries, facts)
     return Audit(
         name=name,
         files=len(python),
@@ -60,7 +61,7 @@ def audit(
         gaps=missing,
         good=good(entries),
         plan=plan(missing, found),
-        notes=(OVERLAP, SHARE) if missing else (),
+        notes=(*((OVERLAP, SHARE) if missing else ()), *too_new(entries, facts)),
         not_judged=(*lost, *_unknown(entries)),
         not_reviewed=review.not_reviewed,
     )
@@ -94,7 +95,7 @@ def entry_points(
             with limited(ENTRY_WORK):
                 live = Live(modules, module, summaries)
                 start = training_start(live)
-                if start is not None:
+                if start is not None and not only_uses(path, start):
                     configured = Configured(configurations, path)
                     entries.append(_entry(live, start, facts, started, modules, configured))
         except (WorkLimitError, RecursionError):

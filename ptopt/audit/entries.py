@@ -15,6 +15,10 @@ from ptopt.pathkind import path_kind
 MOST_CANDIDATES = 120
 _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo|fit")
 _MAIN = re.compile(rb"__name__\s*==|^(?:for|while|with|if|trainer|main|train|app|fire|run)\b", re.M)
+# Scripts that use what training made: what they import may hold a training, which they do not run.
+_USES = re.compile(
+    r"(^|_)(infer|inference|test|demo|predict|sample|export|eval|evaluate|convert|preprocess|unwrap|merge|upload|download)(_|$)"
+)
 _MOST_LOOPS = 12  # backward calls that are looked at
 _TRAINER = re.compile(r"Trainer\w*$")
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
@@ -48,6 +52,11 @@ def _unlikely(path: str) -> int:
     name = path.rpartition("/")[2].lower()
     likely = bool(_TRAINING_NAME.search(name))
     return 2 * (path_kind(path) is not None) + (not likely) + 4 * path.endswith(".ipynb")
+
+
+def only_uses(path: str, start: Start) -> bool:
+    """Is the script named like one that does not train, and does the training stand elsewhere?"""
+    return start[1].path != path and bool(_USES.search(path.rpartition("/")[2].rpartition(".")[0].lower()))
 
 
 def main_line(module: Module) -> int:
@@ -153,6 +162,8 @@ def _own_framework(live: Live, packages: frozenset[str]) -> str:
         calls[
             func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
         ] = func
+    if "basicsr" in packages:
+        return "BasicSR"  # its loop runs the models of the repository
     if "accelerate" in packages and "Accelerator" in calls:
         return "Accelerate"
     if packages & _LIGHTNING and any(name in calls for name in ("Fabric", "LightningLite")):

@@ -35,7 +35,8 @@ def write_sheets(folder: Path, out: Path, size: int, readers: int, seed: int) ->
 
 def _drawn(rows: Iterable[dict[str, Any]], size: int, seed: int) -> list[dict[str, Any]]:
     """Random rows, each with its number in the text."""
-    ordered = sorted(rows, key=lambda r: hashlib.sha256(f"{seed}:{r['id']}".encode()).digest())
+    different = {row["id"]: row for row in rows}.values()  # two examples may be corrected to the same code
+    ordered = sorted(different, key=lambda r: hashlib.sha256(f"{seed}:{r['id']}".encode()).digest())
     return [{**row, "text": f"## {row['id']}\n\n{row['text']}\n"} for row in ordered[:size]]
 
 

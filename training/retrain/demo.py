@@ -122,7 +122,7 @@ class _Demo:
 
 
 def _plays(repo: str) -> bool:
-    return int(sha256(repo.encode()).hexdigest()[:8], 16) % 2 == 0
+    return int(sha256(repo.encode()).hexdigest()[24:32], 16) % 2 == 0
 
 
 def _wanted(row: Row) -> bool:

@@ -1,6 +1,6 @@
 {{- /* The kinds of jobs of each queue: those of service.jobs.QUEUES. */ -}}
 {{- define "ptopt.queues" -}}
-review: [review]
+review: [review, audit]
 command: [command]
 feedback: [closed, thread, reply, deleted, poll, installation]
 {{- end -}}

@@ -51,9 +51,22 @@ def _loaders(setup: Setup) -> list[_Loader]:
         if name is not None and not isinstance(name[1], ast.ClassDef):
             continue  # a function that makes loaders: the call in it counts
         found.append((_Loader(module, call, name is not None), _about(module, call)))
+    found += [(loader, "") for loader in _derived(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
     return training or neutral
+
+
+def _derived(setup: Setup) -> list[_Loader]:
+    """`super().__init__(..., num_workers=n)` of classes of the repository that derive from a loader."""
+    return [
+        _Loader(module, call, False)
+        for module, call in setup.calls("__init__")
+        if isinstance(call.func, ast.Attribute)
+        and ast.unparse(call.func.value).startswith("super(")
+        and (cls := module.file.index.class_of(call)) is not None
+        and any(_LOADER.match(ast.unparse(base).rpartition(".")[2]) for base in cls.bases)
+    ]
 
 
 def _about(module: Module, call: ast.Call) -> str:

@@ -14,7 +14,8 @@ from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
 _DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
-_HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b")
+_HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b|\.autocast\b(?!\()|\bconvert_to_fp16\b")
+_HELPER = re.compile(r"attention$|_fn$|_func$|^F\.|^torch\.")
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
 
@@ -183,9 +184,15 @@ def tf32(setup: Setup) -> Measure:
             return _measure(key, title, State.UNKNOWN, f"`tf32`: {value.note}", value)
         state = State.ON if value.value else State.OFF
         return _measure(key, title, state, f"`tf32` is {value.value}{_note(value)}", value)
-    blind = setup.blind
+    pin = setup.facts.describe("torch")
+    if setup.facts.excludes("torch", "1.7"):
+        return setup.not_applicable(key, title, f"torch has it since 1.7; the project needs {pin}")
+    if not found and setup.facts.excludes("torch", "1.12"):
+        return Measure(
+            key, title, State.ON, f"the default of torch 1.7 to 1.11; the project needs {pin}", setup.where()
+        )
     return setup.decide(
-        key, title, found, "off by default since torch 1.12, nothing switches it on", blind=blind
+        key, title, found, "off by default since torch 1.12, nothing switches it on", blind=setup.blind
     )
 
 
@@ -224,13 +231,16 @@ def compiled(setup: Setup) -> Measure:
             "`accelerate launch` or its configuration may set a Dynamo backend",
             setup.where(),
         )
-    return setup.decide(key, title, found, "nothing is compiled", blind=setup.blind)
+    return setup.decide(key, title, found, "nothing is compiled", blind=setup.blind_model)
 
 
 def _compiles(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.calls("compile", "optimize"):
         name = setup.qualified(module, call.func)
         receiver = name.rpartition(".")[0]
+        given = ast.unparse(call.args[0]) if call.args else ""
+        if _HELPER.search(given):
+            continue  # a function, not the network
         if name == "torch.compile" or name.startswith("torch._dynamo.optimize"):
             yield setup.site(module, call, "`torch.compile`")
         elif (

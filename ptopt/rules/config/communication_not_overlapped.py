@@ -8,7 +8,7 @@ from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severit
 
 
 class CommunicationNotOverlapped(SettingRule):
-    """DeepSpeed reduces gradients only after the backward pass.
+    """DeepSpeed makes the backward pass wait while gradients travel.
 
     ## What it does
     Finds `"overlap_comm": false` of ZeRO stages 1 to 3, and `"contiguous_gradients": false` of stages 2 and 3.
@@ -49,8 +49,7 @@ class CommunicationNotOverlapped(SettingRule):
             Setting(
                 ("zero_optimization", "overlap_comm"),
                 (False,),
-                "{value}: gradients are reduced only after the backward pass, while the GPUs compute nothing. Overlap takes "
-                "memory for the buckets (`reduce_bucket_size`).",
+                "{value}: the backward pass stands still while gradients are reduced, instead of going on beside it.",
                 "true",
                 "there is memory for the buckets and more than one GPU",
             ),

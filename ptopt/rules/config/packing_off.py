@@ -146,6 +146,8 @@ class PackingOff(SettingRule):
 
     def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:
         mapping = block.mapping
+        if 1 in (mapping.scalar("micro_batch_size"), mapping.scalar("batch_size")):
+            return True  # nothing is padded
         if block.kind == "torchtune":  # a packed dataset needs a length
             model = str(mapping.scalar("model", "_component_") or "")
             return mapping.scalar("tokenizer", "max_seq_len") is None or "vision" in model

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.source.calls import called_name
+from ptopt.source.file import remembered
 from ptopt.source.index import FunctionNode, own_nodes
 
 _DATASET = re.compile(r"Dataset|Collat", re.I)
@@ -174,6 +175,7 @@ def _lives_on_device(function: FunctionNode, file: SourceFile) -> bool:
     return file.index.class_of(function) in file.once(_classes_on_device)
 
 
+@remembered
 def _only_slices(function: FunctionNode, file: SourceFile) -> bool:
     """Is an item a stretch of what lies in memory, such as tokens? Then worker processes gain nothing."""
     sliced = any(
@@ -182,6 +184,7 @@ def _only_slices(function: FunctionNode, file: SourceFile) -> bool:
     return sliced and all(called_name(call) in _CHEAP for call in file.calls.calls_in(function))
 
 
+@remembered
 def _makes_on_device(function: FunctionNode, file: SourceFile) -> bool:
     """Does it make its data there, such as the rays of a camera? Moving all of that would be slower."""
     given = (keyword_of(call, "device") for call in file.calls.calls_in(function))
