@@ -22,7 +22,7 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     each_step = any(features.get(name) for name in _EACH_STEP)
     often = each_step or bool(features.get("often:evaluation"))
     if finding.confidence < sure:
-        return Weighed(finding, Level.LOW, "below the confidence at which a pull request gets a comment")
+        return Weighed(finding, Level.LOW, "less sure than what a review of these files would show")
     if finding.name in _OF_ACCUMULATION and not _accumulates(finding, entries):
         return Weighed(finding, Level.LOW, "gradients are not accumulated by default")
     if finding.severity is Severity.HIGH and each_step:

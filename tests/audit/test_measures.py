@@ -272,3 +272,39 @@ def test_an_evaluation_that_records_the_graph(audited: Auditor) -> None:
     assert measure(audited, "evaluation", code).state is OFF
     free = validate.replace("def validate", "@torch.no_grad()\ndef validate")
     assert measure(audited, "evaluation", script(after=free, before="    validate(1, 2)")).state is ON
+
+
+def test_an_evaluation_in_the_function_that_trains(audited: Auditor) -> None:
+    loop = "    model.eval()\n    for x, y in val_loader:\n        print(model(x))\n"
+    assert measure(audited, "evaluation", script(before=loop)).state is OFF
+    free = "    model.eval()\n    for x, y in val_loader:\n        with torch.no_grad():\n            print(model(x))\n"
+    assert measure(audited, "evaluation", script(before=free)).state is ON
+
+
+def test_a_script_that_uses_a_trained_model_does_not_train(audited: Auditor) -> None:
+    trains = script()
+    uses = "from train import main, Net\n\nif __name__ == '__main__':\n    main()\n"
+    found = audited({"train.py": trains, "inference_demo.py": uses, "start.py": uses}).entries
+    assert {entry.path for entry in found} == {"start.py", "train.py"}
+
+
+def test_a_class_that_derives_from_a_loader(audited: Auditor) -> None:
+    derived = """
+class Loader(DataLoader):
+    def __init__(self, data):
+        super().__init__(data, num_workers=6, pin_memory=True)
+"""
+    code = script(after=derived, before="    loader = Loader(data)")
+    assert measure(audited, "workers", code).state is ON
+    assert measure(audited, "pin_memory", code).state is ON
+
+
+OLD = {"requirements.txt": "torch==1.8.0\n"}
+
+
+def test_what_an_old_torch_has(audited: Auditor) -> None:
+    found = audited({"train.py": script(), **OLD})
+    (entry,) = found.entries
+    assert next(m for m in entry.measures if m.key == "tf32").state is ON
+    assert {gap.key for gap in found.gaps}.isdisjoint({"compile", "fused_optimizer", "tf32"})
+    assert any("torch==1.8.0" in note and "torch.compile" in note for note in found.notes)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ptopt.audit.arguments import TrainerArguments
+from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.evaluate import Value
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
@@ -164,6 +164,11 @@ def persistent_workers(setup: Setup) -> Measure:
     number = _setting(setup, "num_workers", 0)
     if number and all(v.truth is False for v in number):
         return setup.not_applicable(key, title, "the loader has no workers")
+    if (
+        setup.framework == "Lightning"
+        and lightning_argument(setup, "reload_dataloaders_every_n_epochs", 0).truth
+    ):
+        return setup.not_applicable(key, title, "the loaders are made again for each epoch")
     return _decided(setup, key, title, _setting(setup, "persistent_workers", False), "`persistent_workers`")
 
 

@@ -40,6 +40,9 @@ def evaluation(setup: Setup) -> Measure:
     free: list[Place] = []
     for function, module in setup.live.functions.items():
         if not _EVAL_NAME.search(function.name) or module.file.context.trains(function):
+            for call in _in_evaluation_loops(module, function):
+                off = module.file.context.grad_off(call) or _ends_the_graph(call, setup)
+                (free if off else graph).append(setup.place(module, call))
             continue
         if module.file.context.turns_grad_off(function):
             free.append(setup.place(module, function))
@@ -75,6 +78,16 @@ def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
         ):
             return call
     return None
+
+
+def _in_evaluation_loops(module: Module, function: FunctionNode) -> list[ast.Call]:
+    """Passes of the network in loops over evaluation data, in a function that does more than evaluate."""
+    return [
+        call
+        for call in module.file.calls.calls_in(function)
+        if _FORWARD.search(ast.unparse(call.func) + "(")
+        and any(module.file.context.is_eval_loop(loop) for loop in module.file.index.loops_of(call))
+    ]
 
 
 def _ends_the_graph(call: ast.Call, setup: Setup) -> bool:

@@ -122,8 +122,9 @@ def _plan(audit: Audit) -> Iterator[RenderableType]:
             Text.assemble((f"Phase {number}: {phase.title}", "bold"), (f"  {phase.effort}", "dim"))
         )
         for step in phase.steps:
+            place = f"{one_line(str(step.places[0]))} " if len(step.places) == 1 else ""
             yield _indented(
-                Text.assemble(f"- {one_line(step.title)}", (f"  ({one_line(step.effort)})", "dim")), 4
+                Text.assemble(f"- {place}{one_line(step.title)}", (f"  ({one_line(step.effort)})", "dim")), 4
             )
     for note in audit.notes:
         yield _indented(Text(note, "dim"))

@@ -124,22 +124,29 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         "passes": float(len(calls)),
         "callers": float(len(file.calls.callers(function)) if function is not None else 0),
     }
-    return Evaluation(case, calls, first, _evidence(function, calls, evals, file), facts)
+    return Evaluation(case, calls, first, _evidence(function, case.loop, calls, evals, file), facts)
 
 
 def _evidence(
-    function: FunctionNode | None, calls: list[tuple[ast.Call, str]], evals: dict[str, int], file: SourceFile
+    function: FunctionNode | None,
+    loop: Loop | None,
+    calls: list[tuple[ast.Call, str]],
+    evals: dict[str, int],
+    file: SourceFile,
 ) -> tuple[Evidence, ...]:
-    """The passes, and the lines that show that the function evaluates."""
+    """The passes, and the lines that show that the function, or its loop, evaluates."""
     found = [Evidence(c.lineno, f"runs `{p}` with autograd on") for c, p in calls]
     found += [
         Evidence(evals[p], "eval mode, which records as well") for p in {p for _, p in calls} if p in evals
     ]
     if function is None:
         return tuple(found)
-    found.append(Evidence(function.lineno, f"`{function.name}`, where autograd could be off"))
+    if loop is None:
+        found.append(Evidence(function.lineno, f"`{function.name}`, where autograd could be off"))
     reads = 0
     for call in file.calls.calls_in(function):
+        if loop is not None and not file.index.within(call, loop):
+            continue  # the rest may train
         if any(k.arg == "volatile" for k in call.keywords):
             found.append(Evidence(call.lineno, "`volatile` has had no effect since torch 0.4"))
         elif isinstance(call.func, ast.Attribute) and call.func.attr in _READS and reads < 2:
