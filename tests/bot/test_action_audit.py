@@ -10,7 +10,8 @@ import pytest
 from fake_github import FakeGitHub
 from tests.bot.test_action import BEFORE, READ_ONLY, Runner
 
-MAIN = BEFORE + b"\n\nif __name__ == '__main__':\n    train(model, loader, optimizer)\n"
+NETWORK = b"\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
+MAIN = BEFORE + NETWORK + b"\n\nif __name__ == '__main__':\n    train(Net(), loader, optimizer)\n"
 
 
 @pytest.fixture
