@@ -27,10 +27,10 @@ from ptopt.audit.values import Audit, EntryPoint, Level, State
 from ptopt.audit.weigh import is_in_table, weighed
 from ptopt.configs.values import Document
 from ptopt.findings import Review
+from ptopt.pathkind import PYTHON
 from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited
 
-PYTHON = (".py", ".ipynb")
 _ON_DEVICE = ("device-move-in-dataset",)
 _NEEDS_HOST_DATA = (
     "workers",

@@ -10,8 +10,9 @@ from pathlib import Path
 from ptopt.findings import NotReviewed
 from ptopt.github.git_diff import FetchError, Git, Source
 from ptopt.inputs import CheckoutError
+from ptopt.inputs.folders import printable
 from ptopt.inputs.heads import Blobs
-from ptopt.inputs.whole import READ, Folder, printable_path
+from ptopt.inputs.whole import Folder, is_read
 
 MAX_BYTES = 40_000_000  # of all files together: they go to another process as a whole
 MAX_FILES = 20_000
@@ -36,19 +37,17 @@ def fetch_files(
         )
         listed = git.run("ls-tree", "-r", "-z", "--full-tree", "--name-only", commit)
         paths = [os.fsdecode(path) for path in listed.split(b"\0") if path]
-        chosen = [path for path in paths if path in also or (path.endswith(READ) and wants(path))]
+        chosen = [path for path in paths if path in also or (is_read(path) and wants(path))]
         files: dict[str, bytes] = {}
-        lost = [NotReviewed(printable_path(path), "too many files") for path in chosen[MAX_FILES:]]
+        lost = [NotReviewed(printable(path), "too many files") for path in chosen[MAX_FILES:]]
         try:
             with Blobs(git.root, commit, MAX_BYTES, git.environment) as blobs:
                 for path in chosen[:MAX_FILES]:
-                    data = blobs(path) if path == printable_path(path) else None
+                    data = blobs(path) if path == printable(path) else None
                     if data is not None:
                         files[path] = data
                     else:
-                        lost.append(
-                            NotReviewed(printable_path(path), blobs.reasons.get(path, "cannot be read"))
-                        )
+                        lost.append(NotReviewed(printable(path), blobs.reasons.get(path, "cannot be read")))
         except CheckoutError:
             raise FetchError("the output of git could not be read") from None
         return Folder(repo.rpartition("/")[2], files, tuple(lost))

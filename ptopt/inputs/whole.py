@@ -18,10 +18,6 @@ _LARGEST = 256_000  # bytes of these: a configuration that people write has a fe
 MOST_BYTES = 200_000_000  # of all files together
 
 
-READ = (*PYTHON, *_ALSO_READ)
-printable_path = printable
-
-
 @dataclass(frozen=True, slots=True)
 class Folder:
     """Files by path from the root; those that were not read are named."""
@@ -31,8 +27,13 @@ class Folder:
     not_read: tuple[NotReviewed, ...] = ()
 
 
+def is_read(path: str) -> bool:
+    """Does an audit read the file: code, a script that starts it, or what may be a configuration?"""
+    return path.endswith((*PYTHON, *_ALSO_READ)) or is_dockerfile(path)
+
+
 def _is_read(entry: os.DirEntry[str]) -> bool:
-    return (entry.name.endswith(READ) or is_dockerfile(entry.path)) and not entry.is_dir()
+    return is_read(entry.path) and not entry.is_dir()
 
 
 def whole_folder(path: Path, root: Path, *, wants: Callable[[str], bool]) -> Folder:
