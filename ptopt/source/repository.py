@@ -35,16 +35,30 @@ class Repository:
         self._files = files
         self._bytes = sum(map(len, files.values()))
         self._parsed: dict[str, SourceFile | None] = {}
-        self._calls: dict[tuple[str, str, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
+        self._calls: dict[tuple[str, str, bool, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
         self._mentioned: dict[tuple[bytes, str], bool] = {}
         self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
 
     def callers(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
         """Calls of a function of `file` in other files that import it, a few of them; () when none is sure."""
+        return self._called(file, function, imported=True)
+
+    def dispatches(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
+        """Calls `x.name(...)` in other files that may run a method of `file`, whether or not they import it.
+
+        So a base class calls what its subclasses define, and a runner a task that it was given. May be of another class.
+        """
+        if not isinstance(file.index.parent(function), ast.ClassDef):
+            return ()
+        return self._called(file, function, imported=False)
+
+    def _called(
+        self, file: SourceFile, function: FunctionNode, *, imported: bool
+    ) -> tuple[tuple[SourceFile, ast.Call], ...]:
         name = function.name
         if name in _COMMON or name.startswith("__") or len(name) < 4 or not self._files:
             return ()
-        key = (file.path, name, isinstance(file.index.parent(function), ast.ClassDef))
+        key = (file.path, name, isinstance(file.index.parent(function), ast.ClassDef), imported)
         if key not in self._calls:
             self._calls[key] = self._find(*key)
         return self._calls[key]
@@ -92,23 +106,25 @@ class Repository:
         """Looking through all files for a word is work like any other."""
         work.current().charge(self._bytes // _BYTES_A_VISIT)
 
-    def _find(self, path: str, name: str, is_method: bool) -> tuple[tuple[SourceFile, ast.Call], ...]:
+    def _find(
+        self, path: str, name: str, is_method: bool, imported: bool
+    ) -> tuple[tuple[SourceFile, ast.Call], ...]:
         self._charge_search()
-        called = re.compile(rf"\b{re.escape(name)}\s*\(".encode())
-        module = _module_word(path).encode()
+        called = re.compile(rf"{'' if imported else '[.]'}\b{re.escape(name)}\s*\(".encode())
+        module = _module_word(path).encode() if imported else b""
         found: list[tuple[SourceFile, ast.Call]] = []
         for other, data in self._files.items():
             if (
                 other == path
                 or path_kind(other) not in (None, path_kind(path))  # a test of a step is no step
-                or self._has_its_own(other, path)
+                or (imported and self._has_its_own(other, path))
                 or name.encode() not in data
                 or module not in data
                 or not called.search(data)
             ):
                 continue
             parsed = self._parse(other, data)
-            if parsed is None or any(f.name == name for f in parsed.calls.functions):
+            if parsed is None or (imported and any(f.name == name for f in parsed.calls.functions)):
                 continue  # it has a function of that name itself
             found += [
                 (parsed, call)
@@ -131,7 +147,7 @@ class Repository:
             if len(self._parsed) >= _MOST_PARSED:
                 return None
             try:
-                self._parsed[path] = SourceFile.parse(path, data, NO_FACTS)
+                self._parsed[path] = SourceFile.parse(path, data, NO_FACTS, self)
             except ParseError:
                 self._parsed[path] = None
         return self._parsed[path]

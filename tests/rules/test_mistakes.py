@@ -64,6 +64,38 @@ MISTAKES = {
             return model(paddle.Tensor(documents)).numpy()
         """,
     ),
+    "no_grad in the class of another framework": (
+        "evaluation-records-graph",
+        """
+        class MlxPlan(Plan):
+            def validate_step(self, batches):
+                self.module.eval()
+                for batch in batches:
+                    total += self.module(batch).loss.item()
+        """,
+    ),
+    "no_grad around a helper that unpacks the batch": (
+        "evaluation-records-graph",
+        """
+        def posterior(self, loader):
+            self.module.eval()
+            for tensors in loader:
+                args, kwargs = self.module._get_fn_args_from_batch(tensors)
+                found.append(self.sample(args).numpy())
+        """,
+    ),
+    "autocast in a loss that fits something of its own": (
+        "full-precision-training",
+        """
+        class ManifoldLoss(nn.Module):
+            def forward(self, x):
+                for _ in range(self.steps):
+                    loss = self.net(x.cuda()).mean()
+                    loss.backward()
+                    self.optimizer.step()
+                return loss
+        """,
+    ),
     "eval of another library": (
         "evaluation-records-graph",
         """
@@ -440,6 +472,37 @@ IN_ANOTHER_FILE = {
         def outputs(energy, positions):
             forces = -torch.autograd.grad(energy, positions)[0]
             return forces
+        """,
+    ),
+    "a task that a runner without autograd evaluates": (
+        "evaluation-records-graph",
+        """
+        class Retrieval(Task):
+            def valid_epoch(self, model, loader):
+                return self.score_all(model, loader)
+
+            def score_all(self, model, loader):
+                model.eval()
+                return [model(batch.cuda()).argmax(1).cpu().numpy() for batch in loader]
+        """,
+        """
+        import torch
+
+        class Runner:
+            @torch.no_grad()
+            def evaluate(self, loader):
+                return self.task.valid_epoch(self.model, loader)
+        """,
+    ),
+    "training in float32 of a network with Fourier transforms": (
+        "full-precision-training",
+        STEP,
+        """
+        import torch
+
+        class Filter(torch.nn.Module):
+            def forward(self, x):
+                return torch.fft.irfft(torch.fft.rfft(x) * self.weight)
         """,
     ),
     "a network that derives forces": (

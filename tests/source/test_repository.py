@@ -139,3 +139,18 @@ def test_mentions_in_other_files_alone_count() -> None:
     file = parsed({"report.py": UNDER_NO_GRAD})
     assert file.repository.mentions(b"summarise_batch", besides="lib/helpers.py")
     assert not file.repository.mentions(b"summarise_batch", besides="report.py")
+
+
+def test_a_method_is_found_where_a_runner_calls_it() -> None:
+    task = b"class Task:\n    def valid_epoch(self, model):\n        return model(1)\n"
+    runner = """
+        class Runner:
+            def run(self):
+                self.task.valid_epoch(self.model)
+        """
+    file = parsed({"runner.py": runner}, "tasks/retrieval.py", task)
+    method = file.calls.functions[0]
+    assert file.repository.callers(file, method) == (), "it imports nothing of the task"
+    assert [(other.path, call.lineno) for other, call in file.repository.dispatches(file, method)] == [
+        ("runner.py", 4)
+    ]

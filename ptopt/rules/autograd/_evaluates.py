@@ -15,7 +15,7 @@ from ptopt.rules.autograd._models import (
     path_of,
 )
 from ptopt.rules.base import Evidence, SourceFile
-from ptopt.rules.shared.autograd import turns_autograd_off
+from ptopt.rules.shared.autograd import run_with_autograd_off, turns_autograd_off
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 
@@ -29,6 +29,7 @@ _INFERS = re.compile(
 )
 _READS = frozenset({"numpy", "item", "tolist", "detach", "argmax"})
 _WHOLE = re.compile(r"(eval|evaluate|validate|test)$")
+_OTHER = re.compile(r"MLX|Mlx|Jax|JAX|Flax|TensorFlow|Keras|Paddle|Onnx|ONNX|^TF[A-Z]")  # frameworks
 _SAYS_SO = re.compile(r"#[^\n]*(no_grad|inference_mode)")
 _PUBLIC_INFERENCE = re.compile(r"^(generate|infer|inference|transcribe|translate|inpaint|upscale)(_|$)", re.I)
 _PLAIN_BASES = frozenset({"object", "ABC", "Protocol", "Module", "Generic"})
@@ -104,6 +105,8 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
     case = case_of(function, calls, evals, file) if calls else None
     if case is None or (function is not None and wanted_elsewhere(function, calls, file)):
         return None
+    if function is not None and run_with_autograd_off(function, file):
+        return None
     if function is not None and _run_by_a_base(function, file):
         case = replace(case, confidence=min(case.confidence, 0.45))
     if case.loop is not None:
@@ -156,9 +159,10 @@ def _evidence(
 
 
 def _torch_is_at_hand(function: FunctionNode | None, file: SourceFile) -> bool:
-    """Is torch imported at module level, or in the function itself? Its neighbours may be for other frameworks."""
+    """Is torch imported at module level, or in the function itself, and is its class for no other framework?"""
     places = file.once(_torch_imports)
-    return None in places or function in places
+    cls = file.index.class_of(function) if function is not None else None
+    return (None in places or function in places) and not (cls is not None and _OTHER.search(cls.name))
 
 
 def _torch_imports(file: SourceFile) -> frozenset[FunctionNode | None]:

@@ -27,7 +27,7 @@ _NOT_A_MODEL = re.compile(
 # Methods of a network that run no pass, or turn autograd off themselves (`generate` of transformers).
 _UTILITY = re.compile(
     r"^(eval|train|to|cuda|cpu|half|float|double|bfloat16|type|apply|zero_grad|requires_grad_|generate|compile|fuse|warmup|tie_weights)$"
-    r"|parameters|modules|children|buffer|state|hook|metric|record|summary|^(log|print|get_?(submodule|parameter|num|n_)|set|load|save|push|reset|init|add|resize|share"
+    r"|parameters|modules|children|buffer|state|hook|metric|record|summary|^(log|print|_?get_?(submodule|parameter|num|n_|fn|args|kwargs|config|input|batch)|set|load|save|push|reset|init|add|resize|share"
     r"|enable|disable|print|freeze|unfreeze|prepare|config|export|script|trace|quanti|merge|prune|remove|from_|_from_|_args|register|update)"
 )
 _ACTS = re.compile(r"(^|_)(envs?|agent|runner|trainer|engine|server|meter|metric|evaluator)$", re.I)

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.optim._prepared import bypasses_prepare
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, own_nodes, walk
 
@@ -76,6 +77,19 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     when_wrong = "the job runs in one process, or memory does not allow unreduced gradients"
 
     VALID = (
+        """
+        class Trainer:
+            def __init__(self, transformer, codec):
+                self.accelerator = Accelerator()
+                self.wrapper = CodecAndTransformer(codec, transformer)
+                self.transformer, self.optim = self.accelerator.prepare(transformer, Adam(transformer.parameters()))
+
+            def step(self):
+                for _ in range(self.grad_accum_every):
+                    loss = self.wrapper(next(self.batches))
+                    self.accelerator.backward(loss / self.grad_accum_every)
+                self.optim.step()
+        """,
         """
         def train(model, loader, optimizer, args):
             if args.local_rank != -1:
@@ -217,6 +231,8 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         if sign is None:
             return
         accelerate = wrapper is not None and _qualified(wrapper, file).rpartition(".")[2] == "Accelerator"
+        if accelerate and bypasses_prepare(node, file):
+            return
         context = "accelerator.no_sync(model)" if accelerate else "model.no_sync()"
         shown = (
             "the optimizer steps only"

@@ -15,6 +15,11 @@ _DECIDED = re.compile(
     r"|\bBCELoss\b|binary_cross_entropy\(|\bfft|complex(64|128)",
     re.I,
 )
+# Of other files: what says that a network is loaded, wrapped or run in fewer bits, and what refuses to run in them.
+_DECIDED_ELSEWHERE = re.compile(
+    rb"autocast|GradScaler|bfloat16|torch_dtype|\.half\(\)|deepspeed|Accelerator\(|Fabric\(|apex", re.I
+)
+_BREAKS_ELSEWHERE = re.compile(rb"\bi?r?fftn?2?\(|torch\.fft|view_as_complex|faiss")
 # Objects that run the backward pass, and choose the precision, for the script.
 _ENGINE = re.compile(r"strategy|engine|fabric|accelerator|plugin|booster|trainer", re.I)
 # What is trained on these is too small for its arithmetic to matter, mostly.
@@ -156,8 +161,10 @@ class FullPrecisionTraining(Rule):
         step = file.context.training_step(node)
         if step is None or node is not file.once(_first_backward):
             return
-        if _DECIDED.search(file.once(_code)) or _fits_tensors(file):
+        if _DECIDED.search(file.once(_code)) or _fits_tensors(file) or _is_part_of_a_loss(node, file):
             return
+        if file.repository.matches(_BREAKS_ELSEWHERE):
+            return  # the network may hand its activations to that
         loop = next(file.index.loops_of(node), None)
         yield Problem(
             node,
@@ -173,8 +180,15 @@ class FullPrecisionTraining(Rule):
                 "cuda": float("cuda" in file.text),
                 "convolutions": float("Conv" in file.text or "conv" in file.text),
                 "transformer": float(file.search(_TRANSFORMER)),
+                "decided_elsewhere": float(file.repository.matches(_DECIDED_ELSEWHERE)),
             },
         )
+
+
+def _is_part_of_a_loss(backward: ast.Call, file: SourceFile) -> bool:
+    """Does a loss fit something of its own in its forward pass? The precision is its caller's choice."""
+    cls = file.index.class_of(backward)
+    return cls is not None and cls.name.lower().endswith("loss")
 
 
 def _first_backward(file: SourceFile) -> ast.Call | None:

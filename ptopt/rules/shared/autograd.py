@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 
 from ptopt.rules.base import SourceFile
+from ptopt.source.index import FunctionNode
 
 _MOST_CALLS = 20  # of one function that are followed
+_FARTHEST = 4  # callers of callers that are looked at
 
 
 def turns_autograd_off(call: ast.Call, file: SourceFile, depth: int = 2) -> bool:
@@ -19,3 +21,26 @@ def turns_autograd_off(call: ast.Call, file: SourceFile, depth: int = 2) -> bool
         depth > 1
         and any(turns_autograd_off(c, other, depth - 1) for c in other.calls.calls_in(function)[:_MOST_CALLS])
     )
+
+
+def run_with_autograd_off(function: FunctionNode, file: SourceFile, depth: int = _FARTHEST) -> bool:
+    """Do the calls that lead to the function, in this file and others, stand where autograd is off?
+
+    All of those that are known to run it; or one that may, by the name of the method: `task.evaluate(...)` of a runner that
+    was given the task, or of a base class.
+    """
+
+    def off(other: SourceFile, call: ast.Call) -> bool:
+        around = other.index.function_of(call)
+        return other.context.grad_off(call) or (
+            around is not None
+            and around is not function
+            and depth > 1
+            and run_with_autograd_off(around, other, depth - 1)
+        )
+
+    known = [(file, call) for call in file.calls.callers(function)]
+    known += file.repository.callers(file, function)
+    if known and all(off(other, call) for other, call in known[:_MOST_CALLS]):
+        return True
+    return any(off(other, call) for other, call in file.repository.dispatches(file, function))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.shared.moves import move_of
 from ptopt.rules.transfer._hot import hot_place
-from ptopt.rules.transfer._origins import built_from_factories
+from ptopt.rules.transfer._origins import built_from_factories, sources
 from ptopt.rules.transfer._python_data import MOVES, factory_behind
 
 
@@ -119,6 +119,16 @@ class BuiltOnHostThenMoved(Rule):
                     return x + steps
             """
         ),
+        Invalid(
+            """
+            class Embedding(nn.Module):
+                def forward(self, t):
+                    table = torch.zeros(self.length, self.dim)
+                    table[:, 0::2] = torch.sin(torch.arange(self.length).unsqueeze(1))
+                    table = table.to(t.device)  # !
+                    return table[t]
+            """
+        ),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -136,16 +146,19 @@ class BuiltOnHostThenMoved(Rule):
         calls = f"factory call{'s' if len(made) > 1 else ''}"
         if any(_writes(move.tensor, file)):
             calls = "factory calls, those of what it is filled with included,"
+        remedy = f"Pass `device={move.device}` to the {calls} instead, and drop the move."
+        constant = hot.kind == "forward" and not _varies(move.tensor, file)
+        if constant:
+            remedy = "Nothing in it changes from call to call: build it once, in `__init__`, with `register_buffer`."
         yield Problem(
             node,
             f"{quote(file, move.tensor)} is computed on the CPU from {quote(file, first, 40)} (line {first.lineno}) and then "
-            f"copied to the device, {hot.words}; the copy makes Python wait. Pass `device={move.device}` to the {calls} "
-            "instead, and drop the move.",
+            f"copied to the device, {hot.words}; the copy makes Python wait. {remedy}",
             0.6 if hot.kind in ("step", "forward") else 0.5,
             (Evidence(first.lineno, "made on the CPU"), *hot.evidence),
             cause=hot.node,
             subject=move.tensor,
-            facts={"factories": float(len(made))},
+            facts={"factories": float(len(made)), "constant": float(constant)},
         )
 
 
@@ -158,6 +171,25 @@ def _filled_in_loop(tensor: ast.expr, file: SourceFile) -> bool:
     """Is the tensor written to by subscript in a loop? Many small writes are the CPU's business."""
     own = next(file.index.loops_of(tensor), None)
     return any(next(file.index.loops_of(write), None) is not own for write in _writes(tensor, file))
+
+
+def _varies(tensor: ast.expr, file: SourceFile) -> bool:
+    """Is any of it computed from an argument of the call? What only picks from the finished table is not."""
+    while isinstance(tensor, ast.Subscript):
+        tensor = tensor.value
+    names = [
+        node
+        for node in sources(tensor, file)
+        if isinstance(node, ast.Name) and node.id not in ("self", "cls")
+    ]
+    written = [
+        parent
+        for write in _writes(tensor, file)
+        if isinstance(parent := file.index.parent(write), ast.Assign)
+    ]
+    names += [n for assign in written for n in sources(assign.value, file) if isinstance(n, ast.Name)]
+    bound = [file.bindings.last_before(name) for name in names if name.id not in ("self", "cls")]
+    return any(binding is not None and binding.kind != "assign" for binding in bound)
 
 
 def _writes(tensor: ast.expr, file: SourceFile) -> Iterator[ast.Subscript]:
