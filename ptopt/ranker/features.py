@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -68,6 +69,23 @@ _READS_BYTES = re.compile(_READS_EACH_STEP.pattern.encode())
 _PROGRESS = re.compile(r"print\((?<!\wprint\()f?[\"'].*(?:loss|acc|iter|step|epoch)")  # in lower case
 # Layers whose arguments show how large a network is.
 _LAYERS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "LSTM", "GRU", "Embedding")
+# `dim = 512`, `hidden_size: int = 64`, `add_argument("--width", default=256)`: how wide a network is by default.
+_WIDTH = re.compile(
+    r"(?<![\w-])(?:\w*_)?(?:dim|dims|hidden|hidden_size|hidden_dim|width|channels|d_model|n_embd|embed_dim|latent_dim|num_features)"
+    r"(?:: *int)? *= *(\d+)\b|--[\w-]*(?:dim|hidden|width|channels|d_model|embd)[\w-]*[\"'][^)\n]*default *= *(\d+)"
+)
+_BATCH = re.compile(
+    r"batch_?size(?:: *int)? *= *(\d+)\b|--[\w-]*batch[-_]?size[\"'][^)\n]*default *= *(\d+)", re.I
+)
+_BUILTINS = frozenset(dir(builtins)) | {
+    "__file__",
+    "__name__",
+    "__doc__",
+    "__path__",
+    "__spec__",
+    "__class__",
+    "__qualname__",
+}
 _MOST_LITERALS = 400  # nodes of a hit that are looked through for numbers
 
 
@@ -174,6 +192,7 @@ def _of_file(file: SourceFile) -> dict[str, float]:
     reads = file.search(_READS_EACH_STEP) or file.repository.matches(_READS_BYTES, b".backward(", file.path)
     found["file:steps are read"] = float(reads)
     found["file:command line"] = float("__main__" in file.text or "argparse" in file.text)
+    found["file:undefined names"] = float(_has_undefined_names(file))
     found["lines of the file"] = math.log1p(file.once(_line_count)) / 2
     return found
 
@@ -187,8 +206,34 @@ def _of_network(file: SourceFile) -> dict[str, float]:
         for argument in call.args[:2]
         if isinstance(argument, ast.Constant) and isinstance(argument.value, int)
     ]
-    return (
+    found = (
         {"layers:widest": _damped(max(widths)), "layers:narrow": float(max(widths) <= 512)} if widths else {}
+    )
+    named = [int(a or b) for a, b in _WIDTH.findall(file.text)[:_MOST_LITERALS]]
+    if named:
+        found |= {
+            "layers:widest by name": _damped(max(named)),
+            "layers:narrow by name": float(max(named) <= 128),
+        }
+    batches = [int(a or b) for a, b in _BATCH.findall(file.text)[:_MOST_LITERALS]]
+    return found | ({"layers:batch": _damped(max(batches))} if batches else {})
+
+
+def _has_undefined_names(file: SourceFile) -> bool:
+    """Does the file use a name that nothing in it binds? Code that cannot run yet is not slow yet."""
+    aliases = [alias for node in file.index.of_type(ast.Import, ast.ImportFrom) for alias in node.names]
+    bound = {name.id for name in file.index.stored_names} | _BUILTINS
+    bound |= {alias.asname or alias.name.partition(".")[0] for alias in aliases}
+    bound |= {node.name for node in file.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)}
+    bound |= {argument.arg for argument in file.index.of_type(ast.arg)}
+    bound |= {handler.name for handler in file.index.of_type(ast.ExceptHandler) if handler.name}
+    bound |= {name for node in file.index.of_type(ast.Global) for name in node.names}
+    star = any(alias.name == "*" for alias in aliases)
+    matched = (
+        any(True for _ in file.index.of_type(ast.Match)) or file.is_notebook
+    )  # they bind names in other ways
+    return not (star or matched) and any(
+        name.__class__ is ast.Name and name.id not in bound for name in file.index.of_type(ast.Name)
     )
 
 

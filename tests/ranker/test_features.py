@@ -55,6 +55,33 @@ def test_how_wide_the_network_is() -> None:
     assert "layers:widest" not in of_first_hit(TRAIN, "item-every-step")
 
 
+def test_how_wide_it_is_by_default() -> None:
+    by_option = (
+        'import argparse\np.add_argument("--hidden-dim", type=int, default=1024)\nrun(dim = 64)\n' + TRAIN
+    )
+    known = of_first_hit(textwrap.dedent(by_option), "item-every-step")
+    assert known["layers:widest by name"] > 6 and "layers:narrow by name" not in known
+    small = "p = run\nnet = Net(dim = 64, depth = 2)\nbatch_size = 16\n" + textwrap.dedent(TRAIN)
+    assert of_first_hit(small, "item-every-step")["layers:narrow by name"] == 1.0
+    assert of_first_hit(small, "item-every-step")["layers:batch"] > 2
+
+
+def test_code_that_cannot_run() -> None:
+    assert (
+        of_first_hit("from lib import *\n" + textwrap.dedent(TRAIN), "item-every-step").get(
+            "file:undefined names", 0
+        )
+        == 0
+    )
+    bound = "\n".join(
+        f"{name} = None" for name in ("model", "loader", "optimizer", "F", "device", "criterion")
+    )
+    whole = bound + "\n" + textwrap.dedent(TRAIN)
+    known, broken = (of_first_hit(text, "item-every-step") for text in (whole, whole + "\nprint(kwargs)\n"))
+    assert broken["file:undefined names"] == 1.0
+    assert known.get("file:undefined names", 0) == 0, known
+
+
 SIZED = """
     import torch
 
