@@ -56,10 +56,8 @@ def test_how_wide_the_network_is() -> None:
 
 
 def test_how_wide_it_is_by_default() -> None:
-    by_option = (
-        'import argparse\np.add_argument("--hidden-dim", type=int, default=1024)\nrun(dim = 64)\n' + TRAIN
-    )
-    known = of_first_hit(textwrap.dedent(by_option), "item-every-step")
+    option = 'p.add_argument("--hidden-dim", type=int, default=1024)\nrun(dim = 64)\n'
+    known = of_first_hit(option + textwrap.dedent(TRAIN), "item-every-step")
     assert known["layers:widest by name"] > 6 and "layers:narrow by name" not in known
     small = "p = run\nnet = Net(dim = 64, depth = 2)\nbatch_size = 16\n" + textwrap.dedent(TRAIN)
     assert of_first_hit(small, "item-every-step")["layers:narrow by name"] == 1.0
