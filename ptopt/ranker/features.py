@@ -74,6 +74,7 @@ _WIDTH = re.compile(
     r"(?<![\w-])(?:\w*_)?(?:dim|dims|hidden|hidden_size|hidden_dim|width|channels|d_model|n_embd|embed_dim|latent_dim|num_features)"
     r"(?:: *int)? *= *(\d+)\b|--[\w-]*(?:dim|hidden|width|channels|d_model|embd)[\w-]*[\"'][^)\n]*default *= *(\d+)"
 )
+_LEAST_WIDTH = 8  # below, `dim = 1` is an axis
 _BATCH = re.compile(
     r"batch_?size(?:: *int)? *= *(\d+)\b|--[\w-]*batch[-_]?size[\"'][^)\n]*default *= *(\d+)", re.I
 )
@@ -209,13 +210,13 @@ def _of_network(file: SourceFile) -> dict[str, float]:
     found = (
         {"layers:widest": _damped(max(widths)), "layers:narrow": float(max(widths) <= 512)} if widths else {}
     )
-    named = [int(a or b) for a, b in _WIDTH.findall(file.text)[:_MOST_LITERALS]]
+    named = [width for a, b in _WIDTH.findall(file.text) if (width := int(a or b)) >= _LEAST_WIDTH]
     if named:
         found |= {
             "layers:widest by name": _damped(max(named)),
             "layers:narrow by name": float(max(named) <= 128),
         }
-    batches = [int(a or b) for a, b in _BATCH.findall(file.text)[:_MOST_LITERALS]]
+    batches = [int(a or b) for a, b in _BATCH.findall(file.text)]
     return found | ({"layers:batch": _damped(max(batches))} if batches else {})
 
 

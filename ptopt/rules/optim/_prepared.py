@@ -15,7 +15,8 @@ def bypasses_prepare(backward: ast.Call, file: SourceFile) -> bool:
 
     The object keeps the parts as they were, so that its forward pass never runs the wrapper that averages gradients.
     """
-    prepares = file.calls_named("prepare")
+    cls = file.index.class_of(backward)  # `self.model` of another class is another model
+    prepares = [call for call in file.calls_named("prepare") if file.index.class_of(call) is cls]
     wrapped = {path for call in prepares for path in _targets(call, file)}
     called = {path for argument in backward.args for path in _called_for(argument, file, _DEEPEST)}
     if not wrapped or wrapped & called:
@@ -24,7 +25,7 @@ def bypasses_prepare(backward: ast.Call, file: SourceFile) -> bool:
     made = {
         file.source(target): assign.lineno
         for assign in file.index.of_type(ast.Assign)
-        if isinstance(assign.value, ast.Call)
+        if isinstance(assign.value, ast.Call) and file.index.class_of(assign) is cls
         for target in assign.targets
     }
     return any(made.get(path, first) < first for path in called)
