@@ -12,6 +12,7 @@ from ptopt.source.index import FUNCTIONS, Index, walk
 from ptopt.source.memo import fills, last_set, missing, missing_name
 
 # Names that, in a condition, tell that its branch is for reporting, saving or debugging: it runs rarely.
+_ENDS = re.compile(r"^(self\.)?\w*(stop|last|final|done|finish|end_of|is_end|limit)\w*$", re.I)
 _FINITE = re.compile(r"(?<!in)(?<!non)(?<!non_)(?<!not_)finite")
 _RARE_NAME = re.compile(
     r"debug|verbose|(^|_)log(?!_?(it|prob|sigma|scale|var|std|softmax|alpha|domain|space|p$))|logging|print"
@@ -269,7 +270,12 @@ def is_rare_test(test: ast.expr, in_body: bool) -> bool:
     if isinstance(test, ast.BoolOp):
         # A conjunction holds, and a disjunction fails, only where each part does: one rare part is enough.
         enough = any if isinstance(test.op, ast.And) == in_body else all
-        return enough(is_rare_test(value, in_body) for value in test.values)
+        rare = [is_rare_test(value, in_body) for value in test.values]
+        # `stop or step % 50 == 0`: a flag of the end beside what is rare
+        ends = enough is all and any(rare) and in_body
+        return enough(
+            r or (ends and bool(_ENDS.search(_text(v)))) for r, v in zip(rare, test.values, strict=True)
+        )
     modulo = next((n for n in walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None)
     if modulo is not None:
         if _ACCUMULATION.search(_text(modulo.right)):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.imports import Imports
-from ptopt.source.index import FunctionNode, Index
+from ptopt.source.index import FunctionNode, Index, walk
 
 # Libraries that take host memory alone: given a tensor on a device, they raise.
 _HOST_LIBRARIES = frozenset({"numpy", "cv2", "PIL", "scipy", "sklearn", "skimage", "librosa", "soundfile"})
@@ -19,6 +20,7 @@ _FROM_PYTHON = frozenset(
     "FloatTensor LongTensor IntTensor DoubleTensor ByteTensor BoolTensor HalfTensor".split()
 )
 _MOVES = frozenset({"to", "cuda"})
+_DEVICE = re.compile(r"device|cuda|gpu|rank", re.I)
 
 
 class HostNames:
@@ -39,8 +41,37 @@ class HostNames:
         self._sent_elsewhere = sent_elsewhere  # of each call of a function in other files
 
     def is_on_host(self, name: ast.Name) -> bool:
-        """Is the value given to what takes host memory alone, before the name gets another value?"""
-        return self._shown(name, self._demanded)
+        """Is the value given to what takes host memory alone, or sent to the device, before the name gets another value?"""
+        return self._shown(name, self._demanded) or self._sent_next(name)
+
+    def _sent_next(self, name: ast.Name) -> bool:
+        """Is what gives the name its next value a move of it: `batch = {k: v.to(device) for k, v in batch.items()}`?"""
+        sent = self._sends.get((self._index.function_of(name), name.id))
+        if not sent:
+            return False
+        later = (
+            b.node for b in self._bindings.of(self._index.function_of(name), name.id) if b.line > name.lineno
+        )
+        following = next(later, None)
+        return following is not None and self._index.statement_of(following) in sent
+
+    @cached_property
+    def _sends(self) -> dict[tuple[FunctionNode | None, str], list[ast.stmt]]:
+        """Function and name -> its statements that give the name its own value, on the device."""
+        table: dict[tuple[FunctionNode | None, str], list[ast.stmt]] = {}
+        for call in self._index.of_type(ast.Call):
+            move = last_name(call.func)
+            given = [*call.args, *(keyword.value for keyword in call.keywords)][:2] if move == "to" else []
+            if move != "cuda" and not any(_DEVICE.search(ast.unparse(argument)) for argument in given):
+                continue
+            statement = self._index.statement_of(call)
+            if isinstance(statement, ast.Assign):
+                names = {n.id for n in walk(statement.value) if isinstance(n, ast.Name)}
+                for target in statement.targets:
+                    if isinstance(target, ast.Name) and target.id in names:
+                        key = (self._index.function_of(call), target.id)
+                        table.setdefault(key, []).append(statement)
+        return table
 
     def is_python_data(self, name: ast.Name) -> bool:
         """Does the function make a tensor of the value, so that it is none yet?"""

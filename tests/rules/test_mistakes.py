@@ -96,6 +96,53 @@ MISTAKES = {
                 return loss
         """,
     ),
+    "a batch that is counted before it is sent to the device": (
+        "item-every-step",
+        """
+        def train(batches, model, optimizer, device):
+            while True:
+                batch = next(batches)
+                seen += batch["input_ids"].ne(0).sum().item()
+                batch = {k: v.to(device) for k, v in batch.items()}
+                model(**batch).loss.backward()
+                optimizer.step()
+        """,
+    ),
+    "a loss that is read every so many steps, or at the end": (
+        "item-every-step",
+        """
+        for x, y in loader:
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            if log_every > 0 and (stop_now or step % log_every == 0):
+                history.append(loss.item())
+        """,
+    ),
+    "labels to shift where there is no loss": (
+        "shifted-logits-copied",
+        """
+        def choices(self, tokens, target_ids, choice_ids):
+            outputs = self.model(tokens)
+            logits = outputs[..., :-1, :].contiguous()
+            return F.log_softmax(logits, dim=-1)[target_ids, choice_ids]
+        """,
+    ),
+    "workers for a loop that has nothing to overlap with": (
+        "loader-without-workers",
+        """
+        class Images(Dataset):
+            def __getitem__(self, i):
+                return self.transform(Image.open(self.paths[i]).convert("RGB"))
+
+        def references(paths):
+            found = torch.empty(0)
+            loader = DataLoader(Images(paths), batch_size=1)
+            for batch in loader:
+                found = torch.cat((found, batch))
+            return found
+        """,
+    ),
     "eval of another library": (
         "evaluation-records-graph",
         """

@@ -17,6 +17,7 @@ from ptopt.rules.base import (
     replace_node,
 )
 from ptopt.rules.data._item_work import ItemWork, in_memory, item_work
+from ptopt.rules.shared.flow import runs_network
 from ptopt.rules.shared.loaders import (
     Loader,
     is_for_evaluation,
@@ -24,6 +25,7 @@ from ptopt.rules.shared.loaders import (
     makes_device_items,
     readings,
 )
+from ptopt.source.index import walk
 
 
 class LoaderWithoutWorkers(Rule):
@@ -233,6 +235,8 @@ class LoaderWithoutWorkers(Rule):
             return
         loops = [reading.loop for reading in readings(loader.call, file)]
         trained = next((loop for loop in loops if file.context.training_step(_first(loop))), None)
+        if loops and trained is None and not any(_runs_network(loop, file) for loop in loops):
+            return  # nothing on the device to overlap with
         loop = trained or (loops[0] if loops else None)
         sure = work is not None and trained is not None
         what = (
@@ -246,7 +250,11 @@ class LoaderWithoutWorkers(Rule):
         yield Problem(
             node,
             f"{what} without workers this runs {where}. Start with `num_workers=4` and raise it while the GPU waits.",
-            _confidence(work, workers) if sure and work is not None else 0.45 if work is not None else 0.35,
+            _confidence(work, workers)
+            if sure and work is not None
+            else 0.35
+            if work is None or loops
+            else 0.45,
             (Evidence(work.line, "work for each item"),) if work is not None else (),
             _fix(loader, workers, file),
             at=_first(loop) if loop is not None else None,
@@ -261,6 +269,10 @@ class LoaderWithoutWorkers(Rule):
                 "collates": float("collate_fn" in loader.arguments),
             },
         )
+
+
+def _runs_network(loop: ast.For, file: SourceFile) -> bool:
+    return any(isinstance(node, ast.Call) and runs_network(node, file) for node in walk(loop))
 
 
 def _first(loop: ast.For) -> ast.AST:

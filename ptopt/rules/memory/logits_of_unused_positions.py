@@ -15,6 +15,8 @@ _HEAD = re.compile(
     re.I,
 )
 _FIRST_TOKEN = re.compile(r"^(start|bos|sos)_?(ids?|tokens?|inputs?)$")
+# Heads over a vocabulary; one over a few classes costs next to nothing beside the network.
+_LANGUAGE = re.compile(r"lm_head|vocab|CausalLM|next_token|language_model|\bgenerate\(|tokenizer\.decode")
 _CACHED = re.compile(r"past_key_values|cache|use_cache|past|start_pos|incremental|input_pos", re.I)
 
 
@@ -142,11 +144,13 @@ class LogitsOfUnusedPositions(Rule):
             advice = f"Select the position before the head: `{file.source(made.func)}(x{file.source(node)[len(file.source(base)) :]})`."
         else:
             advice = "Ask for that one: `logits_to_keep=1` in Transformers (`num_logits_to_keep` before 4.50), or select the position before the head."
+        language = bool(_LANGUAGE.search(file.text))
+        cost = "a product with the whole vocabulary" if language else "a product with every class"
         yield Problem(
             node,
-            f"{quote(file, made, 40)} computes logits for every position, but only {quote(file, node, 30)} is used: the others cost a product "
-            f"with the whole vocabulary and its memory. {advice}",
-            0.3 if cached else 0.45,
+            f"{quote(file, made, 40)} computes logits for every position, but only {quote(file, node, 30)} is used: the others cost {cost} "
+            f"and its memory. {advice}",
+            0.3 if cached or (head and not language) else 0.45,
             cause=file.index.statement_of(node),
             subject=base,
             facts={"head": head, "cached": cached, "no_grad": file.context.grad_off(node)},

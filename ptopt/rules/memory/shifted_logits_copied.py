@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.source.uses import RETURNED
 
+_LOSS = re.compile(r"loss|label|cross_entropy|CrossEntropy|nll|criterion", re.I)
 _IGNORED = re.compile(r"ignore_index\s*=\s*(-?\d+)")
 _OTHER_USE = re.compile(r"\bMSELoss|mse_loss|L1Loss|l1_loss|\.gather\(|torch\.gather")
 _LOGITS = re.compile(r"logit|scores|lm_out|prediction_scores|output", re.I)
@@ -114,7 +115,7 @@ class ShiftedLogitsCopied(Rule):
         if not any(_drops_last(part) for part in cut.slice.elts) or RETURNED in file.uses.of(node):
             return  # returned, they are no loss's business
         around = file.source(file.index.function_of(node) or file.index.statement_of(node))
-        if _OTHER_USE.search(around):
+        if _OTHER_USE.search(around) or not _LOSS.search(around):
             return  # no class label is compared there, and no label would be left out
         ignored = _IGNORED.search(around)
         label = ignored[1] if ignored else "-100"
