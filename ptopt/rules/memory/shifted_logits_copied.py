@@ -114,7 +114,8 @@ class ShiftedLogitsCopied(Rule):
             return
         if not any(_drops_last(part) for part in cut.slice.elts) or RETURNED in file.uses.of(node):
             return  # returned, they are no loss's business
-        around = file.source(file.index.function_of(node) or file.index.statement_of(node))
+        function = file.index.function_of(node)
+        around = file.source(function) if function is not None else file.text
         if _OTHER_USE.search(around) or not _LOSS.search(around):
             return  # no class label is compared there, and no label would be left out
         ignored = _IGNORED.search(around)
@@ -126,7 +127,7 @@ class ShiftedLogitsCopied(Rule):
             "the padded label.",
             0.5,
             subject=source,
-            cause=file.index.function_of(node),
+            cause=function,
             facts={"no_grad": file.context.grad_off(node), "logits": "logit" in name.lower()},
         )
 
