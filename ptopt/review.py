@@ -14,14 +14,15 @@ from ptopt.change import Change, ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, log_odds
+from ptopt.left_out import comment_threshold, counted_left_out
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.pathkind import PYTHON, is_config, is_config_for_sure
-from ptopt.proposals import MOST_PLACES, Fixes, Proposal, propose
+from ptopt.proposals import MOST_PLACES, Fixes, Proposal, Unlikely, left_out, propose
 from ptopt.ranker.model import threshold
 from ptopt.ranking import grouped, joined, merged, rank
 from ptopt.rules import config_rules, rules
 from ptopt.rules.base import Rule
-from ptopt.rules.engine import Hit, Prefilter, run
+from ptopt.rules.engine import Prefilter, run
 from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source import work
 from ptopt.source.file import SourceFile
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _LONGEST_NOTE = 200
 # Visited nodes. The costliest of 6,500 files of 18 well-known projects takes 0.4 million.
 FILE_WORK = 3_000_000
+COUNT_WORK = FILE_WORK // 4  # of one file, for what was left out of its review
 CHANGE_WORK = 30_000_000
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
@@ -193,6 +195,7 @@ class _Inspector:
         self._work_left = CHANGE_WORK
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
         self._floor = min(floor, judged, threshold(config.min_confidence))
+        self._least = comment_threshold(config)
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
@@ -239,6 +242,13 @@ class _Inspector:
             return proposal
         return dataclasses.replace(proposal, in_baseline=True)
 
+    def _left_out(
+        self, source: SourceFile, unlikely: Sequence[Unlikely], suppressions: Suppressions
+    ) -> tuple[Proposal, ...]:
+        with limited(COUNT_WORK):  # what is only counted takes nothing from what is reviewed
+            found = tuple(left_out(source, unlikely, self._least, suppressions))
+        return tuple(map(self._old_or_new, found))
+
     def _enabled(self, rule: Rule, path: str) -> bool:
         return self._config.enabled(*rule.keys(), rule.default, path)
 
@@ -256,9 +266,9 @@ class _Inspector:
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
         fixes = Fixes(source, hits)
-        unlikely: list[Hit] = []
+        unlikely: list[Unlikely] = []
         places: Counter[str] = Counter()
-        found = propose(source, hits, change, self._floor, fixes, suppressions, unlikely, places)
+        found = propose(source, hits, change, self._floor, fixes, suppressions, unlikely, places, self._least)
         proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
         notes += [
             NotReviewed(
@@ -281,7 +291,7 @@ class _Inspector:
             path=source.path,
             not_reviewed=tuple(notes),
             proposals=proposals,
-            below_threshold=len({(hit.rule.id, hit.span) for hit in unlikely}),
+            left_out=self._left_out(source, unlikely, suppressions),
             suppressions=suppressions,
             # Also by hits that the change did not touch: the comments that silence these are in use.
             used=frozenset().union(
@@ -375,7 +385,7 @@ def _settle(
         cells={file.path: file.cells for file in results if file.cells is not None},
         in_baseline=tuple(sorted(old, key=Finding.sort_key)),
         quieted=tuple(f for f in quieted if f not in shown),
-        below_threshold=sum(file.below_threshold for file in results),
+        left_out=counted_left_out(results, comments, config, one_per_cause, muted, budget),
         model=record,
     )
 

@@ -150,7 +150,7 @@ def _review(paths: Sequence[Path], runs: Sequence[Profile], files: dict[str, str
     chosen = [file for file in listed if file.path in named]
     review = review_files(chosen, config=config, facts=facts, limit_to_change=False)
     review = weighed(review, runs, files, None)
-    return dataclasses.replace(review, findings=tuple(filter(_measured, review.findings)), below_threshold=0)
+    return dataclasses.replace(review, findings=tuple(filter(_measured, review.findings)), left_out=None)
 
 
 def _measured(finding: Finding) -> bool:

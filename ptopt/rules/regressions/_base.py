@@ -26,6 +26,7 @@ _WORD = re.compile(r"\w+")
 _WEAK = frozenset(
     "with torch self cuda amp as import from return def if else not and or True False None".split()
 )
+_ARGUMENT = re.compile(r"""\s*(\w+\s*=(?!=)|["']\w+["']\s*:)[^#]*,\s*(#|$)|\s*\w+\s*=(?!=)[^#(\[{]*$""")
 _BLOCK = re.compile(r"\s*(@|with\b)")
 _STRING = re.compile(r"(\"\"\"|\"|')(?:(?!\1).)*\1")
 
@@ -82,8 +83,10 @@ class Loss:
                 best = node
         return best
 
-    def survives(self, measure: re.Pattern[str]) -> bool:
-        """Is what stood with the measure still there: the rest of its line, or most of the lines around it?"""
+    def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
+        """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
+        if _ARGUMENT.match(self.text) and self._stands_in(work):
+            return True
         near = {number for number in self.added if abs(number - self.line) <= _NEAR}
         written = _words(" ".join(_code(self.file.line(number)) for number in near))
         rest = _words(measure.sub(" ", self.text)) - _WEAK
@@ -93,6 +96,18 @@ class Loss:
         if not around:
             return not rest or bool(_BLOCK.match(self.text))
         return sum(words <= written for words in around) * 2 >= len(around)
+
+    def _stands_in(self, work: re.Pattern[str]) -> bool:
+        """Did the line stand in a call of the head file that does the work, or in a dictionary of options?"""
+        around = [
+            node
+            for node in self.file.index.of_type(ast.Call, ast.Dict)
+            if isinstance(node, ast.expr) and node.lineno < self.line <= (node.end_lineno or 0)
+        ]
+        inner = max(around, key=lambda node: (node.lineno, node.col_offset), default=None)
+        return isinstance(inner, ast.Dict) or (
+            inner is not None and work.search(self.file.source(inner)) is not None
+        )
 
     def moved(self, measure: re.Pattern[str]) -> bool:
         """Is the measure in a function that the place calls?"""
@@ -154,7 +169,7 @@ class Regression(Rule):
                 continue
             if loss.function is None and len(loss.neighbours) > _NEIGHBOURS:
                 continue  # the module was written anew
-            if not (self.work_says_all or loss.survives(self.measure)) or not self.is_loss(loss):
+            if not (self.work_says_all or loss.survives(self.measure, self.work)) or not self.is_loss(loss):
                 continue
             if loss.moved(still):
                 continue
@@ -265,5 +280,5 @@ def _lines(file: SourceFile) -> int:
 
 
 def _shown(text: str, measure: re.Pattern[str]) -> str:
-    found = measure.search(text)
+    found = None if _ARGUMENT.match(text) else measure.search(text)  # an argument is shown whole
     return " ".join((found[0] if found else text).replace("`", "'").split()).strip(" ,:")
