@@ -109,7 +109,9 @@ def _try_it(rule: type[Rule]) -> list[str]:
     """A whole file that the rule reports, and the command that does. Alone, few examples are worth a comment."""
     code = rule.INVALID[0].code
     if as_change("", plain(code)).removed:
-        return ["`ptopt review` reports it on a branch that takes such a line out; `ptopt check` knows no change."]
+        return [
+            "`ptopt review` reports it on a branch that takes such a line out; `ptopt check` knows no change."
+        ]
     config = issubclass(rule, ConfigRule)
     path = config_path(code) if config else "example.py"
     text = plain(code) if config else complete(code)

@@ -185,7 +185,11 @@ def count(number: int, noun: str) -> str:
 def headline(review: Review) -> str:
     """The outcome in one line, without the full stop."""
     if not review.files_reviewed:
-        return "No files reviewed" if review.not_reviewed else "No Python files or notebooks to review"
+        return (
+            "No files reviewed"
+            if review.not_reviewed
+            else "No Python, notebooks or configurations to review"
+        )
     files = count(review.files_reviewed, "file")
     if not review.findings and not review.over_limit:
         return f"No performance findings in {files}"
@@ -217,8 +221,7 @@ def left_out_line(left: LeftOut) -> str:
         flags += f" --budget {left.all_findings}"
     total = _at_places(left.all_findings, left.all_places)
     number = count(sum(left.places.values()), "place")
-    several = ": " if len(missed) > 1 else " "
-    return f"{number} left out{several}{'; '.join(parts)}. `{flags}` shows all: {total}."
+    return f"{number} left out: {'; '.join(parts)}. `{flags}` shows all: {total}."
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
