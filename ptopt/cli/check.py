@@ -65,6 +65,7 @@ def check(
     Without PATHS it is the current folder; - reads a file from stdin.
     """
     from ptopt.baseline import read_baseline
+    from ptopt.inputs import neighbours_in
 
     if write_baseline is not None and baseline is not None:
         raise click.UsageError("--write-baseline cannot be combined with --baseline")
@@ -90,6 +91,7 @@ def check(
         config=config,
         facts=facts,
         limit_to_change=False,
+        neighbours=neighbours_in(root),
         baseline=known,
     )
     if runs:
@@ -102,13 +104,15 @@ def check(
 def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> None:
     from ptopt.baseline import as_baseline
     from ptopt.findings import places_of
+    from ptopt.inputs import neighbours_in
     from ptopt.report.text import count
     from ptopt.review import review_files
 
-    _, files, config, facts, _ = stream(paths, settings)
+    root, files, config, facts, _ = stream(paths, settings)
     found = review_files(
-        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False
-    ).findings
+        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False,
+        neighbours=neighbours_in(root),
+    ).findings  # fmt: skip
     place.write_text(as_baseline(found), encoding="utf-8")
     click.echo(
         f"{count(places_of(found), 'place')} written to {place}; `ptopt check --baseline {place}` reports new ones."
@@ -121,6 +125,7 @@ def _add_suppressions(
     """Each place gets a comment, and the files are reviewed again: what is left is reported as such."""
     from ptopt.findings import NotReviewed, places_of
     from ptopt.fixes import suppress_file
+    from ptopt.inputs import neighbours_in
     from ptopt.report.text import count
     from ptopt.review import review_files
 
@@ -131,6 +136,7 @@ def _add_suppressions(
         facts=facts,
         limit_to_change=False,
         one_per_cause=False,
+        neighbours=neighbours_in(root),
         baseline=baseline,
     )
     done: list[FixedFile] = []

@@ -44,11 +44,13 @@ def fix(
     from ptopt.change import whole_file
     from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
+    from ptopt.inputs import neighbours_in
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
 
     known = frozenset[str]() if baseline is None else read_baseline(baseline)
     root, files, config, facts, _ = stream(paths, settings, stdin)
+    near = neighbours_in(root)
     lost: set[str] = set()
 
     def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
@@ -58,6 +60,7 @@ def fix(
             facts=facts,
             limit_to_change=False,
             one_per_cause=one_per_cause,
+            neighbours=near,
             baseline=known,
         )
         lost.update(item.path for item in found.not_reviewed)

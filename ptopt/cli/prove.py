@@ -32,6 +32,7 @@ def prove(
     This executes code of the files, in a sandbox without files, network or other processes. Without PATHS it is the current
     folder; - reads a file from stdin.
     """
+    from ptopt.inputs import neighbours_in
     from ptopt.prove.findings import proved
     from ptopt.prove.given import InputsError, read_inputs
     from ptopt.prove.session import Session
@@ -43,8 +44,9 @@ def prove(
         raise click.ClickException(str(error)) from None
     root, files, config, facts, skipped = stream(paths, settings, stdin)
     found = review_files(
-        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False
-    )
+        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False,
+        neighbours=neighbours_in(root),
+    )  # fmt: skip
     found = limited(found, output.budget, skipped)
     with Session() as session:
         report(proved(found, session, given), output, settings, root)

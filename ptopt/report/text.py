@@ -186,9 +186,7 @@ def headline(review: Review) -> str:
     """The outcome in one line, without the full stop."""
     if not review.files_reviewed:
         return (
-            "No files reviewed"
-            if review.not_reviewed
-            else "No Python, notebooks or configurations to review"
+            "No files reviewed" if review.not_reviewed else "No Python, notebooks or configurations to review"
         )
     files = count(review.files_reviewed, "file")
     if not review.findings and not review.over_limit:

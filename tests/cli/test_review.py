@@ -62,7 +62,7 @@ def test_review_says_what_it_compared(checkout: Path) -> None:
     result = run("review", "--repo", checkout)
     assert (
         result.stdout
-        == "No Python, notebooks or configurations to review (origin/develop...working tree).\n"
+        == "No Python, notebooks or configurations to review (origin/develop...working\ntree).\n"
     )
     document = json.loads(run("review", "--repo", checkout, "--format", "json").stdout)
     assert document["compared"] == "origin/develop...working tree"
