@@ -14,7 +14,7 @@ from ptopt.report.text import (
     MODEL_AWAY,
     count,
     headline,
-    left_out_line,
+    left_out_lines,
     one_line,
     unused,
     visible,
@@ -50,7 +50,9 @@ def summary(
     elif review.dropped:
         yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
     if review.left_out is not None:
-        yield Text(left_out_line(review.left_out), "dim")
+        why, how = left_out_lines(review.left_out)
+        yield Text(f"{why}.", "dim")
+        yield indented(how)
     for finding in review.over_limit:
         yield indented(_named(review, finding))
     if suppressed and review.suppressed:

@@ -205,8 +205,8 @@ def _at_places(number: int, places: int, noun: str = "finding") -> str:
     return f"{count(number, noun)}{f' at {places:,} places' if places > number else ''}"
 
 
-def left_out_line(left: LeftOut) -> str:
-    """What the ranker left out, by the condition that is missed, and how to see it."""
+def left_out_lines(left: LeftOut) -> tuple[str, str]:
+    """What the ranker left out, by the condition that is missed; and how to see it."""
     words = {
         Condition.CONFIDENCE: "below the threshold of confidence ({:.2f})",
         Condition.RIGHT: "true with a probability below {:.2f}",
@@ -219,7 +219,7 @@ def left_out_line(left: LeftOut) -> str:
         flags += f" --budget {left.all_findings}"
     total = _at_places(left.all_findings, left.all_places)
     number = count(sum(left.places.values()), "place")
-    return f"{number} left out: {'; '.join(parts)}. `{flags}` shows all: {total}."
+    return f"{number} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
 
 
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:

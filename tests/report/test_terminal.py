@@ -187,7 +187,10 @@ def test_one_that_is_left_out_and_several(silent: Review) -> None:
     for number, noun in ((1, "place"), (2, "places")):
         left = LeftOut({Condition.CONFIDENCE: number}, least, 1, number)
         text = render("terminal", dataclasses.replace(silent, left_out=left), width=200)
-        assert f"\n{number} {noun} left out: below the threshold of confidence (0.43). `--min" in text
+        assert (
+            f"\n{number} {noun} left out: below the threshold of confidence (0.43).\n  --min-confidence 0 shows"
+            in text
+        )
 
 
 def test_files_with_findings_are_counted(review: Review) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from ptopt.change import ChangedFile
 from ptopt.findings import Severity
-from ptopt.rules.base import Problem, Rule, SourceFile, Span
+from ptopt.rules.base import Problem, Rule, SourceFile, Span, has_unpacking
 from ptopt.rules.examples import plain
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 
@@ -85,7 +85,10 @@ class Loss:
 
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
-        if _ARGUMENT.match(self.text) and self._stands_in(work):
+        around = self.brackets
+        if isinstance(around, ast.Dict):
+            return True
+        if around is not None and work.search(self.file.source(around)):
             return True
         near = {number for number in self.added if abs(number - self.line) <= _NEAR}
         written = _words(" ".join(_code(self.file.line(number)) for number in near))
@@ -97,17 +100,27 @@ class Loss:
             return not rest or bool(_BLOCK.match(self.text))
         return sum(words <= written for words in around) * 2 >= len(around)
 
-    def _stands_in(self, work: re.Pattern[str]) -> bool:
-        """Did the line stand in a call of the head file that does the work, or in a dictionary of options?"""
+    @cached_property
+    def brackets(self) -> ast.Call | ast.Dict | None:
+        """The call, or the dictionary of options, of the head file that the line was an argument of."""
         around = [
             node
             for node in self.file.index.of_type(ast.Call, ast.Dict)
-            if isinstance(node, ast.expr) and node.lineno < self.line <= (node.end_lineno or 0)
+            if isinstance(node, (ast.Call, ast.Dict)) and node.lineno < self.line <= (node.end_lineno or 0)
         ]
-        inner = max(around, key=lambda node: (node.lineno, node.col_offset), default=None)
-        return isinstance(inner, ast.Dict) or (
-            inner is not None and work.search(self.file.source(inner)) is not None
-        )
+        if not around or not _ARGUMENT.match(self.text):
+            return None
+        return max(around, key=lambda node: (node.lineno, node.col_offset))
+
+    def narrowed(self, work: re.Pattern[str]) -> Loss:
+        """The loss with the call as its place, where the line was an argument of a call that does the work.
+
+        Other calls of the function may have the measure still, but for those that pass the same options on.
+        """
+        call = self.brackets
+        if not isinstance(call, ast.Call) or has_unpacking(call) or not work.search(self.file.source(call)):
+            return self
+        return replace(self, first=call.lineno, last=call.end_lineno or call.lineno)
 
     def moved(self, measure: re.Pattern[str]) -> bool:
         """Is the measure in a function that the place calls?"""
@@ -164,7 +177,8 @@ class Regression(Rule):
         ):
             return
         seen: set[FunctionNode | None] = set()
-        for loss in _losses(self.measure, file, change):
+        for wide in _losses(self.measure, file, change):
+            loss = wide.narrowed(self.work)
             if loss.function in seen or still.search(loss.place) or not self.work.search(loss.place):
                 continue
             if loss.function is None and len(loss.neighbours) > _NEIGHBOURS:

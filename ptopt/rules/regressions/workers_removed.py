@@ -43,6 +43,16 @@ class WorkersRemoved(Regression):
             return list(dataset)
         """,
         """
+        def loaders(dataset, workers):
+            common = dict(num_workers=workers)
+            return DataLoader(
+                dataset,
+                # - num_workers=workers,
+                batch_size=8,
+                **common,
+            )
+        """,
+        """
         def loaders(dataset, files):
             table = read_table(
                 files,
