@@ -52,6 +52,7 @@ def fix(
     root, files, config, facts, _ = stream(paths, settings, stdin)
     near = neighbours_in(root)
     lost: set[str] = set()
+    hidden: dict[str, int] = {}  # path -> places that the ranker left out
 
     def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
         found = review_files(
@@ -64,6 +65,7 @@ def fix(
             baseline=known,
         )
         lost.update(item.path for item in found.not_reviewed)
+        hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
         return found
 
     results: list[FixedFile] = []
@@ -99,6 +101,9 @@ def fix(
     rest = [f"{counted(left)} left"] if left else []
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
+    places_hidden = sum(hidden.values())
+    if places_hidden and not fixed:
+        rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")
     rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
     click.echo(
         f"{done}{'; ' if rest else ''}{', '.join(rest)}{', see `ptopt check`' if rest else ''}.",

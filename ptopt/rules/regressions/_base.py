@@ -85,10 +85,10 @@ class Loss:
 
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
-        around = self.brackets
-        if isinstance(around, ast.Dict):
-            return True
-        if around is not None and work.search(self.file.source(around)):
+        brackets = self.brackets
+        if brackets is not None and (
+            isinstance(brackets, ast.Dict) or work.search(self.file.source(brackets))
+        ):
             return True
         near = {number for number in self.added if abs(number - self.line) <= _NEAR}
         written = _words(" ".join(_code(self.file.line(number)) for number in near))
