@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ptopt.source.file import SourceFile
 
 _MOST_PARSED = 12  # files that the review of one file parses besides its own
-_TREES = 6  # that are kept for the next file
+_TREES = 12  # that are kept for the next file
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _MOST_CALLS = 6  # calls of one function that are looked at
 # Names that so many classes have that a call tells nothing about which one it is.

@@ -13,6 +13,7 @@ from rich.text import Text
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, State, Weighed
 from ptopt.findings import Impact
 from ptopt.report.audit.text import HEADINGS, NO_FIGURE, SYMBOLS, names, of_level, outcome, places, started
+from ptopt.report.bullets import bullet
 from ptopt.report.text import impact_line, one_line, place
 from ptopt.report.unbroken import Unbroken
 
@@ -128,9 +129,8 @@ def _plan(audit: Audit) -> Iterator[RenderableType]:
         )
         for step in phase.steps:
             place = f"{one_line(str(step.places[0]))} " if len(step.places) == 1 else ""
-            yield _indented(
-                Text.assemble(f"- {place}{one_line(step.title)}", (f"  ({one_line(step.effort)})", "dim")), 4
-            )
+            title = f"{place}{one_line(step.title)}"
+            yield bullet(Text.assemble(title, (f"  ({one_line(step.effort)})", "dim")), 4)
     for note in audit.notes:
         yield _indented(Text(note, "dim"))
 
