@@ -84,11 +84,13 @@ def _with_new(change: Change, paths: Iterable[str], read: Tree) -> Change:
     return replace(change, files=tuple(files), not_reviewed=tuple(sorted(not_reviewed)))
 
 
-def _with_around(change: Change, listed: bytes, read: Callable[[str], bytes | None]) -> Change:
-    """The change with the files around it; `listed` are the paths of the repository, as git gives them with `-z`."""
+def _with_around(
+    change: Change, listed: bytes | Iterable[str], read: Callable[[str], bytes | None]
+) -> Change:
+    """The change with the files around it; `listed` are the paths of the repository, or what git gives of them with `-z`."""
     if not change.files:
         return change
-    paths = (os.fsdecode(path) for path in listed.split(b"\0") if path.endswith(b".py"))
+    paths = map(os.fsdecode, listed.split(b"\0")) if isinstance(listed, bytes) else listed
     chosen = files_around(paths, {file.path for file in change.files})
     around = {path: data for path in chosen if (data := read(path)) is not None and len(data) <= MOST_BYTES}
     return replace(change, around=around)
@@ -142,7 +144,7 @@ def change_of_commit(
 
 
 def change_from_patch(diff: bytes, tree: Path) -> Change:
-    """The change in `diff`; its head files lie under `tree`. Raises as `change_between`, and where no file fits."""
+    """The change in `diff`; its head files, and those around them, lie under `tree`. Raises as `change_between`, and where no file fits."""
     if not tree.is_dir():
         raise CheckoutError(f"{tree}: not a folder; give the folder that holds the patched files")
     files = Tree(tree)
@@ -159,4 +161,4 @@ def change_from_patch(diff: bytes, tree: Path) -> Change:
             raise CheckoutError(
                 f"{tree}: the patch is not applied here; give the files as the patch leaves them"
             )
-    return change
+    return _with_around(change, _walked(tree), Tree(tree, MOST_BYTES))
