@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ptopt import impact
 from ptopt.change import ChangedFile
 from ptopt.configs.file import ConfigFile, load
-from ptopt.findings import Finding, Fix, Safety, Span, fingerprint
+from ptopt.findings import Condition, Finding, Fix, Safety, Span, fingerprint
 from ptopt.proposals import MOST_PLACES, Proposal
 from ptopt.rules.configs import ConfigProblem, ConfigRule
 from ptopt.rules.engine import applies, assumptions
@@ -41,12 +41,16 @@ def propose_config(
     file: ConfigFile,
     found: Sequence[Seen],
     change: ChangedFile | None,
-    least: float,
+    floor: float,
     suppressions: Suppressions,
-) -> tuple[list[Proposal], int]:
-    """The proposals (`change` None: the whole file is under review), and how many places are too unsure for one."""
+    least: float,
+) -> tuple[list[Proposal], list[Proposal]]:
+    """The proposals (`change` None: the whole file is under review), and those whose confidence is below the `floor`.
+
+    `least` is the confidence that a comment needs.
+    """
     proposals: list[Proposal] = []
-    unlikely = 0
+    unlikely: list[Proposal] = []
     occurrences: Counter[str] = Counter()
     counts = Counter(rule.id for rule, _ in found)
     for rule, problem in found:
@@ -58,10 +62,8 @@ def propose_config(
         if change is not None and change.added.isdisjoint(span.lines()):
             continue
         confidence = rule.prior if problem.confidence is None else problem.confidence
-        if confidence < least:
-            unlikely += 1
-            continue
-        fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change)
+        said = confidence >= floor
+        fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change) if said else None
         finding = Finding(
             rule=rule.id,
             name=rule.name,
@@ -78,10 +80,13 @@ def propose_config(
             fix=fix,
             impact=impact.of_rule(rule.name),
             assumes=assumptions(rule, file.facts),
+            stated=round(confidence, 2),
+            missed=() if confidence >= least else (Condition.CONFIDENCE,),
         )
         silenced_by = suppressions.matching(rule.keys(), span.start, span.end)
         # Different settings are different matters: each is a comment of its own.
-        proposals.append(Proposal(finding, (problem.symbol, span.start), confidence, confidence, silenced_by))
+        found_there = Proposal(finding, (problem.symbol, span.start), confidence, confidence, silenced_by)
+        (proposals if said else unlikely).append(found_there)
     return proposals, unlikely
 
 

@@ -14,6 +14,8 @@ from ptopt.file_result import FileResult
 from ptopt.findings import NotReviewed
 from ptopt.pathkind import is_config_for_sure
 from ptopt.project.facts import ProjectFacts
+from ptopt.proposals import Proposal
+from ptopt.ranker.model import ranker, threshold
 from ptopt.rules import config_rules
 from ptopt.rules.configs import ConfigRule
 from ptopt.suppress import Suppressions, find_in_config
@@ -44,7 +46,9 @@ def inspect_config(
     failed: list[tuple[ConfigRule, Exception]] = []
     found = seen_in(read, wanted, failed)
     suppressions = Suppressions() if file.path.endswith(".json") else find_in_config(read.text)
-    proposals, unlikely = propose_config(read, found, change, floor, suppressions)
+    proposals, unlikely = propose_config(
+        read, found, change, floor, suppressions, threshold(config.min_confidence) or ranker().threshold
+    )
     spans = [(rule.keys(), read.span(problem.start, problem.end)) for rule, problem in found]
     return FileResult(
         path=file.path,
@@ -54,13 +58,15 @@ def inspect_config(
             )
             for rule, error in failed
         ),
-        proposals=tuple(
-            dataclasses.replace(p, in_baseline=not p.silenced_by and p.finding.fingerprint in baseline)
-            for p in proposals
-        ),
-        below_threshold=unlikely,
+        proposals=tuple(_old_or_new(p, baseline) for p in proposals),
+        left_out=tuple(_old_or_new(p, baseline) for p in unlikely),
         suppressions=suppressions,
         used=frozenset().union(*(suppressions.matching(keys, s.start, s.end) for keys, s in spans)),
         change=change,
         text=read.text if proposals else None,
     )
+
+
+def _old_or_new(proposal: Proposal, baseline: Collection[str]) -> Proposal:
+    old = not proposal.silenced_by and proposal.finding.fingerprint in baseline
+    return dataclasses.replace(proposal, in_baseline=old)

@@ -23,7 +23,7 @@ class FileResult:
     reviewed: bool = True
     not_reviewed: tuple[NotReviewed, ...] = ()  # the file, or parts of it
     proposals: tuple[Proposal, ...] = ()
-    below_threshold: int = 0  # places that rules named and the ranker left out
+    left_out: tuple[Proposal, ...] = ()  # what the ranker left out: without fixes and reasons
     suppressions: Suppressions = field(default_factory=Suppressions)
     used: frozenset[Use] = frozenset()  # the suppressions that silence a hit, of the change or not
     line_numbers: tuple[int, ...] | None = None  # of notebooks: the line on disk of each line of the text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -29,6 +29,17 @@ class Severity(str, enum.Enum):
     HIGH = "high"
     MEDIUM = "medium"
     LOW = "low"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Condition(str, enum.Enum):
+    """What must hold for a comment to be made, besides the comment limit."""
+
+    CONFIDENCE = "confidence"  # a maintainer would act on it: the threshold, or `min-confidence`
+    RIGHT = "right"  # the statement is true
+    STATED = "stated"  # the rule is sure of its own statement
 
     def __str__(self) -> str:
         return self.value
@@ -87,8 +98,10 @@ class Place:
     rule: str
     name: str
     family: str
-    message: str
+    message: str  # "" where the comment says the same
     when_wrong: str = ""
+    severity: Severity | None = field(default=None, compare=False)
+    impact: tuple[Impact, ...] = field(default=(), compare=False)  # what the comment itself does not state
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +164,7 @@ class Finding:
     fingerprint: str
     evidence: tuple[Evidence, ...] = ()
     fix: Fix | None = None
+    fix_rule: str = ""  # the rule of the comment whose fix it is; "" for its own
     impact: tuple[Impact, ...] = ()
     assumes: str = ""  # library versions taken for granted, as in "torch >= 2.5"; "" when they are pinned
     origin: str = "rule"  # "rule" | "model"
@@ -169,9 +183,20 @@ class Finding:
     measured: Measured | None = (
         None  # in a run that the user recorded; None without one, or where it does not show
     )
+    stated: float | None = None  # how sure the rule is of its own statement
+    missed: tuple[Condition, ...] = ()  # the conditions of a comment that it does not meet
 
     def as_place(self) -> Place:
-        return Place(self.span, self.rule, self.name, self.family, self.message, self.when_wrong)
+        return Place(
+            self.span,
+            self.rule,
+            self.name,
+            self.family,
+            self.message,
+            self.when_wrong,
+            self.severity,
+            self.impact,
+        )
 
     def places(self) -> tuple[Place, ...]:
         """All places of the comment, its own first."""
@@ -179,6 +204,11 @@ class Finding:
 
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)
+
+
+def places_of(findings: Iterable[Finding]) -> int:
+    """On how many places they stand: the same lines count once for each rule that comments on them."""
+    return len({(f.path, f.rule, place.span) for f in findings for place in f.places()})
 
 
 def fingerprint(rule: str, path: str, symbol: str, code: str, occurrence: int = 0) -> str:
@@ -223,6 +253,17 @@ class ModelRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What rules proposed and the ranker left out, counted as the findings that are shown are counted."""
+
+    places: Mapping[Condition, int]  # left out, each under the first condition that it does not meet
+    least: Mapping[Condition, float]  # what each condition asks for
+    all_findings: int  # that there are without the conditions, those that are shown among them
+    all_places: int  # where these stand
+    limit: int | None = None  # of comments; None where there is none
+
+
+@dataclass(frozen=True, slots=True)
 class Review:
     """The result of a review: the findings that are reported, and what was left out."""
 
@@ -244,5 +285,5 @@ class Review:
         default_factory=dict
     )  # notebook -> line on disk -> (cell, line in the cell)
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
-    below_threshold: int = 0  # places that rules named and the ranker left out
+    left_out: LeftOut | None = None  # what the ranker left out; None where nothing
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ptopt import impact
 from ptopt.change import ChangedFile
-from ptopt.findings import Evidence, Finding, Fix, Safety, Span, fingerprint
+from ptopt.findings import Condition, Evidence, Finding, Fix, Safety, Span, fingerprint
 from ptopt.ranker.features import features
 from ptopt.ranker.model import Weighed, ranker
 from ptopt.rules.base import Rule
@@ -23,6 +23,16 @@ from ptopt.verify import holds, together, waiting_loops
 from ptopt.wrap import wrapped
 
 _MOST_LINES = 40  # from the first to the last edit of a suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class Unlikely:
+    """A hit that misses a condition of a comment."""
+
+    hit: Hit
+    fingerprint: str
+    of_rule: int  # hits of its rule in the file
+    known: Mapping[str, float] | None = None  # its features, where they were computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,8 @@ class Proposal:
         return not (self.silenced_by or self.in_baseline)
 
     def reweighed(self, confidence: float) -> Proposal:
-        finding = dataclasses.replace(self.finding, confidence=round(confidence, 2))
+        missed = tuple(c for c in self.finding.missed if c is not Condition.CONFIDENCE)  # no longer known
+        finding = dataclasses.replace(self.finding, confidence=round(confidence, 2), missed=missed)
         return dataclasses.replace(self, confidence=confidence, finding=finding)
 
 
@@ -64,17 +75,20 @@ def propose(
     min_confidence: float,
     fixes: Fixes,
     suppressions: Suppressions | None = None,
-    unlikely: list[Hit] | None = None,
+    unlikely: list[Unlikely] | None = None,
     places: Counter[str] | None = None,
+    least: float | None = None,
 ) -> Iterator[Proposal]:
     """The hits in one file that touch the change (None: the whole file is under review) and are sure enough.
 
-    The others land in `unlikely`. `places` counts, by id, the hits of each rule that touch the change and that it is sure of;
-    of these the first `MOST_PLACES` are looked at.
+    The others land in `unlikely`, for `left_out`. `places` counts, by id, the hits of each rule that touch the change and that
+    it is sure of; of these the first `MOST_PLACES` are looked at. `least` is the confidence from which on a comment is
+    made (default: that of the ranker).
     """
     unlikely = [] if unlikely is None else unlikely
     places = Counter() if places is None else places
     weigher = ranker()
+    least = least or weigher.threshold
     occurrences: Counter[str] = Counter()
     hits_of_rule = Counter(hit.rule.id for hit in hits)
     for seen in hits:
@@ -85,8 +99,11 @@ def propose(
         occurrences[base] += 1
         if hit is None:
             continue
+        identity = fingerprint(*parts, occurrences[base] - 1)
         if min_confidence and problem.confidence < weigher.least_stated:
-            unlikely.append(hit)  # most end here, before the features are computed
+            unlikely.append(
+                Unlikely(hit, identity, hits_of_rule[rule.id])
+            )  # most end here, before the features are computed
             continue
         places[rule.id] += 1
         if places[rule.id] > MOST_PLACES:
@@ -96,17 +113,42 @@ def propose(
         except WorkLimitError:  # the review names what was cut
             return
         if not weigher.admits(known, min_confidence):
-            unlikely.append(hit)
+            unlikely.append(Unlikely(hit, identity, hits_of_rule[rule.id], known))
             continue
         weighed = weigher.weigh(known)
-        fix = fixes.of(hit, change)
-        finding = _finding(source, hit, fingerprint(*parts, occurrences[base] - 1), fix, known, weighed)
-        silenced_by = (
-            frozenset[Use]()
-            if suppressions is None
-            else suppressions.matching(rule.keys(), hit.span.start, hit.span.end)
-        )
-        yield Proposal(finding, _cause(problem.cause), weighed.useful, weighed.useful, silenced_by)
+        finding = _finding(source, hit, identity, fixes.of(hit, change), known, weighed)
+        finding = dataclasses.replace(finding, missed=weigher.missed(known, least))
+        yield _proposal(finding, hit, weighed, suppressions)
+
+
+def left_out(
+    source: SourceFile, unlikely: Sequence[Unlikely], least: float, suppressions: Suppressions
+) -> Iterator[Proposal]:
+    """What `propose` found too unlikely, as it would be without conditions, but for fixes and reasons."""
+    weigher = ranker()
+    places: Counter[str] = Counter()
+    for each in unlikely:
+        hit, known = each.hit, each.known
+        places[hit.rule.id] += 1
+        if places[hit.rule.id] > MOST_PLACES:
+            continue
+        try:
+            known = features(hit, source, each.of_rule) if known is None else known
+        except WorkLimitError:
+            return
+        weighed = Weighed(None, weigher.useful.probability(known), ())
+        finding = _finding(source, hit, each.fingerprint, None, {}, weighed)
+        finding = dataclasses.replace(finding, impact=(), missed=weigher.missed(known, least))
+        yield _proposal(finding, hit, weighed, suppressions)
+
+
+def _proposal(finding: Finding, hit: Hit, weighed: Weighed, suppressions: Suppressions | None) -> Proposal:
+    silenced_by = (
+        frozenset[Use]()
+        if suppressions is None
+        else suppressions.matching(hit.rule.keys(), hit.span.start, hit.span.end)
+    )
+    return Proposal(finding, _cause(hit.problem.cause), weighed.useful, weighed.useful, silenced_by)
 
 
 class Fixes:
@@ -196,6 +238,7 @@ def _finding(
         features=tuple(sorted(known.items())),
         right=None if weighed.right is None else round(weighed.right, 2),
         reasons=weighed.reasons,
+        stated=round(problem.confidence, 2),
     )
 
 

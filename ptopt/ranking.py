@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
 from ptopt.change import ChangedFile
-from ptopt.findings import Finding, Fix, Safety, Severity, Span
+from ptopt.findings import Finding, Fix, Place, Safety, Severity, Span
 from ptopt.proposals import Fixes, Proposal
 
 _FIRST_CODE = re.compile(r"`([^`]+)`")
@@ -68,24 +68,42 @@ def joined(proposals: Sequence[Proposal], fixes: Fixes, change: ChangedFile | No
 
 
 def merged(group: Sequence[Proposal]) -> Finding:
-    """The best finding of the group, the other places listed in it, with the fix of the comment."""
+    """The best finding of the group, the other places listed in it: with the fix of the comment, and the highest severity.
+
+    Of what another rule says on the lines of the best one nothing is lost: its gain stands beside its place, and its fix is
+    that of the comment where the best one has none.
+    """
     best = _best(group).finding
     if len(group) == 1:
         return best
     others = {
-        (p.finding.span, p.finding.rule): p.finding.as_place()
+        (p.finding.span, p.finding.rule): _place(p.finding, best)
         for p in sorted(group, key=_rank, reverse=True)
-        if not _says_the_same(p.finding, best)
+        if p.finding.rule != best.rule or p.finding.span != best.span
     }
-    return dataclasses.replace(best, also=tuple(sorted(others.values())), fix=_fix(group))
+    here = [p for p in group if _overlap(p.finding.span, best.span)]
+    fix, rule = _fix(group), ""
+    if fix is None:
+        fix, rule = _fix_of_another(here, group)
+    severity = min((p.finding.severity for p in here), key=list(Severity).index)
+    return dataclasses.replace(
+        best, also=tuple(sorted(others.values())), fix=fix, fix_rule=rule, severity=severity
+    )
+
+
+def _place(other: Finding, best: Finding) -> Place:
+    """A place of the comment: without words, and without gains, that the comment has already."""
+    place = other.as_place()
+    gains = () if other.rule == best.rule else tuple(i for i in place.impact if i not in best.impact)
+    if _says_the_same(other, best):
+        place = dataclasses.replace(place, message="", when_wrong="")
+    return dataclasses.replace(place, impact=gains)
 
 
 def _says_the_same(other: Finding, best: Finding) -> bool:
-    """On the same lines the rule itself, or one that blames the same code: it is what the message names first."""
-    if other.span != best.span:
-        return False
+    """Another rule that blames the same code on the same lines: it is what the message names first."""
     codes = [match[1] for f in (other, best) if (match := _FIRST_CODE.search(f.message))]
-    return other.rule == best.rule or (len(codes) == 2 and codes[0] == codes[1])
+    return other.span == best.span and len(codes) == 2 and codes[0] == codes[1]
 
 
 def _fix(group: Sequence[Proposal]) -> Fix | None:
@@ -96,6 +114,18 @@ def _fix(group: Sequence[Proposal]) -> Fix | None:
     fix = best.finding.fix if len(own) == 1 else joint.get(_identities(own))
     whole = joint.get(_identities(group))
     return whole if fix is not None and whole is not None and _safety(whole) <= _safety(fix) else fix
+
+
+def _fix_of_another(here: Sequence[Proposal], group: Sequence[Proposal]) -> tuple[Fix | None, str]:
+    """The fix of another rule on the lines of the best finding, with that rule; the best ranked one that has any."""
+    best = _best(group).finding
+    for proposal in sorted(here, key=_rank):
+        own = next(part for part in _by_cause(group) if proposal in part)
+        joint = dict(proposal.joint)
+        fix = proposal.finding.fix if len(own) == 1 else joint.get(_identities(own))
+        if fix is not None and proposal.finding.rule != best.rule:
+            return fix, proposal.finding.rule
+    return None, ""
 
 
 def _safety(fix: Fix) -> int:

@@ -14,18 +14,19 @@ from ptopt.change import Change, ChangedFile
 from ptopt.file_result import FileResult
 from ptopt.findings import Finding, ModelRecord, NotReviewed, Review, UnusedSuppression
 from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, log_odds
+from ptopt.left_out import comment_threshold, counted_left_out
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.pathkind import PYTHON, is_config, is_config_for_sure
-from ptopt.proposals import MOST_PLACES, Fixes, Proposal, propose
+from ptopt.proposals import MOST_PLACES, Fixes, Proposal, Unlikely, left_out, propose
 from ptopt.ranker.model import threshold
 from ptopt.ranking import grouped, joined, merged, rank
 from ptopt.rules import config_rules, rules
 from ptopt.rules.base import Rule
-from ptopt.rules.engine import Hit, Prefilter, run
+from ptopt.rules.engine import Prefilter, run
 from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source import work
 from ptopt.source.file import SourceFile
-from ptopt.source.repository import Repository
+from ptopt.source.repository import Parsed, Repository
 from ptopt.source.work import WorkLimitError, limited
 from ptopt.suppress import Suppressions, find_suppressions
 from ptopt.syntax import ParseError
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
     from ptopt.config import Config
     from ptopt.model.advisor import Advisor
     from ptopt.model.calibration import Calibration
+    from ptopt.project.around import Neighbours
     from ptopt.project.facts import ProjectFacts
 
 _LONGEST_NOTE = 200
 # Visited nodes. The costliest of 6,500 files of 18 well-known projects takes 0.4 million.
 FILE_WORK = 3_000_000
+COUNT_WORK = FILE_WORK // 4  # of one file, for what was left out of its review
 CHANGE_WORK = 30_000_000
+MOST_PARSED_OF_A_CHANGE = 60  # trees of files around, for all of its files
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
 
@@ -81,6 +85,7 @@ def review_files(
     limit_to_change: bool,
     one_per_cause: bool = True,
     around: Mapping[str, bytes] = MappingProxyType({}),
+    neighbours: Neighbours | None = None,
     advisor: Advisor | None = None,
     muted: Collection[str] = (),
     baseline: frozenset[str] = frozenset(),
@@ -89,7 +94,8 @@ def review_files(
 ) -> Review:
     """Review files one at a time: propose, verify, rank.
 
-    `around` holds other files of the repository, by path, that may answer questions about these.
+    `around` holds other files of the repository, by path, that may answer questions about these; `neighbours` gives
+    those around each file, for callers that have the whole repository at hand.
     `baseline` are fingerprints of places that are reported as old ones only. `learned` moves the confidence of rules last,
     after a model.
     With `limit_to_change`, only what their hunks touch is reported, within the budget. Without `one_per_cause`, every
@@ -103,7 +109,16 @@ def review_files(
     try:
         floor = learned.floor(threshold(config.min_confidence))
         results = runner(
-            inspect_files, files, config, facts, limit_to_change, calibration, dict(around), baseline, floor
+            inspect_files,
+            files,
+            config,
+            facts,
+            limit_to_change,
+            calibration,
+            dict(around),
+            baseline,
+            floor,
+            neighbours,
         )
     except AnalysisError as error:
         results = [
@@ -155,6 +170,7 @@ def inspect_files(
     around: Mapping[str, bytes] = MappingProxyType({}),
     baseline: frozenset[str] = frozenset(),
     floor: float = 1.0,
+    neighbours: Neighbours | None = None,
 ) -> list[FileResult]:
     """What is proposed on each file; the part of a review that reads what strangers wrote. Plain values in and out.
 
@@ -165,9 +181,24 @@ def inspect_files(
         files = list(files)
         heads = {f.path: f.head for f in files if isinstance(f, ChangedFile) and f.head is not None}
         around = {**heads, **around}
-    inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around), baseline, floor)
+    near = _Around(around, neighbours)
+    inspector = _Inspector(config, facts, limit_to_change, calibration, near, baseline, floor)
     with _no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]
+
+
+class _Around:
+    """The repository as the review of each file sees it: what one file asks does not depend on what another one asked."""
+
+    def __init__(self, around: Mapping[str, bytes], neighbours: Neighbours | None) -> None:
+        self._around, self._neighbours = around, neighbours
+        self._parsed = Parsed(MOST_PARSED_OF_A_CHANGE if neighbours is None else None)
+
+    def of(self, file: ChangedFile) -> Repository:
+        near = self._neighbours
+        if near is None:
+            return Repository(self._around, self._parsed)
+        return Repository(lambda: {**near(file.path), file.path: file.head or b""}, self._parsed)
 
 
 class _Inspector:
@@ -179,11 +210,11 @@ class _Inspector:
         facts: ProjectFacts,
         limit_to_change: bool,
         calibration: Calibration | None,
-        repository: Repository,
+        around: _Around,
         baseline: frozenset[str],
         floor: float,
     ) -> None:
-        self._repository = repository
+        self._around = around
         self._baseline = baseline
         self._config = config
         self._facts = facts
@@ -193,6 +224,7 @@ class _Inspector:
         self._work_left = CHANGE_WORK
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
         self._floor = min(floor, judged, threshold(config.min_confidence))
+        self._least = comment_threshold(config)
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
@@ -209,7 +241,7 @@ class _Inspector:
         if not for_rules and not self._may_be_advised_on(file.head):
             return FileResult(file.path)
         try:
-            source = SourceFile.parse(file.path, file.head, self._facts, self._repository)
+            source = SourceFile.parse(file.path, file.head, self._facts, self._around.of(file))
         except ParseError as error:
             # Where the rules had no question, an unreadable file is no loss.
             return (
@@ -239,6 +271,13 @@ class _Inspector:
             return proposal
         return dataclasses.replace(proposal, in_baseline=True)
 
+    def _left_out(
+        self, source: SourceFile, unlikely: Sequence[Unlikely], suppressions: Suppressions
+    ) -> tuple[Proposal, ...]:
+        with limited(COUNT_WORK):  # what is only counted takes nothing from what is reviewed
+            found = tuple(left_out(source, unlikely, self._least, suppressions))
+        return tuple(map(self._old_or_new, found))
+
     def _enabled(self, rule: Rule, path: str) -> bool:
         return self._config.enabled(*rule.keys(), rule.default, path)
 
@@ -256,9 +295,9 @@ class _Inspector:
         comments = hits or self._calibration is not None or _mentions_ptopt(source.data)
         suppressions = find_suppressions(source.text) if comments else Suppressions()
         fixes = Fixes(source, hits)
-        unlikely: list[Hit] = []
+        unlikely: list[Unlikely] = []
         places: Counter[str] = Counter()
-        found = propose(source, hits, change, self._floor, fixes, suppressions, unlikely, places)
+        found = propose(source, hits, change, self._floor, fixes, suppressions, unlikely, places, self._least)
         proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
         notes += [
             NotReviewed(
@@ -281,7 +320,7 @@ class _Inspector:
             path=source.path,
             not_reviewed=tuple(notes),
             proposals=proposals,
-            below_threshold=len({(hit.rule.id, hit.span) for hit in unlikely}),
+            left_out=self._left_out(source, unlikely, suppressions),
             suppressions=suppressions,
             # Also by hits that the change did not touch: the comments that silence these are in use.
             used=frozenset().union(
@@ -375,7 +414,7 @@ def _settle(
         cells={file.path: file.cells for file in results if file.cells is not None},
         in_baseline=tuple(sorted(old, key=Finding.sort_key)),
         quieted=tuple(f for f in quieted if f not in shown),
-        below_threshold=sum(file.below_threshold for file in results),
+        left_out=counted_left_out(results, comments, config, one_per_cause, muted, budget),
         model=record,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -79,8 +80,25 @@ def together(fixes: Iterable[Fix | None]) -> Fix | None:
     if any(b.start < a.end or (a.start, a.end) == (b.start, b.end) for a, b in pairwise(edits)):
         return None
     safety = max((fix.safety for fix in given), key=list(Safety).index)
-    clauses = dict.fromkeys(clause for fix in given for clause in fix.assumption.split("; ") if clause)
-    return Fix(safety, tuple(edits), "; ".join(clauses))
+    return Fix(safety, tuple(edits), joined_assumptions(fix.assumption for fix in given))
+
+
+_NAMED = re.compile(r"`[^`]+`")
+
+
+def joined_assumptions(assumptions: Iterable[str]) -> str:
+    """What several fixes assume, each matter once: clauses that differ in one name alone become one clause."""
+    named: dict[str, list[str]] = {}  # the clause with its only name taken out -> the names
+    for clause in dict.fromkeys(c for assumption in assumptions for c in assumption.split("; ") if c):
+        names = _NAMED.findall(clause)
+        subject = names[0] if names else ""
+        if clause.count(subject) != 1:
+            subject = ""
+        named.setdefault(clause.replace(subject, "\0", 1) if subject else clause, []).append(subject)
+    return "; ".join(
+        clause.replace("\0", first) + (f" (the same for {', '.join(others)})" if others else "")
+        for clause, (first, *others) in named.items()
+    )
 
 
 def holds(

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 import unidiff
+import yaml
 from packaging.requirements import Requirement
 
 import ptopt
+from ptopt.pathkind import is_reviewable
 
 ROOT = Path(__file__).resolve().parent.parent
 PTOPT = [sys.executable, "-c", "from ptopt.cli import main; main()"]
@@ -85,6 +87,28 @@ def test_the_hooks_call_commands_that_the_wheel_has() -> None:
         assert program == "ptopt"
         run = subprocess.run([*PTOPT, command, "--help"], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
+
+
+def test_the_hooks_get_the_files_that_are_reviewed() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    for hook in hooks:
+        assert not {"types", "types_or"} & hook.keys()  # they would be asked besides
+        for path in (
+            "train.py",
+            "a b/nb.ipynb",
+            "conf/train.yaml",
+            ".github/workflows/ci.yml",
+            "ds_config.json",
+            "Dockerfile",
+            "docker/Dockerfile.cuda",
+            "docker/gpu.Dockerfile",
+            "Dockerfile-gpu",
+            "Containerfile",
+        ):
+            assert is_reviewable(path) and re.search(hook["files"], path), path
+        for path in ("README.md", "train.pyc", "Dockerfile.md", "run.sh", "yaml", "mydockerfiles/a.txt"):
+            assert not is_reviewable(path), path
+        assert not re.search(hook["files"], "README.md")
 
 
 def test_the_demo_reviews_the_example() -> None:

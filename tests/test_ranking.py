@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
-from ptopt.findings import Edit, Finding, Fix, Place, Safety, Severity, Span, fingerprint
+from ptopt.findings import Edit, Finding, Fix, Impact, Place, Safety, Severity, Span, fingerprint
 from ptopt.proposals import Proposal
 from ptopt.ranking import grouped, merged
+from ptopt.report.places import other_places
 
 JOINT = (Edit(0, 1, "a"), Edit(2, 3, "b"))
 
@@ -60,7 +61,7 @@ def test_a_comment_elsewhere_that_lists_the_line_stays_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "line", "listed"),
+    ("message", "line", "speaks"),
     [
         ("`a.item()` waits, as `b` does.", 5, False),
         ("It waits: `a.item()`.", 5, False),
@@ -70,7 +71,7 @@ def test_a_comment_elsewhere_that_lists_the_line_stays_apart() -> None:
     ],
 )
 def test_of_rules_that_blame_the_same_code_the_better_one_speaks(
-    message: str, line: int, listed: bool
+    message: str, line: int, speaks: bool
 ) -> None:
     best, same_lines, other = (
         proposal("PTO1", 5, 0.8),
@@ -81,7 +82,10 @@ def test_of_rules_that_blame_the_same_code_the_better_one_speaks(
     other = dataclasses.replace(other, finding=dataclasses.replace(other.finding, message=message))
     group = [best, other] if line == 5 else [best, same_lines, other]
     (found,) = grouped(group)
-    assert ((Span(line, line), "PTO2") in [(p.span, p.rule) for p in merged(found).also]) is listed
+    said = {(p.span, p.rule): p.message for p in merged(found).also}
+    assert bool(said[Span(line, line), "PTO2"]) is speaks, (
+        "it is named, without words that the comment has already"
+    )
 
 
 def test_what_a_model_found_stands_alone() -> None:
@@ -109,8 +113,38 @@ def test_the_fix_of_a_joined_comment(joint: Fix | None, of_all: bool) -> None:
     assert found.fix == (joint if of_all else Fix(Safety.SAFE, (Edit(5, 6, "PTO1"),)))
 
 
-def test_without_a_fix_of_its_own_a_comment_has_none() -> None:
-    best = proposal("PTO1", 5, 0.8)
-    best = dataclasses.replace(best, finding=dataclasses.replace(best.finding, fix=None))
-    (group,) = grouped([best, proposal("PTO2", 5, 0.6)])
+def changed(one: Proposal, **changes: object) -> Proposal:
+    return dataclasses.replace(one, finding=dataclasses.replace(one.finding, **changes))  # type: ignore[arg-type]
+
+
+def test_without_a_fix_of_its_own_a_comment_has_that_of_a_rule_on_the_same_lines() -> None:
+    best = changed(proposal("PTO1", 5, 0.8), fix=None)
+    other = proposal("PTO2", 5, 0.6)
+    (group,) = grouped([best, other])
+    found = merged(with_joint(group, None))
+    assert (found.rule, found.fix, found.fix_rule) == ("PTO1", other.finding.fix, "PTO2")
+    assert merged([other]).fix_rule == ""
+
+
+def test_a_fix_elsewhere_is_not_that_of_the_comment() -> None:
+    several = [changed(proposal("PTO1", 5, 0.8), fix=None), changed(proposal("PTO2", 5, 0.7), fix=None)]
+    (group,) = grouped([*several, proposal("PTO2", 9, 0.6)])
     assert merged(with_joint(group, None)).fix is None
+
+
+def test_gain_and_severity_of_a_folded_rule_are_kept() -> None:
+    gain = Impact("time", 2.0, 3.0, "this operation", "an A100", "published", "https://example.org")
+    best = changed(proposal("PTO1", 5, 0.8), severity=Severity.LOW, message="`a` is slow.")
+    folded = changed(proposal("PTO2", 5, 0.4), impact=(gain,), message="`a` is large.")
+    (group,) = grouped([best, folded])
+    found = merged(group)
+    assert (found.rule, found.severity, found.impact) == ("PTO1", Severity.HIGH, ())
+    (place,) = found.also
+    assert (place.rule, place.message, place.severity, place.impact) == ("PTO2", "", Severity.HIGH, (gain,))
+    (also,) = other_places(found)
+    assert also.plain() == (
+        "Also PTO2 name-PTO2 here. Gain: 2–3× faster on this operation — published: an A100 (https://example.org)."
+    )
+    assert "here. Gain: 2–3× faster on this operation — published: an A100 ([source]" in also.markdown()
+    same = changed(folded, impact=(), message="`b` is large.")
+    assert merged(grouped([changed(best, impact=(gain,)), same])[0]).impact == (gain,)

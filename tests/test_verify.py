@@ -158,7 +158,7 @@ def test_what_several_fixes_assume_is_said_once() -> None:
     two = Fix(Safety.UNSAFE, (Edit(2, 3, "y"),), "`b` has 3 dimensions; no `.view` follows")
     both = together([one, two])
     assert both is not None
-    assert both.assumption == "`a` has 3 dimensions; no `.view` follows; `b` has 3 dimensions"
+    assert both.assumption == "`a` has 3 dimensions (the same for `b`); no `.view` follows"
 
 
 def test_fixes_are_made_together_or_not_at_all() -> None:

@@ -3,7 +3,7 @@
     python -m benchmarks.static TREE [--rounds N]
 
 TREE is a folder of Python files, best of 1,000 or more (an unpacked wheel of transformers will do). Prints:
-- CPU time of the whole check (reading, filtering, parsing, rules, verified fixes) over that of `ast.parse` alone,
+- CPU time of the whole check (reading, filtering, parsing, rules, files around, verified fixes) over that of `ast.parse` alone,
   on the same files, in alternating rounds;
 - CPU time per file and peak memory for a quarter, a half and all of the files: flat and linear, or not;
 - wall time of a cold `ptopt --version`, and of a cold `ptopt review` of a 20-file change.
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ptopt import __version__
 from ptopt.config import Config
-from ptopt.inputs import change_from_paths
+from ptopt.inputs import change_from_paths, neighbours_in
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
 
@@ -39,7 +39,13 @@ def check(files: list[Path], root: Path) -> int:
     """The whole check of `files`; returns the number of findings."""
     config = Config().model_copy(update={"skip": ()})
     stream = change_from_paths(files, root, wants=lambda path: True)
-    return len(review_files(stream, config=config, facts=NO_FACTS, limit_to_change=False).findings)
+    review = review_files(
+        stream, config=config, facts=NO_FACTS, limit_to_change=False, neighbours=_around(root)
+    )
+    return len(review.findings)
+
+
+_around = functools.cache(neighbours_in)  # one listing of the tree, as in one run of the command
 
 
 def parse(files: list[Path]) -> None:
@@ -84,18 +90,24 @@ def growth(files: list[Path], root: Path) -> None:
     for part in (len(files) // 4, len(files) // 2, len(files)):
         every = max(1, len(files) // max(1, part))
         code = (
-            "import resource, sys, time; from pathlib import Path; from benchmarks.static.__main__ import check;"
+            "import sys, time; from pathlib import Path; from benchmarks.static.__main__ import check, peak;"
             "names = sys.stdin.read().split(chr(0)); root = Path(sys.argv[1]); check([], root);"
             "t = time.process_time(); check([Path(n) for n in names], root); t = time.process_time() - t;"
-            "print(t / len(names) * 1e3, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+            "print(t / len(names) * 1e3, peak())"
         )
         chosen = files[::every][:part]
         out = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code, str(root)],
             input="\0".join(map(str, chosen)), capture_output=True, text=True, check=True,
         )  # fmt: skip
-        per_file, peak = map(float, out.stdout.split())
-        print(f"{len(chosen):6} {per_file:13.2f} {peak:9.0f}")
+        per_file, most = map(float, out.stdout.split())
+        print(f"{len(chosen):6} {per_file:13.2f} {most:9.0f}")
+
+
+def peak() -> float:
+    """The most memory that this program had, in MB. `ru_maxrss` would count what started it as well."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def cold(files: list[Path]) -> None:

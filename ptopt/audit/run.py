@@ -9,6 +9,7 @@ from ptopt.audit.audit import audit
 from ptopt.audit.values import Audit
 from ptopt.change import ChangedFile, whole_file
 from ptopt.pathkind import is_reviewable
+from ptopt.project.around import Neighbours
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
 
@@ -32,5 +33,8 @@ def audit_of(
     sure = threshold(config.min_confidence)
     broad = config.model_copy(update={"min_confidence": sure * _BELOW})
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
-    review = review_files(watch([*whole, *not_read]), config=broad, facts=facts, limit_to_change=False)
+    review = review_files(
+        watch([*whole, *not_read]), config=broad, facts=facts, limit_to_change=False,
+        neighbours=Neighbours(lambda: files, files.get),
+    )  # fmt: skip
     return audit(name, files, facts, review, sure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from ptopt.cli.options import (
     paths_options,
     settings_options,
 )
-from ptopt.cli.output import fixed_rules, path_from_here, report, write
+from ptopt.cli.output import fixed_rules, limited, path_from_here, report, write
 from ptopt.cli.profile import Kept, profile_option, runs_in
 
 if TYPE_CHECKING:
@@ -66,6 +65,7 @@ def check(
     Without PATHS it is the current folder; - reads a file from stdin.
     """
     from ptopt.baseline import read_baseline
+    from ptopt.inputs import neighbours_in
 
     if write_baseline is not None and baseline is not None:
         raise click.UsageError("--write-baseline cannot be combined with --baseline")
@@ -91,34 +91,31 @@ def check(
         config=config,
         facts=facts,
         limit_to_change=False,
+        neighbours=neighbours_in(root),
         baseline=known,
     )
     if runs:
         from ptopt.profiles.attach import weighed
 
         result = weighed(result, runs, kept.texts, None)
-    shown = len(result.findings) if output.budget is None else output.budget
-    result = dataclasses.replace(
-        result,
-        findings=result.findings[:shown],
-        over_limit=(*result.findings[shown:], *result.over_limit),
-        not_reviewed=tuple(sorted({*result.not_reviewed, *skipped})),
-    )
-    report(result, output, settings, root)
+    report(limited(result, output.budget, skipped), output, settings, root)
 
 
 def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> None:
     from ptopt.baseline import as_baseline
-    from ptopt.report.text import count, places
+    from ptopt.findings import places_of
+    from ptopt.inputs import neighbours_in
+    from ptopt.report.text import count
     from ptopt.review import review_files
 
-    _, files, config, facts, _ = stream(paths, settings)
+    root, files, config, facts, _ = stream(paths, settings)
     found = review_files(
-        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False
-    ).findings
+        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False,
+        neighbours=neighbours_in(root),
+    ).findings  # fmt: skip
     place.write_text(as_baseline(found), encoding="utf-8")
     click.echo(
-        f"{count(places(found), 'place')} written to {place}; `ptopt check --baseline {place}` reports new ones."
+        f"{count(places_of(found), 'place')} written to {place}; `ptopt check --baseline {place}` reports new ones."
     )
 
 
@@ -126,9 +123,10 @@ def _add_suppressions(
     paths: Sequence[Path], baseline: frozenset[str], settings: Settings, reason: str
 ) -> None:
     """Each place gets a comment, and the files are reviewed again: what is left is reported as such."""
-    from ptopt.findings import NotReviewed
+    from ptopt.findings import NotReviewed, places_of
     from ptopt.fixes import suppress_file
-    from ptopt.report.text import count, places
+    from ptopt.inputs import neighbours_in
+    from ptopt.report.text import count
     from ptopt.review import review_files
 
     root, files, config, facts, _ = stream(paths, settings)
@@ -138,6 +136,7 @@ def _add_suppressions(
         facts=facts,
         limit_to_change=False,
         one_per_cause=False,
+        neighbours=neighbours_in(root),
         baseline=baseline,
     )
     done: list[FixedFile] = []
@@ -146,11 +145,11 @@ def _add_suppressions(
         if isinstance(file, NotReviewed):
             continue
         result = suppress_file(file, lambda one: review([one]), reason)
-        left += places(result.left)
+        left += places_of(result.left)
         if result.fixed:
             done.append(result)
             write_to(root, result)
             write(fixed_rules(result, path_from_here(root)))
-    number = sum(places(result.fixed) for result in done)
+    number = sum(places_of(result.fixed) for result in done)
     rest = f"; {count(left, 'place')} left, where a comment cannot stand" if left else ""
     click.echo(f"Suppressed {count(number, 'place')} in {count(len(done), 'file')}{rest}.")

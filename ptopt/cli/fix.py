@@ -44,12 +44,15 @@ def fix(
     from ptopt.change import whole_file
     from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
+    from ptopt.inputs import neighbours_in
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
 
     known = frozenset[str]() if baseline is None else read_baseline(baseline)
     root, files, config, facts, _ = stream(paths, settings, stdin)
+    near = neighbours_in(root)
     lost: set[str] = set()
+    hidden: dict[str, int] = {}  # path -> places that the ranker left out
 
     def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
         found = review_files(
@@ -58,9 +61,11 @@ def fix(
             facts=facts,
             limit_to_change=False,
             one_per_cause=one_per_cause,
+            neighbours=near,
             baseline=known,
         )
         lost.update(item.path for item in found.not_reviewed)
+        hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
         return found
 
     results: list[FixedFile] = []
@@ -96,6 +101,9 @@ def fix(
     rest = [f"{counted(left)} left"] if left else []
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
+    places_hidden = sum(hidden.values())
+    if places_hidden and not fixed:
+        rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")
     rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
     click.echo(
         f"{done}{'; ' if rest else ''}{', '.join(rest)}{', see `ptopt check`' if rest else ''}.",

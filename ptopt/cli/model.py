@@ -15,20 +15,21 @@ if TYPE_CHECKING:
     from ptopt.change import ChangedFile
     from ptopt.config import Config
     from ptopt.findings import NotReviewed, Review
+    from ptopt.project.around import Neighbours
     from ptopt.project.facts import ProjectFacts
 
 
 def review_with(
     model: ModelChoice, files: Iterable[ChangedFile | NotReviewed], *, config: Config, facts: ProjectFacts,
     limit_to_change: bool, around: Mapping[str, bytes] = MappingProxyType({}),
-    baseline: frozenset[str] = frozenset(),
+    neighbours: Neighbours | None = None, baseline: frozenset[str] = frozenset(),
 ) -> Review:  # fmt: skip
     """The review, reweighed by a model where one is named. A server that cannot be reached does not stop the review."""
     from ptopt.review import review_files
 
     review = functools.partial(
         review_files, files, config=config, facts=facts, limit_to_change=limit_to_change, around=around,
-        baseline=baseline,
+        neighbours=neighbours, baseline=baseline,
     )  # fmt: skip
     if model.name is None:
         return review()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import click
 from ptopt.cli.options import Output, Settings
 
 if TYPE_CHECKING:
-    from ptopt.findings import Review
+    from ptopt.findings import NotReviewed, Review
     from ptopt.fixes import FixedFile
 
 
@@ -33,6 +33,21 @@ def report(result: Review, output: Output, settings: Settings, root: Path) -> No
         write(render(output.format, result, width=width(), color=colored(), **how))
     if settings.exit_code and (result.findings or result.over_limit):
         click.get_current_context().exit(1)
+
+
+def limited(result: Review, most: int | None, skipped: Sequence[NotReviewed]) -> Review:
+    """The review with at most so many findings (None: all), and the files that were left out before it."""
+    import dataclasses
+
+    shown = len(result.findings) if most is None else most
+    left_out = result.left_out and dataclasses.replace(result.left_out, limit=most)
+    return dataclasses.replace(
+        result,
+        findings=result.findings[:shown],
+        over_limit=(*result.findings[shown:], *result.over_limit),
+        not_reviewed=tuple(sorted({*result.not_reviewed, *skipped})),
+        left_out=left_out,
+    )
 
 
 def path_from_here(root: Path) -> Callable[[str], str]:

@@ -139,6 +139,7 @@ def _review(paths: Sequence[Path], runs: Sequence[Profile], files: dict[str, str
     """The findings of the files that the traces name, with what was measured; those without a measure left out."""
     import dataclasses
 
+    from ptopt.inputs import neighbours_in
     from ptopt.profiles.attach import weighed
     from ptopt.profiles.lines import named_lines
     from ptopt.review import review_files
@@ -146,11 +147,13 @@ def _review(paths: Sequence[Path], runs: Sequence[Profile], files: dict[str, str
     named = {line.path for run in runs for line in named_lines(run, files)}
     if not named:
         return None
-    _, listed, config, facts, _ = stream(paths, Settings(all_paths=True))
+    root, listed, config, facts, _ = stream(paths, Settings(all_paths=True))
     chosen = [file for file in listed if file.path in named]
-    review = review_files(chosen, config=config, facts=facts, limit_to_change=False)
+    review = review_files(
+        chosen, config=config, facts=facts, limit_to_change=False, neighbours=neighbours_in(root)
+    )
     review = weighed(review, runs, files, None)
-    return dataclasses.replace(review, findings=tuple(filter(_measured, review.findings)), below_threshold=0)
+    return dataclasses.replace(review, findings=tuple(filter(_measured, review.findings)), left_out=None)
 
 
 def _measured(finding: Finding) -> bool:

@@ -9,7 +9,7 @@ import click
 
 from ptopt.cli.files import progress, stream
 from ptopt.cli.options import Output, Settings, Stdin, output_options, paths_options, settings_options
-from ptopt.cli.output import report
+from ptopt.cli.output import limited, report
 
 
 @click.command()
@@ -32,8 +32,7 @@ def prove(
     This executes code of the files, in a sandbox without files, network or other processes. Without PATHS it is the current
     folder; - reads a file from stdin.
     """
-    import dataclasses
-
+    from ptopt.inputs import neighbours_in
     from ptopt.prove.findings import proved
     from ptopt.prove.given import InputsError, read_inputs
     from ptopt.prove.session import Session
@@ -45,14 +44,9 @@ def prove(
         raise click.ClickException(str(error)) from None
     root, files, config, facts, skipped = stream(paths, settings, stdin)
     found = review_files(
-        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False
-    )
-    shown = len(found.findings) if output.budget is None else output.budget
-    found = dataclasses.replace(
-        found,
-        findings=found.findings[:shown],
-        over_limit=(*found.findings[shown:], *found.over_limit),
-        not_reviewed=tuple(sorted({*found.not_reviewed, *skipped})),
-    )
+        progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False,
+        neighbours=neighbours_in(root),
+    )  # fmt: skip
+    found = limited(found, output.budget, skipped)
     with Session() as session:
         report(proved(found, session, given), output, settings, root)

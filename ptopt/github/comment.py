@@ -13,6 +13,7 @@ from ptopt.change import Change, ChangedFile
 from ptopt.findings import Finding, Review, Safety, Span
 from ptopt.github import markers
 from ptopt.github.values import CommentDraft
+from ptopt.report.conditions import wrong_if
 from ptopt.report.patch import Positions, fix_diff, hunks
 from ptopt.report.places import cut, linked_rule, other_places
 from ptopt.report.text import (
@@ -168,6 +169,10 @@ def _fix(review: Review, finding: Finding, offer: Suggestion | None) -> list[str
 
 def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
     notes = []
+    if finding.fix is not None and finding.fix_rule:
+        notes.append(
+            f"The {'suggestion' if offer is not None else 'fix'} is that of {_text(finding.fix_rule)}"
+        )
     if finding.fix is not None and finding.fix.assumption:
         subject = "suggestion" if offer is not None else "fix"
         notes.append(f"The {subject} assumes that {_text(finding.fix.assumption)}")
@@ -176,8 +181,9 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
     notes += [f"Gain: {_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
     if finding.proof is not None and finding.proof.proved:
         notes.append(f"The fix was run: {_text(proof_line(finding))}")
-    if finding.when_wrong:
-        notes.append(f"Wrong if: {_text(finding.when_wrong)}")
+    wrong = wrong_if(finding)
+    if wrong:
+        notes.append(f"Wrong if: {_text(wrong)}")
     if finding.assumes:
         notes.append(f"Assumes: {_text(assumed(finding))}")
     proof = [e for e in finding.evidence if e.line not in at.lines() and e.line not in finding.span.lines()]

@@ -62,7 +62,9 @@ def read_change(
     """
 
     def why_not(path: str) -> str | None:
-        return config.why_skipped(path) if is_reviewable(path) else "not a Python file or a notebook"
+        return (
+            config.why_skipped(path) if is_reviewable(path) else "not Python, a notebook or a configuration"
+        )
 
     listed = list_files(github, pull) if files is None else files
     unlisted = pull.changed_files - len(listed)

@@ -24,6 +24,15 @@ _ON_THE_HOST = frozenset(  # what their benchmarks time runs on the CPU, whateve
         "workers-restarted-each-epoch",
     }
 )
+# Figures of one kind of code among those that a rule finds -> features of which one shows that kind.
+_OF_SUCH_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("kernel-per-parameter", "the update of the average"): ("kernel-per-parameter:average",),
+    ("ema-update-allocates", "the update of the average"): ("ema-update-allocates:assigned",),
+    ("size-read-from-device", "the loss"): ("use:reduced",),
+    ("host-index", "the loss"): ("use:reduced", "symbol:loss", "path:loss"),
+    ("accidental-float64", "adding the noise"): ("accidental-float64:drawn",),
+    ("accidental-float64", "the loss"): ("symbol:loss", "path:loss"),
+}
 _MANY = math.log1p(100)  # iterations, in the scale of the feature: the benchmarks run thousands
 
 
@@ -52,11 +61,16 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
     """Gains of the rule that may be claimed for one finding: those whose conditions resemble its code.
 
     What we measured on a CPU is left out unless the work is known to be done there; what we measured on a GPU, where it
-    is known to be done on a CPU; and both where the code shows that its loop is short.
+    is known to be done on a CPU; both where the code shows that its loop is short; and what we measured on one kind of the
+    code that the rule finds, where the code is of another.
     """
     on_cpu = features.get("device:cpu", 0.0) > 0
     resembles = {"cpu": on_cpu or name in _ON_THE_HOST, "cuda": not on_cpu}
     short = "trips:known" in features and features["trips:known"] < _MANY
-    return tuple(
-        i for i in of_rule(name) if i.provenance != "measured" or (resembles[i.device] and not short)
-    )
+
+    def alike(impact: Impact) -> bool:
+        kind = _OF_SUCH_CODE.get((name, impact.scope))
+        of_kind = kind is None or any(features.get(feature, 0.0) > 0 for feature in kind)
+        return resembles[impact.device] and not short and of_kind
+
+    return tuple(i for i in of_rule(name) if i.provenance != "measured" or alike(i))

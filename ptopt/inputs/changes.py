@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from ptopt.change import HEAD_MISSING, MISMATCH, Change, parse_diff, whole_file
 from ptopt.difftext import show
 from ptopt.findings import NotReviewed
-from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, SKIPPED_FOLDERS, printable
+from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, SKIPPED_FOLDERS, printable, walk_files
 from ptopt.inputs.git import DIFF, CheckoutError, commit_of, merge_base, output, repository_root
 from ptopt.inputs.heads import Blobs, Tree
 from ptopt.pathkind import is_reviewable
-from ptopt.project.around import MOST_BYTES, files_around
+from ptopt.project.around import MOST_BYTES, Neighbours, files_around
+
+_MOST_LISTED = 20_000  # files of a folder that is no repository
 
 
 def change_between(root: Path, base: str, head: str | None = None) -> Change:
@@ -81,14 +84,40 @@ def _with_new(change: Change, paths: Iterable[str], read: Tree) -> Change:
     return replace(change, files=tuple(files), not_reviewed=tuple(sorted(not_reviewed)))
 
 
-def _with_around(change: Change, listed: bytes, read: Callable[[str], bytes | None]) -> Change:
-    """The change with the files around it; `listed` are the paths of the repository, as git gives them with `-z`."""
+def _with_around(
+    change: Change, listed: bytes | Iterable[str], read: Callable[[str], bytes | None]
+) -> Change:
+    """The change with the files around it; `listed` are the paths of the repository, or what git gives of them with `-z`."""
     if not change.files:
         return change
-    paths = (os.fsdecode(path) for path in listed.split(b"\0") if path.endswith(b".py"))
+    paths = map(os.fsdecode, listed.split(b"\0")) if isinstance(listed, bytes) else listed
     chosen = files_around(paths, {file.path for file in change.files})
     around = {path: data for path in chosen if (data := read(path)) is not None and len(data) <= MOST_BYTES}
     return replace(change, around=around)
+
+
+def neighbours_in(root: Path) -> Neighbours:
+    """The files around each file of a folder: of a repository those that git tracks, as `change_between` chooses them."""
+
+    def listed() -> Iterable[str]:
+        try:
+            top = repository_root(root)
+        except CheckoutError:
+            return _walked(root)
+        found = output(top, "ls-files", "-z", "--", "*.py").split(b"\0")
+        return (os.fsdecode(path) for path in found)
+
+    return Neighbours(listed, Tree(root, MOST_BYTES))
+
+
+def _walked(root: Path) -> Iterator[str]:
+    top = os.path.join(os.path.realpath(root), "")
+    python = walk_files(top, lambda entry: entry.name.endswith(".py") and not entry.is_dir())
+    return (
+        place.removeprefix(top).replace(os.sep, "/")
+        for place, trouble in islice(python, _MOST_LISTED)
+        if not trouble
+    )
 
 
 def change_of_commit(
@@ -115,7 +144,7 @@ def change_of_commit(
 
 
 def change_from_patch(diff: bytes, tree: Path) -> Change:
-    """The change in `diff`; its head files lie under `tree`. Raises as `change_between`, and where no file fits."""
+    """The change in `diff`; its head files, and those around them, lie under `tree`. Raises as `change_between`, and where no file fits."""
     if not tree.is_dir():
         raise CheckoutError(f"{tree}: not a folder; give the folder that holds the patched files")
     files = Tree(tree)
@@ -132,4 +161,4 @@ def change_from_patch(diff: bytes, tree: Path) -> Change:
             raise CheckoutError(
                 f"{tree}: the patch is not applied here; give the files as the patch leaves them"
             )
-    return change
+    return _with_around(change, _walked(tree), Tree(tree, MOST_BYTES))

@@ -17,7 +17,7 @@ from ptopt.pathkind import PYTHON, is_config, is_reviewable
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 ENVIRONMENT_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 NOT_UTF8 = "the file name is not UTF-8"
-_NO_PYTHON = "not a Python file or a notebook"
+_OTHER = "not Python, a notebook or a configuration"
 _UNKNOWN = "no configuration of training, serving, an image or a workflow"
 _WALKED_THOUGH_HIDDEN = frozenset({".github"})  # workflows
 
@@ -44,7 +44,7 @@ def file_from_bytes(
     """A file that need not exist, as `change_from_paths` would give it."""
     name = _name(os.path.realpath(path), _top(root))
     if not is_reviewable(name):
-        yield NotReviewed(printable(name), _NO_PYTHON)
+        yield NotReviewed(printable(name), _OTHER)
     elif wants(name):
         yield whole_file(name, data)
 
@@ -87,7 +87,7 @@ def _walk_all(
             if trouble:
                 yield NotReviewed(shown, trouble)
             elif not is_reviewable(name):
-                yield NotReviewed(shown, _NO_PYTHON)
+                yield NotReviewed(shown, _OTHER)
             elif name != shown:
                 yield NotReviewed(shown, NOT_UTF8)
             elif wants(name):

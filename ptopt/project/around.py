@@ -1,12 +1,14 @@
-"""Which files of a repository may answer questions about a change: chosen by path alone, so that nothing is read in vain."""
+"""Which files of a repository may answer questions about a file under review: chosen by path alone, so that nothing is read in vain."""
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
 from pathlib import PurePosixPath
 
-from ptopt.pathkind import path_kind
+from ptopt.pathkind import PYTHON, path_kind
 
 MOST_FILES = 40
 MOST_BYTES = 200_000  # of one file
@@ -15,27 +17,76 @@ _ENTRY = re.compile(
     r"(^|_)(train|trainer|training|main|engine|run|runner|finetune|pretrain|infer|inference|eval|evaluate|test|generate|"
     r"predict|sample|demo|solver|learner|loop|pipeline|model|models|utils?)(_|$)"
 )
+_NEARER = 1.5  # steps from folder to folder that an entry point counts as nearer
 
 
 def files_around(paths: Iterable[str], changed: Collection[str], most: int = MOST_FILES) -> list[str]:
     """At most `most` Python files that are near the changed ones or look like entry points, the likeliest first."""
-    ranked = sorted(
-        (rank, path)
-        for path in paths
-        if path.endswith(".py") and path not in changed and path_kind(path) is None
-        for rank in [min((_distance(path, other) for other in changed if other.endswith(".py")), default=99)]
+    return _near(_by_folder(paths), changed, most)
+
+
+class Neighbours:
+    """The files around each single file of a repository: those that a change of that file alone is reviewed with.
+
+    `listed` are the paths of the repository and `read` gives their contents; both are asked when there is a question.
+    """
+
+    def __init__(self, listed: Callable[[], Iterable[str]], read: Callable[[str], bytes | None]) -> None:
+        self._listed, self._read = listed, read
+        self._folder: str | None = None
+        self._nearest: list[str] = []
+        self._contents: dict[str, bytes | None] = {}
+
+    @cached_property
+    def _folders(self) -> Mapping[str, list[tuple[float, str]]]:
+        return _by_folder(self._listed())
+
+    def __call__(self, path: str) -> dict[str, bytes]:
+        """The files around the one at `path`, by path. Files of one folder share their neighbours, so the last are kept."""
+        folder = path.rpartition("/")[0]
+        if folder != self._folder:
+            self._folder = folder
+            self._nearest = _near(self._folders, {f"{folder}/".lstrip("/") + "\0.py"}, MOST_FILES + 1)
+            self._contents = {}
+        found: dict[str, bytes] = {}
+        for other in [other for other in self._nearest if other != path][:MOST_FILES]:
+            if other not in self._contents:
+                self._contents[other] = self._read(other)
+            data = self._contents[other]
+            if data is not None and len(data) <= MOST_BYTES:
+                found[other] = data
+        return found
+
+
+def _by_folder(paths: Iterable[str]) -> dict[str, list[tuple[float, str]]]:
+    """Folder -> how much nearer each of its files counts, and its path. Tests, examples and the like call nothing of interest."""
+    found: dict[str, list[tuple[float, str]]] = {}
+    for path in paths:
+        if path.endswith(".py") and path_kind(path) is None:
+            folder, _, name = path.rpartition("/")
+            entry = bool(_ENTRY.search(PurePosixPath(name).stem.lower()))
+            found.setdefault(folder, []).append((-_NEARER if entry else 0.0, path))
+    return found
+
+
+def _near(folders: Mapping[str, list[tuple[float, str]]], changed: Collection[str], most: int) -> list[str]:
+    starts = {path.rpartition("/")[0] for path in changed if path.endswith(PYTHON)}
+    ranked = (
+        (steps + nearer, path)
+        for folder, files in folders.items()
+        for steps in [min((_steps(folder, start) for start in starts), default=99)]
+        for nearer, path in files
+        if path not in changed
     )
-    return [path for _, path in ranked[:most]]
+    return [path for _, path in heapq.nsmallest(most, ranked)]
 
 
-def _distance(path: str, changed: str) -> float:
-    """Steps from folder to folder; entry points count as nearer."""
-    here, there = PurePosixPath(path).parent.parts, PurePosixPath(changed).parent.parts
+def _steps(one: str, other: str) -> int:
+    """Steps from folder to folder."""
+    here, there = one.split("/") if one else [], other.split("/") if other else []
     common = 0
     for ours, theirs in zip(here, there, strict=False):
         if ours != theirs:
             break
         common += 1
-    steps = len(here) + len(there) - 2 * common
-    entry = bool(_ENTRY.search(PurePosixPath(path).stem.lower()))
-    return steps - (1.5 if entry else 0.0)
+    return len(here) + len(there) - 2 * common

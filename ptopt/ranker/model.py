@@ -20,6 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
+from ptopt.findings import Condition
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -112,6 +114,17 @@ class Ranker:
         return features.get("stated confidence", 0.0) >= self.least_stated and (
             self.right is None or self.right.probability(features) >= self.least_right
         )
+
+    def missed(self, features: Mapping[str, float], min_confidence: float) -> tuple[Condition, ...]:
+        """The conditions of a comment that a hit with these features does not meet."""
+        sure = features.get("stated confidence", 0.0) >= self.least_stated
+        right = self.right is None or self.right.probability(features) >= self.least_right
+        met = (self.useful.probability(features) >= min_confidence, right, sure)
+        return tuple(condition for condition, holds in zip(Condition, met, strict=True) if not holds)
+
+    def least(self, min_confidence: float) -> dict[Condition, float]:
+        """What each condition of a comment asks for."""
+        return dict(zip(Condition, (min_confidence, self.least_right, self.least_stated), strict=True))
 
     def admits(self, features: Mapping[str, float], min_confidence: float) -> bool:
         """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is."""
@@ -212,6 +225,11 @@ def default_ranker() -> Ranker:
 def threshold(chosen: float | None) -> float:
     """The confidence from which on a proposal becomes a comment; `chosen` is what the settings say, if they do."""
     return ranker().threshold if chosen is None else chosen
+
+
+def comment_conditions() -> dict[Condition, float]:
+    """What a comment needs, where the settings do not say."""
+    return ranker().least(ranker().threshold)
 
 
 def from_file(path: Path) -> Ranker:

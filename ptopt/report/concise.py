@@ -11,7 +11,7 @@ def render(review: Review) -> str:
         (
             visible(finding.path),
             place.span.start,
-            f"{place.rule} {one_line(place.name)}: {one_line(place.message)}",
+            f"{place.rule} {one_line(place.name)}: {one_line(place.message or finding.message)}",
         )
         for finding in review.findings
         for place in finding.places()

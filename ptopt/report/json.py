@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ptopt import __version__
-from ptopt.findings import Finding, ModelRecord, Place, Review, Span
+from ptopt.findings import Condition, Finding, Impact, LeftOut, ModelRecord, Place, Review, Span
 from ptopt.report.patch import fix_diff
 from ptopt.report.text import cell_of
 
@@ -26,7 +26,8 @@ def as_data(review: Review) -> dict[str, Any]:
         "files_reviewed": review.files_reviewed,
         "config_path": review.config_path,
         "compared": review.compared,
-        "below_threshold": review.below_threshold,
+        "below_threshold": sum(review.left_out.places.values()) if review.left_out else 0,
+        "left_out": _left_out(review.left_out),
         "findings": [_finding(review, f) for f in review.findings],
         "over_limit": [_finding(review, f) for f in review.over_limit],
         "suppressed": [_finding(review, f) for f in review.suppressed],
@@ -39,6 +40,17 @@ def as_data(review: Review) -> dict[str, Any]:
     if review.model is not None:
         data["model"] = _model(review, review.model)
     return data
+
+
+def _left_out(left: LeftOut | None) -> dict[str, Any] | None:
+    if left is None:
+        return None
+    return {
+        "places": {str(c): left.places.get(c, 0) for c in Condition},
+        "least": {str(c): left.least[c] for c in Condition},
+        "all_findings": left.all_findings,
+        "all_places": left.all_places,
+    }
 
 
 def _model(review: Review, record: ModelRecord) -> dict[str, Any]:
@@ -77,22 +89,13 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "symbol": finding.symbol,
         "confidence": finding.confidence,
         "right": finding.right,
+        "stated": finding.stated,
+        "missed": [str(condition) for condition in finding.missed],
         "reasons": [{"feature": name, "log_odds": weight} for name, weight in finding.reasons],
         "message": finding.message,
         "when_wrong": finding.when_wrong,
         "evidence": [{"line": e.line, "note": e.note} for e in finding.evidence],
-        "impact": [
-            {
-                "gain": i.gain,
-                "low": i.low,
-                "high": i.high,
-                "scope": i.scope,
-                "conditions": i.conditions,
-                "provenance": i.provenance,
-                "source": i.source,
-            }
-            for i in finding.impact
-        ],
+        "impact": [_impact(i) for i in finding.impact],
         "fix": _fix(review, finding),
         "fingerprint": finding.fingerprint,
         "origin": finding.origin,
@@ -126,6 +129,20 @@ def _place(review: Review, path: str, place: Place) -> dict[str, Any]:
         "cell": _cell(review, path, place.span),
         "message": place.message,
         "when_wrong": place.when_wrong,
+        "severity": None if place.severity is None else str(place.severity),
+        "impact": [_impact(i) for i in place.impact],
+    }
+
+
+def _impact(impact: Impact) -> dict[str, Any]:
+    return {
+        "gain": impact.gain,
+        "low": impact.low,
+        "high": impact.high,
+        "scope": impact.scope,
+        "conditions": impact.conditions,
+        "provenance": impact.provenance,
+        "source": impact.source,
     }
 
 
@@ -142,6 +159,7 @@ def _fix(review: Review, finding: Finding) -> dict[str, Any] | None:
         return None
     return {
         "safety": str(fix.safety),
+        "rule": finding.fix_rule or finding.rule,
         "assumption": fix.assumption,
         "edits": [{"start": e.start, "end": e.end, "replacement": e.replacement} for e in fix.edits],
         "diff": fix_diff(review, finding),

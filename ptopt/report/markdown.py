@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ptopt.findings import Finding, Review
 from ptopt.pathkind import language
+from ptopt.report.conditions import wrong_if
 from ptopt.report.patch import fix_diff
 from ptopt.report.places import other_places
 from ptopt.report.text import (
@@ -90,8 +91,9 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
     notes += [f"**Gain:** {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
     if finding.proof is not None:
         notes.append(f"**Run:** {markdown_text(proof_line(finding))}")
-    if finding.when_wrong:
-        notes.append(f"**Wrong if:** {markdown_text(finding.when_wrong)}")
+    wrong = wrong_if(finding)
+    if wrong:
+        notes.append(f"**Wrong if:** {markdown_text(wrong)}")
     if finding.assumes:
         notes.append(f"**Assumes:** {markdown_text(assumed(finding))}")
     notes += [also.markdown() for also in others if also.rule]

@@ -6,8 +6,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ptopt.findings import Finding, Place, Review, Span
-from ptopt.report.text import lines, markdown_text, one_line, rule_link, visible, where, with_cells
+from ptopt.findings import Finding, Impact, Place, Review, Span
+from ptopt.report.text import (
+    gain,
+    impact_line,
+    lines,
+    markdown_source,
+    markdown_text,
+    one_line,
+    rule_link,
+    visible,
+    where,
+    with_cells,
+)
 
 _LISTED = 12  # places of a rule that a comment lists before it only counts them
 
@@ -21,20 +32,28 @@ class Also:
     name: str = ""
     message: str = ""  # at the first of them
     when_wrong: str = ""
+    impact: tuple[Impact, ...] = ()
 
     def plain(self) -> str:
         if not self.rule:
             return f"Also {self.at}"
+        said = f": {one_line(self.message)}" if self.message else ""
+        gains = "".join(f" Gain: {impact_line(i)}." for i in self.impact)
         wrong = f" Wrong if: {one_line(self.when_wrong)}" if self.when_wrong else ""
-        return f"Also {self.rule} {one_line(self.name)} {self.at}: {one_line(self.message)}{wrong}"
+        return f"Also {self.rule} {one_line(self.name)} {self.at}{said or '.' * bool(gains)}{gains}{wrong}"
 
     def markdown(self, longest: int = sys.maxsize) -> str:
         """With a link to the rule; `longest` in characters of each text."""
         if not self.rule:
             return f"Also {markdown_text(self.at)}"
         name = linked_rule(self.rule, self.name)
+        said = f": {markdown_text(cut(self.message, longest))}" if self.message else ""
+        gains = "".join(
+            f" Gain: {markdown_text(cut(gain(i), longest))} ({markdown_source(i.source)})."
+            for i in self.impact
+        )
         wrong = f" Wrong if: {markdown_text(cut(self.when_wrong, longest))}" if self.when_wrong else ""
-        return f"Also {name} {markdown_text(self.at)}: {markdown_text(cut(self.message, longest))}{wrong}"
+        return f"Also {name} {markdown_text(self.at)}{said or '.' * bool(gains)}{gains}{wrong}"
 
 
 def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
@@ -48,9 +67,10 @@ def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
         if rule == finding.rule:
             found.append(Also(at))
         else:
-            message = places[0].message
+            first = next((place for place in places if place.message), places[0])
+            message = first.message
             message = message if review is None else with_cells(review, finding.path, message)
-            found.append(Also(at, rule, places[0].name, message, places[0].when_wrong))
+            found.append(Also(at, rule, first.name, message, first.when_wrong, first.impact))
     return found
 
 

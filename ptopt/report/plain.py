@@ -16,7 +16,7 @@ def plain_message(finding: Finding) -> str:
     if finding.explanation:
         parts.append(f"The model says: {code_span(one_line(finding.explanation))}")
     parts += [f"Gain: {impact_line(i)}" for i in finding.impact]
-    if finding.when_wrong:
+    if finding.when_wrong:  # whole: these formats do not show what the fix assumes
         parts.append(f"Wrong if: {one_line(finding.when_wrong)}")
     if finding.assumes:
         parts.append(f"Assumes: {assumed(finding)}")

@@ -13,6 +13,7 @@ from rich.text import Text
 from ptopt.profiles.lines import Line
 from ptopt.profiles.profile import Profile
 from ptopt.profiles.snapshot import Memory
+from ptopt.report.bullets import bullet
 from ptopt.report.profile_sections import Cell, Name, Section, headline, judgement, memory_sections, sections
 from ptopt.report.text import one_line, visible
 
@@ -49,14 +50,14 @@ def _parts(profile: Profile | Memory, lines: Sequence[Line], most: int) -> Itera
     title, evidence, changes = judgement(profile)
     yield Text.assemble((f"{title}: ", "bold yellow"), f"{evidence}.")
     for change in changes:
-        yield Padding(Text(f"- {change}"), (0, 0, 0, 2))
+        yield bullet(Text(change))
     for section in sections(profile, lines, most):
         yield from _section(section)
     if profile.limits:
         yield Text()
         yield Text("What this trace cannot say:", "dim")
         for limit in profile.limits:
-            yield Padding(Text(f"- {one_line(limit)}", "dim"), (0, 0, 0, 2))
+            yield bullet(Text(one_line(limit), "dim"))
 
 
 def _section(section: Section) -> Iterator[RenderableType]:

@@ -7,8 +7,12 @@ import textwrap
 from collections.abc import Sequence
 
 from ptopt import impact
-from ptopt.report.text import gain, markdown_source, markdown_text
+from ptopt.pathkind import language
+from ptopt.report.text import code_fence, gain, markdown_source, markdown_text
 from ptopt.rules.base import Rule
+from ptopt.rules.configs import ConfigRule
+from ptopt.rules.engine import Prefilter
+from ptopt.rules.examples import as_change, as_file, complete, config_path, plain
 
 _TABLE = 120  # columns from which on a table is readable
 
@@ -95,9 +99,30 @@ def page(rule: type[Rule]) -> str:
         parts += [f"## {title}", text]
         if title == "Why it is slow":
             parts += _worth(rule)
+    parts += ["## Try it", *_try_it(rule)]
     parts += ["## Switch it off", f"In the code: `# ptopt: ignore[{rule.id}] reason`."]
     parts.append(f'In `.ptopt.toml`: `ignore = ["{rule.name}"]`.')
     return "\n\n".join(parts) + "\n"
+
+
+def _try_it(rule: type[Rule]) -> list[str]:
+    """A whole file that the rule reports, and the command that does. Alone, few examples are worth a comment."""
+    code = rule.INVALID[0].code
+    if as_change("", plain(code)).removed:
+        return [
+            "`ptopt review` reports it on a branch that takes such a line out; `ptopt check` knows no change."
+        ]
+    config = issubclass(rule, ConfigRule)
+    path = config_path(code) if config else "example.py"
+    text = plain(code) if config else complete(code)
+    if not config and not Prefilter([rule()])(text.encode()):
+        text = as_file(code)  # it looks for a word that an unused import brings
+    pins = " ".join(f"{pin.package}{pin.specifier}" for found in rule.PROJECT.pins.values() for pin in found)
+    beside = f", beside a `requirements.txt` with `{pins}`" if pins else ""
+    return [
+        f"`ptopt check {path} --select {rule.id} --min-confidence 0` reports it in this file, saved as `{path}`{beside}:",
+        code_fence(text, language(path)),
+    ]
 
 
 def _worth(rule: type[Rule]) -> list[str]:

@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ptopt.config import Config
-from ptopt.ranker.model import threshold
+from ptopt.ranker.model import comment_conditions, threshold
+
+_OTHERS = (
+    "#   A finding must also be true with a probability of at least {right:.2f}, and its rule must state at least "
+    "{stated:.2f} for it; 0 lifts all three."
+)
 
 
 def as_toml(config: Config) -> str:
@@ -33,6 +38,8 @@ def _lines(table: Mapping[str, Any], defaults: Mapping[str, Any], name: str = ""
         elif key not in tables and value != {}:
             default = "  # default" if value == defaults.get(key) else ""
             yield f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}{default}"
+            if key == "min-confidence" and value:
+                yield _OTHERS.format(**comment_conditions())
     for key, value in tables.items():
         yield from _lines(value, defaults.get(key, {}), f"{name}.{_key(key)}" if name else _key(key))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from rich.console import Console, Group, RenderableType
@@ -14,8 +15,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ptopt.findings import Finding, Review, Safety, Severity, Span
+from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
+from ptopt.ranker.model import comment_conditions
+from ptopt.report.conditions import wrong_if
 from ptopt.report.patch import fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.terminal_summary import summary
@@ -28,6 +31,7 @@ from ptopt.report.text import (
     impact_line,
     lines,
     measured_line,
+    missed_line,
     one_line,
     proof_line,
     split_code,
@@ -35,6 +39,7 @@ from ptopt.report.text import (
     where,
     with_cells,
 )
+from ptopt.report.unbroken import Unbroken
 
 _MAX_LINES = 12  # of code in one excerpt, and of one fix
 _SEVERITY = {Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold blue"}
@@ -65,16 +70,45 @@ def render(
         emoji=False,
         _environ={},
     )
+    unbroken = Unbroken()
     for finding in review.findings:
-        console.print(_finding(review, finding, color, console.width, explain))
+        console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
-    for line in summary(review, verbose, suppressed):
+    for line in summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2)):
         console.print(line)
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip("\n").split("\n"))
+    text = unbroken.restore(out.getvalue().rstrip("\n"))
+    return "".join(f"{line.rstrip()}\n" for line in text.split("\n"))
 
 
-def _finding(review: Review, finding: Finding, color: bool, width: int, explain: bool) -> RenderableType:
-    at = Text(where(review, finding.path, finding.span), "bold")
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """How the lines of a finding are made."""
+
+    color: bool
+    width: int  # of the terminal, in columns
+    unbroken: Unbroken
+
+    def prose(self, text: str, style: str = "", taken: int = 2) -> Text:
+        """A paragraph; code is marked by its colour, and by backticks where there is none. `taken` columns stand before it."""
+        styled = Text(style=style)
+        for part, is_code in split_code(self.unbroken.keep(one_line(text), self.width - taken)):
+            if is_code:
+                styled.append(part if self.color else f"`{part}`", "cyan")
+            else:
+                styled.append(part)
+        return styled
+
+    def labelled(self, label: str, text: str) -> Table:
+        row = Table.grid(padding=(0, 1, 0, 0))
+        row.add_column()
+        row.add_column(overflow="fold")
+        row.add_row(Text(f"{label}:", "dim"), self.prose(text, taken=len(label) + 5))
+        return row
+
+
+def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> RenderableType:
+    color, width, labelled = lines.color, lines.width, lines.labelled
+    at = Text(lines.unbroken.keep(where(review, finding.path, finding.span), width), "bold")
     title = Text.assemble(
         (finding.rule, _SEVERITY[finding.severity]),
         f" {one_line(finding.name)}  ",
@@ -84,59 +118,39 @@ def _finding(review: Review, finding: Finding, color: bool, width: int, explain:
     if finding.origin != "rule":
         title.append(f"  by the {one_line(finding.origin)}", "dim")
     message = with_cells(review, finding.path, finding.message)
-    parts: list[RenderableType] = [_prose(message, color)]
+    parts: list[RenderableType] = [lines.prose(message)]
     if finding.explanation:
-        parts.append(_labelled("The model says", finding.explanation, color))
+        parts.append(labelled("The model says", finding.explanation))
     code = _code(review, finding, color)
     if code is not None:
         parts += ["", code, ""]
     shown = finding.span.lines() if code is not None else ()
     parts += [
-        _labelled(
-            with_cells(review, finding.path, f"line {e.line}"),
-            with_cells(review, finding.path, e.note),
-            color,
-        )
+        labelled(with_cells(review, finding.path, f"line {e.line}"), with_cells(review, finding.path, e.note))
         for e in finding.evidence
         if e.line not in shown
     ]
     others = other_places(finding, review)
-    parts += [_prose(also.plain(), color) for also in others if not also.rule]
-    parts += _fix(review, finding, color)
+    parts += [lines.prose(also.plain()) for also in others if not also.rule]
+    parts += _fix(review, finding, lines)
     if finding.measured is not None:
-        parts.append(_labelled("Measured in your run", measured_line(finding), color))
-    parts += [_labelled("Gain", impact_line(i), color) for i in finding.impact]
+        parts.append(labelled("Measured in your run", measured_line(finding)))
+    parts += [labelled("Gain", impact_line(i)) for i in finding.impact]
     if finding.proof is not None:
-        parts.append(_labelled("Run", proof_line(finding), color))
-    if finding.when_wrong:
-        parts.append(_labelled("Wrong if", finding.when_wrong, color))
+        parts.append(labelled("Run", proof_line(finding)))
+    wrong = wrong_if(finding)
+    if wrong:
+        parts.append(labelled("Wrong if", wrong))
     if finding.assumes:
-        parts.append(_labelled("Assumes", assumed(finding), color))
-    parts += [_prose(also.plain(), color) for also in others if also.rule]
+        parts.append(labelled("Assumes", assumed(finding)))
+    parts += [lines.prose(also.plain()) for also in others if also.rule]
     if explain:
-        parts.append(_labelled("Weighed by", weighed(finding), color))
+        parts.append(labelled("Weighed by", weighed(finding)))
+    if finding.missed and (explain or finding.missed[0] is not Condition.CONFIDENCE):
+        parts.append(labelled("Not shown by default", missed_line(finding, comment_conditions())))
     if at.cell_len + 2 + title.cell_len <= width:
         return Group(Text.assemble(at, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))
     return Group(at, Padding(Group(title, *parts), (0, 0, 0, 2)))
-
-
-def _prose(text: str, color: bool, style: str = "") -> Text:
-    """A paragraph; code is marked by its colour, and by backticks where there is none."""
-    styled = Text(style=style)
-    for part, is_code in split_code(one_line(text)):
-        if is_code:
-            styled.append(part if color else f"`{part}`", "cyan")
-        else:
-            styled.append(part)
-    return styled
-
-
-def _labelled(label: str, text: str, color: bool) -> Table:
-    row = Table.grid(padding=(0, 1, 0, 0))
-    row.add_column()
-    row.add_column(overflow="fold")  # a link goes on in the next line, or it could not be followed
-    row.add_row(Text(f"{label}:", "dim"), _prose(text, color))
-    return row
 
 
 def _grid() -> Table:
@@ -196,11 +210,11 @@ def _highlighted(lines: list[str], path: str, color: bool) -> list[Text]:
     return parts if [p.plain for p in parts] == lines else [Text(line) for line in lines]
 
 
-def _fix(review: Review, finding: Finding, color: bool) -> Iterator[RenderableType]:
+def _fix(review: Review, finding: Finding, shown: _Lines) -> Iterator[RenderableType]:
     if finding.fix is None:
         return
     changes = fix_hunks(review, finding)
-    yield _prose(fix_line(finding) + (":" if changes else ""), color, _SAFETY[finding.fix.safety])
+    yield shown.prose(fix_line(finding) + (":" if changes else ""), _SAFETY[finding.fix.safety])
     if not changes:
         return
     name = partial(_number, review, finding.path)

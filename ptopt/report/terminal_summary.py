@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ptopt.findings import Finding, Fix, Review, Safety
-from ptopt.report.text import MODEL_AWAY, count, headline, one_line, places, unused, visible, where
+from ptopt.findings import Finding, Fix, Review, Safety, places_of
+from ptopt.report.text import (
+    MODEL_AWAY,
+    count,
+    headline,
+    left_out_lines,
+    one_line,
+    unused,
+    visible,
+    where,
+)
 
 _LISTED = 5
 _REASONS = 2
 
 
-def summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[RenderableType]:
-    """The outcome in one line, and below it what is not shown."""
+def summary(
+    review: Review, verbose: bool, suppressed: bool, whole: Callable[[str], str] = str
+) -> Iterator[RenderableType]:
+    """The outcome in one line, and below it what is not shown. `whole` keeps long paths in one piece."""
+
+    def indented(text: str) -> Padding:
+        return Padding(Text(whole(text), "dim"), (0, 0, 0, 2))
+
     silent = not review.findings and not review.over_limit
     facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
     if review.over_limit:
         facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
     if review.in_baseline:
-        facts.append(f"{count(places(review.in_baseline), 'place')} in the baseline")
+        facts.append(f"{count(places_of(review.in_baseline), 'place')} in the baseline")
     if review.suppressed:
         facts.append(f"{len(review.suppressed):,} suppressed")
     if review.findings:
@@ -31,35 +46,32 @@ def summary(review: Review, verbose: bool, suppressed: bool) -> Iterator[Rendera
     yield Text(f"{', '.join(facts)}.", "bold green" if silent else "bold")
     if review.model is not None and review.model.note:
         yield Text(MODEL_AWAY, "yellow")
-        yield _indented(one_line(review.model.note))
+        yield indented(one_line(review.model.note))
     elif review.dropped:
         yield Text(f"{count(len(review.dropped), 'finding')} of the rules dropped by the model.", "dim")
-    if review.below_threshold:
-        below = count(review.below_threshold, "place")
-        yield Text(f"{below} below the threshold of confidence (shown with --min-confidence 0).", "dim")
+    if review.left_out is not None:
+        why, how = left_out_lines(review.left_out)
+        yield Text(f"{why}.", "dim")
+        yield indented(how)
     for finding in review.over_limit:
-        yield _indented(_named(review, finding))
+        yield indented(_named(review, finding))
     if suppressed and review.suppressed:
         yield Text("Suppressed:", "dim")
         for finding in review.suppressed:
-            yield _indented(_named(review, finding))
-    yield from _not_reviewed(review, verbose)
+            yield indented(_named(review, finding))
+    yield from _not_reviewed(review, verbose, indented)
     if review.unused_suppressions:
         yield Text("Unused suppressions:", "yellow")
         shown = [f"{visible(u.path)}:{u.line}  {unused(u)}" for u in review.unused_suppressions]
         most = len(shown) if verbose else _LISTED
         for line in shown[:most]:
-            yield _indented(line)
+            yield indented(line)
         if len(shown) > most:
-            yield _indented(f"and {len(shown) - most:,} more (listed with -v)")
+            yield indented(f"and {len(shown) - most:,} more (listed with -v)")
 
 
 def _named(review: Review, finding: Finding) -> str:
     return f"{where(review, finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}"
-
-
-def _indented(text: str) -> Padding:
-    return Padding(Text(text, "dim"), (0, 0, 0, 2))
 
 
 def _fixable(fixes: Iterable[Fix | None]) -> list[str]:
@@ -67,7 +79,9 @@ def _fixable(fixes: Iterable[Fix | None]) -> list[str]:
     return [f"{safe:,} with a safe fix (`ptopt fix`)"] if safe else []
 
 
-def _not_reviewed(review: Review, verbose: bool) -> Iterator[RenderableType]:
+def _not_reviewed(
+    review: Review, verbose: bool, indented: Callable[[str], Padding]
+) -> Iterator[RenderableType]:
     """One line for all of them, or a list: on demand, and where nothing else was reviewed."""
     if not review.not_reviewed:
         return
@@ -93,6 +107,6 @@ def _not_reviewed(review: Review, verbose: bool) -> Iterator[RenderableType]:
         most = len(paths) if verbose else _LISTED
         names = ", ".join(visible(path) for path in paths[:most])
         rest = f" and {len(paths) - most:,} more (listed with -v)" if len(paths) > most else ""
-        yield _indented(f"{count(len(paths), 'file')}: {reason}: {names}{rest}")
+        yield indented(f"{count(len(paths), 'file')}: {reason}: {names}{rest}")
     if any(reason.endswith("(`skip`)") for reason, _ in reasons):
-        yield _indented("--all-paths reviews those that `skip` leaves out")
+        yield indented("--all-paths reviews those that `skip` leaves out")

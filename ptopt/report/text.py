@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from ptopt.address import rule_page
-from ptopt.findings import Finding, Impact, Review, Safety, Severity, Span, UnusedSuppression
+from ptopt.findings import (
+    Condition,
+    Finding,
+    Impact,
+    LeftOut,
+    Review,
+    Safety,
+    Severity,
+    Span,
+    UnusedSuppression,
+    places_of,
+)
 from ptopt.rules import find_rule, known_names
 
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
@@ -174,23 +185,51 @@ def count(number: int, noun: str) -> str:
 def headline(review: Review) -> str:
     """The outcome in one line, without the full stop."""
     if not review.files_reviewed:
-        return "No files reviewed" if review.not_reviewed else "No Python files or notebooks to review"
+        return (
+            "No files reviewed" if review.not_reviewed else "No Python, notebooks or configurations to review"
+        )
     files = count(review.files_reviewed, "file")
     if not review.findings and not review.over_limit:
         return f"No performance findings in {files}"
-    return f"{counted(review.findings, 'performance finding')} in {files}"
+    having = len({finding.path for finding in review.findings or review.over_limit})
+    of = "" if having == review.files_reviewed else f"{having:,} of "
+    return f"{counted(review.findings, 'performance finding')} in {of}{files}"
 
 
 def counted(findings: Collection[Finding], noun: str = "finding") -> str:
     """The one way in which findings are counted: `2 findings at 5 places`."""
-    number = places(findings)
-    at = f" at {number:,} places" if number > len(findings) else ""
-    return f"{count(len(findings), noun)}{at}"
+    return _at_places(len(findings), places_of(findings), noun)
 
 
-def places(findings: Iterable[Finding]) -> int:
-    """On how many places they stand: the same lines count once for each rule that comments on them."""
-    return len({(f.path, f.rule, place.span) for f in findings for place in f.places()})
+def _at_places(number: int, places: int, noun: str = "finding") -> str:
+    return f"{count(number, noun)}{f' at {places:,} places' if places > number else ''}"
+
+
+def left_out_lines(left: LeftOut) -> tuple[str, str]:
+    """What the ranker left out, by the condition that is missed; and how to see it."""
+    words = {
+        Condition.CONFIDENCE: "below the threshold of confidence ({:.2f})",
+        Condition.RIGHT: "true with a probability below {:.2f}",
+        Condition.STATED: "stated by the rule with a confidence below {:.2f}",
+    }
+    missed = [(left.places[c], words[c].format(left.least[c])) for c in Condition if left.places.get(c)]
+    parts = [f"{number:,} {why}" if len(missed) > 1 else why for number, why in missed]
+    flags = "--min-confidence 0"
+    if left.limit is not None and left.all_findings > left.limit:
+        flags += f" --budget {left.all_findings}"
+    total = _at_places(left.all_findings, left.all_places)
+    number = count(sum(left.places.values()), "place")
+    return f"{number} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
+
+
+def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
+    """Why the finding is no comment, although it is shown; "" for one that is."""
+    said = {
+        Condition.CONFIDENCE: f"confidence {finding.confidence:.2f}",
+        Condition.RIGHT: f"true with a probability of {finding.right or 0:.2f}",
+        Condition.STATED: f"stated by the rule with a confidence of {finding.stated or 0:.2f}",
+    }
+    return "; ".join(f"{said[c]}, needs {least[c]:.2f}" for c in finding.missed)
 
 
 def gain(impact: Impact) -> str:
@@ -203,7 +242,7 @@ def _factor(impact: Impact) -> str:
     if impact.high == 1:
         return f"no gain on {impact.scope}"
     low, high = _rounded(impact.low), _rounded(impact.high)
-    factor = high if low == high else f"up to {high}" if impact.low == 1 else f"{low}–{high}"
+    factor = high if low == high else f"{low}–{high}"
     return f"{factor}× {what} {impact.scope}"
 
 
@@ -240,13 +279,18 @@ def fix_line(finding: Finding) -> str:
     """How safe the fix is; "" without a fix."""
     if finding.fix is None:
         return ""
+    fix = f"Fix of {finding.fix_rule}" if finding.fix_rule else "Fix"
     if finding.fix.safety is Safety.SAFE:
-        return "Fix (safe: same behaviour)"
+        return f"{fix} (safe: same behaviour)"
     if finding.fix.safety is Safety.UNSAFE:
         assumption = one_line(finding.fix.assumption).rstrip(".")
-        return f"Fix (unsafe: assumes that {assumption})" if assumption else "Fix (unsafe: review before use)"
+        return (
+            f"{fix} (unsafe: assumes that {assumption})"
+            if assumption
+            else f"{fix} (unsafe: review before use)"
+        )
     assumption = one_line(finding.fix.assumption).rstrip(".")
-    return f"Fix (apply by hand; assumes that {assumption})" if assumption else "Fix (apply by hand)"
+    return f"{fix} (apply by hand; assumes that {assumption})" if assumption else f"{fix} (apply by hand)"
 
 
 MODEL_AWAY = "The model did not answer in time. This review comes from the rules alone."

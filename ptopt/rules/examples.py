@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
 
 from ptopt.change import ChangedFile, whole_file
@@ -32,6 +33,21 @@ def as_file(code: str) -> str:
     """The example as a file that parses: the usual imports, unless it brings its own, then the code."""
     text = plain(code)
     return text if text.startswith(("import ", "from ")) else PRELUDE + text
+
+
+def complete(code: str) -> str:
+    """The example as the shortest file that rules look at: with the usual imports that it needs."""
+    text = plain(code)
+    if text.startswith(("import ", "from ")):
+        return text
+    used = set(re.findall(r"\w+", text)) | {"torch"}  # rules pass over files that do not mention a library
+    lines = [line for line in PRELUDE.split("\n") if used & set(_bound(line))]
+    return "\n".join(lines) + f"\n\n{text}"
+
+
+def _bound(line: str) -> list[str]:
+    """The names that an import binds."""
+    return [name.split()[-1].split(".")[0] for name in line.rpartition("import ")[2].split(", ") if name]
 
 
 def expected_lines(code: str) -> list[int]:

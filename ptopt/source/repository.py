@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,8 @@ from ptopt.syntax import ParseError
 if TYPE_CHECKING:
     from ptopt.source.file import SourceFile
 
-_MOST_PARSED = 12  # files a review parses besides its own
+_MOST_PARSED = 12  # files that the review of one file parses besides its own
+_TREES = 12  # that are kept for the next file
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _MOST_CALLS = 6  # calls of one function that are looked at
 # Names that so many classes have that a call tells nothing about which one it is.
@@ -28,16 +31,57 @@ _COMMON = frozenset(
 )
 
 
-class Repository:
-    """The files around a change, as values: path -> content. Each is parsed at most once, and few of them are."""
+class Parsed:
+    """Trees that the reviews of several files share: the last few, and no more than so many are made."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        self._files = files
-        self._bytes = sum(map(len, files.values()))
-        self._parsed: dict[str, SourceFile | None] = {}
+    def __init__(self, most: int | None = None) -> None:
+        self._left = most
+        self._trees: OrderedDict[tuple[str, bytes], SourceFile | None] = OrderedDict()
+
+    def __call__(self, path: str, data: bytes) -> SourceFile | None:
+        """The tree of the file; None where it does not parse, or where enough were made."""
+        from ptopt.source.file import SourceFile  # it holds a repository
+
+        key = (path, data)
+        if key in self._trees:
+            self._trees.move_to_end(key)
+            return self._trees[key]
+        if self._left == 0:
+            return None
+        if self._left is not None:
+            self._left -= 1
+        try:
+            self._trees[key] = SourceFile.parse(path, data, NO_FACTS)
+        except ParseError:
+            self._trees[key] = None
+        if len(self._trees) > _TREES:
+            self._trees.popitem(last=False)
+        return self._trees[key]
+
+
+class Repository:
+    """The files around a file under review, as values: path -> content. Few of them are parsed.
+
+    They are asked for when there is a question. `parsed` are trees that it shares with the repositories of other files.
+    """
+
+    def __init__(
+        self, files: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]], parsed: Parsed | None = None
+    ) -> None:
+        self._given = files
+        self._parsed = Parsed() if parsed is None else parsed
+        self._asked: set[str] = set()
         self._calls: dict[tuple[str, str, bool, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
         self._mentioned: dict[tuple[bytes, str], bool] = {}
         self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
+
+    @cached_property
+    def _files(self) -> Mapping[str, bytes]:
+        return self._given() if callable(self._given) else self._given
+
+    @cached_property
+    def _bytes(self) -> int:
+        return sum(map(len, self._files.values()))
 
     def callers(self, file: SourceFile, function: FunctionNode) -> tuple[tuple[SourceFile, ast.Call], ...]:
         """Calls of a function of `file` in other files that import it, a few of them; () when none is sure."""
@@ -111,16 +155,16 @@ class Repository:
     ) -> tuple[tuple[SourceFile, ast.Call], ...]:
         self._charge_search()
         called = re.compile(rf"{'' if imported else '[.]'}\b{re.escape(name)}\s*\(".encode())
-        module = _module_word(path).encode() if imported else b""
+        module, word = _module_word(path).encode() if imported else b"", name.encode()
         found: list[tuple[SourceFile, ast.Call]] = []
         for other, data in self._files.items():
-            if (
-                other == path
+            if (  # the cheapest questions first
+                word not in data
+                or module not in data
+                or other == path
+                or not called.search(data)
                 or path_kind(other) not in (None, path_kind(path))  # a test of a step is no step
                 or (imported and self._has_its_own(other, path))
-                or name.encode() not in data
-                or module not in data
-                or not called.search(data)
             ):
                 continue
             parsed = self._parse(other, data)
@@ -141,16 +185,10 @@ class Repository:
         return here.parent != there.parent and str(there.parent / here.name) in self._files
 
     def _parse(self, path: str, data: bytes) -> SourceFile | None:
-        from ptopt.source.file import SourceFile  # it holds a repository
-
-        if path not in self._parsed:
-            if len(self._parsed) >= _MOST_PARSED:
-                return None
-            try:
-                self._parsed[path] = SourceFile.parse(path, data, NO_FACTS, self)
-            except ParseError:
-                self._parsed[path] = None
-        return self._parsed[path]
+        if path not in self._asked and len(self._asked) >= _MOST_PARSED:
+            return None
+        self._asked.add(path)
+        return self._parsed(path, data)
 
 
 def _module_word(path: str) -> str:

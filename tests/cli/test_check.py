@@ -60,7 +60,7 @@ def test_a_named_file_that_is_no_python_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("all:\n")
     result = run("check", tmp_path / "Makefile")
     assert result.stdout.startswith("No files reviewed.\nNot reviewed:\n")
-    assert "not a Python file or a notebook: Makefile" in result.stdout
+    assert "not Python, a notebook or a configuration: Makefile" in result.stdout
 
 
 def test_paths_are_relative_to_the_repository(checkout: Path) -> None:
@@ -85,7 +85,7 @@ def test_check_reads_stdin(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings(run(*named, tree / "ops.py", stdin=source)) == [("PTO407", "ops.py", 5)]
     assert findings(run(*named, tree / "new" / "a.py", stdin=source)) == [("PTO407", "new/a.py", 5)]
     assert findings(run(*named, "tests/test_a.py", stdin=source)) == []  # as the file itself would be
-    assert "not a Python file or a notebook" in run(*named, "a.txt", stdin=source).stdout
+    assert "not Python, a notebook or a configuration" in run(*named, "a.txt", stdin=source).stdout
 
 
 def test_one_unit_of_counting(tree: Path) -> None:

@@ -26,7 +26,7 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert stat.S_IMODE((tree / "ops.py").stat().st_mode) == 0o755
     assert (tree / "train.py").read_text() == TRAIN
     assert sorted(p.name for p in tree.iterdir()) == ["link.py", "ops.py", "tests", "train.py"]
-    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 1 file not reviewed, see `ptopt check`"
+    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 2 places left out (`--min-confidence 0`), 1 file not reviewed, see `ptopt check`"
     assert run("fix", tree).stdout == f"Nothing to fix; {rest}.\n"
 
 

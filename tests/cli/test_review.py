@@ -60,7 +60,10 @@ def test_review_says_what_it_compared(checkout: Path) -> None:
     assert "1 performance finding at 2 places in 1 file (origin/develop...working tree" in unwrapped(result)
     (checkout / "new.py").unlink()
     result = run("review", "--repo", checkout)
-    assert result.stdout == "No Python files or notebooks to review (origin/develop...working tree).\n"
+    assert (
+        result.stdout
+        == "No Python, notebooks or configurations to review (origin/develop...working\ntree).\n"
+    )
     document = json.loads(run("review", "--repo", checkout, "--format", "json").stdout)
     assert document["compared"] == "origin/develop...working tree"
 

@@ -82,7 +82,7 @@ def test_a_comment_in_full() -> None:
 
 - The suggestion does not change behaviour
 - Gain: 2–3× faster on this operation — measured: a Xeon, 1 thread, torch 2.13, 2026-11-20; batch 32 ([source](<{page}>))
-- Gain: up to 1.2× faster on the step — published: an A100 ([source](<https://example.org/a_b>))
+- Gain: 1–1.2× faster on the step — published: an A100 ([source](<https://example.org/a_b>))
 - Wrong if: the value is needed on every step
 - Assumes: torch &gt;= 2.4
 - See line 8 (the training step: `loss.backward()`)
@@ -368,3 +368,20 @@ def test_huge_texts_are_cut() -> None:
 
 def test_size_counts_as_github_may() -> None:
     assert size("aé🔥") == 4
+
+
+def test_a_suggestion_of_another_rule_says_so() -> None:
+    text = body_of(dataclasses.replace(ITEM, fix_rule="PTO601"))
+    assert "- The suggestion is that of PTO601\n- The suggestion does not change behaviour\n" in text
+    assert "is that of" not in body_of(ITEM)
+
+
+def test_what_the_suggestion_assumes_is_not_said_again() -> None:
+    edits = ITEM.fix.edits if ITEM.fix else ()
+    fix = Fix(Safety.UNSAFE, edits, "the host has memory to spare for page-locked batches")
+    wrong = "the host is short of memory, training runs on the CPU, or batches are small"
+    text = body_of(
+        dataclasses.replace(ITEM, fix=fix, when_wrong="host memory to spare is short, or it is rare")
+    )
+    assert "- Wrong if: it is rare\n" in text
+    assert f"Wrong if: {wrong}" in body_of(dataclasses.replace(ITEM, when_wrong=wrong))

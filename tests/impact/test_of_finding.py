@@ -83,3 +83,41 @@ def test_the_source_of_a_measurement_is_a_page_that_exists() -> None:
             if each.provenance == "measured":
                 assert each.source.endswith(f"/docs/rules/{name}.md")
                 assert (docs / f"{name}.md").is_file()
+
+
+AVERAGE = """\
+import torch
+
+
+def update(teacher, student, m):
+    for p, q in zip(teacher.parameters(), student.parameters()):
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "update", "claimed"),
+    [
+        ("kernel-per-parameter", "p.lerp_(q, 1 - m)", True),
+        ("kernel-per-parameter", "p.mul_(m).add_(q, alpha=1 - m)", True),
+        ("kernel-per-parameter", "p.copy_(q)", False),
+        ("kernel-per-parameter", "p.grad.clamp_(-1, 1)", False),
+        ("ema-update-allocates", "p.data = p.data * m + q.data * (1 - m)", True),
+        ("ema-update-allocates", "p.copy_(p * m + q * (1 - m))", False),
+    ],
+)
+def test_a_measurement_is_claimed_for_the_kind_of_code_that_was_measured(
+    rule: str, update: str, claimed: bool
+) -> None:
+    text = AVERAGE.format(update)
+    chosen = Config.model_validate({"select": [rule], "min-confidence": 0.0})
+    review = review_files(
+        [whole_file("train.py", text.encode())], config=chosen, facts=NO_FACTS, limit_to_change=False
+    )
+    (finding,) = review.findings
+    assert any(i.provenance == "measured" for i in finding.impact) is claimed
+
+
+def test_what_is_claimed_for_one_kind_of_code_is_in_the_tables() -> None:
+    for rule, scope in impact._OF_SUCH_CODE:
+        assert scope in {i.scope for i in impact.of_rule(rule)}, (rule, scope)

@@ -161,7 +161,10 @@ def test_a_folder_that_became_a_link_out_of_the_tree(repo: Repository, tmp_path:
 def test_a_patch_with_its_tree(repo: Repository, tmp_path: Path) -> None:
     repo.commit({"x.py": b"a\nB\nc\n", "n.py": b"n\n"})
     diff = repo.git("diff", "main", "HEAD")
-    assert added(change_from_patch(diff, repo.root)) == {"n.py": [1], "x.py": [2]}
+    repo.write({"caller.py": b"import n\n"})
+    change = change_from_patch(diff, repo.root)
+    assert added(change) == {"n.py": [1], "x.py": [2]}
+    assert change.around["caller.py"] == b"import n\n" and not {"n.py", "x.py"} & change.around.keys()
     plain = repo.git("diff", "--no-prefix", "main", "HEAD")
     assert added(change_from_patch(plain, repo.root)) == {"n.py": [1], "x.py": [2]}
     mail = repo.git("format-patch", "--stdout", "main..HEAD")

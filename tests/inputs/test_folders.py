@@ -47,7 +47,7 @@ def test_what_is_named_is_walked(tree: Path) -> None:
     ]
     found = list(change_from_paths(named, tree, wants=lambda name: True))
     assert names(iter(found)) == ["venv/lib/v.py", ".hidden/h.py", "build/b.py", "readme.md", "a/z.py"]
-    assert found[3] == NotReviewed("readme.md", "not a Python file or a notebook")
+    assert found[3] == NotReviewed("readme.md", "not Python, a notebook or a configuration")
 
 
 def test_wants_is_asked_before_reading_and_reading_is_lazy(tree: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptopt.project.around import MOST_FILES, files_around
+from ptopt.project.around import MOST_BYTES, MOST_FILES, Neighbours, files_around
 
 
 def test_neighbours_and_entry_points_come_first() -> None:
@@ -20,3 +20,32 @@ def test_the_number_is_bounded() -> None:
 
 def test_a_change_without_python_files_still_gets_an_order() -> None:
     assert files_around(["b.py", "a.py"], {"notes.ipynb"}) == ["a.py", "b.py"]
+
+
+def test_a_single_file_has_the_neighbours_of_a_change_of_it() -> None:
+    paths = [f"pkg/{'sub/' * (i % 3)}f{i}.py" for i in range(70)] + [
+        "train.py",
+        "tests/test_a.py",
+        "pkg/a.ipynb",
+    ]
+    read: list[str] = []
+
+    def content(path: str) -> bytes:
+        read.append(path)
+        return b"x" * (MOST_BYTES + 1 if path == "pkg/f3.py" else 1)
+
+    neighbours = Neighbours(lambda: paths, content)
+    for path in (
+        "pkg/f0.py",
+        "pkg/f6.py",
+        "pkg/sub/f1.py",
+        "train.py",
+        "pkg/a.ipynb",
+        "tests/test_a.py",
+        "new.py",
+    ):
+        chosen = set(files_around(paths, {path})) - {"pkg/f3.py"}
+        assert set(neighbours(path)) == chosen, path
+    read.clear()
+    assert neighbours("pkg/f0.py") and neighbours("pkg/f6.py")
+    assert len(read) == len(set(read)), "files of one folder share what was read"

@@ -16,7 +16,7 @@ def test_one_command_per_finding(review: Review) -> None:
     assert lines[2:] == [
         "Not shown (comment limit reached): PTO101 at src/other.py:10",
         "Not reviewed: 42 files",
-        "2 performance findings at 3 places in 7 files.",
+        "2 performance findings at 3 places in 1 of 7 files.",
     ]
 
 

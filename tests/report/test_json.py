@@ -49,10 +49,12 @@ def test_the_fields_of_a_finding(review: Review) -> None:
             "cell": None,
             "message": "`loss.item()` waits for the GPU on every step.",
             "when_wrong": "",
+            "severity": None,
+            "impact": [],
         }
     ]
     assert finding["impact"][0]["provenance"] == "measured"
-    assert finding["fix"]["safety"] == "safe"
+    assert (finding["fix"]["safety"], finding["fix"]["rule"]) == ("safe", "PTO101")
     assert finding["fix"]["diff"].startswith("--- a/src/train.py\n+++ b/src/train.py\n@@ -7,6 +7,6 @@\n")
     assert document["over_limit"][0]["fix"] is None
     assert len(document["not_reviewed"]) == 42

@@ -5,7 +5,19 @@ import dataclasses
 import pytest
 from rich.text import Text
 
-from ptopt.findings import Edit, Evidence, Fix, Review, Safety, Severity, Span, UnusedSuppression
+from ptopt.findings import (
+    Condition,
+    Edit,
+    Evidence,
+    Fix,
+    LeftOut,
+    NotReviewed,
+    Review,
+    Safety,
+    Severity,
+    Span,
+    UnusedSuppression,
+)
 from ptopt.report import render
 from ptopt.rules import all_rules
 from tests.report.conftest import AGAIN, OTHER
@@ -38,12 +50,12 @@ src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
   12 │ return total
 
   Fix (apply by hand)
-  Gain: up to 2× less memory for the step — published: H100 (https://example.org/a_b)
+  Gain: 1–2× less memory for the step — published: H100 (https://example.org/a_b)
   Wrong if: the value is needed on every step
   Assumes: torch >= 2.4
 
-2 performance findings at 3 places in 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with a
-safe fix (`ptopt fix`).
+2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with
+a safe fix (`ptopt fix`).
   src/other.py:10  PTO101 item-every-step
 42 files not reviewed (listed with -v): Python 2 code.
 Unused suppressions:
@@ -148,16 +160,63 @@ def test_a_long_link_is_whole(width: int, review: Review) -> None:
     gain = dataclasses.replace(review.findings[0].impact[0], source=link)
     finding = dataclasses.replace(review.findings[0], impact=(gain,))
     text = render("terminal", dataclasses.replace(review, findings=(finding,)), width=width)
-    assert link in "".join(text.split())
+    assert link in text
     assert "…" not in text
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_long_path_is_whole(width: int, review: Review) -> None:
+    path = f"src/{'long_name/' * 9}train.py"
+    finding = dataclasses.replace(review.findings[0], path=path)
+    other = dataclasses.replace(finding, fix=None)
+    shown = dataclasses.replace(
+        review,
+        findings=(finding,),
+        over_limit=(other,),
+        not_reviewed=(NotReviewed(path, "binary"),),
+        unused_suppressions=(UnusedSuppression(path, 3, ()),),
+        sources={},
+    )
+    text = render("terminal", shown, width=width, verbose=True)
+    assert text.count(path) == 4
+    assert all(len(line) <= width for line in text.splitlines() if path not in line)
+
+
 def test_one_that_is_left_out_and_several(silent: Review) -> None:
+    least = dict.fromkeys(Condition, 0.43)
     for number, noun in ((1, "place"), (2, "places")):
-        text = render("terminal", dataclasses.replace(silent, below_threshold=number))
+        left = LeftOut({Condition.CONFIDENCE: number}, least, 1, number)
+        text = render("terminal", dataclasses.replace(silent, left_out=left), width=200)
         assert (
-            f"\n{number} {noun} below the threshold of confidence (shown with --min-confidence 0).\n" in text
+            f"\n{number} {noun} left out: below the threshold of confidence (0.43).\n  --min-confidence 0 shows"
+            in text
         )
+
+
+def test_files_with_findings_are_counted(review: Review) -> None:
+    assert "\n2 performance findings at 3 places in 1 of 7 files, " in render("terminal", review, width=200)
+    alone = dataclasses.replace(review, files_reviewed=1)
+    assert "\n2 performance findings at 3 places in 1 file, " in render("terminal", alone, width=200)
+
+
+def test_what_the_fix_assumes_is_not_said_again(review: Review) -> None:
+    fix = Fix(Safety.UNSAFE, (), "no loss is computed from what `total` holds")
+    wrong = "a loss is computed from what is stored, or all callers turn autograd off"
+    finding = dataclasses.replace(review.findings[0], fix=fix, when_wrong=wrong)
+    text = render("terminal", dataclasses.replace(review, findings=(finding,)), width=200)
+    assert "assumes that no loss is computed from what `total` holds" in text
+    assert "Wrong if: all callers turn autograd off\n" in text
+    alone = dataclasses.replace(finding, fix=None)
+    assert f"Wrong if: {wrong}\n" in render(
+        "terminal", dataclasses.replace(review, findings=(alone,)), width=200
+    )
+
+
+def test_a_fix_of_another_rule_says_so(review: Review) -> None:
+    finding = dataclasses.replace(review.findings[0], fix_rule="PTO999")
+    assert "\n  Fix of PTO999 (safe: same behaviour)" in render(
+        "terminal", dataclasses.replace(review, findings=(finding,))
+    )
 
 
 def test_colour_changes_nothing_but_colour(review: Review) -> None:
@@ -208,5 +267,8 @@ def test_a_heading_that_is_too_wide_breaks_after_the_place(review: Review) -> No
 def test_a_suppression_without_names_and_an_empty_review() -> None:
     bare = Review((), (), (), (), (UnusedSuppression("a.py", 3, ()),), 0, "", {})
     text = render("terminal", bare, width=80)
-    assert text == "No Python files or notebooks to review.\nUnused suppressions:\n  a.py:3  any rule\n"
+    assert (
+        text
+        == "No Python, notebooks or configurations to review.\nUnused suppressions:\n  a.py:3  any rule\n"
+    )
     assert "- `a.py:3` any rule\n" in render("markdown", bare)

@@ -92,7 +92,7 @@ def test_a_fence_ends_where_it_should(text: str) -> None:
 @pytest.mark.parametrize(
     ("impact", "text"),
     [
-        (Impact("time", 1.0, 1.5, "the step", "a V100", "published", "x"), "up to 1.5× faster on the step — published: a V100"),
+        (Impact("time", 1.0, 1.5, "the step", "a V100", "published", "x"), "1–1.5× faster on the step — published: a V100"),
         (Impact("memory", 2.0, 2.0, "the step", "a V100", "measured", "x"), "2× less memory for the step — measured: a V100"),
         (Impact("time", 7580.1, 8423.99, "it", "a Xeon", "measured", "x"), "7,580–8,424× faster on it — measured: a Xeon"),
         (Impact("time", 1.0, 1.0, "training", "YOLOv5", "published", "x"), "no gain on training — published: YOLOv5"),

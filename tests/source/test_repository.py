@@ -7,7 +7,7 @@ import textwrap
 
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
-from ptopt.source.repository import Repository
+from ptopt.source.repository import Parsed, Repository
 
 HELPER = b"""
 import torch
@@ -98,7 +98,19 @@ def test_few_files_are_parsed() -> None:
     }
     file = parsed(many)
     file.context.grad_off(body(file))
-    assert len(file.repository._parsed) == 12
+    assert len(file.repository._asked) == 12
+
+
+def test_what_one_file_asks_does_not_depend_on_another() -> None:
+    shared, report = Parsed(most=12), textwrap.dedent(UNDER_NO_GRAD).encode()
+    for _ in range(2):  # the second one finds the trees that the first one made
+        file = SourceFile.parse(
+            "lib/helpers.py", HELPER, repository=Repository({"report.py": report}, shared)
+        )
+        assert file.context.grad_off(body(file))
+    none_left = Repository({"report.py": report}, Parsed(most=0))
+    file = SourceFile.parse("lib/helpers.py", HELPER, repository=none_left)
+    assert not file.context.grad_off(body(file))
 
 
 def test_a_file_that_imports_its_own_module_of_that_name_calls_another_function() -> None:

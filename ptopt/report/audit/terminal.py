@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -13,24 +13,30 @@ from rich.text import Text
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, State, Weighed
 from ptopt.findings import Impact
 from ptopt.report.audit.text import HEADINGS, NO_FIGURE, SYMBOLS, names, of_level, outcome, places, started
+from ptopt.report.bullets import bullet
 from ptopt.report.text import impact_line, one_line, place
+from ptopt.report.unbroken import Unbroken
 
 _STYLE = {State.ON: "green", State.OFF: "red", State.UNKNOWN: "yellow", State.NOT_APPLICABLE: "dim"}
 _LEVEL = {Level.CRITICAL: "bold red", Level.MODERATE: "bold yellow", Level.LOW: "bold"}
 _MOST_ENTRIES = 6
 _MOST_FINDINGS = 15
 _LISTED = 15
+_DEEPEST = 4  # columns of indentation
 
 
 def render(audit: Audit, width: int, color: bool) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=color, no_color=not color, highlight=False)
-    for part in _parts(audit):
+    unbroken = Unbroken()
+    for part in _parts(audit, lambda text: unbroken.keep(one_line(text), width - _DEEPEST)):
         console.print(part)
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n")) + "\n"
+    text = unbroken.restore(out.getvalue().rstrip("\n"))
+    return "\n".join(line.rstrip() for line in text.split("\n")) + "\n"
 
 
-def _parts(audit: Audit) -> Iterator[RenderableType]:
+def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType]:
+    """`whole` keeps links and long paths in one piece."""
     yield Text(f"Training audit of {one_line(audit.name)}", "bold")
     yield Text(f"{outcome(audit)}.")
     for entry in audit.entries[:_MOST_ENTRIES]:
@@ -47,9 +53,9 @@ def _parts(audit: Audit) -> Iterator[RenderableType]:
             yield Text()
             yield Text(HEADINGS[level], _LEVEL[level])
         for gap in gaps:
-            yield _gap(gap)
+            yield _gap(gap, whole)
         for weighed in findings[:_MOST_FINDINGS]:
-            yield _finding(weighed)
+            yield _finding(weighed, whole)
         if len(findings) > _MOST_FINDINGS:
             yield _indented(
                 Text(f"and {len(findings) - _MOST_FINDINGS} more findings (`ptopt check` lists them)", "dim")
@@ -84,32 +90,32 @@ def _entry(entry: EntryPoint) -> RenderableType:
     return Group(head, table, *limits)
 
 
-def _gap(gap: Gap) -> RenderableType:
+def _gap(gap: Gap, whole: Callable[[str], str]) -> RenderableType:
     head = Text.assemble((gap.title, "bold"), f": off in {one_line(names(gap.entries))}")
     lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
-    lines += [_indented(text) for text in _gains(gap.impact)]
+    lines += [_indented(text) for text in _gains(gap.impact, whole)]
     lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
     return _indented(Group(*lines))
 
 
-def _finding(weighed: Weighed) -> RenderableType:
+def _finding(weighed: Weighed, whole: Callable[[str], str]) -> RenderableType:
     finding = weighed.finding
     head = Text.assemble(
-        (place(finding.path, finding.span), "bold"),
+        (whole(place(finding.path, finding.span)), "bold"),
         f"  {finding.rule} {one_line(finding.name)}",
         (f"  {weighed.reason}", "dim"),
     )
     lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
-    lines += [_indented(text) for text in _gains(finding.impact)]
+    lines += [_indented(text) for text in _gains(finding.impact, whole)]
     if finding.when_wrong:
         lines.append(_indented(Text(f"Wrong if: {one_line(finding.when_wrong)}", "dim")))
     return _indented(Group(*lines))
 
 
-def _gains(impacts: tuple[Impact, ...]) -> list[Text]:
+def _gains(impacts: tuple[Impact, ...], whole: Callable[[str], str]) -> list[Text]:
     if not impacts:
         return [Text(f"Expected: {NO_FIGURE}", "dim")]
-    return [Text(f"Expected: {impact_line(impact)}", "dim") for impact in impacts]
+    return [Text(f"Expected: {whole(impact_line(impact))}", "dim") for impact in impacts]
 
 
 def _plan(audit: Audit) -> Iterator[RenderableType]:
@@ -123,9 +129,8 @@ def _plan(audit: Audit) -> Iterator[RenderableType]:
         )
         for step in phase.steps:
             place = f"{one_line(str(step.places[0]))} " if len(step.places) == 1 else ""
-            yield _indented(
-                Text.assemble(f"- {place}{one_line(step.title)}", (f"  ({one_line(step.effort)})", "dim")), 4
-            )
+            title = f"{place}{one_line(step.title)}"
+            yield bullet(Text.assemble(title, (f"  ({one_line(step.effort)})", "dim")), 4)
     for note in audit.notes:
         yield _indented(Text(note, "dim"))
 

@@ -109,6 +109,18 @@ class AttentionByHand(Rule):
             return att @ v
         """,
         """
+        class Flash(nn.Module):
+            def forward(self, q, k, v):
+                return flash_attn_func(q, k, v)
+
+        class Plain(nn.Module):
+            def forward(self, q, k, v):
+                return F.softmax(q @ k.transpose(-2, -1), dim=-1) @ v
+
+        def layer(config):
+            return Flash() if config.fast else Plain()
+        """,
+        """
         def eager_attention(q, k, v):
             weights = torch.matmul(q, k.transpose(2, 3)).softmax(dim=-1)
             return torch.matmul(weights, v), weights
@@ -209,6 +221,27 @@ class AttentionByHand(Rule):
         ),
         Invalid(
             """
+            class FlexAttention(nn.Module):
+                def forward(self, q, k, v):
+                    return flex_attention(q, k, v, block_mask=self.mask)
+
+            class Pooling(nn.Module):
+                def forward(self, q, k, v):
+                    scores = q @ k.transpose(-2, -1)  # !
+                    return scores.softmax(dim=-1) @ v
+            """,
+            """
+            class FlexAttention(nn.Module):
+                def forward(self, q, k, v):
+                    return flex_attention(q, k, v, block_mask=self.mask)
+
+            class Pooling(nn.Module):
+                def forward(self, q, k, v):
+                    return F.scaled_dot_product_attention(q, k, v, scale=1.0)
+            """,
+        ),
+        Invalid(
+            """
             def attention(q, k, v):
                 scores = torch.bmm(q, k.transpose(1, 2)) * self.scale  # !
                 scores = F.softmax(scores, dim=2)
@@ -277,18 +310,58 @@ class AttentionByHand(Rule):
 
 def has_fused_path(node: ast.AST, function: ast.AST, file: SourceFile) -> bool:
     """Is this the branch for when a fused kernel cannot be used?"""
-    everywhere = file.once(_mentions_in_file)
-    if not everywhere:
+    fused = file.once(_statements_that_mention)
+    if not fused:
         return False
-    if _mentions_in(function, file) != everywhere:
+    own = _statement_of_module(function, file)
+    if _mentions_in(function, file) != _mentions_in(own, file):
+        return True
+    if any(other is not own and _are_alternatives(own, other, file) for other in fused):
         return True
     # In this very function: beside it, unconditionally, it is no alternative.
     chosen, last = _fused_in(function, file)
     return chosen or last > getattr(node, "lineno", 0)
 
 
-def _mentions_in_file(file: SourceFile) -> int:
-    return _mentions(file.text)
+def _statements_that_mention(file: SourceFile) -> list[ast.stmt]:
+    """The statements of the module that name fused attention, but for imports: what they bring is used elsewhere."""
+    if not _mentions(file.text):
+        return []
+    return [
+        statement
+        for statement in file.tree.body
+        if not isinstance(statement, (ast.Import, ast.ImportFrom)) and _mentions_in(statement, file)
+    ]
+
+
+def _statement_of_module(node: ast.AST, file: SourceFile) -> ast.AST:
+    """The class, function or other statement of the module that holds the node."""
+    outermost = node
+    for ancestor, child in file.index.ancestors(node):
+        outermost = child if isinstance(ancestor, ast.Module) else ancestor
+        if isinstance(ancestor, ast.Module):
+            break
+    return outermost
+
+
+def _are_alternatives(own: ast.AST, other: ast.stmt, file: SourceFile) -> bool:
+    """Is one the fallback of the other: it names it, or some code of the file names both? Else they only lie side by side."""
+    name, its = getattr(own, "name", None), getattr(other, "name", None)
+    if name is None:
+        return True
+    if its is None:  # a flag, a table, an import that may fail
+        return _names(name, other, file)
+    if _names(its, own, file) or _names(name, other, file):
+        return True
+    return any(
+        _names(name, third, file) and _names(its, third, file)
+        for third in file.tree.body
+        if third is not own and third is not other
+    )
+
+
+def _names(name: str, node: ast.AST, file: SourceFile) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", file.source(node)) is not None
 
 
 @remembered

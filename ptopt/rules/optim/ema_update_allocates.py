@@ -178,6 +178,7 @@ result = teacher[0]
                 "the factors are Python numbers, and nobody holds the old tensor",
             ),
             cause=loop,
+            facts={"assigned": float(isinstance(node, ast.Assign) and not integers)},
         )
 
 

@@ -149,6 +149,7 @@ class KernelPerParameter(Rule):
                 "updates": len(updates),
                 "reads": reads,
                 "statements": len(node.body),
+                "average": float(_averages(updates)),
             },
         )
 
@@ -170,6 +171,14 @@ def _kernels(loop: ast.For, names: set[str], file: SourceFile) -> tuple[list[ast
     return updates, [
         n for n in norms if isinstance(n.func, ast.Attribute) and n.func.attr in ("norm", "vector_norm")
     ]
+
+
+def _averages(updates: list[ast.Call]) -> bool:
+    """Is it a moving average: `lerp_`, or `mul_` and then `add_` with a factor?"""
+    methods = {call.func.attr: call for call in updates if isinstance(call.func, ast.Attribute)}
+    added = methods.get("add_")
+    scaled = added is not None and (len(added.args) > 1 or any(k.arg == "alpha" for k in added.keywords))
+    return "lerp_" in methods or ("mul_" in methods and scaled)
 
 
 def _root(expr: ast.expr) -> str:

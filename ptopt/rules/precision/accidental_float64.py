@@ -195,6 +195,7 @@ class AccidentalFloat64(Rule):
             step_evidence(step, file),
             Fix(Safety.UNSAFE, (edit,), "float32 is precise enough"),
             cause=step.node,
+            facts={"drawn": float("random" in leaf or "rng" in leaf)},
         )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from ptopt.change import ChangedFile
 from ptopt.findings import Severity
-from ptopt.rules.base import Problem, Rule, SourceFile, Span
+from ptopt.rules.base import Problem, Rule, SourceFile, Span, has_unpacking
 from ptopt.rules.examples import plain
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 
@@ -26,6 +26,7 @@ _WORD = re.compile(r"\w+")
 _WEAK = frozenset(
     "with torch self cuda amp as import from return def if else not and or True False None".split()
 )
+_ARGUMENT = re.compile(r"""\s*(\w+\s*=(?!=)|["']\w+["']\s*:)[^#]*,\s*(#|$)|\s*\w+\s*=(?!=)[^#(\[{]*$""")
 _BLOCK = re.compile(r"\s*(@|with\b)")
 _STRING = re.compile(r"(\"\"\"|\"|')(?:(?!\1).)*\1")
 
@@ -82,8 +83,13 @@ class Loss:
                 best = node
         return best
 
-    def survives(self, measure: re.Pattern[str]) -> bool:
-        """Is what stood with the measure still there: the rest of its line, or most of the lines around it?"""
+    def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
+        """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
+        brackets = self.brackets
+        if brackets is not None and (
+            isinstance(brackets, ast.Dict) or work.search(self.file.source(brackets))
+        ):
+            return True
         near = {number for number in self.added if abs(number - self.line) <= _NEAR}
         written = _words(" ".join(_code(self.file.line(number)) for number in near))
         rest = _words(measure.sub(" ", self.text)) - _WEAK
@@ -93,6 +99,28 @@ class Loss:
         if not around:
             return not rest or bool(_BLOCK.match(self.text))
         return sum(words <= written for words in around) * 2 >= len(around)
+
+    @cached_property
+    def brackets(self) -> ast.Call | ast.Dict | None:
+        """The call, or the dictionary of options, of the head file that the line was an argument of."""
+        around = [
+            node
+            for node in self.file.index.of_type(ast.Call, ast.Dict)
+            if isinstance(node, (ast.Call, ast.Dict)) and node.lineno < self.line <= (node.end_lineno or 0)
+        ]
+        if not around or not _ARGUMENT.match(self.text):
+            return None
+        return max(around, key=lambda node: (node.lineno, node.col_offset))
+
+    def narrowed(self, work: re.Pattern[str]) -> Loss:
+        """The loss with the call as its place, where the line was an argument of a call that does the work.
+
+        Other calls of the function may have the measure still, but for those that pass the same options on.
+        """
+        call = self.brackets
+        if not isinstance(call, ast.Call) or has_unpacking(call) or not work.search(self.file.source(call)):
+            return self
+        return replace(self, first=call.lineno, last=call.end_lineno or call.lineno)
 
     def moved(self, measure: re.Pattern[str]) -> bool:
         """Is the measure in a function that the place calls?"""
@@ -149,12 +177,13 @@ class Regression(Rule):
         ):
             return
         seen: set[FunctionNode | None] = set()
-        for loss in _losses(self.measure, file, change):
+        for wide in _losses(self.measure, file, change):
+            loss = wide.narrowed(self.work)
             if loss.function in seen or still.search(loss.place) or not self.work.search(loss.place):
                 continue
             if loss.function is None and len(loss.neighbours) > _NEIGHBOURS:
                 continue  # the module was written anew
-            if not (self.work_says_all or loss.survives(self.measure)) or not self.is_loss(loss):
+            if not (self.work_says_all or loss.survives(self.measure, self.work)) or not self.is_loss(loss):
                 continue
             if loss.moved(still):
                 continue
@@ -265,5 +294,5 @@ def _lines(file: SourceFile) -> int:
 
 
 def _shown(text: str, measure: re.Pattern[str]) -> str:
-    found = measure.search(text)
+    found = None if _ARGUMENT.match(text) else measure.search(text)  # an argument is shown whole
     return " ".join((found[0] if found else text).replace("`", "'").split()).strip(" ,:")

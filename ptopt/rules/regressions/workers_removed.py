@@ -42,6 +42,26 @@ class WorkersRemoved(Regression):
             # - return DataLoader(dataset, num_workers=4)
             return list(dataset)
         """,
+        """
+        def loaders(dataset, workers):
+            common = dict(num_workers=workers)
+            return DataLoader(
+                dataset,
+                # - num_workers=workers,
+                batch_size=8,
+                **common,
+            )
+        """,
+        """
+        def loaders(dataset, files):
+            table = read_table(
+                files,
+                # - num_workers=4,
+                # - progress=True,
+                columns=2,
+            )
+            return DataLoader(dataset, batch_size=len(table))
+        """,
     )
     INVALID = (
         Invalid(
@@ -66,6 +86,29 @@ class WorkersRemoved(Regression):
                     # - num_workers=8,
                     shuffle=True,  # !
                 )
+            """
+        ),
+        Invalid(
+            """
+            def loaders(dataset, options):
+                return DataLoader(
+                    dataset,
+                    batch_size=64,
+                    # - num_workers=options["workers"],
+                    # - persistent_workers=True,
+                    # - prefetch_factor=4,
+                )  # !
+            """
+        ),
+        Invalid(
+            """
+            def loaders(dataset):
+                options = {
+                    "batch_size": 64,
+                    # - "num_workers": 8,
+                    # - "pin_memory": True,
+                }  # !
+                return DataLoader(dataset, **options)
             """
         ),
     )

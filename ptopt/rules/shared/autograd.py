@@ -6,6 +6,7 @@ import ast
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.index import FunctionNode
+from ptopt.source.repository import Repository
 
 _MOST_CALLS = 20  # of one function that are followed
 _FARTHEST = 4  # callers of callers that are looked at
@@ -23,24 +24,29 @@ def turns_autograd_off(call: ast.Call, file: SourceFile, depth: int = 2) -> bool
     )
 
 
-def run_with_autograd_off(function: FunctionNode, file: SourceFile, depth: int = _FARTHEST) -> bool:
+def run_with_autograd_off(function: FunctionNode, file: SourceFile) -> bool:
     """Do the calls that lead to the function, in this file and others, stand where autograd is off?
 
     All of those that are known to run it; or one that may, by the name of the method: `task.evaluate(...)` of a runner that
     was given the task, or of a base class.
     """
+    return _led_to_with_autograd_off(function, file, file.repository, _FARTHEST)
 
+
+def _led_to_with_autograd_off(
+    function: FunctionNode, file: SourceFile, repository: Repository, depth: int
+) -> bool:
     def off(other: SourceFile, call: ast.Call) -> bool:
         around = other.index.function_of(call)
         return other.context.grad_off(call) or (
             around is not None
             and around is not function
             and depth > 1
-            and run_with_autograd_off(around, other, depth - 1)
+            and _led_to_with_autograd_off(around, other, repository, depth - 1)
         )
 
     known = [(file, call) for call in file.calls.callers(function)]
-    known += file.repository.callers(file, function)
+    known += repository.callers(file, function)
     if known and all(off(other, call) for other, call in known[:_MOST_CALLS]):
         return True
-    return any(off(other, call) for other, call in file.repository.dispatches(file, function))
+    return any(off(other, call) for other, call in repository.dispatches(file, function))

@@ -188,6 +188,15 @@ def test_an_audit_that_found_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
 def test_each_figure_stands_with_its_source(name: str) -> None:
     shown = " ".join(render(name, audit_of("plain"), width=200).split())
-    assert "up to 9× faster on the training step" in shown
+    assert "1–9× faster on the training step" in shown
     assert "on an A100" in shown
     assert "https://example.org/a" in shown
+
+
+def test_a_long_link_is_whole_in_a_narrow_terminal() -> None:
+    audit = audit_of("plain")
+    link = f"https://example.org/{'abcdefghij' * 9}"
+    gap = dataclasses.replace(
+        audit.gaps[0], impact=(Impact("time", 1.0, 2.0, "the step", "an A100", "published", link),)
+    )
+    assert link in render("terminal", dataclasses.replace(audit, gaps=(gap,)), width=60)

@@ -1,0 +1,135 @@
+"""What the ranker left out is counted as what is shown is counted, and each condition that hides a finding is named."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptopt.findings import Condition, LeftOut
+from ptopt.ranker.model import ENVIRONMENT, default_ranker
+from ptopt.report.text import left_out_lines
+from tests.cli.command import run, unwrapped
+
+# Places of one rule that are one comment, rules that share lines, and a comment that silences one.
+CODE = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+def train(model, dataset, optimizer):
+    model.cuda()
+    loader = DataLoader(dataset, batch_size=64, shuffle=True)
+    total = 0.0
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+        print(loss.item())
+        best = loss.item()  # ptopt: ignore[item-every-step] wanted
+    return total
+
+
+def silu(x):
+    return x * torch.sigmoid(x)
+"""
+_HINT = re.compile(r"(--min-confidence 0(?: --budget \d+)?) shows all: (\d+ findings?(?: at \d+ places)?)")
+
+
+@pytest.fixture
+def code(tmp_path: Path, learned_ranker: None) -> Path:
+    (tmp_path / "train.py").write_text(CODE)
+    (tmp_path / "again.py").write_text(CODE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("extra", [(), ("--budget", "1"), ("--min-confidence", "0.3")], ids=str)
+def test_the_hint_shows_what_it_promises(code: Path, extra: tuple[str, ...]) -> None:
+    hint = _HINT.search(unwrapped(run("check", code, *extra)))
+    assert hint is not None
+    shown = unwrapped(run("check", code, *extra, *hint[1].split()))
+    noun = hint[2].replace("finding", "performance finding", 1)
+    assert f"{noun} in " in shown
+    assert "not shown (comment limit reached)" not in shown and "left out" not in shown
+
+
+def test_the_places_are_those_that_the_hint_adds(code: Path) -> None:
+    before, after = (
+        json.loads(run("check", code, "--format", "json", *more).stdout)
+        for more in ([], ["--min-confidence", "0"])
+    )
+    left = before["left_out"]
+    assert (len(after["findings"]), _places(after)) == (left["all_findings"], left["all_places"])
+    assert before["below_threshold"] == sum(left["places"].values()) == _places(after) - _places(before) > 0
+    assert after["left_out"] is None and after["below_threshold"] == 0
+
+
+def _places(report: dict[str, Any]) -> int:
+    return len(
+        {
+            (finding["path"], place["start_line"], place["end_line"])
+            for finding in report["findings"]
+            for place in (finding, *finding["also"])
+        }
+    )
+
+
+@pytest.fixture
+def strict(code: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Weights that ask for more than rules ever state."""
+    weights = json.loads(Path(__file__).with_name("stated_confidence.json").read_text())
+    file = code / "weights.json"
+    file.write_text(json.dumps(weights | {"least_stated": 0.95, "threshold": 0.5}))
+    monkeypatch.setenv(ENVIRONMENT, str(file))
+    default_ranker.cache_clear()
+    return code
+
+
+def test_a_finding_above_the_threshold_says_what_hid_it(strict: Path) -> None:
+    by_default = unwrapped(run("check", strict / "train.py"))
+    assert "stated by the rule with a confidence below 0.95" in by_default
+    shown = run("check", strict / "train.py", "--min-confidence", "0", "--select", "item-every-step")
+    assert "Not shown by default: stated by the rule with a confidence of 0." in unwrapped(shown)
+    document = json.loads(
+        run(
+            "check", strict, "--min-confidence", "0", "--select", "item-every-step", "--format", "json"
+        ).stdout
+    )
+    assert {tuple(f["missed"]) for f in document["findings"]} == {("stated",)}
+    assert all(0 < f["stated"] < 0.95 for f in document["findings"])
+
+
+def test_a_low_confidence_is_explained_only_when_asked(code: Path) -> None:
+    arguments = ("check", code / "train.py", "--min-confidence", "0")
+    assert "Not shown by default: confidence" not in unwrapped(run(*arguments))
+    assert "Not shown by default: confidence 0." in unwrapped(run(*arguments, "--explain"))
+
+
+def test_the_settings_name_all_conditions(code: Path) -> None:
+    shown = run("config", "show", code).stdout
+    assert "true with a probability of at least 0.85, and its rule must state at least 0.45" in shown
+    (code / ".ptopt.toml").write_text("min-confidence = 0.0\n")
+    assert "true with a probability" not in run("config", "show", code).stdout
+
+
+def test_each_condition_has_its_words() -> None:
+    least = {Condition.CONFIDENCE: 0.43, Condition.RIGHT: 0.85, Condition.STATED: 0.45}
+    one = LeftOut({Condition.RIGHT: 1}, least, 3, 4)
+    assert left_out_lines(one) == (
+        "1 place left out: true with a probability below 0.85",
+        "--min-confidence 0 shows all: 3 findings at 4 places",
+    )
+    several = LeftOut({Condition.CONFIDENCE: 2, Condition.STATED: 1}, least, 6, 6, limit=5)
+    assert left_out_lines(several) == (
+        (
+            "3 places left out: 2 below the threshold of confidence (0.43); 1 stated by the rule with a confidence "
+            "below 0.45"
+        ),
+        "--min-confidence 0 --budget 6 shows all: 6 findings",
+    )
