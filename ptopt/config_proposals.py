@@ -17,6 +17,7 @@ from ptopt.suppress import Suppressions
 from ptopt.verify import EditError, apply_edits
 
 Seen = tuple[ConfigRule, ConfigProblem]
+UNUSED = 0.3  # the most that a finding in a file has that nothing uses: below the threshold
 
 
 def seen_in(
@@ -47,6 +48,7 @@ def propose_config(
     """The proposals (`change` None: the whole file is under review), and how many places are too unsure for one."""
     proposals: list[Proposal] = []
     unlikely = 0
+    most = UNUSED if found and file.facts.naming.used(file.path, file.text.encode()) is False else 1.0
     occurrences: Counter[str] = Counter()
     counts = Counter(rule.id for rule, _ in found)
     for rule, problem in found:
@@ -57,7 +59,7 @@ def propose_config(
         occurrences[base] += 1
         if change is not None and change.added.isdisjoint(span.lines()):
             continue
-        confidence = rule.prior if problem.confidence is None else problem.confidence
+        confidence = min(rule.prior if problem.confidence is None else problem.confidence, most)
         if confidence < least:
             unlikely += 1
             continue

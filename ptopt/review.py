@@ -165,6 +165,7 @@ def inspect_files(
         files = list(files)
         heads = {f.path: f.head for f in files if isinstance(f, ChangedFile) and f.head is not None}
         around = {**heads, **around}
+        facts = facts.with_texts(heads)
     inspector = _Inspector(config, facts, limit_to_change, calibration, Repository(around), baseline, floor)
     with _no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]

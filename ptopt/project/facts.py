@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import posixpath
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ptopt.project import readers
 from ptopt.project.linelength import LENGTH_FILES, line_length
+from ptopt.project.naming import NO_NAMING, Naming
 from ptopt.project.pins import PACKAGES, Pin, Reading
 
 if TYPE_CHECKING:
@@ -69,6 +71,11 @@ class ProjectFacts:
     pins: Mapping[str, tuple[Pin, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()  # what could not be read, as "<path>: <reason>"
     line_length: int | None = None  # characters, as the project's formatter or linter is configured
+    naming: Naming = NO_NAMING  # which of its files name its configurations
+
+    def with_texts(self, files: Mapping[str, bytes]) -> ProjectFacts:
+        """The same with further texts that may name a configuration."""
+        return dataclasses.replace(self, naming=self.naming.with_texts(files))
 
     def known(self, package: str) -> bool:
         """Whether anything constrains the version of `package` (a bare name does not)."""
