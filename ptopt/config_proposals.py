@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ptopt import impact
 from ptopt.change import ChangedFile
+from ptopt.configs.dated import is_dated
 from ptopt.configs.file import ConfigFile, load
 from ptopt.findings import Finding, Fix, Safety, Span, fingerprint
 from ptopt.proposals import MOST_PLACES, Proposal
@@ -17,7 +18,7 @@ from ptopt.suppress import Suppressions
 from ptopt.verify import EditError, apply_edits
 
 Seen = tuple[ConfigRule, ConfigProblem]
-UNUSED = 0.3  # the most that a finding in a file has that nothing uses: below the threshold
+UNUSED = 0.3  # the most that a finding has in a file that nothing uses, or that cannot be built any more: below the threshold
 
 
 def seen_in(
@@ -48,7 +49,7 @@ def propose_config(
     """The proposals (`change` None: the whole file is under review), and how many places are too unsure for one."""
     proposals: list[Proposal] = []
     unlikely = 0
-    most = UNUSED if found and file.facts.naming.used(file.path, file.text.encode()) is False else 1.0
+    most = UNUSED if found and not _matters(file) else 1.0
     occurrences: Counter[str] = Counter()
     counts = Counter(rule.id for rule, _ in found)
     for rule, problem in found:
@@ -85,6 +86,13 @@ def propose_config(
         # Different settings are different matters: each is a comment of its own.
         proposals.append(Proposal(finding, (problem.symbol, span.start), confidence, confidence, silenced_by))
     return proposals, unlikely
+
+
+def _matters(file: ConfigFile) -> bool:
+    """Is the file in use, as far as is known, and of a time in which it can be run?"""
+    if file.dockerfile is not None and is_dated(file.dockerfile):
+        return False
+    return file.facts.naming.used(file.path, file.text.encode()) is not False
 
 
 def verified(file: ConfigFile, rule: ConfigRule, problem: ConfigProblem, before: int) -> Fix | None:

@@ -18,7 +18,8 @@ from ptopt.rules.examples import config_path, plain
 from ptopt.suppress import Suppressions
 
 SETTINGS = (
-    b'{\n  "zero_optimization": {"stage": 2, "overlap_comm": false},\n  "wall_clock_breakdown": true\n}\n'
+    b'{\n  "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": false}},\n'
+    b'  "memory_breakdown": true\n}\n'
 )
 TRAINING = "per_device_train_batch_size: 8\ndataloader_num_workers: 0\ndataloader_pin_memory: false\n"
 
@@ -34,7 +35,7 @@ def names(found: Review) -> list[tuple[str, int]]:
 
 def test_each_setting_is_a_comment_of_its_own() -> None:
     found = review({"ds_config.json": SETTINGS})
-    assert names(found) == [("communication-not-overlapped", 2), ("debugging-left-on", 3)]
+    assert names(found) == [("debugging-left-on", 3), ("pinning-off", 2)]
     assert found.files_reviewed == 1 and not found.not_reviewed
     assert found.sources is not None and found.sources["ds_config.json"] == SETTINGS.decode()
     assert all(finding.fix is not None and not finding.features for finding in found.findings)
@@ -60,7 +61,7 @@ def test_a_comment_for_the_whole_file() -> None:
 
 
 def test_settings_of_the_repository_hold() -> None:
-    files = {".ptopt.toml": b'per-path-ignores = {"*.json" = ["debugging-left-on"]}\nignore = ["PTO017"]'}
+    files = {".ptopt.toml": b'per-path-ignores = {"*.json" = ["debugging-left-on"]}\nignore = ["PTO012"]'}
     assert not review({"ds_config.json": SETTINGS}, load_config(files, known_names())).findings
 
 

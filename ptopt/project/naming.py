@@ -43,6 +43,8 @@ _BY_FOLDER = rb"(?:docker|podman|buildx|kaniko|kubectl|kustomize|context:|build:
 def may_name(path: str) -> bool:
     """May the file at `path` name a configuration that it uses?"""
     name = path.rpartition("/")[2].lower()
+    if _is_archived(path):
+        return False
     return (name.endswith(_SUFFIXES) or _NAMES.fullmatch(name) is not None) and _LISTS.match(name) is None
 
 
@@ -54,6 +56,11 @@ def namers(paths: Iterable[str], changed: Collection[str], most: int) -> tuple[l
         if may_name(path) and path not in changed
     )
     return [path for _, path in ranked[:most]], len(ranked) <= most
+
+
+def _is_archived(path: str) -> bool:
+    folders = path.lower().split("/")[:-1]
+    return any(not _ARCHIVE.isdisjoint(re.split(r"[-_. ]", folder)) for folder in folders)
 
 
 def _likely(path: str) -> float:
@@ -94,11 +101,7 @@ class Naming:
     def used(self, path: str, head: bytes = b"") -> bool | None:
         """Does anything use the configuration at `path`? None where that is not known."""
         *folders, name = path.split("/")
-        if not _ARCHIVE.isdisjoint(
-            word for folder in folders for word in re.split(r"[-_. ]", folder.lower())
-        ):
-            return False
-        if _says_outdated(head) or self.abandoned:
+        if _is_archived(path) or _says_outdated(head) or self.abandoned:
             return False
         if path.startswith(".github/workflows/") or (not folders and _ROOT_CONVENTION.match(name)):
             return True  # by GitHub, and by `docker build` where it is called without a name
@@ -205,6 +208,8 @@ def _as_folder(data: bytes, folder: str, parent: str, name: str) -> bool:
         return False
     if name.startswith("Dockerfile.") or name.endswith(".Dockerfile"):
         return False  # only one of the standard name is taken from a folder
+    if re.search(rb"\]\((?:\./)?" + re.escape(folder.encode()) + rb"/?\)", data):
+        return True  # a page links to it
     rest = re.escape(parent.encode()) + rb"/?(?=[\s\"'`),]|$)"
     for match in re.finditer(_BY_FOLDER + rb"(?<![\w.-])((?:[\w.-]+/|\./){0,12})" + rest, data, re.M):
         before = [

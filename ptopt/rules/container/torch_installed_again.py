@@ -6,9 +6,7 @@ from ptopt.configs.dockerfile import Instruction
 from ptopt.configs.shell import installs
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
-from ptopt.rules.container._images import has_torch
-
-_CONDITIONAL = "if ["  # whether it runs is not known
+from ptopt.rules.container._images import CONDITIONAL, has_torch
 
 
 class TorchInstalledAgain(ConfigRule):
@@ -64,6 +62,13 @@ class TorchInstalledAgain(ConfigRule):
         FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
         RUN pip uninstall -y torch && echo none
         """,
+        """
+        FROM python:3.12 AS builder
+        RUN pip install --no-cache-dir torch==2.9.0
+        RUN pip install --no-cache-dir --reinstall torch==2.9.0+cpu
+        FROM python:3.12-slim
+        COPY --from=builder /usr/local/lib /usr/local/lib
+        """,
     )
     INVALID = (
         Invalid(
@@ -89,13 +94,13 @@ class TorchInstalledAgain(ConfigRule):
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
-        for stage in file.dockerfile.stages if file.dockerfile is not None else ():
+        for stage in file.dockerfile.kept if file.dockerfile is not None else ():
             image = has_torch(stage)
             first: Instruction | None = None
             for run in stage.instructions:
                 if (
                     run.name != "RUN"
-                    or _CONDITIONAL in run.text
+                    or CONDITIONAL.search(run.text)
                     or not any(i.packages & {"torch", "pytorch"} for i in installs(run.text))
                 ):
                     continue
@@ -104,7 +109,7 @@ class TorchInstalledAgain(ConfigRule):
                         run.start,
                         run.end,
                         f"`{image}` brings PyTorch, and this installs it once more: the first copy stays in the image, with "
-                        "gigabytes. Take the tag with the version you need, or a base image without PyTorch.",
+                        "gigabytes. Start from an image without PyTorch, or take the tag with the version you need.",
                         stage.name or "FROM",
                         (Evidence(file.document.line(stage.base.start), "brings PyTorch"),),
                     )
