@@ -210,7 +210,7 @@ def _as_folder(data: bytes, folder: str, parent: str, name: str) -> bool:
         return False  # only one of the standard name is taken from a folder
     if re.search(rb"\]\((?:\./)?" + re.escape(folder.encode()) + rb"/?\)", data):
         return True  # a page links to it
-    rest = re.escape(parent.encode()) + rb"/?(?=[\s\"'`),]|$)"
+    rest = re.escape(parent.encode()) + rb"/?(?=[\s\"'`),}\]]|$)"
     for match in re.finditer(_BY_FOLDER + rb"(?<![\w.-])((?:[\w.-]+/|\./){0,12})" + rest, data, re.M):
         before = [
             part for part in match[1].decode("utf-8", "replace").split("/") if part not in ("", ".", "..")

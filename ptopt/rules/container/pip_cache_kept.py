@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ptopt.configs.brings import needs_torch
+from ptopt.configs.brings import copied_with_torch
 from ptopt.configs.dockerfile import Stage
 from ptopt.configs.shell import Install, installs
 from ptopt.rules.base import Invalid
@@ -135,10 +135,13 @@ class PipCacheKept(ConfigRule):
                 and not CPU_BUILD.search(install.text)
                 and (
                     install.packages & _HEAVY
-                    or (stage not in seen and needs_torch(install, file.facts, True))
+                    or (stage not in seen and copied_with_torch(install, run, file.path, stage, file.facts))
                 )
             ]
-            if any(i.packages & _HEAVY or needs_torch(i, file.facts, True) for i in installs(raw)):
+            if any(
+                i.packages & _HEAVY or copied_with_torch(i, run, file.path, stage, file.facts)
+                for i in installs(raw)
+            ):
                 seen.append(stage)  # what comes later finds it installed
             if heavy:
                 named = ", ".join(f"`{name}`" for name in sorted(heavy[0].packages & _HEAVY)[:3]) or "torch"

@@ -16,6 +16,19 @@ _COMPILES = re.compile(
     r"bdist_wheel|nvcc|CUDA_HOME|FORCE_CUDA|TORCH_CUDA_ARCH|setup\.py|python3? -m build|cibuildwheel|flash-attn|docker run|nccl",
     re.I,
 )
+# Others may install torch themselves, as what is filled in, scripts and tools may.
+_PLAIN_ACTIONS = (
+    "actions/",
+    "astral-sh/setup-uv",
+    "github/",
+    "pre-commit/",
+    "step-security/",
+    "jlumbroso/",
+    "ts-graphviz/",
+)
+_MAY_INSTALL = re.compile(
+    r"torch|\$\{\{\s*matrix|\bcpu\b|\b(?:uv sync|poetry install|make|tox|nox|hatch|pixi|conda)\b|\.sh\b", re.I
+)
 _LINUX = re.compile(r"ubuntu-(?:latest|\d\d\.\d\d)(?:-arm)?$")
 
 
@@ -47,19 +60,28 @@ def torch_installs(file: ConfigFile) -> Iterator[TorchInstall]:
 
 
 def _bringing(file: ConfigFile, job: str, steps: tuple[Mapping, ...]) -> Iterator[TorchInstall]:
+    known = True  # what was installed so far
     for step in steps:
+        action = step.scalar("uses")
+        if isinstance(action, str) and not action.startswith(_PLAIN_ACTIONS):
+            known = False
         run = step.entry("run")
         if run is None or not isinstance(run.value, Scalar) or run.merged:
             continue
-        if "if" in step and re.search(r"macos|windows|gpu|cuda", str(step.scalar("if")), re.I):
+        if "if" in step and re.search(r"macos|windows|gpu|cuda|cache-hit", str(step.scalar("if")), re.I):
             continue
         text = file.text[run.value.start : run.value.end]
         elsewhere = "working-directory" in step or re.search(r"\bcd\s", text) is not None
+        at = 0
         for install in installs(text):
+            known = known and _MAY_INSTALL.search(text, at, install.start) is None
             named = not install.packages.isdisjoint(TORCH | {"pytorch"})
-            if named or (not elsewhere and needs_torch(install, file.facts)):
+            if named or (known and not elsewhere and needs_torch(install, file.facts)):
                 start = run.value.start + install.start
                 yield TorchInstall(job, steps, run, install, start, run.value.start + install.end, named)
+            known = known and "git+" not in install.text
+            at = install.end
+        known = known and _MAY_INSTALL.search(text, at) is None
 
 
 def _scripts(steps: tuple[Mapping, ...]) -> Iterator[str]:
@@ -86,10 +108,13 @@ def runs_often(file: ConfigFile) -> bool:
 
 
 def _is_narrow(event: Mapping | None) -> bool:
-    """Is it started by tags alone, or by changes of a few files: pages, the workflow itself?"""
+    """Is it started by tags or releases alone, or by changes of a few files: pages, the workflow itself?"""
     if event is None:
         return False
     if "tags" in event and "branches" not in event:
+        return True
+    branches = [item.text for item in event.sequence("branches") if isinstance(item, Scalar)]
+    if branches and all("release" in branch.lower() for branch in branches):
         return True
     paths = [item.text for item in event.sequence("paths") if isinstance(item, Scalar)]
     return bool(paths) and all(re.match(r"!|\.github/|docs?/|.*\.(?:md|rst|ya?ml)$", path) for path in paths)
