@@ -158,6 +158,7 @@ def _found(stage: Stage, with_torch: set[str]) -> tuple[Instruction, Instruction
                 continue
             if heavy and not has and "nightly" not in install.text:  # which is to be fresh
                 return copied, instruction, f"`{heavy[0]}` is installed", True
+            has |= bool(heavy)
             if names and not done.intersection(names):
                 what = f"`pip install -r {install.requirements[0]}` runs"
                 if not has and not with_torch.isdisjoint(names):

@@ -15,6 +15,7 @@ _NO_CACHE = re.compile(
 )
 _HEAVY = frozenset({"torch", "vllm"})
 _CHOSEN = re.compile(r"NO_CACHE|PIP_CACHE_DIR|INDEX_URL\S*/whl/cpu")  # by the environment
+_NO_CUDA = re.compile(r"ascend|/cann|neuron|habana|gaudi|xpu|rocm", re.I)
 _OLD = re.compile(r"\btorch==1\.")
 
 
@@ -145,7 +146,8 @@ class PipCacheKept(ConfigRule):
                 seen.append(stage)  # what comes later finds it installed
             if heavy:
                 named = ", ".join(f"`{name}`" for name in sorted(heavy[0].packages & _HEAVY)[:3]) or "torch"
-                size = "a gigabyte or two" if _OLD.search(heavy[0].text) else "gigabytes"
+                small = "a gigabyte or two" if _OLD.search(heavy[0].text) else "gigabytes"
+                size = "hundreds of megabytes" if any(map(_NO_CUDA.search, stage.bases)) else small
                 yield ConfigProblem(
                     run.start,
                     run.end,
