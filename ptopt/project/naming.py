@@ -35,8 +35,11 @@ _ENDED = re.compile(
 _ITSELF = r"repo|repository|project|codebase|library|package"
 _README = 4_000  # characters in which a README says such things
 _HOLE = r"\$\{\{[^{}\n]{1,80}\}\}|\$\{[^{}\n]{1,60}\}|\$\w{1,40}|\{[\w.\[\]\"']{0,40}\}|<\w{1,40}>|\*{1,2}"
-_TEMPLATE = re.compile(rf"(?:[\w./-]{{0,80}}(?:{_HOLE}))+[\w.-]{{0,60}}".encode())
-_PATH = rb"[\w./${}-]{0,160}"
+_MOST_PLACES, _REACH = 500, 160  # of one word in one text; bytes before and behind it
+_WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+_IN_PATH = frozenset(bytes([c]) for c in _WORD + b"/$*<>")
+_PATH = _WORD + b"/${}"
+_GOES_ON = re.compile(rb"[\w-]|\.\w")
 _BY_FOLDER = rb"(?:docker|podman|buildx|kaniko|kubectl|kustomize|context:|build:|path:)[^\n]{0,300}?"
 
 
@@ -150,14 +153,28 @@ class Naming:
         if parent and parent.encode() in data and _as_folder(data, folder, parent, name):
             return True
         suffix = name[name.rfind(".") :].encode() if stem else b"ockerfile"
-        return suffix in data and any(_fits(found, path) for found in _templates(data, suffix))
+        return suffix in data and any(_fits(found, path) for found in self._templates_of(text, data, suffix))
+
+    def _templates_of(self, text: str, data: bytes, suffix: bytes) -> list[str]:
+        if (text, suffix) not in self._found:
+            self._found[text, suffix] = list(_templates(data, suffix))
+        return self._found[text, suffix]
+
+    @cached_property
+    def _found(self) -> dict[tuple[str, bytes], list[str]]:
+        return {}
 
     def _by_path(self, text: str, data: bytes, path: str, name: str, parent: str) -> bool:
-        for match in re.finditer(
-            rb"(?<![\w.-])(?:" + _PATH + rb"/)?" + re.escape(name.encode()) + rb"(?![\w-]|\.\w)", data
-        ):
-            before = match[0].decode("utf-8", "replace").split("/")[:-1]
-            literal = before[-1] if before else ""
+        word, at = name.encode(), -1
+        for _ in range(_MOST_PLACES):
+            at = data.find(word, at + 1)
+            if at < 0:
+                return False
+            near = data[max(at - _REACH, 0) : at]
+            before = near[len(near.rstrip(_PATH)) :].decode("utf-8", "replace")
+            if before and not before.endswith("/") or _GOES_ON.match(data, at + len(word)):
+                continue  # part of a longer name
+            literal = before.split("/")[-2] if "/" in before else ""
             if literal in ("", ".", "..") or not re.fullmatch(r"[\w.-]+", literal):
                 if self._is_nearest(text, path, name):
                     return True
@@ -188,17 +205,17 @@ def _by_stem(data: bytes, stem: str, parent: str, same_folder: bool) -> bool:
     word = re.escape(stem.encode())
     end = rb"(?![\w-]|\.\w)"
     ways = [
-        rb"config[_-]name[\"']?\s*(?:=|:|\s)\s*[\"']?(?:[\w-]+/)?" + word + end,
-        rb"\bcompose\(\s*[\"']" + word + end,
+        rb"config[_-]name[\"']?[ \t]{0,4}[=: ][ \t]{0,4}[\"']?(?:[\w-]{1,60}/)?" + word + end,
+        rb"\bcompose\(\s{0,20}[\"']" + word + end,
     ]
     if parent:
         group = re.escape(parent.encode())
         ways += [
-            rb"(?<![\w-])" + group + rb"(?:@[\w.]{1,60})?[\"']?\s*[=:]\s*[\"']?" + word + end,
+            rb"(?<![\w-])" + group + rb"(?:@[\w.]{1,60})?[\"']?[ \t]{0,4}[=:][ \t]{0,4}[\"']?" + word + end,
             rb"(?<![\w-])" + group + rb"/" + word + end,
         ]
     if same_folder and b"defaults:" in data:
-        ways.append(rb"^\s*-\s+[\"']?" + word + rb"[\"']?\s*$")
+        ways.append(rb"^[ \t]{0,40}-[ \t]{1,4}[\"']?" + word + rb"[\"']?[ \t\r]{0,4}$")
     return any(re.search(way, data, re.M) for way in ways)
 
 
@@ -211,7 +228,7 @@ def _as_folder(data: bytes, folder: str, parent: str, name: str) -> bool:
     if re.search(rb"\]\((?:\./)?" + re.escape(folder.encode()) + rb"/?\)", data):
         return True  # a page links to it
     rest = re.escape(parent.encode()) + rb"/?(?=[\s\"'`),}\]]|$)"
-    for match in re.finditer(_BY_FOLDER + rb"(?<![\w.-])((?:[\w.-]+/|\./){0,12})" + rest, data, re.M):
+    for match in re.finditer(_BY_FOLDER + rb"(?<![\w.-])((?:[\w.-]{1,80}/){0,12})" + rest, data, re.M):
         before = [
             part for part in match[1].decode("utf-8", "replace").split("/") if part not in ("", ".", "..")
         ]
@@ -222,11 +239,30 @@ def _as_folder(data: bytes, folder: str, parent: str, name: str) -> bool:
 
 def _templates(data: bytes, suffix: bytes) -> Iterator[str]:
     """Paths with a part that is filled in or any: `configs/zero${STAGE}.json`, `deploy/*.yaml`."""
-    if not any(mark in data for mark in (b"$", b"{", b"*", b"<")):
-        return
-    for match in _TEMPLATE.finditer(data):
-        if suffix in match[0]:
-            yield match[0].decode("utf-8", "replace")
+    at = -1
+    for _ in range(_MOST_PLACES):
+        at = data.find(suffix, at + 1)
+        if at < 0:
+            return
+        near = data[max(at - _REACH, 0) : at + _REACH]
+        if any(mark in near for mark in b"$*{<"):
+            text = data[_edge(data, at, -1) : _edge(data, at + len(suffix), 1)].decode("utf-8", "replace")
+            if re.search(_HOLE, text):
+                yield text
+
+
+def _edge(data: bytes, at: int, step: int) -> int:
+    """Where the path that holds `at` starts (step -1) or ends (1); within braces there may be blanks."""
+    opening, closing = (b"}", b"{") if step < 0 else (b"{", b"}")
+    depth = 0
+    for _ in range(_REACH):
+        place = at - 1 if step < 0 else at
+        char = data[place : place + 1] if 0 <= place < len(data) else b"\n"
+        depth = depth + 1 if char == opening else max(depth - 1, 0) if char == closing else depth
+        if char == b"\n" or (depth == 0 and char not in (opening, closing) and char not in _IN_PATH):
+            break
+        at += step
+    return at
 
 
 def _fits(template: str, path: str) -> bool:
