@@ -9,7 +9,7 @@ from ptopt.configs.values import Entry, Mapping
 _REASON = re.compile(
     r"\b(?:because|since|due to|required?|needed|needs?|must|only|avoid|prevent|reduce|save|saves|memory|oom|work ?around|"
     r"bug|hang|hangs|crash|crashes|deadlock|fail|fails|error|nan|unstable|stability|debug|incompatible|not supported|"
-    r"unsupported|otherwise|otherwise|slower|faster|issue|disabled?|deliberate|intentional)\b|https?://",
+    r"unsupported|otherwise|slower|faster|issue|disabled?|deliberate|intentional)\b|https?://",
     re.I,
 )
 _TRIAL_STEPS = 100
@@ -46,5 +46,8 @@ def is_trial(path: str, mapping: Mapping) -> bool:
 
 
 def _is_on(entry: Entry | None) -> bool:
+    """A number of batches, or a share of them that is not all: `1` is one batch, `1.0` all."""
     value = getattr(entry.value, "value", None) if entry is not None else None
-    return value is True or (isinstance(value, (int, float)) and value not in (0, 1.0) and value is not False)
+    if isinstance(value, float):
+        return 0 < value < 1
+    return isinstance(value, int) and value > 0
