@@ -28,7 +28,7 @@ check test-light test-model: export OMP_WAIT_POLICY = PASSIVE
 # Else each process compiles all that it imports, a model stack among it, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-setup demo-review check test test-light test-model lint format docs site dist version action-requirements service-requirements \
+.PHONY: demo demo-setup demo-review check test test-light test-model versions lint format docs site dist version action-requirements service-requirements \
 	image-requirements clean
 
 demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
@@ -50,6 +50,15 @@ test-light: $(TESTABLE) $(DESCRIBED) $(PRISM) $(CHART)  ## what runs without tor
 
 test-model: $(MODEL_TESTABLE) $(DESCRIBED)  ## what needs torch, with real weights and a real vLLM server
 	$(MODEL_VENV)/bin/python -m pytest -q -n auto $(PARALLEL) -m model
+
+VERSIONS := $(VENV)/versions
+
+versions: $(TESTABLE)  ## is what the rules say of torch, transformers, trl, lightning and accelerate true of the oldest and newest?
+	$(BIN)/uv venv -q --clear --python 3.10 $(VERSIONS)/oldest
+	$(BIN)/uv pip install -q --python $(VERSIONS)/oldest/bin/python -r benchmarks/versions/oldest.txt
+	$(BIN)/uv venv -q --clear --python 3.12 $(VERSIONS)/newest
+	$(BIN)/uv pip install -q --python $(VERSIONS)/newest/bin/python -r benchmarks/versions/newest.txt
+	$(BIN)/python -m benchmarks.versions $(VERSIONS)/oldest/bin/python $(VERSIONS)/newest/bin/python
 
 lint: $(TESTABLE)
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ptopt import impact
 from ptopt.change import ChangedFile
+from ptopt.configs.dated import is_dated
 from ptopt.configs.file import ConfigFile, load
 from ptopt.findings import Condition, Finding, Fix, Safety, Span, fingerprint
 from ptopt.proposals import MOST_PLACES, Proposal
@@ -17,6 +18,7 @@ from ptopt.suppress import Suppressions
 from ptopt.verify import EditError, apply_edits
 
 Seen = tuple[ConfigRule, ConfigProblem]
+UNUSED = 0.3  # the most that a finding has in a file that nothing uses, or that cannot be built any more: below the threshold
 
 
 def seen_in(
@@ -51,6 +53,7 @@ def propose_config(
     """
     proposals: list[Proposal] = []
     unlikely: list[Proposal] = []
+    most = UNUSED if found and not _matters(file) else 1.0
     occurrences: Counter[str] = Counter()
     counts = Counter(rule.id for rule, _ in found)
     for rule, problem in found:
@@ -61,7 +64,7 @@ def propose_config(
         occurrences[base] += 1
         if change is not None and change.added.isdisjoint(span.lines()):
             continue
-        confidence = rule.prior if problem.confidence is None else problem.confidence
+        confidence = min(rule.prior if problem.confidence is None else problem.confidence, most)
         said = confidence >= floor
         fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change) if said else None
         finding = Finding(
@@ -88,6 +91,13 @@ def propose_config(
         found_there = Proposal(finding, (problem.symbol, span.start), confidence, confidence, silenced_by)
         (proposals if said else unlikely).append(found_there)
     return proposals, unlikely
+
+
+def _matters(file: ConfigFile) -> bool:
+    """Is the file in use, as far as is known, and of a time in which it can be run?"""
+    if file.dockerfile is not None and is_dated(file.dockerfile):
+        return False
+    return file.facts.naming.used(file.path, file.text.encode()) is not False
 
 
 def verified(file: ConfigFile, rule: ConfigRule, problem: ConfigProblem, before: int) -> Fix | None:

@@ -181,6 +181,7 @@ def inspect_files(
         files = list(files)
         heads = {f.path: f.head for f in files if isinstance(f, ChangedFile) and f.head is not None}
         around = {**heads, **around}
+        facts = facts.with_texts(heads)
     near = _Around(around, neighbours)
     inspector = _Inspector(config, facts, limit_to_change, calibration, near, baseline, floor)
     with _no_cycle_collection():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 from ptopt.change import ChangedFile, parse_diff, whole_file
 from ptopt.config import Config, load_config
-from ptopt.config_proposals import propose_config, seen_in, verified
+from ptopt.config_proposals import UNUSED, propose_config, seen_in, verified
 from ptopt.configs.file import ConfigFile, load
 from ptopt.configs.values import Refused
 from ptopt.findings import NotReviewed, Review
 from ptopt.project.facts import NO_FACTS
+from ptopt.project.naming import Naming
 from ptopt.review import review_change, review_files
 from ptopt.rules import config_rules, find_rule, known_names, rules
 from ptopt.rules.configs import ConfigRule
@@ -18,7 +20,8 @@ from ptopt.rules.examples import config_path, plain
 from ptopt.suppress import Suppressions
 
 SETTINGS = (
-    b'{\n  "zero_optimization": {"stage": 2, "overlap_comm": false},\n  "wall_clock_breakdown": true\n}\n'
+    b'{\n  "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": false}},\n'
+    b'  "memory_breakdown": true\n}\n'
 )
 TRAINING = "per_device_train_batch_size: 8\ndataloader_num_workers: 0\ndataloader_pin_memory: false\n"
 
@@ -34,7 +37,7 @@ def names(found: Review) -> list[tuple[str, int]]:
 
 def test_each_setting_is_a_comment_of_its_own() -> None:
     found = review({"ds_config.json": SETTINGS})
-    assert names(found) == [("communication-not-overlapped", 2), ("debugging-left-on", 3)]
+    assert names(found) == [("debugging-left-on", 3), ("pinning-off", 2)]
     assert found.files_reviewed == 1 and not found.not_reviewed
     assert found.sources is not None and found.sources["ds_config.json"] == SETTINGS.decode()
     assert all(finding.fix is not None and not finding.features for finding in found.findings)
@@ -43,6 +46,28 @@ def test_each_setting_is_a_comment_of_its_own() -> None:
 def test_files_of_other_purposes_are_no_part_of_the_review() -> None:
     found = review({"other_config.json": '{"a": 1}', "a.yaml": "a: 1", "train.py": "x = 1\n"})
     assert found.files_reviewed == 1 and not found.not_reviewed
+
+
+def test_a_file_that_nothing_names_gets_no_comment() -> None:
+    def shown(script: bytes, least: float | None = None) -> int:
+        facts = dataclasses.replace(NO_FACTS, naming=Naming({"train.sh": script}, whole=True))
+        given = [whole_file("conf/ds_config.json", SETTINGS)]
+        config = Config().model_copy(update={"min_confidence": least})
+        return len(review_files(given, config=config, facts=facts, limit_to_change=False).findings)
+
+    assert shown(b"--deepspeed conf/ds_config.json") == 2
+    assert shown(b"--deepspeed conf/other.json") == 0
+    assert shown(b"--deepspeed conf/other.json", UNUSED) == 2
+
+
+def test_the_files_of_a_change_name_one_another() -> None:
+    facts = dataclasses.replace(NO_FACTS, naming=Naming({"README.md": b"# a"}, whole=True))
+    files = [
+        whole_file("conf/ds_config.json", SETTINGS),
+        whole_file("train.py", b'CONFIG = "conf/ds_config.json"\n'),
+    ]
+    assert not review_files(files[:1], config=Config(), facts=facts, limit_to_change=True).findings
+    assert len(review_files(files, config=Config(), facts=facts, limit_to_change=True).findings) == 2
 
 
 def test_comments_silence() -> None:
@@ -60,7 +85,7 @@ def test_a_comment_for_the_whole_file() -> None:
 
 
 def test_settings_of_the_repository_hold() -> None:
-    files = {".ptopt.toml": b'per-path-ignores = {"*.json" = ["debugging-left-on"]}\nignore = ["PTO017"]'}
+    files = {".ptopt.toml": b'per-path-ignores = {"*.json" = ["debugging-left-on"]}\nignore = ["PTO012"]'}
     assert not review({"ds_config.json": SETTINGS}, load_config(files, known_names())).findings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from ptopt.audit.values import Audit
 from ptopt.change import ChangedFile, whole_file
 from ptopt.pathkind import is_reviewable
 from ptopt.project.around import Neighbours
+from ptopt.project.naming import Naming, may_name
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
 
@@ -30,6 +32,9 @@ def audit_of(
     watch: Callable[[list[ChangedFile | NotReviewed]], Iterable[ChangedFile | NotReviewed]] = iter,
 ) -> Audit:
     """The audit of a repository, of its files by path; `watch` sees those that are reviewed, one after the other."""
+    facts = dataclasses.replace(
+        facts, naming=Naming({path: data for path, data in files.items() if may_name(path)}, whole=True)
+    )
     sure = threshold(config.min_confidence)
     broad = config.model_copy(update={"min_confidence": sure * _BELOW})
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ def load(root: Path, settings: Settings) -> tuple[Config, ProjectFacts]:
     """The configuration, overridden by the command line, and the facts of the project at `root`."""
     from ptopt.config import OWN_FILE, PROJECT_FILE
     from ptopt.inputs import project_files
+    from ptopt.inputs.naming import naming_below
     from ptopt.project.facts import FACT_FILES, read_facts
     from ptopt.rules import known_names
 
@@ -39,7 +41,8 @@ def load(root: Path, settings: Settings) -> tuple[Config, ProjectFacts]:
         update["min_confidence"] = settings.min_confidence
     if settings.all_paths:
         update["skip"] = ()
-    return config.model_copy(update=update), read_facts({n: c for n, c in files.items() if n in FACT_FILES})
+    facts = read_facts({n: c for n, c in files.items() if n in FACT_FILES})
+    return config.model_copy(update=update), dataclasses.replace(facts, naming=naming_below(root))
 
 
 def _config_in(files: Mapping[str, bytes], known: Mapping[str, str]) -> Config:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 _INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)(?=[ \t\\]|$)[ \t]*")
 _HEREDOC = re.compile(r"<<-?([\"']?)([A-Za-z_]\w*)\1")
@@ -53,9 +54,24 @@ class Stage:
     instructions: tuple[Instruction, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dockerfile:
     stages: tuple[Stage, ...]
+
+    @cached_property
+    def kept(self) -> tuple[Stage, ...]:
+        """The stages whose layers come into an image: the last one, what these build on, and targets that nothing copies from."""
+        found: list[Stage] = []
+        for stage in reversed(self.stages):
+            built_on = any(other.image == stage.name for other in found)
+            used = any(other.image == stage.name for other in self.stages) or any(
+                f"from={stage.name}" in instruction.flags
+                for other in self.stages
+                for instruction in other.instructions
+            )
+            if not found or (stage.name and (built_on or not used)):
+                found.append(stage)
+        return tuple(reversed(found))
 
     def runs(self) -> Iterator[tuple[Stage, Instruction]]:
         for stage in self.stages:

@@ -17,6 +17,7 @@ from ptopt.pathkind import is_dockerfile
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 
 _TEMPLATE = re.compile(r"\{\{-?\s*(?:\.|include|if|range|with|define|template|toYaml|end\b|\$)|\{%-?\s*\w")
+_HOLE = re.compile(r"(?<!\$)\{\w+\}|\{\{|@\w+@")  # in the name of a base image
 _HELM = "a template: its values are not known"
 
 
@@ -70,6 +71,8 @@ def load(path: str, data: bytes, facts: ProjectFacts = NO_FACTS) -> ConfigFile |
         read = read_dockerfile(text)
         if read is None:
             return None
+        if any(_HOLE.search(stage.image) for stage in read.stages):
+            return Refused(_HELM)
         document = Document("dockerfile", text, ())
         return ConfigFile(path, document, frozenset({"dockerfile"}), (), read, facts)
     format_ = FORMATS.get(path[path.rfind(".") :].lower())

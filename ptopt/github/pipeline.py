@@ -18,6 +18,7 @@ from ptopt.github.post import Posted, PostOptions
 from ptopt.github.values import IssueComment, PostedComment, PullRequest
 from ptopt.learned import NOTHING_LEARNED, Learned
 from ptopt.project.facts import NO_FACTS, ProjectFacts, read_facts
+from ptopt.project.naming import NO_NAMING
 from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
 from ptopt.runner import AnalysisError, Runner, in_process
@@ -152,8 +153,10 @@ def prepare_review(
             change = reading.read_change(github, pull, config, files)
         except SupersededError as error:
             return Outcome("superseded", str(error), pull)
+    naming = NO_NAMING
     if repository:
         change = reading.read_around(github, pull, change, repository.result())
+        naming = reading.read_naming(github, pull, change, repository.result())
     facts = NO_FACTS
     if versions and change.files:
         try:
@@ -161,6 +164,7 @@ def prepare_review(
         except AnalysisError as error:
             note = NotReviewed("(versions of libraries)", str(error))
             change = dataclasses.replace(change, not_reviewed=(*change.not_reviewed, note))
+    facts = dataclasses.replace(facts, naming=naming)
     silenced = {*muted, *state.ignored}
     review, outside_diff = review_without(
         change, config, facts, silenced, learned=learned, full=full, advisor=advisor, runner=runner

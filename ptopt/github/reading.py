@@ -26,9 +26,10 @@ from ptopt.github.git_diff import MAX_HEADS, FetchError, fetch_change
 from ptopt.github.together import AT_ONCE, threads
 from ptopt.github.values import PullFile, PullRequest, TreeEntry
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
-from ptopt.pathkind import is_config, is_config_for_sure, is_reviewable
-from ptopt.project.around import MOST_BYTES, files_around
+from ptopt.pathkind import PYTHON, is_config, is_config_for_sure, is_reviewable
+from ptopt.project.around import MOST_BYTES, MOST_FILES, files_around
 from ptopt.project.facts import FACT_FILES
+from ptopt.project.naming import NO_NAMING, Naming, namers
 
 _REST = "*.py"  # stands for the files that nobody listed
 _MOST_FACT_FILES = 12
@@ -36,6 +37,7 @@ _MOST_FACT_FILES = 12
 # bytes, and those of 99 in 100 changes to real repositories into one. Without GraphQL only the nearest are read.
 _QUERY_BYTES = 6 * MOST_BYTES
 _MOST_BY_REST = 8
+_MOST_NAMERS = 16  # of the 40, where code and configurations change together
 _MOST_CONFIGS = 40
 _TOO_MANY = f"more than {_MOST_CONFIGS} YAML and JSON files"
 
@@ -240,11 +242,39 @@ def read_around(
 
     The review can do without any of them.
     """
-    blobs = {entry.path: entry for entry in entries if entry.type == "blob" and entry.size <= MOST_BYTES}
-    changed = {file.path for file in change.files}
-    if not changed:
+    blobs = _small(entries)
+    code = {file.path for file in change.files if file.path.endswith(PYTHON)}
+    if not code:
         return change
-    chosen = [blobs[path] for path in files_around(blobs, changed)]
+    most = MOST_FILES - _MOST_NAMERS if len(code) < len(change.files) else MOST_FILES
+    chosen = [blobs[path] for path in files_around(blobs, code, most)]
+    return replace(change, around=_texts(github, pull, chosen))
+
+
+def read_naming(
+    github: GitHubClient, pull: PullRequest, change: Change, entries: Sequence[TreeEntry]
+) -> Naming:
+    """What may name the configurations of the change, besides its own files: see `ptopt.project.naming`."""
+    changed = {file.path for file in change.files}
+    configs = {path for path in changed if is_config(path)}
+    if not configs or not entries:
+        return NO_NAMING
+    blobs = {
+        path: entry
+        for path, entry in _small(entries).items()
+        if path not in changed and path not in change.around
+    }
+    chosen, whole = namers(blobs, configs, MOST_FILES if len(configs) == len(changed) else _MOST_NAMERS)
+    read = _texts(github, pull, [blobs[path] for path in chosen])
+    return Naming({**change.around, **read}, whole=whole and len(read) == len(chosen))
+
+
+def _small(entries: Sequence[TreeEntry]) -> dict[str, TreeEntry]:
+    return {entry.path: entry for entry in entries if entry.type == "blob" and entry.size <= MOST_BYTES}
+
+
+def _texts(github: GitHubClient, pull: PullRequest, chosen: Sequence[TreeEntry]) -> dict[str, bytes]:
+    """The files by path, as far as GitHub gives them."""
     try:
         with threads() as pool:
             parts = pool.map(lambda part: github.text_blobs(pull.repo, part), _queries(chosen))
@@ -252,7 +282,7 @@ def read_around(
     except (ForbiddenError, NotFoundError, RejectedError, TooLargeError, UnavailableError):
         # No GraphQL for this token or on this server, or a query that takes too long.
         read = _blobs_by_rest(github, pull, chosen[:_MOST_BY_REST])
-    return replace(change, around={entry.path: read[entry.sha] for entry in chosen if entry.sha in read})
+    return {entry.path: read[entry.sha] for entry in chosen if entry.sha in read}
 
 
 def _queries(entries: Sequence[TreeEntry]) -> list[list[str]]:

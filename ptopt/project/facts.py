@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import posixpath
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ptopt.project import readers
 from ptopt.project.linelength import LENGTH_FILES, line_length
+from ptopt.project.naming import NO_NAMING, Naming
 from ptopt.project.pins import PACKAGES, Pin, Reading
 
 if TYPE_CHECKING:
@@ -25,6 +28,13 @@ MAX_LINE = 10_000  # characters; what machines write is exempt, and read in line
 _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml")
 _MACHINE_WRITTEN = (*_LOCKS, "Pipfile.lock")
 _CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
+# Packages that cannot be installed without torch; and what says that another build is taken than the default one.
+_NEED_TORCH = frozenset(
+    ("torch", "torchvision", "lightning", "pytorch-lightning", "accelerate", "peft", "trl")
+)
+_OTHER_BUILD = re.compile(
+    r"download\.pytorch\.org|--(?:extra-)?index-url|--find-links|\+(?:cpu|cu\d)|torch @ "
+)
 _DOCKERFILES = ("Dockerfile", "docker/Dockerfile")
 _REQUIREMENTS = (
     "requirements.txt",
@@ -69,6 +79,14 @@ class ProjectFacts:
     pins: Mapping[str, tuple[Pin, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()  # what could not be read, as "<path>: <reason>"
     line_length: int | None = None  # characters, as the project's formatter or linter is configured
+    naming: Naming = NO_NAMING  # which of its files name its configurations
+    with_torch: frozenset[str] = (
+        frozenset()
+    )  # files whose plain installation brings the default build of torch
+
+    def with_texts(self, files: Mapping[str, bytes]) -> ProjectFacts:
+        """The same with further texts that may name a configuration."""
+        return dataclasses.replace(self, naming=self.naming.with_texts(files))
 
     def known(self, package: str) -> bool:
         """Whether anything constrains the version of `package` (a bare name does not)."""
@@ -139,6 +157,8 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
     optional_pins: set[Pin] = set()
     unread: list[str] = []
     seen: set[str] = set()
+    includes: dict[str, list[str]] = {}
+    plain: set[str] = set()
     # A stack: what an optional file includes is read last, and as optional too.
     waiting = [(path in _OPTIONAL_REQUIREMENTS, path) for path in files if path in _READERS]
     waiting.sort(reverse=True)
@@ -160,15 +180,21 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
         pins.update(reading.pins)
         optional_pins.update(reading.optional_pins)
         unread += [f"{path}: {reason}" for reason in reading.unread]
+        if path not in _CONDA + _LOCKS and not _OTHER_BUILD.search(reading.text):
+            plain.add(path)
         for include in reading.includes:
             target = posixpath.normpath(posixpath.join(posixpath.dirname(path), include))
+            includes.setdefault(target, []).append(path)
             if target in files:
                 waiting.append((optional, target))
+    bringing = {pin.path for pin in pins if pin.package in _NEED_TORCH} & plain
+    for _ in includes:
+        bringing |= {above for path in bringing for above in includes.get(path, ()) if above in plain}
     settled = {pin.package for pin in pins if pin.specifier}
     pins.update(pin for pin in optional_pins if pin.package not in settled)
     ordered = sorted(pins, key=lambda pin: (pin.package, pin.path, pin.line, pin.specifier))
     by_package = {name: tuple(group) for name, group in itertools.groupby(ordered, lambda pin: pin.package)}
-    return ProjectFacts(by_package, tuple(sorted(unread)), line_length(files))
+    return ProjectFacts(by_package, tuple(sorted(unread)), line_length(files), with_torch=frozenset(bringing))
 
 
 def _locked_text(data: bytes) -> str:

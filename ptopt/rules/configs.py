@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ptopt.configs.deliberate import is_explained
 from ptopt.configs.file import ConfigFile
 from ptopt.configs.kinds import Block
 from ptopt.configs.values import Entry, Node, Scalar
@@ -74,6 +75,8 @@ class SettingRule(ConfigRule):
                 if entry is None or entry.merged or not isinstance(entry.value, Scalar):
                     continue
                 if not _is_one_of(entry.value.value, setting.bad) or self.excused(block, setting, file):
+                    continue
+                if is_explained(file.lines, file.document.line(entry.value.start)):
                     continue
                 yield self.problem(file, block, entry, setting)
 

@@ -255,6 +255,10 @@ def test_trainer_arguments_in_the_code(audited: Auditor) -> None:
     assert measure(audited, "precision", code).state is ON
     assert measure(audited, "workers", code).state is ON
     assert measure(audited, "gradient_checkpointing", code).state is OFF
+    for name in ("activation_checkpointing", "gradient_checkpointing"):  # the first since transformers 5
+        on = code.replace("bf16=True", f"{name}=True")
+        assert measure(audited, "gradient_checkpointing", on).state is ON
+        assert name in measure(audited, "gradient_checkpointing", on).detail
 
 
 def test_the_loop_of_another_framework_is_not_judged(audited: Auditor) -> None:

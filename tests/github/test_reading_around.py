@@ -17,9 +17,10 @@ from ptopt.github import reading
 from ptopt.github.auth import for_token
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import RateLimitedError
-from ptopt.github.reading import list_repository, read_around, read_change
+from ptopt.github.reading import list_repository, read_around, read_change, read_naming
 from ptopt.github.values import TreeEntry
 from ptopt.project.around import MOST_BYTES, MOST_FILES, files_around
+from ptopt.project.naming import NO_NAMING, Naming
 
 Around = Callable[..., dict[str, bytes]]
 MANY = {f"lib/part{n}.py": b"x = %d\n" % n for n in range(60)}
@@ -271,3 +272,43 @@ def test_by_rest_too_what_is_gone_is_left_out(
         dataclasses.replace(here, path="gone.py", sha="0" * 40),
     ]
     assert read_around(client, pull, change, entries).around == {"lib.py": b"import torch\n"}
+
+
+# --- what names a configuration
+
+SETTINGS = b'{"zero_optimization": {"stage": 2}, "memory_breakdown": true}\n'
+
+
+def naming_of(repo: Repo, client: GitHubClient, base: dict[str, bytes], changed: dict[str, bytes]) -> Naming:
+    repo.commit("main", base)
+    pull = client.pull(repo.full_name, repo.pull(files=changed).number)
+    change, entries = read_change(client, pull, Config()), list_repository(client, pull)
+    repo.github.requests.clear()
+    return read_naming(client, pull, read_around(client, pull, change, entries), entries)
+
+
+def test_all_texts_of_a_small_repository_tell_whether_a_configuration_is_used(
+    repo: Repo, client: GitHubClient
+) -> None:
+    base = {"run.sh": b"deepspeed train.py --deepspeed conf/ds_config.json\n", "train.py": b"import torch\n"}
+    changed = {"conf/ds_config.json": SETTINGS, "conf/ds_other.json": SETTINGS}
+    found = naming_of(repo, client, base, changed)
+    assert set(found.files) == {"README.md", "run.sh", "train.py"} and found.whole
+    assert found.used("conf/ds_config.json") is True and found.used("conf/ds_other.json") is False
+    assert len(queries(repo.github)) == 1
+
+
+def test_of_a_large_repository_the_likeliest_texts_are_read(repo: Repo, client: GitHubClient) -> None:
+    found = naming_of(repo, client, MANY, {"conf/ds_config.json": SETTINGS})
+    assert len(found.files) == MOST_FILES and "README.md" in found.files
+    assert found.used("conf/ds_config.json") is None
+
+
+def test_code_and_configurations_share_the_budget(repo: Repo, client: GitHubClient) -> None:
+    changed = {"conf/ds_config.json": SETTINGS, "lib/train.py": b'CONFIG = "conf/ds_config.json"\n'}
+    found = naming_of(repo, client, MANY, changed)
+    assert len(found.files) == MOST_FILES
+
+
+def test_a_change_of_code_alone_asks_for_no_names(repo: Repo, client: GitHubClient) -> None:
+    assert naming_of(repo, client, MANY, {"lib/train.py": b"import torch\n"}) == NO_NAMING

@@ -150,6 +150,93 @@ MISTAKES = {
               resources: {limits: {nvidia.com/gpu: 1}}
         """,
     ),
+    "overlap that was switched off for correctness": (
+        "zero2.json",
+        '{"zero_optimization": {"stage": 2, "overlap_comm": false, "offload_optimizer": {"device": "cpu"}}}',
+    ),
+    "overlap with pipelines, which switch it off": (
+        "ds_config.json",
+        '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1, "overlap_comm": false}}',
+    ),
+    "packing of batches of one": (
+        "1B_qat.yaml",
+        """
+        tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 8192}
+        dataset: {_component_: torchtune.datasets.alpaca_dataset, packed: False}
+        batch_size: 1
+        """,
+    ),
+    "packing in a trial": (
+        "devtools/chat_template.yml",
+        "base_model: a/b\ndatasets: []\nmicro_batch_size: 4\nmax_steps: 10\nsample_packing: false\n",
+    ),
+    "shared memory of one process without workers": (
+        "job.yaml",
+        """
+        apiVersion: batch/v1
+        kind: Job
+        spec:
+          containers:
+            - name: train
+              image: me/train
+              command: [torchrun, --nproc_per_node=1, main.py, train, --workers=0]
+              resources: {limits: {nvidia.com/gpu: 1}}
+        """,
+    ),
+    "timers that wait once in a step": (
+        "ds_config.json",
+        '{"zero_optimization": {"stage": 3}, "wall_clock_breakdown": true}',
+    ),
+    "workers that a comment gives a reason for": (
+        "train.yaml",
+        "per_device_train_batch_size: 1\n# Reduce memory usage by disabling workers\ndataloader_num_workers: 0\n",
+    ),
+    "the cache of a build without CUDA": (
+        "Dockerfile",
+        "FROM python:3.12\nRUN pip install torch --extra-index-url https://download.pytorch.org/whl/cpu\n",
+    ),
+    "the cache of an image that cannot be built any more": (
+        "Dockerfile",
+        "FROM nvidia/cuda:10.2-cudnn7-devel-ubuntu18.04\nRUN pip install torch==1.10.0\n",
+    ),
+    "the cache of an image for a Python without support": (
+        "Dockerfile",
+        "FROM ubuntu:22.04\nRUN conda create -n a python=3.6 && pip install torch==1.10.0\n",
+    ),
+    "the cache of a branch that may not run": (
+        "Dockerfile",
+        'FROM ubuntu:24.04\nRUN if [ "$A" = source ]; then make; else pip install torch; fi\n',
+    ),
+    "small requirements behind a copy": (
+        "Dockerfile",
+        "FROM python:3.12\nCOPY . .\nRUN pip install -r docs/requirements.txt\n",
+    ),
+    "torch that is to be fresh": (
+        "Dockerfile",
+        "FROM python:3.12\nCOPY . .\nRUN pip install --no-cache-dir --pre torch --index-url https://download.pytorch.org/whl/nightly/cu130\n",
+    ),
+    "torch installed again in a stage that is thrown away": (
+        "Dockerfile",
+        (
+            "FROM python:3.12 AS b\nRUN pip install -q --no-cache-dir torch\nRUN pip install --no-cache-dir torch==2.9.0\n"
+            "FROM python:3.12-slim\nCOPY --from=b /venv /venv\n"
+        ),
+    ),
+    "weights of a small model": (
+        "demo.yaml",
+        "services:\n  s: {image: vllm/vllm-openai, command: --model meta-llama/Llama-3.2-1B-Instruct}\n",
+    ),
+    "the CUDA build on a runner that is gone": (
+        ".github/workflows/ci.yml",
+        "on: [push]\njobs:\n  t:\n    runs-on: ubuntu-20.04\n    steps:\n      - run: pip install torch\n",
+    ),
+    "the CUDA build where pages alone start it": (
+        ".github/workflows/docs.yml",
+        (
+            "on:\n  push: {paths: ['docs/**', '.github/workflows/docs.yml']}\njobs:\n  t:\n    runs-on: ubuntu-latest\n    steps:\n"
+            "      - run: pip install torch\n"
+        ),
+    ),
 }
 
 

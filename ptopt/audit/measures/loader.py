@@ -323,12 +323,22 @@ def padding(setup: Setup) -> Measure:
         )
     fixed, packed, dynamic = _filled_up(setup), [], []
     for module, keyword in _keywords(
-        setup, ("padding", "pad_to_max_length", "packing", "group_by_length", "sample_packing")
+        setup,
+        (
+            "padding",
+            "pad_to_max_length",
+            "packing",
+            "group_by_length",
+            "sample_packing",
+            "train_sampling_strategy",
+        ),
     ):
         value = setup.value(module, keyword.value)
         place = setup.place(module, keyword.value)
         if keyword.arg in ("packing", "group_by_length", "sample_packing") and value.truth:
             packed.append(place)
+        elif keyword.arg == "train_sampling_strategy":  # of transformers 5
+            packed += [place] if value.value in ("group_by_length", "batch_rebalance") else []
         elif (
             value.known
             and value.value in ("max_length",)

@@ -20,13 +20,17 @@ def checkpointing(setup: Setup) -> Measure:
     key, title = "gradient_checkpointing", "Activation checkpointing"
     found = list(_checkpoints(setup))
     if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
-        value = TrainerArguments(setup).of("gradient_checkpointing")
+        name = "activation_checkpointing"  # since transformers 5, where it goes before the older name
+        value = TrainerArguments(setup).of(name)
+        if not (value.known and value.value is not None):
+            name = "gradient_checkpointing"
+            value = TrainerArguments(setup).of(name)
         places = () if value.place is None else (value.place,)
         if not value.known:
-            return Measure(key, title, State.UNKNOWN, f"`gradient_checkpointing`: {value.note}", places)
+            return Measure(key, title, State.UNKNOWN, f"`{name}`: {value.note}", places)
         note = f" ({value.note})" if value.note else ""
         state = State.ON if value.value else State.OFF
-        return Measure(key, title, state, f"`gradient_checkpointing` is {value.value}{note}", places)
+        return Measure(key, title, state, f"`{name}` is {value.value}{note}", places)
     return setup.decide(key, title, found, "activations are kept", blind=setup.blind_model)
 
 

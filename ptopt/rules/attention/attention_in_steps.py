@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.attention._scores import called_softmaxes, softmax_argument
 from ptopt.rules.attention._steps import assignments, mixed_by, scores_of
@@ -49,6 +50,7 @@ class AttentionInSteps(Rule):
     id = "PTO830"
     name = "attention-in-steps"
     family = "attention"
+    since: ClassVar[Mapping[str, str]] = {"torch": "2.0"}
     triggers = ("matmul", "bmm", "einsum", " @ ")
     nodes = (ast.Call,)
     calls = frozenset({"softmax", "Softmax"})

@@ -9,6 +9,7 @@ from ptopt.rules.base import Invalid
 from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Node, Scalar, Severity
 
 _OTHER = re.compile(r"tensorflow|\bjax|[-_]tf[-_]|TFJob")
+_WORKERS = ("workers", "num-workers", "dataloader-num-workers", "data-workers", "num-data-workers")
 _PARALLEL = ("tensor-parallel-size", "tp", "tp-size", "num-shard", "pipeline-parallel-size")
 
 
@@ -16,8 +17,8 @@ class SharedMemorySmall(ConfigRule):
     """A container that trains on GPUs has 64 MB of shared memory.
 
     ## What it does
-    Finds containers with a GPU that run a training script, or a server with tensor parallelism, where nothing is mounted on
-    `/dev/shm`: in Kubernetes an `emptyDir` with `medium: Memory`, in Compose `shm_size` or `ipc: host`.
+    Finds containers with several GPUs, or loader workers in their command, that run a training script, and servers with tensor
+    parallelism, where nothing is mounted on `/dev/shm`: in Kubernetes an `emptyDir` with `medium: Memory`, in Compose `shm_size` or `ipc: host`.
 
     ## Why it is slow
     Worker processes of a data loader hand batches over in shared memory, and NCCL uses it between the GPUs of a node. With the
@@ -98,6 +99,16 @@ class SharedMemorySmall(ConfigRule):
         kind: Pod
         spec:
           containers:
+            - name: train
+              image: registry/train:1
+              command: [torchrun, --nproc-per-node=1, train.py, --workers=0]
+              resources: {limits: {nvidia.com/gpu: 1}}
+        """,
+        """
+        apiVersion: v1
+        kind: Pod
+        spec:
+          containers:
             - name: web
               image: nginx
         """,
@@ -151,7 +162,7 @@ class SharedMemorySmall(ConfigRule):
                 _OTHER.search(f"{container.kind} {container.image} {container.command}")
                 or gpu is None
                 or gpu.merged
-                or not (container.trains or _parallel(container, gpu.value))
+                or not (_shares(container, gpu.value) or _parallel(container, gpu.value))
                 or _has_room(container)
             ):
                 continue
@@ -170,6 +181,23 @@ class SharedMemorySmall(ConfigRule):
                 container.name,
                 (Evidence(line, "the container"),),
             )
+
+
+def _shares(container: Container, gpu: Node) -> bool:
+    """Does it train with several processes: loader workers that its command asks for, or those of several GPUs?"""
+    if not container.trains:
+        return False
+    workers = container.option(*_WORKERS)
+    if workers is not None and workers.isdigit():
+        return int(workers) > 0 or _several(container, gpu)
+    return _several(container, gpu)
+
+
+def _several(container: Container, gpu: Node) -> bool:
+    """Does it have more than one GPU, and start no single process?"""
+    if container.option("nproc-per-node", "num-processes") == "1":
+        return False
+    return not isinstance(gpu, Scalar) or gpu.number is None or gpu.number > 1
 
 
 def _parallel(container: Container, gpu: Node) -> bool:

@@ -21,6 +21,7 @@ _DOWNLOADS = re.compile(
     r"\b(?:huggingface-cli|hf) download\b|snapshot_download|\bgit lfs pull\b|"
     r"\b(?:wget|curl|gsutil cp|aws s3 cp)\b[^&|;]{0,300}\.(?:safetensors|bin|ckpt|pth?|gguf)\b"
 )
+_SMALL = 4.0  # billion parameters
 _LASTING = ("Deployment", "StatefulSet", "Pod", "ReplicaSet", "LeaderWorkerSet", "")
 
 
@@ -89,6 +90,12 @@ class WeightsDownloadedAtStart(ConfigRule):
             command: --model /models/llama
         """,
         """
+        services:
+          server:
+            image: vllm/vllm-openai
+            command: --model meta-llama/Llama-3.2-1B-Instruct
+        """,
+        """
         apiVersion: apps/v1
         kind: Deployment
         spec:
@@ -154,7 +161,7 @@ class WeightsDownloadedAtStart(ConfigRule):
             model = _model(container)
             if image is None or image.merged or model is None or not container.serves:
                 continue
-            if container.kind not in _LASTING or _keeps_files(container):
+            if container.kind not in _LASTING or _keeps_files(container) or _is_small(model):
                 continue
             yield ConfigProblem(
                 image.key.start,
@@ -186,6 +193,12 @@ def _model(container: Container) -> str | None:
     if found is None and "serve" in words[:-1]:
         found = words[words.index("serve") + 1]
     return found if found is not None and _HUB.match(found) else None
+
+
+def _is_small(model: str) -> bool:
+    """Does its name tell that it has less than 4 billion parameters, some gigabytes at most?"""
+    sizes = re.findall(r"(?<![\d.])(\d+(?:\.\d+)?)([bm])(?![a-z\d])", model.lower())
+    return bool(sizes) and all(unit == "m" or float(number) < _SMALL for number, unit in sizes)
 
 
 def _keeps_files(container: Container) -> bool:

@@ -16,7 +16,6 @@ _EAGER = Setting(
     "the model supports SDPA and nothing reads its attention weights",
 )
 _NEEDS_IT = re.compile(r"gemma|gpt-?oss", re.I)  # caps of scores, attention sinks
-_REQUIRED = re.compile(r"#.*(?:required|needed|only|must)", re.I)
 _KEYS = (
     "flash_attention",
     "sdp_attention",
@@ -145,11 +144,7 @@ class EagerAttentionConfigured(SettingRule):
     def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:
         if any(block.mapping.scalar(key) is True for key in _KEYS):
             return True
-        entry = block.mapping.entry(*setting.path)
-        line = file.lines[file.document.line(entry.value.start) - 1] if entry is not None else ""
         names = [
             str(block.mapping.scalar(key) or "") for key in ("base_model", "model_name_or_path", "model_name")
         ]
-        return (
-            any(map(_NEEDS_IT.search, names)) or _REQUIRED.search(line) is not None or "ascend" in file.path
-        )
+        return any(map(_NEEDS_IT.search, names)) or "ascend" in file.path

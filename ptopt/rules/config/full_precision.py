@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ptopt.configs.deliberate import is_explained, is_trial
 from ptopt.configs.values import Mapping
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import (
@@ -143,6 +144,9 @@ class FullPrecision(ConfigRule):
             if found is None:
                 continue
             entry, better = found
+            line = file.document.line(entry.value.start)
+            if is_explained(file.lines, line) or is_trial(file.path, block.mapping):
+                continue
             fix = Fix(
                 Safety.UNSAFE,
                 (replaced(file, entry.value, better),),

@@ -3,8 +3,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from ptopt.configs.deliberate import is_trial
 from ptopt.rules.base import Invalid
-from ptopt.rules.configs import Setting, SettingRule, Severity
+from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
 
 _TRAINER = Setting(
     ("dataloader_num_workers",),
@@ -129,3 +130,6 @@ class LoaderWorkersOff(SettingRule):
             """,
         ),
     )
+
+    def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:
+        return is_trial(file.path, block.mapping)

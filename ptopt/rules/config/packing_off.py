@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
+from ptopt.configs.deliberate import is_trial
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import Block, ConfigFile, Scalar, Setting, SettingRule, Severity
 
@@ -148,6 +149,8 @@ class PackingOff(SettingRule):
         mapping = block.mapping
         if 1 in (mapping.scalar("micro_batch_size"), mapping.scalar("batch_size")):
             return True  # nothing is padded
+        if is_trial(file.path, mapping):
+            return True
         if block.kind == "torchtune":  # a packed dataset needs a length
             model = str(mapping.scalar("model", "_component_") or "")
             return mapping.scalar("tokenizer", "max_seq_len") is None or "vision" in model

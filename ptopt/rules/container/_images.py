@@ -8,9 +8,15 @@ from ptopt.configs.dockerfile import Stage
 
 WITH_TORCH = re.compile(
     r"(?:docker\.io/)?(?:pytorch/pytorch|nvcr\.io/nvidia/(?:pytorch|nemo|modulus/modulus)|rocm/pytorch|vllm/vllm-openai|"
-    r"huggingface/transformers-pytorch[\w-]*)(?::|@|$)"
+    r"huggingface/transformers-pytorch[\w-]*|\S*l4t-(?:ml|pytorch))(?::|@|$)"
 )
 CUDA = re.compile(r"(?:nvidia/cuda|nvcr\.io/nvidia/cuda|pytorch/pytorch:\S*cuda|nvcr\.io/nvidia/pytorch)")
+
+
+CPU_BUILD = re.compile(
+    r"download\.pytorch\.org/whl/(?:nightly/|test/)?cpu|--torch-backend[ =]cpu|\+cpu\b|cpuonly"
+)
+CONDITIONAL = re.compile(r"(?:^|[;&|\s])(?:if\s+\[|if\s+test\b|case\s)")  # whether it runs is not known
 
 
 def has_torch(stage: Stage) -> str | None:

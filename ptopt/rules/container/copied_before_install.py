@@ -7,7 +7,10 @@ from ptopt.configs.dockerfile import Instruction, Stage
 from ptopt.configs.shell import installs
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
+from ptopt.rules.container._images import has_torch
 
+_HEAVY = frozenset({"torch", "pytorch", "vllm"})
+_UNSURE = 0.35  # files of requirements of which nobody knows that they bring torch: most install in seconds
 _WHOLE = re.compile(r"\.\/?(?:\s|$)")
 
 
@@ -15,8 +18,8 @@ class CopiedBeforeInstall(ConfigRule):
     """The whole repository is copied into the image before its requirements are installed.
 
     ## What it does
-    Finds `COPY . .` (or `ADD`) with a later `RUN pip install -r requirements.txt` in the same stage, where the file of
-    requirements was not copied and installed before.
+    Finds `COPY . .` (or `ADD`) with a later installation of PyTorch or vLLM in the same stage: by name, or with a file of requirements
+    that names torch and was not copied and installed before.
 
     ## Why it is slow
     Each layer after the copy is built again when any file of the repository changes. Installing PyTorch takes minutes and
@@ -74,6 +77,11 @@ class CopiedBeforeInstall(ConfigRule):
         COPY . .
         RUN pip install -r requirements.txt
         """,
+        """
+        FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime
+        COPY . .
+        RUN pip install torch torchmetrics
+        """,
     )
     INVALID = (
         Invalid(
@@ -86,9 +94,9 @@ class CopiedBeforeInstall(ConfigRule):
         ),
         Invalid(
             """
-            FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
+            FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
             ADD ./ /workspace  # !
-            RUN apt-get update && cd /workspace && pip3 install --no-cache-dir -r requirements.txt
+            RUN apt-get update && cd /workspace && pip3 install --no-cache-dir torch==2.9.0 torchvision
             """
         ),
         Invalid(
@@ -96,7 +104,7 @@ class CopiedBeforeInstall(ConfigRule):
             FROM python:3.12 AS base
             RUN pip install uv
             COPY --chown=me . .  # !
-            RUN uv pip install --system -r requirements/train.txt
+            RUN uv pip install --system vllm
             """
         ),
     )
@@ -104,26 +112,34 @@ class CopiedBeforeInstall(ConfigRule):
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
         if file.dockerfile is None:
             return
-        for stage in file.dockerfile.stages:
+        with_torch = {path.rpartition("/")[2] for path in file.facts.with_torch}
+        for stage in file.dockerfile.kept:
             if "tensorflow" in " ".join((file.path.lower(), *stage.bases)):
                 continue
-            found = _found(stage)
+            found = _found(stage, with_torch)
             if found is not None:
-                copy, install, names = found
+                copy, install, what, sure = found
                 line = file.document.line(install.start)
                 yield ConfigProblem(
                     copy.start,
                     copy.end,
-                    f"The whole repository is copied before `pip install -r {names}` runs (line {line}), so that any changed "
-                    "file installs all packages again. Copy the file of requirements first, install, then copy the rest.",
+                    f"The whole repository is copied before {what} (line {line}), so that each changed file has it done again: "
+                    "minutes and gigabytes where PyTorch is among it. Install first, with the files that this needs, then copy the rest.",
                     stage.name or "FROM",
-                    (Evidence(line, "installed again after each change"),),
+                    (Evidence(line, "done again after each change"),),
+                    confidence=None if sure else _UNSURE,
                 )
 
 
-def _found(stage: Stage) -> tuple[Instruction, Instruction, str] | None:
+def _found(stage: Stage, with_torch: set[str]) -> tuple[Instruction, Instruction, str, bool] | None:
+    """The copy, what is installed behind it, in words, and whether that is known to bring torch.
+
+    `with_torch`: names of files of requirements that name it.
+    """
     copied: Instruction | None = None
     done: set[str] = set()
+    unsure: tuple[Instruction, Instruction, str, bool] | None = None
+    has = has_torch(stage) is not None
     for instruction in stage.instructions:
         if (
             instruction.name in ("COPY", "ADD")
@@ -135,8 +151,17 @@ def _found(stage: Stage) -> tuple[Instruction, Instruction, str] | None:
             continue
         for install in installs(instruction.text):
             names = [name.rpartition("/")[2] for name in install.requirements]
+            heavy = sorted(install.packages & _HEAVY)
             if copied is None:
-                done.update(names)
-            elif names and not done.intersection(names):
-                return copied, instruction, install.requirements[0]
-    return None
+                done.update((*names, *heavy))
+                has |= bool(heavy) or not with_torch.isdisjoint(names)
+                continue
+            if heavy and not has and "nightly" not in install.text:  # which is to be fresh
+                return copied, instruction, f"`{heavy[0]}` is installed", True
+            has |= bool(heavy)
+            if names and not done.intersection(names):
+                what = f"`pip install -r {install.requirements[0]}` runs"
+                if not has and not with_torch.isdisjoint(names):
+                    return copied, instruction, what, True
+                unsure = unsure or (copied, instruction, what, False)
+    return unsure

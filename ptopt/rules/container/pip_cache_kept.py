@@ -3,23 +3,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ptopt.configs.brings import copied_with_torch
 from ptopt.configs.dockerfile import Stage
 from ptopt.configs.shell import Install, installs
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Edit, Fix, Safety, Severity
+from ptopt.rules.container._images import CONDITIONAL, CPU_BUILD, has_torch
 
 _NO_CACHE = re.compile(
     r"--no-cache(?:-dir)?\b|PIP_NO_CACHE_DIR=|pip3? cache purge|rm -rf? \S*(?:\.cache|/root/\.cache)|UV_NO_CACHE"
 )
 _HEAVY = frozenset({"torch", "vllm"})
+_CHOSEN = re.compile(r"NO_CACHE|PIP_CACHE_DIR|INDEX_URL\S*/whl/cpu")  # by the environment
+_NO_CUDA = re.compile(r"ascend|/cann|neuron|habana|gaudi|xpu|rocm", re.I)
+_OLD = re.compile(r"\btorch==1\.")
 
 
 class PipCacheKept(ConfigRule):
     """The image keeps the downloaded wheels of PyTorch beside the installed package.
 
     ## What it does
-    Finds `RUN pip install` of torch or vLLM without `--no-cache-dir`, a cache mount or
-    `PIP_NO_CACHE_DIR`.
+    Finds `RUN pip install` of torch with CUDA, or of vLLM, without `--no-cache-dir`, a cache mount or `PIP_NO_CACHE_DIR`, in an
+    image that has no torch yet.
 
     ## Why it is slow
     pip stores each wheel in its cache, which becomes part of the layer: gigabytes that each push and each start of a new
@@ -71,6 +76,10 @@ class PipCacheKept(ConfigRule):
         RUN pip install torch
         """,
         """
+        FROM python:3.12
+        RUN pip install torch --index-url https://download.pytorch.org/whl/cpu
+        """,
+        """
         FROM python:3.12 AS build
         RUN pip install torch
         FROM python:3.12-slim
@@ -111,23 +120,38 @@ class PipCacheKept(ConfigRule):
     )
 
     def check_config(self, file: ConfigFile) -> Iterator[ConfigProblem]:
-        if file.dockerfile is None or "NO_CACHE" in _settings(file.dockerfile.stages):
+        if file.dockerfile is None or _CHOSEN.search(_settings(file.dockerfile.stages)):
             return
-        last = file.dockerfile.stages[-1]
+        seen: list[Stage] = []
         for stage, run in file.dockerfile.runs():
-            thrown_away = stage is not last and last.image != stage.name
-            if thrown_away or "type=cache" in run.flags or _NO_CACHE.search(run.text):
+            if stage not in file.dockerfile.kept or "type=cache" in run.flags or _NO_CACHE.search(run.text):
                 continue
+            if CONDITIONAL.search(run.text) or (has_torch(stage) and "vllm" not in run.text):
+                continue  # it may not run, or finds torch installed
             raw = file.text[run.start : run.end]
             heavy = [
-                install for install in installs(raw) if install.tool == "pip" and install.packages & _HEAVY
+                install
+                for install in installs(raw)
+                if install.tool == "pip"
+                and not CPU_BUILD.search(install.text)
+                and (
+                    install.packages & _HEAVY
+                    or (stage not in seen and copied_with_torch(install, run, file.path, stage, file.facts))
+                )
             ]
+            if any(
+                i.packages & _HEAVY or copied_with_torch(i, run, file.path, stage, file.facts)
+                for i in installs(raw)
+            ):
+                seen.append(stage)  # what comes later finds it installed
             if heavy:
-                named = ", ".join(f"`{name}`" for name in sorted(heavy[0].packages & _HEAVY)[:3])
+                named = ", ".join(f"`{name}`" for name in sorted(heavy[0].packages & _HEAVY)[:3]) or "torch"
+                small = "a gigabyte or two" if _OLD.search(heavy[0].text) else "gigabytes"
+                size = "hundreds of megabytes" if any(map(_NO_CUDA.search, stage.bases)) else small
                 yield ConfigProblem(
                     run.start,
                     run.end,
-                    f"pip's cache stays in this layer, with the wheels of {named} once more: gigabytes in each push and pull. "
+                    f"pip's cache stays in this layer, with the wheels of {named} once more: {size} in each push and pull. "
                     "Use `--no-cache-dir`, or a cache mount, which also speeds up the next build.",
                     stage.name or "RUN",
                     fix=Fix(Safety.SAFE, tuple(_edit(file, run.start, install) for install in heavy)),

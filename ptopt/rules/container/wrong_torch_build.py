@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from ptopt.configs.shell import Install, installs
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import ConfigFile, ConfigProblem, ConfigRule, Evidence, Severity
-from ptopt.rules.container._images import has_cuda
+from ptopt.rules.container._images import CPU_BUILD, has_cuda
 
-_CPU_INDEX = re.compile(
-    r"download\.pytorch\.org/whl/(?:nightly/|test/)?cpu|--torch-backend[ =]cpu|\+cpu\b|cpuonly"
-)
 _OTHER_INDEX = re.compile(
     r"download\.pytorch\.org/whl|--index-url|-i |--torch-backend|TORCH_BACKEND|--find-links|-f "
 )
@@ -102,7 +99,7 @@ class WrongTorchBuild(ConfigRule):
             for install in installs(run.text):
                 if "torch" not in install.packages:
                     continue
-                if cuda is not None and _CPU_INDEX.search(install.text):
+                if cuda is not None and CPU_BUILD.search(install.text):
                     yield ConfigProblem(
                         run.start,
                         run.end,

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ptopt.project.facts import Pin, ProjectFacts
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, has_unpacking, quote
 from ptopt.source.calls import last_name
 
@@ -16,6 +17,13 @@ _TRAINS = re.compile(
 )
 _HALVED = re.compile(r"\.half\(\)|\.bfloat16\(\)|\.to\([^)]*(dtype|float16)|set_default_dtype|autocast")
 
+_DIFFUSERS = re.compile(r"diffusers|Pipeline|UNet")
+
+
+def _reads_type(file: SourceFile) -> bool:
+    """Does transformers take the type that the weights have? Since 5.0; an unknown version counts as a current one."""
+    return file.facts.at_least("transformers", "5.0") is not False
+
 
 class PretrainedInFullPrecision(Rule):
     """A large pretrained model is loaded in float32 for inference.
@@ -25,11 +33,11 @@ class PretrainedInFullPrecision(Rule):
     not train it.
 
     ## Why it is slow
-    Without `torch_dtype`, versions 4 of Transformers and Diffusers make float32 weights, whatever the file holds: twice the memory of
+    Without `torch_dtype`, Diffusers and Transformers before 5.0 make float32 weights, whatever the file holds: twice the memory of
     the published half-precision weights, on the host while they load and on the GPU for good, and slower matrix products.
 
     ## When this is wrong
-    When the model is small, its quality needs float32, or the library picks the type by itself (Transformers 5).
+    When the model is small, its quality needs float32, or the project runs Transformers 5, which takes the type of the file.
 
     ## Example
     ```python
@@ -56,6 +64,8 @@ class PretrainedInFullPrecision(Rule):
     calls = frozenset({"from_pretrained"})
     requires = ("cuda", "device", "gpu")
     when_wrong = "the model is small, or needs float32"
+
+    PROJECT = ProjectFacts({"transformers": (Pin("transformers", ">=4.40", False, "requirements.txt", 3),)})
 
     VALID = (
         """
@@ -108,11 +118,13 @@ class PretrainedInFullPrecision(Rule):
             or any(_GIVEN.search(k.arg or "") for k in node.keywords)
         ):
             return
+        if not _DIFFUSERS.search(f"{file.imports.qualified(node.func.value)}.{name}") and _reads_type(file):
+            return
         if file.search(_TRAINS) or _HALVED.search(file.source(file.index.statement_of(node))):
             return
         yield Problem(
             node,
-            f"{quote(file, node, 50)} names no data type: with Transformers and Diffusers 4 and older the weights become float32, twice the memory of half "
+            f"{quote(file, node, 50)} names no data type, so that the weights become float32 (Transformers before 5.0, and Diffusers), twice the memory of half "
             'precision. Pass `torch_dtype="auto"` (or `torch.bfloat16`).',
             0.35,
             cause=node,

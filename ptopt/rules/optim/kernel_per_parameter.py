@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
 from ptopt.rules.optim.ema_update_allocates import EmaUpdateAllocates
@@ -58,6 +59,7 @@ class KernelPerParameter(Rule):
     id = "PTO444"
     name = "kernel-per-parameter"
     family = "optim"
+    since: ClassVar[Mapping[str, str]] = {"torch": "2.1"}
     severity = Severity.LOW
     triggers = ("param", "grad", "state_dict")
     requires = tuple(f"{name}(" for name in (*_FOREACH, "norm"))

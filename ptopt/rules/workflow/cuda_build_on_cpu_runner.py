@@ -17,7 +17,8 @@ class CudaBuildOnCpuRunner(ConfigRule):
     """A workflow installs the CUDA build of PyTorch on a runner without a GPU.
 
     ## What it does
-    Finds `pip install torch` without an index or build in jobs on GitHub's Linux runners.
+    Finds `pip install torch` without an index or build in jobs on GitHub's Linux runners, and the installation of the project or of
+    a file of requirements that names torch.
 
     ## Why it is slow
     The default wheel of torch for Linux brings CUDA libraries: gigabytes to download, unpack and import in each run, for
@@ -156,12 +157,17 @@ class CudaBuildOnCpuRunner(ConfigRule):
             return
         often = runs_often(file)
         for found in torch_installs(file):
-            if _CHOSEN.search(found.install.text) or "torch" not in found.install.packages:
+            if _CHOSEN.search(found.install.text) or (found.named and "torch" not in found.install.packages):
                 continue
+            what = (
+                "The default wheel of torch for Linux brings"
+                if found.named
+                else "This installs torch, too, whose default wheel for Linux brings"
+            )
             yield ConfigProblem(
                 found.start,
                 found.end,
-                "The default wheel of torch for Linux brings gigabytes of CUDA libraries, and this runner has no GPU. The build "
+                f"{what} gigabytes of CUDA libraries, and this runner has no GPU. The build "
                 f"from `{_CPU}` has some 200 MB.",
                 found.job,
                 fix=_fix(file, found),

@@ -160,8 +160,8 @@ class TorchInstalledUncached(ConfigRule):
                 step.get("with", "cache") is not None for step in found.steps
             ):
                 continue
-            if found.install.tool == "uv" or any(
-                name.startswith("./") for name in uses
+            if (
+                not found.named or found.install.tool == "uv" or any(name.startswith("./") for name in uses)
             ):  # what an own action does is not seen
                 continue
             fix = _fix(file, setups[0]) if len(setups) == 1 else None

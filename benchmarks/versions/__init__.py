@@ -1,0 +1,1 @@
+"""Is what the rules say of libraries true of the versions that people install?"""
