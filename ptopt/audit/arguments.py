@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ptopt.audit.evaluate import Value, agreed
+from ptopt.audit.known import Value, agreed
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
 

@@ -60,6 +60,15 @@ class Configured:
         exact = [s for s in found if len(keys) > 1 and s.keys[-2:] == keys[-2:]]
         return exact or found
 
+    def under(self, keys: tuple[str, ...]) -> list[Setting] | None:
+        """The settings of this name in the part that is named before it; None where no file has such a part."""
+        found = [s for s in self._by_key.get(keys[-1], []) if s.keys[-2:] == keys[-2:]]
+        return found if found or keys[-2] in self._parts else None
+
+    @cached_property
+    def _parts(self) -> frozenset[str]:
+        return frozenset(key for settings in self._by_key.values() for s in settings for key in s.keys[-2:-1])
+
     def of_trainer(self, name: str) -> tuple[list[Setting], int]:
         """The settings of an argument of transformers, and how many files hold such arguments."""
         files = {

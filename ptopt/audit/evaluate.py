@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from ptopt.audit.configured import Configured, Setting
+from ptopt.audit.configured import Configured
+from ptopt.audit.known import Value, agreed, dominating, is_of_torch, keys_of, one_of, position_of
 from ptopt.audit.live import Live, is_main_test
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.options import Option, Options
 from ptopt.audit.values import Place
-from ptopt.source.bindings import Binding, is_self
+from ptopt.source.bindings import is_self
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _DEPTH = 12
@@ -43,27 +44,12 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """`known`: what it is by default. `note`: where it comes from, or why it is not known."""
-
-    known: bool
-    value: Any = None
-    note: str = ""
-    place: Place | None = None
-    environment: bool = False  # the machine or the launcher decides
-
-    @property
-    def truth(self) -> bool | None:
-        return bool(self.value) if self.known else None
-
-
 class Evaluator:
     """Evaluates with the options of one entry point."""
 
     def __init__(self, live: Live, options: Options, configured: Configured | None = None) -> None:
         self._configured = configured
-        self._live = live
+        self.live = live
         self._options = options
         self._busy: set[ast.AST] = set()
         self._runs: dict[ast.AST, Value] = {}
@@ -109,11 +95,9 @@ class Evaluator:
             return self._unknown(expr, module)
         if isinstance(expr, ast.UnaryOp):
             inner = self.of(expr.operand, module, depth)
-            if not inner.known:
-                return inner
             if isinstance(expr.op, ast.Not):
-                return replace(inner, value=not inner.value)
-            return replace(inner, value=-inner.value) if isinstance(expr.op, ast.USub) else inner
+                return inner.mapped(operator.not_)
+            return inner.mapped(operator.neg) if isinstance(expr.op, ast.USub) else inner
         if isinstance(expr, ast.BoolOp):
             return self._boolean(expr, module, depth)
         if isinstance(expr, ast.Compare) and len(expr.ops) == 1:
@@ -123,12 +107,12 @@ class Evaluator:
             if test.known:
                 chosen = self.of(expr.body if test.value else expr.orelse, module, depth)
                 return replace(chosen, note=chosen.note or test.note, place=chosen.place or test.place)
-            one, other = self.of(expr.body, module, depth), self.of(expr.orelse, module, depth)
-            return one if one.known and other.known and one.value == other.value else test
+            both = one_of([self.of(expr.body, module, depth), self.of(expr.orelse, module, depth)], "", None)
+            return both if both.known else replace(test, choices=both.choices, passed=())
         if isinstance(expr, ast.BinOp) and type(expr.op) in _COMPUTED:
             left, right = self.of(expr.left, module, depth), self.of(expr.right, module, depth)
             if not (left.known and right.known):
-                return left if not left.known else right
+                return replace(left if not left.known else right, choices=(), passed=())
             if any(isinstance(v, (str, bytes)) or abs(v) > 1e9 for v in (left.value, right.value)):
                 return self._unknown(expr, module)
             return replace(
@@ -149,14 +133,16 @@ class Evaluator:
             if part.known and bool(part.value) is decisive:
                 return part
         unknown = next((part for part in parts if not part.known), None)
-        return unknown or parts[-1]
+        return replace(unknown, choices=(), passed=()) if unknown else parts[-1]
 
     def _comparison(self, expr: ast.Compare, module: Module, depth: int) -> Value:
         left, right = self.of(expr.left, module, depth), self.of(expr.comparators[0], module, depth)
         if left.known and right.known and type(expr.ops[0]) in _COMPARED:
             answer = bool(_COMPARED[type(expr.ops[0])](left.value, right.value))
             return replace(left, value=answer, note=left.note or right.note)
-        return left if not left.known else right
+        if not left.known and right.known and type(expr.ops[0]) in _COMPARED:
+            return left.mapped(lambda held: bool(_COMPARED[type(expr.ops[0])](held, right.value)))
+        return left if not left.known else replace(right, choices=(), passed=())
 
     def _call(self, call: ast.Call, module: Module, depth: int) -> Value:
         name = dotted_name(call.func)
@@ -165,11 +151,21 @@ class Evaluator:
             return Value(True, True, "with a GPU", self.place(module, call))
         if name in ("bool", "int", "float", "str", "str2bool") and call.args:
             return self.of(call.args[0], module, depth)
-        if name == "hasattr" and len(call.args) == 2 and _is_of_torch(call.args[0]):
+        if name == "hasattr" and len(call.args) == 2 and is_of_torch(call.args[0]):
             return Value(True, True, "with a current torch", self.place(module, call))
         if name == "getattr" and len(call.args) >= 2 and isinstance(call.args[1], ast.Constant):
-            known = self._option(str(call.args[1].value), call, module, depth)
-            return known if known.known or len(call.args) == 2 else self.of(call.args[2], module, depth)
+            default = call.args[2] if len(call.args) > 2 else None
+            return self._asked_for(str(call.args[1].value), default, call, module, depth)
+        if (
+            last in ("get", "pop")
+            and call.args
+            and isinstance(call.func, ast.Attribute)
+            and "environ" not in name
+        ):
+            key = call.args[0]
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                default = call.args[1] if len(call.args) > 1 else None
+                return self._asked_for(key.value, default, call, module, depth)
         if last == "split" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
             inner, by = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
             if inner.known and isinstance(inner.value, str) and by.known and by.value:
@@ -184,6 +180,15 @@ class Evaluator:
                 return replace(parts[0], value=pick(p.value for p in parts))
         return self._unknown(call, module)
 
+    def _asked_for(
+        self, name: str, default: ast.expr | None, call: ast.Call, module: Module, depth: int
+    ) -> Value:
+        """`options.get("workers", 4)`, `getattr(args, "workers", 4)`: the option where there is one, else the default."""
+        found = self._option(name, call, module, depth)
+        if found.known or found.choices or default is None or self._options.of(name):
+            return found
+        return replace(self.of(default, module, depth), choices=())
+
     def _name(self, name: ast.Name, module: Module, depth: int) -> Value:
         index, bindings = module.file.index, module.file.bindings
         scope = index.function_of(name)
@@ -194,7 +199,7 @@ class Evaluator:
             if scope is None:
                 return self._imported(name, module, depth)
             scope = index.function_of(scope)
-        last = _dominating(name, found, module)
+        last = dominating(name, found, module)
         live = [last] if last is not None else [b for b in found if b.kind != "parameter" or len(found) == 1]
         answers: list[Value] = []
         for binding in live:
@@ -205,17 +210,22 @@ class Evaluator:
                     answers.append(self.of(binding.value, module, depth))
             else:
                 return self._unknown(name, module)
-        if answers and all(a.known and a.value == answers[0].value for a in answers):
-            return replace(answers[0], place=answers[0].place or self.place(module, name))
-        unknown = next((a for a in answers if not a.known), None)
-        return unknown or self._unknown(name, module)
+        if not answers:
+            return self._unknown(name, module)
+        own = self._unknown(name, module)
+        held = one_of(answers, own.note, own.place)
+        return replace(
+            held,
+            place=held.place or own.place,
+            environment=held.environment or (not held.known and own.environment),
+        )
 
     def _imported(self, name: ast.Name, module: Module, depth: int) -> Value:
         origin = module.imported.get(name.id)
         if origin is None or not origin[2]:
             return self._unknown(name, module)
-        path = self._live.modules.find(origin[1], origin[0], module.path)
-        other = self._live.modules.parse(path) if path is not None else None
+        path = self.live.modules.find(origin[1], origin[0], module.path)
+        other = self.live.modules.parse(path) if path is not None else None
         return self._constant(other, origin[2], depth) if other is not None else self._unknown(name, module)
 
     def _constant(self, module: Module, name: str, depth: int) -> Value:
@@ -231,40 +241,58 @@ class Evaluator:
     def _parameter(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         """What the callers pass; the default where none is seen."""
         values: list[Value] = []
-        position = _position(function, name)
-        owner = module.file.index.parent(function)
-        method = isinstance(owner, ast.ClassDef)
-        if isinstance(owner, ast.ClassDef):
-            sites = self._live.sites.get(owner, []) if function.name == "__init__" else []
-            if function.name != "__init__":
-                sites = self._live.mentions.get(function.name, [])
-        else:
-            sites = self._live.sites.get(function, [])
-        for other, node in sites:
-            call = other.file.index.parent(node)
-            if not isinstance(call, ast.Call) or call.func is not node:
-                continue
-            if any(k.arg is None for k in call.keywords) or any(
-                isinstance(a, ast.Starred) for a in call.args
-            ):
-                return Value(False, note=f"`**` at {self.place(other, call)}", place=self.place(other, call))
+        position = position_of(function, name)
+        for other, call, shift in self._callers(function, module):
             given = {k.arg: k.value for k in call.keywords}
-            at = None if position is None else position - method
+            at = None if position is None else position - shift
             if name in given:
                 values.append(self.of(given[name], other, depth))
+            elif any(isinstance(a, ast.Starred) for a in call.args):
+                values.append(
+                    Value(False, note=f"`*` at {self.place(other, call)}", place=self.place(other, call))
+                )
             elif at is not None and 0 <= at < len(call.args):
                 values.append(self.of(call.args[at], other, depth))
+            elif None in given:
+                values.append(self._unpacked(name, given[None], other, call, depth))
             else:
                 values.append(self._default(function, name, module, depth))
         if not values:
             return self._default(function, name, module, depth)
-        first = values[0]
-        if all(v.known and v.value == first.value for v in values):
-            return first
-        unknown = next((v for v in values if not v.known), None)
-        return unknown or Value(
-            False, note=f"the calls of `{function.name}` differ", place=self.place(module, function)
-        )
+        return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))
+
+    def _callers(self, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
+        """The calls of a function that run, each with how many of its parameters are given before the arguments."""
+        owner = module.file.index.parent(function)
+        if not isinstance(owner, ast.ClassDef):
+            sites, method = self.live.sites.get(function, []), False
+        elif function.name == "__init__":
+            sites, method = [*self.live.sites.get(owner, []), *self._of_subclasses(owner)], True
+        else:
+            sites, method = self.live.mentions.get(function.name, []), not _is_static(function)
+        for other, node in sites:
+            call = other.file.index.parent(node)
+            if isinstance(call, ast.Call) and call.func is node:
+                explicit = isinstance(owner, ast.ClassDef) and ast.unparse(node) == f"{owner.name}.__init__"
+                yield other, call, int(method and not explicit)
+
+    def _of_subclasses(self, owner: ast.ClassDef) -> Iterator[tuple[Module, ast.AST]]:
+        """`super().__init__(...)` in the classes that derive from this one."""
+        for other, node in self.live.mentions.get("__init__", []):
+            cls = other.file.index.class_of(node)
+            if cls is None or not isinstance(node, ast.Attribute):
+                continue
+            resolved = (
+                self.live.modules.resolve(other, dotted_name(base)) for base in cls.bases if dotted_name(base)
+            )
+            if any(found is not None and found[1] is owner for found in resolved):
+                yield other, node
+
+    def _unpacked(self, name: str, held: ast.expr, module: Module, call: ast.Call, depth: int) -> Value:
+        """`f(**options)`: the option of this name."""
+        found = self._option(name, held, module, depth)
+        place = self.place(module, call)
+        return found if found.known or found.choices else Value(False, note=f"`**` at {place}", place=place)
 
     def _default(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         positional = [*function.args.posonlyargs, *function.args.args]
@@ -277,6 +305,8 @@ class Evaluator:
             if d is not None
         }
         if name not in defaults:
+            if function.decorator_list and self._options.of(name):  # click and its like fill the parameter
+                return self._option(name, ast.Name(name), module, depth)
             return Value(
                 False, note=f"the parameter `{name}` of `{function.name}`", place=self.place(module, function)
             )
@@ -292,39 +322,98 @@ class Evaluator:
         if is_self(expr):
             return self._self_attribute(expr, module, depth)
         if root in module.imported and root not in module.definitions:
-            resolved = self._live.modules.resolve(module, dotted_name(expr.value))
+            resolved = self.live.modules.resolve(module, dotted_name(expr.value))
             if resolved is not None and resolved[1] is None:
                 return self._constant(resolved[0], expr.attr, depth)
             level, name, attribute = module.imported[root]
-            if not level and not attribute and not self._live.modules.is_ours(name, module.path):
+            if not level and not attribute and not self.live.modules.is_ours(name, module.path):
                 return self._unknown(expr, module)
         return self._option(expr.attr, expr, module, depth)
 
     def _self_attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
-        cls = module.file.index.class_of(expr)
-        value = module.file.bindings.attribute(cls, expr.attr) if cls is not None else None
-        if value is not None:
-            return self.of(value, module, depth)
+        held = self.held(expr, module)
+        if held is not None:
+            return self.of(held[1], held[0], depth)
         return self._option(expr.attr, expr, module, depth)
+
+    def held(self, expr: ast.Attribute, module: Module) -> tuple[Module, ast.expr] | None:
+        """What `self.name` is given in its class or in one that it derives from."""
+        for holder, owner in self._lineage(module, module.file.index.class_of(expr)):
+            value = holder.file.bindings.attribute(owner, expr.attr)
+            if value is not None:
+                return holder, value
+        return None
+
+    def arguments(
+        self, function: FunctionNode, name: str, module: Module
+    ) -> Iterator[tuple[Module, ast.expr]]:
+        """What the calls of a function pass as one of its parameters."""
+        position = position_of(function, name)
+        for other, call, shift in self._callers(function, module):
+            at = None if position is None else position - shift
+            given = next((k.value for k in call.keywords if k.arg == name), None)
+            if given is None and at is not None and 0 <= at < len(call.args):
+                given = call.args[at]
+            if given is not None:
+                yield other, given
+
+    def passed_on(self, function: FunctionNode, name: str, module: Module, absent: Value) -> Value | None:
+        """What the calls of a function give `**kwargs` under a name."""
+        values = []
+        for other, call, _ in self._callers(function, module):
+            if any(k.arg is None for k in call.keywords):
+                return None
+            given = next((k.value for k in call.keywords if k.arg == name), None)
+            values.append(absent if given is None else self.of(given, other))
+        return one_of(values, f"`{name}`", None) if values else absent
+
+    def configured_entry(self, table: ast.expr, name: str, module: Module, absent: Value) -> Value | None:
+        """The value under a key of a part of the configuration."""
+        keys = keys_of(ast.Attribute(table, name), name)
+        if len(keys) > 1 and self._configured is not None:
+            settings = self._configured.under(keys)
+            if settings is not None:
+                return agreed(settings) or absent
+        found = self._option(name, table, module, 0)
+        return found if found.known or found.choices else None
+
+    def _lineage(self, module: Module, cls: ast.ClassDef | None) -> Iterator[tuple[Module, ast.ClassDef]]:
+        """A class of the repository, and those it derives from."""
+        waiting = [(module, cls)]
+        for _ in range(_DEPTH):
+            if not waiting:
+                return
+            holder, owner = waiting.pop(0)
+            if owner is None:
+                continue
+            yield holder, owner
+            for base in owner.bases:
+                found = self.live.modules.resolve(holder, dotted_name(base)) if dotted_name(base) else None
+                if found is not None and isinstance(found[1], ast.ClassDef):
+                    waiting.append((found[0], found[1]))
 
     def _option(self, name: str, expr: ast.expr, module: Module, depth: int) -> Value:
         options = self._options.of(name)
         options = [option for option in options if option.default is not None] or options
         if not options:
-            settings = [] if self._configured is None else self._configured.of(_keys(expr, name))
+            settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
             return agreed(settings) or self._unknown(expr, module)
-        answers = [self._of_option(option, depth) for option in options]
-        first = answers[0]
-        if not all(a.known and a.value == first.value for a in answers):
-            unknown = next((a for a in answers if not a.known), None)
-            return unknown or Value(False, note=f"several defaults of {options[0].shown}", place=first.place)
+        here = [option for option in options if option.path == self.live.start.path]
+        assigned = options[0].kind == "assigned"
+        answers = [self._of_option(option, depth) for option in (options if assigned else here or options)]
+        place = answers[0].place
+        first = one_of(answers, f"several defaults of {options[0].shown}", place)
+        if assigned and first.known and not any(self._assignment_guard(o, depth).truth for o in options):
+            return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
+        if not first.known:
+            return first
         for change in self._options.changed(name):
             guard = self._assignment_guard(change, depth)
-            if guard is False:
-                continue
-            after = self.of(change.default, self._live.read[change.path], depth)
+            if guard.truth is False or guard.environment:
+                continue  # the default is what a run in one process has
+            after = self.of(change.default, self.live.read[change.path], depth)
             if not after.known or after.value != first.value:
-                place = Place(change.path, self._live.read[change.path].file.head_line(change.line))
+                place = Place(change.path, self.live.read[change.path].file.head_line(change.line))
                 return Value(
                     False,
                     note=f"{change.shown} is set at {place}",
@@ -334,7 +423,7 @@ class Evaluator:
         return first
 
     def _of_option(self, option: Option, depth: int) -> Value:
-        module = self._live.read[option.path]
+        module = self.live.read[option.path]
         place = Place(option.path, module.file.head_line(option.line))
         if option.default is None:
             return Value(False, note=f"{option.shown} has no default", place=place)
@@ -344,14 +433,15 @@ class Evaluator:
         origin = f"default of {option.shown}" if option.kind == "default" else f"{option.shown}"
         return Value(True, value.value, origin, place)
 
-    def _assignment_guard(self, change: Option, depth: int) -> bool | None:
-        module = self._live.read[change.path]
+    def _assignment_guard(self, change: Option, depth: int) -> Value:
+        """Whether an assignment to an option runs."""
+        module = self.live.read[change.path]
         for assign in module.file.index.of_type(ast.Assign):
             if assign.lineno == change.line:
-                if not self._live.runs(module, assign):
-                    return False
-                return self.condition(assign, module, depth).truth
-        return None
+                if not self.live.runs(module, assign):
+                    return Value(True, False)
+                return self.condition(assign, module, depth)
+        return Value(False, note=change.shown)
 
     def _unknown(self, expr: ast.AST, module: Module) -> Value:
         text = " ".join(ast.unparse(expr).split())
@@ -376,13 +466,18 @@ class Evaluator:
             for part in parts:
                 if part.known and bool(part.value) is decisive:
                     return part
-            return next((part for part in parts if not part.known), parts[-1])
+            open_ = [part for part in parts if not part.known]
+            return (
+                replace(open_[0], choices=(), passed=open_[0].passed if len(open_) == 1 else ())
+                if open_
+                else parts[-1]
+            )
         value = self.of(test, module, depth)
         if _ENVIRONMENT.search(text):
             return Value(
                 False, note=value.note or f"`{text[:_LONGEST]}`", place=value.place, environment=True
             )
-        return replace(value, value=bool(value.value)) if value.known else value
+        return value.mapped(bool)
 
     def condition(
         self, node: ast.AST, module: Module, depth: int = 0, within: FunctionNode | None = None
@@ -403,9 +498,11 @@ class Evaluator:
             if wanted is None or not isinstance(ancestor, (ast.If, ast.IfExp)):
                 continue
             test = self.truth_of(ancestor.test, module, depth + 1)
-            if test.known and bool(test.value) is not wanted:
+            if test.truth is not None and test.truth is not wanted:
                 return Value(True, False, test.note, test.place)
-            if not test.known:
+            if not test.known and wanted in test.passed:
+                continue  # one of the calls takes this way
+            if test.truth is None:
                 unknown = unknown or test
             elif test.note:
                 noted = noted or test
@@ -435,21 +532,23 @@ class Evaluator:
         self._runs[function] = Value(True, True)  # recursion ends here
         owner = module.file.index.parent(function)
         if isinstance(owner, ast.ClassDef):
-            sites = list(self._live.sites.get(owner, []))
-            if function not in self._live.hooks:
-                answer = self._any(self._live.mentions.get(function.name, []), depth)
+            sites = list(self.live.sites.get(owner, []))
+            if function not in self.live.hooks:
+                answer = self._any(self.live.mentions.get(function.name, []), depth)
                 if answer.truth is True:
                     answer = self._any(sites, depth)
             else:
                 answer = self._any(sites, depth)
         else:
-            answer = self._any(self._live.sites.get(function, []), depth)
+            answer = self._any(self.live.sites.get(function, []), depth)
         self._runs[function] = answer
         return answer
 
     def _any(self, sites: list[tuple[Module, ast.AST]], depth: int) -> Value:
         """Whether one of the sites runs; True where there are none, as something unseen leads there."""
         best: Value | None = None
+        if len(sites) > 1 and (both := self._both_ways(sites)) is not None:
+            return self.runs(both[1], both[0], depth + 1)
         for module, node in sites[:40]:
             if isinstance(module.file.index.parent(node), ast.ClassDef):
                 return Value(True, True)  # a base class
@@ -460,55 +559,21 @@ class Evaluator:
                 best = one
         return best or Value(True, True)
 
-
-def _dominating(name: ast.Name, found: list[Binding], module: Module) -> Binding | None:
-    """The last assignment before the use, where the use cannot be reached without it."""
-    before = [b for b in found if (b.line, b.column) < (name.lineno, name.col_offset)]
-    if not before or before[-1].kind != "assign":
+    def _both_ways(self, sites: list[tuple[Module, ast.AST]]) -> tuple[Module, ast.If] | None:
+        """The `if` both of whose branches lead on: one of the sites runs where it does."""
+        taken: dict[ast.If, set[bool]] = {}
+        for module, node in sites[:40]:
+            for ancestor, child in module.file.index.ancestors(node):
+                if isinstance(ancestor, FUNCTIONS):
+                    break
+                if isinstance(ancestor, ast.If) and child is not ancestor.test:
+                    ways = taken.setdefault(ancestor, set())
+                    ways.add(child in ancestor.body)
+                    if len(ways) == 2:
+                        return module, ancestor
+                    break
         return None
-    holder = module.file.index.parent(before[-1].node)
-    index = module.file.index
-    if isinstance(holder, (ast.If, ast.Try, ast.For, ast.While)) and not index.within(name, holder):
-        return None
-    if isinstance(holder, ast.If) and (before[-1].node in holder.body) is not any(
-        index.within(name, statement) for statement in holder.body
-    ):
-        return None
-    loops = [loop for loop, _ in index.ancestors(name) if isinstance(loop, (ast.For, ast.While))]
-    again = any(index.within(b.node, loop) for b in found for loop in loops if b is not before[-1])
-    if again and not any(index.within(before[-1].node, loop) for loop in loops):
-        return None  # bound anew in the loop that holds the use
-    return before[-1] if holder is not None and index.within(name, holder) else None
 
 
-def _is_of_torch(node: ast.expr) -> bool:
-    return dotted_name(node).partition(".")[0] in ("torch", "F", "nn", "dist")
-
-
-def agreed(settings: list[Setting]) -> Value | None:
-    """What configuration files say; not known where they differ; None where none says it."""
-    if not settings:
-        return None
-    first = settings[0]
-    files = list(dict.fromkeys(s.place.path for s in settings))
-    if any(type(s.value) is not type(first.value) or s.value != first.value for s in settings):
-        shown = ", ".join(sorted({str(s.value) for s in settings})[:4])
-        note = f"`{first.keys[-1]}` differs between {len(settings)} configurations ({shown})"
-        return Value(False, note=note, place=first.place)
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return Value(True, first.value, f"`{first.keys[-1]}` of {first.place.path}{more}", first.place)
-
-
-def _keys(expr: ast.expr, name: str) -> tuple[str, ...]:
-    """The names that lead to an option: ("train", "fp16_run") of `hps.train.fp16_run`."""
-    holder = expr.value if isinstance(expr, (ast.Attribute, ast.Subscript)) else None
-    if isinstance(holder, ast.Attribute):
-        return holder.attr, name
-    if isinstance(holder, ast.Subscript) and isinstance(holder.slice, ast.Constant):
-        return str(holder.slice.value), name
-    return (name,)
-
-
-def _position(function: FunctionNode, name: str) -> int | None:
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    return names.index(name) if name in names else None
+def _is_static(function: FunctionNode) -> bool:
+    return any(dotted_name(d) == "staticmethod" for d in function.decorator_list)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.audit.evaluate import Value
+from ptopt.audit.known import Value
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State

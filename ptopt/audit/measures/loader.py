@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.evaluate import Value
+from ptopt.audit.known import Value
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -50,11 +50,29 @@ def _loaders(setup: Setup) -> list[_Loader]:
         )
         if name is not None and not isinstance(name[1], ast.ClassDef):
             continue  # a function that makes loaders: the call in it counts
-        found.append((_Loader(module, call, name is not None), _about(module, call)))
+        if name is not None and _makes_its_own(setup, *name):
+            continue
+        own = name is not None and not _is_plain(*name)
+        found.append((_Loader(module, call, own), _about(module, call)))
     found += [(loader, "") for loader in _derived(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
     return training or neutral
+
+
+def _makes_its_own(setup: Setup, module: Module, cls: ast.AST | None) -> bool:
+    """A class that hands its arguments on to a loader, derived or held: the call in it counts."""
+    inside = [*setup.named(_LOADER), *((each.module, each.call) for each in _derived(setup))]
+    return any(other is module and module.file.index.class_of(call) is cls for other, call in inside)
+
+
+def _is_plain(module: Module, cls: ast.AST | None) -> bool:
+    """Derived from a loader, without an `__init__` of its own."""
+    return (
+        isinstance(cls, ast.ClassDef)
+        and any(_LOADER.match(ast.unparse(base).rpartition(".")[2]) for base in cls.bases)
+        and not any(getattr(statement, "name", "") == "__init__" for statement in cls.body)
+    )
 
 
 def _derived(setup: Setup) -> list[_Loader]:
@@ -123,6 +141,7 @@ def _decided(setup: Setup, key: str, title: str, values: list[Value], shown: str
     places = tuple(dict.fromkeys(v.place for v in values if v.place is not None))[:4]
     on = [v for v in values if v.truth]
     off = [v for v in values if v.truth is False]
+    values = [v if v.truth is None else replace(v, known=True) for v in values]
     if off and not on and len(off) == len(values):
         return Measure(key, title, State.OFF, f"{shown} is {_shown(off[0])}{_note(off[0])}", places)
     if on and len(on) == len(values):
@@ -143,7 +162,7 @@ def _without(setup: Setup, key: str, title: str) -> Measure:
 
 
 def _shown(value: Value) -> str:
-    return str(value.value)
+    return " or ".join(dict.fromkeys(map(str, value.choices[:4]))) if value.choices else str(value.value)
 
 
 def _note(value: Value) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
-from ptopt.audit.evaluate import Value
+from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
