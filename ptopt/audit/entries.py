@@ -164,7 +164,7 @@ def _own_framework(live: Live, packages: frozenset[str]) -> str:
         ] = func
     if "basicsr" in packages:
         return "BasicSR"  # its loop runs the models of the repository
-    if "accelerate" in packages and "Accelerator" in calls:
+    if "accelerate" in packages and ("Accelerator" in calls or _has_receiver(live, "accelerator")):
         return "Accelerate"
     if packages & _LIGHTNING and any(name in calls for name in ("Fabric", "LightningLite")):
         return "Fabric"
@@ -177,6 +177,16 @@ def _own_framework(live: Live, packages: frozenset[str]) -> str:
     if "ignite" in packages and "Engine" in calls:
         return "Ignite"
     return "PyTorch"
+
+
+def _has_receiver(live: Live, name: str) -> bool:
+    """Is a backward pass called on an object of this name, made where nobody looked?"""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "backward"
+        and ast.unparse(call.func.value).rpartition(".")[2] == name
+        for _, call in live.calls
+    )
 
 
 def _framework_of(live: Live, module: Module, receiver: ast.expr, depth: int = 0) -> str:

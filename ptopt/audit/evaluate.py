@@ -33,6 +33,7 @@ _FIRST_PROCESS = re.compile(
     re.I,
 )
 _WITH_GPU = re.compile(r"(^|\.)is_available$|is_bf16_supported$|is_accelerator_available$")
+_PLATFORM = {"sys.platform": "linux", "os.name": "posix", "platform.system()": "Linux"}
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.eq, ast.IsNot: operator.ne, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.In: lambda a, b: a in b,
@@ -78,6 +79,8 @@ class Evaluator:
     def _of(self, expr: ast.AST, module: Module, depth: int) -> Value:
         if isinstance(expr, ast.Name):
             return self._name(expr, module, depth)
+        if isinstance(expr, (ast.Attribute, ast.Call)) and ast.unparse(expr) in _PLATFORM:
+            return Value(True, _PLATFORM[ast.unparse(expr)], "on Linux", self.place(module, expr))
         if isinstance(expr, ast.Attribute):
             return self._attribute(expr, module, depth)
         if isinstance(expr, ast.Subscript):
@@ -450,6 +453,13 @@ class Evaluator:
             False, note=f"`{short}`".replace("``", "`"), place=self.place(module, expr),
             environment=bool(_ENVIRONMENT.search(text)),
         )  # fmt: skip
+
+    def option(self, name: str) -> Value | None:
+        """The default of an option; None where there is none of this name."""
+        return self._option(name, ast.Name(name), self.live.start, 0) if self._options.of(name) else None
+
+    def option_names(self) -> list[str]:
+        return self._options.names()
 
     # -- conditions --------------------------------------------------------------------------------------
 

@@ -50,6 +50,10 @@ class Options:
         """The defaults of an option; where it has none, the assignments to it."""
         return self._defaults.get(name) or self._assigned.get(name, [])
 
+    def names(self) -> list[str]:
+        """Those that have a default."""
+        return list(self._defaults)
+
     def changed(self, name: str) -> list[Option]:
         """The assignments to an option that has a default."""
         return self._assigned.get(name, []) if name in self._defaults else []

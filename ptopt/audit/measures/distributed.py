@@ -69,6 +69,11 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
         if not label or (name.startswith("torch_geometric")):
             continue
         yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
+    for cls in setup.live.classes:
+        bases = [ast.unparse(base).rpartition(".")[2] for base in cls.bases]
+        label = next((_STRATEGIES[b] for b in bases if _STRATEGIES.get(b)), "")
+        for module, call in setup.calls(cls.name) if label else ():
+            yield setup.site(module, call, label)
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith("deepspeed"):
             yield setup.site(module, call, "DeepSpeed")

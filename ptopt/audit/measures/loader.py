@@ -21,6 +21,10 @@ _EVAL = re.compile(
 _TRAIN = re.compile(r"train", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
 _PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
+_NETWORK = re.compile(
+    r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
+)
+_TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 _COPIES = ("transformers", "TRL", "Lightning")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 
@@ -230,10 +234,10 @@ def non_blocking(setup: Setup) -> Measure:
             return Measure(
                 key, title, State.UNKNOWN, "no copy of a batch seen in the training loop", setup.where()
             )
-        if any(
-            _sends(call) and _outside_of_set_up(module, call) for module, call in setup.calls("to", "cuda")
-        ):
-            return Measure(key, title, State.UNKNOWN, "copies were seen, but not of the batch", setup.where())
+        moves = [
+            c for c in (_move_elsewhere(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None
+        ]
+    if not moves:
         return setup.not_applicable(key, title, "no copy of a batch in the training loop")
     waiting = [c for c in moves if c.value.truth is False]
     if not waiting:
@@ -247,14 +251,38 @@ def non_blocking(setup: Setup) -> Measure:
     return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
 
 
-def _outside_of_set_up(module: Module, call: ast.Call) -> bool:
-    """Not of a model, nor in `__init__`."""
+def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
+    """A copy of data in a helper: `def set_input(self, batch): self.image = batch["image"].to(self.device)`"""
     function = module.file.index.function_of(call)
-    text = ast.unparse(call.func)
-    return (
-        function is not None
-        and function.name != "__init__"
-        and not re.search(r"model|net|criterion|loss", text, re.I)
+    if not isinstance(call.func, ast.Attribute) or not _sends(call) or function is None:
+        return None
+    held = ast.unparse(call.func.value)
+    if (
+        function.name == "__init__"
+        or module.file.context.is_eval_function(function)
+        or re.search(r"model|net\b|net_|criterion|loss|self\.\w+$", held, re.I)
+        or not _is_data(module, call.func.value)
+        or setup.runs(module, call).truth is False
+    ):
+        return None
+    given = setup.keyword(call, "non_blocking")
+    value = Value(True, False) if given is None else setup.value(module, given)
+    return Candidate(value, setup.place(module, call), "`non_blocking=True`")
+
+
+def _is_data(module: Module, value: ast.expr) -> bool:
+    """Does it come from a parameter of its function, or from a loop over data?"""
+    current: ast.expr = value
+    while isinstance(current, (ast.Attribute, ast.Subscript)):
+        current = current.value
+    if isinstance(current, ast.Call):
+        inner = [*current.args, *([current.func.value] if isinstance(current.func, ast.Attribute) else [])]
+        return any(_is_data(module, a) for a in inner)
+    if not isinstance(current, ast.Name) or current.id == "self":
+        return False
+    binding = module.file.bindings.last_before(current)
+    return binding is not None and (
+        binding.kind == "parameter" or (binding.kind == "item" and _loops_over_data(binding.node))
     )
 
 
@@ -282,7 +310,7 @@ def _sends(call: ast.Call) -> bool:
     texts = [ast.unparse(a) for a in call.args] + [
         ast.unparse(k.value) for k in call.keywords if k.arg == "device"
     ]
-    return any(re.search(r"device|cuda|gpu|rank", text) for text in texts)
+    return any(re.search(r"device|cuda|gpu|rank|\bdev\b", text) for text in texts)
 
 
 def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
@@ -317,6 +345,8 @@ def _loops_over_data(loop: ast.AST) -> bool:
 
 
 def _reads_batch(module: Module, value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Call) and _NETWORK.search(ast.unparse(value.func)):
+        return False  # what the network makes of the batch
     return value is not None and bool(
         re.search(
             r"batch|next\(|data\b|\bdata|inputs?\b|targets?\b|samples?\b|labels?\b|images?\b",
@@ -400,9 +430,14 @@ def _collated(setup: Setup) -> list[Place]:
         cls = module.file.index.class_of(function)
         name = function.name if cls is None else f"{cls.name} {function.name}"
         text = module.file.source(function) if "collat" in name.lower() else ""
-        if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text):
+        if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text) and _is_of_sequences(text):
             found.append(setup.place(module, function))
     return found
+
+
+def _is_of_sequences(text: str) -> bool:
+    """Not the boxes of an image."""
+    return bool(re.search(_TEXT, text.replace("len(", ""))) and not re.search(r"annot|bbox|boxes", text)
 
 
 def _keywords(setup: Setup, names: tuple[str, ...]) -> list[tuple[Module, ast.keyword]]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
 from ptopt.audit.known import Value
+from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 
@@ -51,6 +52,9 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
                 key, title, State.NOT_APPLICABLE, f"`{cls.name}` is an optimizer of the repository",
                 (setup.place(module, cls),),
             )  # fmt: skip
+    passed = list(_classes(setup))
+    if passed:
+        return setup.decide(key, title, passed, "")
     others = [
         (module, call)
         for module, call in setup.live.calls
@@ -64,6 +68,23 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
             key, title, State.UNKNOWN, f"the optimizer is `{ast.unparse(others[0][1].func)[:60]}`", (place,)
         )
     return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
+
+
+def _classes(setup: Setup) -> Iterator[Candidate]:
+    """`train(optimizer=torch.optim.Adam)`: a class that is handed on, and what timm makes by a name."""
+    for module in setup.live.read.values():
+        for node in module.file.index.attributes_named(*_FUSABLE):
+            parent = module.file.index.parent(node)
+            if isinstance(parent, ast.Call) and parent.func is node or not setup.live.runs(module, node):
+                continue
+            if _TORCH.match(setup.qualified(module, node)) and setup.runs(module, node).truth is not False:
+                yield Candidate(MULTI_TENSOR, setup.place(module, node), f"`fused` of `{node.attr}`")
+    for module, call in setup.calls("create_optimizer", "create_optimizer_v2"):
+        if setup.qualified(module, call.func).startswith("timm"):
+            named = setup.evaluator.option("opt") or setup.evaluator.option("optimizer")
+            name = str(named.value).lower() if named is not None and named.known else ""
+            if name in ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"):
+                yield Candidate(MULTI_TENSOR, setup.place(module, call), f"`{name}` of timm")
 
 
 def _optimizers(setup: Setup) -> Iterator[Candidate]:
@@ -137,6 +158,9 @@ def zero_grad(setup: Setup) -> Measure:
             and setup.runs(module, call).truth is not False
         ):
             kept.append(setup.place(module, call))
+    by_hand = None if kept else _by_hand(setup, key, title)
+    if by_hand is not None:
+        return by_hand
     if kept:
         return Measure(
             key, title, State.OFF, "`zero_grad(set_to_none=False)` fills them with zeros", tuple(kept)[:4]
@@ -157,6 +181,43 @@ def zero_grad(setup: Setup) -> Measure:
     return Measure(key, title, State.ON, "the default since torch 2.0", setup.where())
 
 
+def _by_hand(setup: Setup, key: str, title: str) -> Measure | None:
+    """Where no optimizer is asked: what a function of the repository does with the gradients."""
+    asked = [
+        (module, call)
+        for module, call in setup.calls("zero_grad")
+        if isinstance(call.func, ast.Attribute) and not _defined(setup, module, call)
+    ]
+    if asked or setup.framework not in ("PyTorch", "Accelerate", "Fabric"):
+        return None
+    zeros, none = [], []
+    for module in setup.live.read.values():
+        for node in module.file.index.attributes_named("grad"):
+            if not setup.live.runs(module, node) or setup.runs(module, node).truth is False:
+                continue
+            parent = module.file.index.parent(node)
+            if isinstance(parent, ast.Attribute) and parent.attr in ("data", "zero_", "detach_"):
+                text = ast.unparse(module.file.index.statement_of(node))
+                zeros += [setup.place(module, node)] if ".zero_()" in text else []
+            elif isinstance(parent, ast.Assign) and getattr(parent.value, "value", 0) is None:
+                none.append(setup.place(module, node))
+    if zeros:
+        return Measure(key, title, State.OFF, "gradients are filled with zeros by hand", tuple(zeros)[:4])
+    if none:
+        return Measure(key, title, State.ON, "gradients are set to None by hand", tuple(none)[:4])
+    return None
+
+
+def _defined(setup: Setup, module: Module, call: ast.Call) -> bool:
+    """Is it the method of a class of the repository that holds no module, or inside one?"""
+    function = module.file.index.function_of(call)
+    if function is not None and function.name == "zero_grad":
+        return True
+    own = [f for f in setup.live.functions if f.name == "zero_grad"]
+    receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return bool(own) and not re.search(r"opt|model|net", receiver, re.I)
+
+
 def accumulation(setup: Setup) -> Measure:
     key, title = "accumulation", "Gradient accumulation"
     if setup.framework in ("transformers", "TRL"):
@@ -166,9 +227,15 @@ def accumulation(setup: Setup) -> Measure:
     if setup.framework == "Accelerate":
         default = Value(True, 1, "default of Accelerate")
         value = keyword_value(setup, setup.calls("Accelerator"), "gradient_accumulation_steps", default)
+        if not setup.calls("Accelerator"):
+            value = setup.evaluator.option("gradient_accumulation_steps") or value
         if value.known and value.value != 1 or not value.known:
             return _steps(key, title, value)
     found = list(_guards(setup))
+    if found and all(c.value.truth is None for c in found):
+        stated = _stated_ones(setup)
+        if stated is not None:
+            return _steps(key, title, stated)
     if not found and setup.framework in ("DeepSpeed", "Colossal-AI"):
         return Measure(
             key, title, State.UNKNOWN, f"the configuration of {setup.framework} sets it", setup.where()
@@ -176,6 +243,17 @@ def accumulation(setup: Setup) -> Measure:
     return setup.decide(
         key, title, found, "each backward pass is followed by a step of the optimizer", blind=setup.blind
     )
+
+
+def _stated_ones(setup: Setup) -> Value | None:
+    """The option that asks for micro-batches, where all such options ask for none by default."""
+    values = [
+        value
+        for name in setup.evaluator.option_names()
+        if _ACCUMULATES.search(name) and (value := setup.evaluator.option(name)) is not None
+    ]
+    none = [v for v in values if v.known and (v.value in (None, 0, 1, -1, False))]
+    return replace(none[0], value=1) if none and len(none) == len(values) else None
 
 
 def _steps(key: str, title: str, value: Value) -> Measure:
@@ -209,8 +287,8 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
             break
     for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
         text = ast.unparse(call.func).lower()
-        if text.endswith("accumulate") and "accelerator" not in text:
-            continue
+        if text.endswith("accumulate") and ("accelerator" not in text or setup.framework == "Accelerate"):
+            continue  # of Accelerate it is only the wrapper: its number decides
         yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
 
 
