@@ -13,6 +13,9 @@ from ptopt.audit.values import Place
 _LONGEST = 200_000  # bytes of one script
 _LINE = 20_000
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(['\"]?)([\w./:+-]+)\2\s*(?:#.*)?$")
+_NO_VALUE = re.compile(
+    r"\$(@|\*|\{[@*]\}|\{\w+[\[@])|[|&;>]|\d>|2>&1"
+)  # the rest of a command line, and what follows it
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 
 
@@ -82,6 +85,8 @@ def _options(tokens: list[str], variables: Mapping[str, str]) -> dict[str, str |
             continue
         name, equals, value = token[2:].partition("=")
         following = tokens[i + 1] if i + 1 < len(tokens) else "--"
+        if _NO_VALUE.match(following):
+            following = "--"
         text: str | bool = value if equals else True if following.startswith("-") else following
         options[name.replace("-", "_")] = _substituted(text, variables)
     return options

@@ -60,6 +60,11 @@ class Live:
         self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
         self._waiting: list[tuple[Module, ast.AST]] = []
         self._read(start)
+        self._follow_all()
+        self._settle()
+        self._follow_all()
+
+    def _follow_all(self) -> None:
         while self._waiting:
             self._follow(*self._waiting.pop())
 
@@ -129,8 +134,15 @@ class Live:
                     self._reach(inner[0], inner[1], (module, site))
 
     def _import_all(self, module: Module, call: ast.Call) -> bool:
-        """`import_module(f"package.models.{name}")`: every module of the package."""
+        """`import_module(f"package.models.{name}")`: every module of the package; and names that stand in the code."""
+        named = dotted_name(call.func)
+        ours = self.modules.resolve(module, named) if named else None
+        if ours is not None and isinstance(ours[1], FUNCTIONS):
+            return True  # what it calls decides
         text = call.args[0] if call.args and _last(call.func) == "import_module" else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            self._import_whole(module, text.value, call)
+            return True
         first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else None
         if (
             not isinstance(first, ast.Constant)
@@ -144,12 +156,56 @@ class Live:
         folder = path.removesuffix("__init__.py")
         inside = [p for p in self.modules.files if p.startswith(folder) and "/" not in p[len(folder) :]]
         for other in sorted(inside)[:MOST_IN_PACKAGE]:
-            parsed = self.modules.parse(other) if other.endswith(".py") else None
-            if parsed is not None:
-                self._read(parsed)
-                for definition in parsed.definitions.values():
-                    self._reach(parsed, definition, (module, call))
+            self._reach_file(other, (module, call))
         return True
+
+    def _reach_file(self, path: str, site: Site) -> None:
+        """Everything that a file defines."""
+        parsed = self.modules.parse(path) if path.endswith(".py") else None
+        if parsed is not None:
+            self._read(parsed)
+            for definition in parsed.definitions.values():
+                self._reach(parsed, definition, site)
+
+    def _import_whole(self, module: Module, name: str, site: ast.AST) -> bool:
+        """A module that is named in a string; False where it is none of the repository."""
+        path = self.modules.find(name, 0, module.path)
+        if path is not None:
+            self._reach_file(path, (module, site))
+        return path is not None
+
+    def _settle(self) -> None:
+        """`def find(name, modules): import_module(m) for m in modules`, and calls that pass the names of modules."""
+        for module, call in list(self.dynamic):
+            function = module.file.index.function_of(call) if isinstance(call, ast.Call) else None
+            if function is None or _last(call.func) != "import_module":  # type: ignore[attr-defined]
+                continue
+            found = [self._strings_of(*site) for site in self.sites.get(function, [])]
+            names = [
+                [n for n in names if self.modules.find(n, 0, module.path) is not None] for names in found
+            ]
+            if names and all(names):
+                self.dynamic.remove((module, call))
+                for name in {n for some in names for n in some}:
+                    self._import_whole(module, name, call)
+
+    def _strings_of(self, module: Module, node: ast.AST) -> list[str]:
+        """The strings in the arguments of the call, also in a list that has a name."""
+        call = module.file.index.parent(node)
+        if not isinstance(call, ast.Call) or call.func is not node:
+            return []
+        held: list[ast.expr] = []
+        for argument in (*call.args, *(k.value for k in call.keywords)):
+            held.append(argument)
+            if isinstance(argument, ast.Name):
+                bindings = module.file.bindings.of(module.file.index.function_of(call), argument.id)
+                held += [b.value for b in bindings if b.kind == "assign" and b.value is not None]
+        return [
+            part.value
+            for argument in held
+            for part in ast.walk(argument)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value
+        ]
 
     def _reach(self, module: Module, definition: ast.AST | None, site: Site) -> None:
         if definition is None:

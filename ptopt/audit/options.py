@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptopt.audit.live import Live
 from ptopt.audit.modules import dotted_name
@@ -30,7 +30,7 @@ class Option:
     default: ast.expr | None
     path: str
     line: int
-    kind: str  # "default" | "assigned"
+    kind: str  # "default" | "assigned" | "stated" (`set_defaults`)
 
 
 class Options:
@@ -39,12 +39,15 @@ class Options:
     def __init__(self, live: Live) -> None:
         self._defaults: defaultdict[str, list[Option]] = defaultdict(list)
         self._assigned: defaultdict[str, list[Option]] = defaultdict(list)
+        stated: defaultdict[str, list[Option]] = defaultdict(list)
+        tables = {"default": self._defaults, "assigned": self._assigned, "stated": stated}
         for module in live.read.values():
             for option in module.file.once(_of_file):
                 if not _passes_on(option):
-                    (self._defaults if option.kind == "default" else self._assigned)[option.name].append(
-                        option
-                    )
+                    tables[option.kind][option.name].append(option)
+        for name, options in stated.items():
+            if name in self._defaults:  # `set_defaults` goes before `add_argument`
+                self._defaults[name] = [replace(option, kind="default") for option in options]
 
     def of(self, name: str) -> list[Option]:
         """The defaults of an option; where it has none, the assignments to it."""
@@ -81,7 +84,7 @@ def _parsers(file: SourceFile) -> list[Option]:
             option = _argument(call, file, click=name == "option")
         elif name == "set_defaults":
             found += [
-                Option(k.arg, f"`{k.arg}` of `set_defaults`", k.value, file.path, call.lineno, "assigned")
+                Option(k.arg, f"`{k.arg}` of `set_defaults`", k.value, file.path, call.lineno, "stated")
                 for k in call.keywords
                 if k.arg
             ]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ptopt.audit.audit import audit
+from ptopt.audit.stated import with_readme
 from ptopt.audit.values import Audit
 from ptopt.change import ChangedFile, whole_file
 from ptopt.pathkind import is_reviewable
@@ -33,4 +34,4 @@ def audit_of(
     broad = config.model_copy(update={"min_confidence": sure * _BELOW})
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
     review = review_files(watch([*whole, *not_read]), config=broad, facts=facts, limit_to_change=False)
-    return audit(name, files, facts, review, sure)
+    return audit(name, files, with_readme(facts, files), review, sure)

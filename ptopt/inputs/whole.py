@@ -1,4 +1,4 @@
-"""All of a folder that an audit reads: Python files, notebooks, shell scripts, configurations."""
+"""All of a folder that an audit reads: Python files, notebooks, shell scripts, configurations, what a README says of torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ptopt.findings import NotReviewed
 from ptopt.inputs.folders import NOT_UTF8, printable, walk_files
 from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_FILE, Tree
-from ptopt.pathkind import PYTHON, is_dockerfile
+from ptopt.pathkind import PYTHON, is_dockerfile, is_readme
 
 _ALSO_READ = (".sh", ".yaml", ".yml", ".json")
 _LARGEST = 256_000  # bytes of these: a configuration that people write has a few thousand
@@ -29,7 +29,7 @@ class Folder:
 
 def is_read(path: str) -> bool:
     """Does an audit read the file: code, a script that starts it, or what may be a configuration?"""
-    return path.endswith((*PYTHON, *_ALSO_READ)) or is_dockerfile(path)
+    return path.endswith((*PYTHON, *_ALSO_READ)) or is_dockerfile(path) or is_readme(path)
 
 
 def _is_read(entry: os.DirEntry[str]) -> bool:

@@ -32,6 +32,8 @@ def fused(setup: Setup) -> Measure:
     given = any(setup.keyword(call, "optimizers") is not None for _, call in setup.live.calls)
     if setup.framework in ("transformers", "TRL") and not given:
         value = TrainerArguments(setup).of("optim")
+        if not value.known and setup.facts.excludes("transformers", "4.50") and "default of" in value.note:
+            value = replace(value, known=True, value="AdamW", note=setup.facts.describe("transformers"))
         places = () if value.place is None else (value.place,)
         if not value.known:
             return Measure(key, title, State.UNKNOWN, f"`optim`: {value.note}", places)

@@ -137,6 +137,8 @@ def _chosen(setup: Setup) -> Iterator[Candidate]:
         for node in module.file.index.attributes_named("autocast"):
             parent = module.file.index.parent(node)
             named = isinstance(parent, (ast.Assign, ast.IfExp)) and setup.live.runs(module, node)
+            if isinstance(parent, ast.Assign) and ast.unparse(parent.targets[0]) == "autocast":
+                continue  # the calls of this name say more
             if named and setup.qualified(module, node).startswith(("torch", "amp")):
                 yield setup.site(module, node, f"`{ast.unparse(node)}`")
 
