@@ -23,7 +23,7 @@ _IN_LONGER_NAMES = frozenset({"example", "examples", "tutorial", "tutorials", "d
 PYTHON = (".py", ".ipynb")
 _JSON = re.compile(r"config|zero|ds_|ds-|_ds|/ds|deepspeed|stage\d|args|train|tune|sft|lora|dpo|z[123]")
 _DOCKERFILE = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-][\w.-]+)?$", re.IGNORECASE)
-_README = re.compile(r"(^|/)(readme|install(ation)?)[^/]*\.(md|rst|txt)$", re.I)
+_README = re.compile(r"(^|/)(readme|install(ation)?|get(ting)?[_-]?started)[^/]*\.(md|rst|txt)$", re.I)
 _NO_DOCKERFILE = (".md", ".sh", ".txt", ".rst", ".j2", ".template", ".tmpl", ".in", ".dockerignore", ".erb")
 # Written by tools, or read by others than training and serving.
 _OF_OTHERS = re.compile(

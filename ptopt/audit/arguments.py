@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ptopt.audit.known import Value, agreed
+from ptopt.audit.known import Value, agreed, one_of
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
 
@@ -103,7 +103,7 @@ class TrainerArguments:
             if setup.unpacks(source.call):
                 return Value(False, note=f"`**` in the arguments at {place}", place=place)
             return self._default(source, name, place)
-        launched = self._launched(name)
+        launched = self._launched(name, source)
         if launched is not None:
             return launched
         settings, number = setup.configured.of_trainer(name)
@@ -118,7 +118,7 @@ class TrainerArguments:
             default = replace(default, note=f"{default.note}; the command line sets `--{name}`")
         return default
 
-    def _launched(self, name: str) -> Value | None:
+    def _launched(self, name: str, source: Source) -> Value | None:
         """What the shell scripts of the repository pass, where all that pass something pass the same."""
         launches = self._setup.launches
         given = [(launch, launch.options[name]) for launch in launches if name in launch.options]
@@ -126,7 +126,17 @@ class TrainerArguments:
             return None
         values = {_parsed(text) for _, text in given}
         launch = given[0][0]
-        if len(given) == len(launches) and len(values) == 1 and None not in values:
+        if len(given) < len(launches) and None not in values:  # the rest of them has the default
+            default = self._default(source, name, launch.place)
+            held = [*(Value(True, value, "", launch.place) for value in values), default]
+            both = one_of(held, "", launch.place)
+            if both.known or both.truth is not None:
+                return replace(both, note=f"`--{name}` of {launch.place}, and by default", place=launch.place)
+        if len(given) == len(launches) and len({bool(v) for v in values}) == 1 and None not in values:
+            if len(values) > 1:
+                return Value(
+                    False, None, f"`--{name}` of the launch scripts", launch.place, choices=tuple(values)
+                )
             return Value(True, values.pop(), f"`--{name}` of {launch.place}", launch.place)
         if None in values:
             return Value(False, note=f"a variable of {launch.place}", place=launch.place)

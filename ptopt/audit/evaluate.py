@@ -412,8 +412,8 @@ class Evaluator:
             return first
         for change in self._options.changed(name):
             guard = self._assignment_guard(change, depth)
-            if guard.truth is False or guard.environment:
-                continue  # the default is what a run in one process has
+            if guard.truth is not True:
+                continue  # by default, and in one process, it is not reached
             after = self.of(change.default, self.live.read[change.path], depth)
             if not after.known or after.value != first.value:
                 place = Place(change.path, self.live.read[change.path].file.head_line(change.line))

@@ -33,8 +33,9 @@ def with_readme(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts
     """The facts, with the torch that the README at the root names where nothing else does."""
     if facts.known("torch"):
         return facts
-    for path in sorted(files):
-        if "/" in path or not is_readme(path) or len(files[path]) > MOST_BYTES:
+    for path in sorted(files, key=lambda path: ("/" in path, path)):
+        folder, _, _ = path.rpartition("/")
+        if folder not in ("", "docs", "doc") or not is_readme(path) or len(files[path]) > MOST_BYTES:
             continue
         pin = _pin(path, files[path].decode("utf-8", "replace"))
         if pin is not None:

@@ -42,7 +42,7 @@ def _accumulates(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
     states = [
         measure.state
         for entry in entries
-        if entry.loop is not None and entry.loop.path == finding.path
+        if finding.path == entry.path or _trains_in(entry, finding.path)
         for measure in entry.measures
         if measure.key == "accumulation"
     ]

@@ -15,6 +15,19 @@ from ptopt.audit.values import Measure, Place, State
 
 _TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad|Adam)$")
 _FUSABLE = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+_UNFUSED = (
+    "RAdam",
+    "NAdam",
+    "RMSprop",
+    "Adadelta",
+    "Adamax",
+    "ASGD",
+    "LBFGS",
+    "Rprop",
+    "SparseAdam",
+    "Muon",
+    "Adafactor",
+)
 _FUSED = re.compile(
     r"^(Fused\w+|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
 )
@@ -54,6 +67,12 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
                 key, title, State.NOT_APPLICABLE, f"`{cls.name}` is an optimizer of the repository",
                 (setup.place(module, cls),),
             )  # fmt: skip
+    for module, call in setup.calls(*_UNFUSED):
+        name = setup.qualified(module, call.func)
+        if name.startswith(("torch.optim", "optim.")) and setup.runs(module, call).truth is not False:
+            short = name.rpartition(".")[2]
+            why = f"`{short}` of torch has no fused update"
+            return Measure(key, title, State.NOT_APPLICABLE, why, (setup.place(module, call),))
     passed = list(_classes(setup))
     if passed:
         return setup.decide(key, title, passed, "")
@@ -140,7 +159,7 @@ def _chosen(setup: Setup) -> Iterator[Candidate]:
     """`Adam = DeepSpeedCPUAdam if offload else FusedAdam`: classes that are called by another name."""
     for module in setup.live.read.values():
         for name in module.file.index.of_type(ast.Name) if module.file.search(_FUSED_WORD) else ():
-            if not _FUSED.match(name.id) or name.id in module.definitions:
+            if not _FUSED.match(name.id) or name.id in module.definitions or isinstance(name.ctx, ast.Store):
                 continue
             if setup.live.runs(module, name) and isinstance(
                 module.file.index.parent(name), (ast.Assign, ast.IfExp)
@@ -260,6 +279,10 @@ def _stated_ones(setup: Setup) -> Value | None:
 
 def _steps(key: str, title: str, value: Value) -> Measure:
     places = () if value.place is None else (value.place,)
+    several = [c for c in value.choices if isinstance(c, int) and c > 1]
+    if several and len(several) == len(value.choices):
+        shown = " or ".join(map(str, dict.fromkeys(several)))
+        return Measure(key, title, State.ON, f"{shown} micro-batches a step ({value.note})", places)
     if not value.known:
         return Measure(key, title, State.UNKNOWN, f"{value.note}", places)
     note = f" ({value.note})" if value.note else ""

@@ -223,7 +223,8 @@ def _last(call: ast.Call) -> str:
 def tf32(setup: Setup) -> Measure:
     key, title = "tf32", "TF32 matrix products"
     found = list(_tf32(setup))
-    if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
+    old = setup.facts.excludes("torch", "1.12")
+    if setup.framework in ("transformers", "TRL") and not old and not any(c.value.truth for c in found):
         value = TrainerArguments(setup).of("tf32")
         if not value.known:
             return _measure(key, title, State.UNKNOWN, f"`tf32`: {value.note}", value)
@@ -232,7 +233,7 @@ def tf32(setup: Setup) -> Measure:
     pin = setup.facts.describe("torch")
     if setup.facts.excludes("torch", "1.7"):
         return setup.not_applicable(key, title, f"torch has it since 1.7; the project needs {pin}")
-    if not found and setup.facts.excludes("torch", "1.12"):
+    if not found and old:
         return Measure(
             key, title, State.ON, f"the default of torch 1.7 to 1.11; the project needs {pin}", setup.where()
         )

@@ -37,6 +37,18 @@ _FORWARD = re.compile(
 )
 
 
+_NO_FORWARD = re.compile(
+    r"param|state|config|name|path|weight|dict|load|save|size|count|summary|info|init|build|create|get_|make|set_|update|print|to_model",
+    re.I,
+)
+
+
+def _is_forward(call: ast.Call) -> bool:
+    """Does the name of what is called say that it is the network?"""
+    text = ast.unparse(call.func)
+    return bool(_FORWARD.search(text + "(")) and not _NO_FORWARD.search(text.rpartition(".")[2])
+
+
 def evaluation(setup: Setup) -> Measure:
     key, title = "evaluation", "Evaluation without a graph"
     if setup.framework in _BY_FRAMEWORK:
@@ -78,9 +90,7 @@ def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
         loop = next(module.file.index.loops_of(call), None) if switched else None
         if isinstance(loop, ast.For) and _takes(call, loop.target):
             return call
-        if _FORWARD.search(ast.unparse(call.func) + "(") and any(
-            isinstance(a, LOOPS) for a, _ in module.file.index.ancestors(call)
-        ):
+        if _is_forward(call) and any(isinstance(a, LOOPS) for a, _ in module.file.index.ancestors(call)):
             return call
     return None
 
@@ -90,7 +100,7 @@ def _in_evaluation_loops(module: Module, function: FunctionNode) -> list[ast.Cal
     return [
         call
         for call in module.file.calls.calls_in(function)
-        if _FORWARD.search(ast.unparse(call.func) + "(")
+        if _is_forward(call)
         and any(module.file.context.is_eval_loop(loop) for loop in module.file.index.loops_of(call))
     ]
 
@@ -129,8 +139,7 @@ def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
         parent = module.file.index.parent(call)
         block = module.file.index.parent(parent) if isinstance(parent, ast.withitem) else None
         if isinstance(block, ast.With) and any(
-            isinstance(node, ast.Call)
-            and (_FORWARD.search(ast.unparse(node.func) + "(") or ast.unparse(node.func).endswith(".eval"))
+            isinstance(node, ast.Call) and (_is_forward(node) or ast.unparse(node.func).endswith(".eval"))
             for statement in block.body
             for node in ast.walk(statement)
         ):
@@ -272,6 +281,12 @@ def monitoring(setup: Setup) -> Measure:
         return Measure(key, title, State.ON, "the logger of Lightning", setup.where())
     if setup.blind:
         return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}", setup.where())
+    if setup.framework in ("transformers", "TRL"):
+        value = TrainerArguments(setup).of("report_to")
+        if value.known:
+            off = value.value in ("none", None, ())
+            shown = f"`report_to` is {value.value}"
+            return Measure(key, title, State.OFF if off else State.ON, shown, _place(value.place))
     if setup.framework in _BY_FRAMEWORK:
         return Measure(
             key, title, State.UNKNOWN, f"{setup.framework} reports to what is installed", setup.where()
