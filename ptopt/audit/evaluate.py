@@ -152,7 +152,7 @@ class Evaluator:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name
         if _WITH_GPU.search(name):
             return Value(True, True, "with a GPU", self.place(module, call))
-        if name in ("bool", "int", "float", "str", "str2bool") and call.args:
+        if name in ("bool", "int", "float", "str", "str2bool", "torch.device") and call.args:
             return self.of(call.args[0], module, depth)
         if name == "hasattr" and len(call.args) == 2 and is_of_torch(call.args[0]):
             return Value(True, True, "with a current torch", self.place(module, call))
@@ -322,6 +322,8 @@ class Evaluator:
 
     def _attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
         root = dotted_name(expr).partition(".")[0]
+        if expr.attr == "type" and (kind := self._device_type(expr.value, module, depth)) is not None:
+            return kind
         if is_self(expr):
             return self._self_attribute(expr, module, depth)
         if root in module.imported and root not in module.definitions:
@@ -332,6 +334,15 @@ class Evaluator:
             if not level and not attribute and not self.live.modules.is_ours(name, module.path):
                 return self._unknown(expr, module)
         return self._option(expr.attr, expr, module, depth)
+
+    def _device_type(self, device: ast.expr, module: Module, depth: int) -> Value | None:
+        """`device.type`"""
+        if not re.search(r"device", ast.unparse(device), re.I):
+            return None
+        held = self.of(device, module, depth)
+        if not held.known or not isinstance(held.value, str):
+            return None
+        return replace(held, value=held.value.partition(":")[0])
 
     def _self_attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
         held = self.held(expr, module)

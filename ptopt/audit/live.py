@@ -24,6 +24,7 @@ _MODULE_BASES = re.compile(
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
+_SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|\bcfg", re.I)
 Site = tuple[Module, ast.AST]
 
 
@@ -113,7 +114,8 @@ class Live:
         for call in summary.calls:
             self.calls.append((module, call))
             if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
-                self.dynamic.append((module, call))
+                if not _reads_settings(module, call):
+                    self.dynamic.append((module, call))
             elif (
                 _last(call.func) == "getattr"
                 and len(call.args) > 1
@@ -132,6 +134,10 @@ class Live:
                 inner = self.modules.resolve(found[0], name)
                 if inner is not None and inner[1] is not None:
                     self._reach(inner[0], inner[1], (module, site))
+            for level, origin in found[0].stars:
+                path = self.modules.find(origin, level, found[0].path)
+                if path is not None and path != found[0].path:
+                    self._reach_file(path, (module, site))
 
     def _import_all(self, module: Module, call: ast.Call) -> bool:
         """`import_module(f"package.models.{name}")`: every module of the package; and names that stand in the code."""
@@ -285,6 +291,14 @@ class Live:
                 return found
             found = outer
         return None
+
+
+def _reads_settings(module: Module, call: ast.Call) -> bool:
+    """A Python file that holds settings is loaded by its path, in a function that says so."""
+    if _last(call.func) not in ("exec_module", "import_module"):
+        return False
+    function, cls = module.file.index.function_of(call), module.file.index.class_of(call)
+    return any(node is not None and _SETTINGS.search(node.name) for node in (function, cls))
 
 
 def _summarise(unit: ast.AST) -> _Summary:

@@ -25,6 +25,9 @@ _TESTED = re.compile(
 _OR_LATER = re.compile(
     r"^\W{0,3}(\+|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x", re.I
 )
+_OTHERS_WORK = re.compile(
+    r"(should|may|also|will|can)[^\n]{0,20} work|(other|later|newer|higher) versions", re.I
+)
 _LOWER_BOUND = re.compile(r"(>=|>|≥|at least|minimum)[^\n]{0,12}$", re.I)
 MOST_BYTES = 200_000
 
@@ -48,7 +51,8 @@ def _pin(path: str, text: str) -> Pin | None:
     found = [(_parts(match[1]), match[1], match.start(1)) for match in _COMMAND.finditer(text)]
     for match in [] if found else list(_TESTED.finditer(text)):
         before = text[max(0, match.start(1) - 16) : match.start(1)]
-        if _OR_LATER.search(match["after"]) or _LOWER_BOUND.search(before):
+        rest = text[match.end(1) : match.end(1) + 160].partition("\n")[0]
+        if _OR_LATER.search(match["after"]) or _LOWER_BOUND.search(before) or _OTHERS_WORK.search(rest):
             return None
         found.append((_parts(match[1]), match[1], match.start(1)))
     if not found:

@@ -13,7 +13,7 @@ from ptopt.audit.values import Measure, State
 
 _STRATEGIES = {
     "DistributedDataParallel": "DDP", "FullyShardedDataParallel": "FSDP", "fully_shard": "FSDP2", "DataParallel": "DataParallel",
-    "DataParallelPlus": "DataParallel", "convert_sync_batchnorm": "",
+    "DataParallelPlus": "DataParallel", "parallel_apply": "DataParallel", "data_parallel": "DataParallel", "convert_sync_batchnorm": "",
 }  # fmt: skip
 
 
@@ -22,9 +22,9 @@ def strategy(setup: Setup) -> Measure:
     if setup.framework in ("transformers", "TRL"):
         deepspeed = TrainerArguments(setup).of("deepspeed")
         detail = "DDP by transformers where several processes are started"
-        if deepspeed.known and deepspeed.value:
+        if deepspeed.truth:
             detail = f"DeepSpeed ({deepspeed.note or deepspeed.value})"
-        places = (deepspeed.place,) if deepspeed.place is not None and deepspeed.value else setup.where()
+        places = (deepspeed.place,) if deepspeed.place is not None and deepspeed.truth else setup.where()
         return Measure(key, title, State.ON, detail, places)
     if setup.framework == "Lightning":
         value = lightning_argument(setup, "strategy", "auto")

@@ -402,11 +402,26 @@ def padding(setup: Setup) -> Measure:
     text = setup.calls("from_pretrained") and any(
         "Tokenizer" in ast.unparse(c.func) for _, c in setup.calls("from_pretrained")
     )
+    own = _tokenised(setup)
+    if own:
+        return Measure(key, title, State.OFF, "sequences are padded to a fixed length", tuple(own)[:4])
     if text or setup.framework in ("transformers", "TRL"):
         return Measure(
             key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
         )
     return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _tokenised(setup: Setup) -> list[Place]:
+    """`def tokenize(texts, context_length)`: an array of the full length is made for each text."""
+    return [
+        setup.place(module, function)
+        for function, module in setup.live.functions.items()
+        if re.search(r"tokeni[sz]e", function.name)
+        and re.search(
+            r"(zeros|full)\([^\n]*(context_length|max_?len|max_length|max_txt)", module.file.source(function)
+        )
+    ]
 
 
 def _filled_up(setup: Setup) -> list[Place]:

@@ -67,7 +67,7 @@ def evaluation(setup: Setup) -> Measure:
         forward = _forward_in_loop(module, function)
         if forward is None or _ends_the_graph(forward, setup):
             continue
-        off = module.file.context.grad_off(forward)
+        off = module.file.context.grad_off(forward) or _called_without_graph(setup, function)
         (free if off else graph).append(setup.place(module, forward if not off else function))
     for module, block in _grad_off_blocks(setup):
         free.append(setup.place(module, block))
@@ -78,6 +78,17 @@ def evaluation(setup: Setup) -> Measure:
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no evaluation seen; {setup.blind_model}")
     return setup.not_applicable(key, title, "no evaluation in the code that runs")
+
+
+def _called_without_graph(setup: Setup, function: FunctionNode) -> bool:
+    """Do all calls of the function stand under `no_grad`?"""
+    calls = [
+        (other, call)
+        for other, node in setup.live.sites.get(function, [])
+        if isinstance(call := other.file.index.parent(node), ast.Call)
+        and setup.runs(other, call).truth is not False
+    ]
+    return bool(calls) and all(other.file.context.grad_off(call) for other, call in calls)
 
 
 def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
