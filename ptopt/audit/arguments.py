@@ -221,4 +221,10 @@ def lightning_argument(setup: Setup, name: str, default: Any) -> Value:
     for module, call in setup.calls("from_argparse_args", "LightningCLI"):
         place = setup.place(module, call)
         return Value(False, note=f"the trainer is filled from the command line at {place}", place=place)
-    return keyword_value(setup, calls, name, Value(True, default, f"default of Lightning for `{name}`"))
+    absent = Value(True, default, f"default of Lightning for `{name}`")
+    if not calls:
+        for target in setup.configured.targets:
+            if str(target.value).endswith(".Trainer"):
+                found = setup.configured.under((*target.keys[:-1], name))
+                return (agreed(found) if found else None) or replace(absent, place=target.place)
+    return keyword_value(setup, calls, name, absent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ptopt.audit.advice import gaps, too_new
+from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, read_all
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
@@ -102,10 +103,10 @@ def entry_points(
             continue
         try:
             with limited(ENTRY_WORK):
-                live = Live(modules, module, summaries)
+                configured = Configured(configurations, path, composed(configurations, module))
+                live = Live(modules, module, summaries, configured.targets)
                 start = training_start(live)
                 if start is not None and not only_uses(path, start):
-                    configured = Configured(configurations, path)
                     entries.append(_entry(live, start, facts, started, modules, configured))
         except (WorkLimitError, RecursionError):
             lost.append(f"{path}: the analysis limit of one script was reached")

@@ -192,8 +192,14 @@ def _has_receiver(live: Live, name: str) -> bool:
 def _framework_of(live: Live, module: Module, receiver: ast.expr, depth: int = 0) -> str:
     """Whose trainer the receiver of `.train()` or `.fit()` is; "" where it is none that is known."""
     call = receiver if isinstance(receiver, ast.Call) else _bound_call(module, receiver)
+    annotated = _annotation(module, receiver)
+    if annotated is not None and (found := _class_framework(live, module, annotated, depth)):
+        return found
     if call is None:
         return ""
+    if dotted_name(call.func).rpartition(".")[2] in ("instantiate", "instantiate_from_config"):
+        made = [str(target.value) for target in live.targets if str(target.value).endswith(".Trainer")]
+        return "Lightning" if any(name.partition(".")[0] in _LIGHTNING for name in made) else ""
     return _class_framework(live, module, call.func, depth)
 
 
@@ -225,6 +231,14 @@ def _class_framework(live: Live, module: Module, cls: ast.expr, depth: int) -> s
     if package in _FOREIGN and re.search(r"Trainer|Runner|Learner|YOLO|Model|SAC|PPO|DQN|from_cfg", last):
         return _FOREIGN[package]
     return ""
+
+
+def _annotation(module: Module, receiver: ast.expr) -> ast.expr | None:
+    """`trainer: Trainer = make(...)`"""
+    binding = module.file.bindings.last_before(receiver) if isinstance(receiver, ast.Name) else None
+    if binding is not None and isinstance(binding.node, ast.AnnAssign):
+        return binding.node.annotation
+    return None
 
 
 def _bound_call(module: Module, receiver: ast.expr) -> ast.Call | None:

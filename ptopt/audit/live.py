@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name
 from ptopt.source import work
 from ptopt.source.index import FUNCTIONS, FunctionNode
@@ -25,6 +27,9 @@ _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process
 _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
 _SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|\bcfg", re.I)
+_MAKES_TARGETS = frozenset(
+    {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
+)
 Site = tuple[Module, ast.AST]
 
 
@@ -45,7 +50,10 @@ Summaries = dict[
 class Live:
     """The code that one script runs."""
 
-    def __init__(self, modules: Modules, start: Module, summaries: Summaries) -> None:
+    def __init__(
+        self, modules: Modules, start: Module, summaries: Summaries, targets: Sequence[Setting] = ()
+    ) -> None:
+        self.targets = targets  # what the configurations tell a registry to make
         self.modules = modules
         self.start = start
         self.read: dict[str, Module] = {}
@@ -183,8 +191,16 @@ class Live:
     def _settle(self) -> None:
         """`def find(name, modules): import_module(m) for m in modules`, and calls that pass the names of modules."""
         for module, call in list(self.dynamic):
+            if self._made_by_target(module, call):
+                self.dynamic.remove((module, call))
+                continue
             function = module.file.index.function_of(call) if isinstance(call, ast.Call) else None
-            if function is None or _last(call.func) != "import_module":  # type: ignore[attr-defined]
+            if function is None:
+                continue
+            callers = [other.file.index.function_of(node) for other, node in self.sites.get(function, [])]
+            if _last(call.func) == "exec_module" and any(c and _SETTINGS.search(c.name) for c in callers):  # type: ignore[attr-defined]
+                self.dynamic.remove((module, call))
+            if _last(call.func) != "import_module":  # type: ignore[attr-defined]
                 continue
             found = [self._strings_of(*site) for site in self.sites.get(function, [])]
             names = [
@@ -194,6 +210,24 @@ class Live:
                 self.dynamic.remove((module, call))
                 for name in {n for some in names for n in some}:
                     self._import_whole(module, name, call)
+
+    def _made_by_target(self, module: Module, call: ast.AST) -> bool:
+        """`instantiate(cfg.model)`: what the configurations name as its targets."""
+        if not isinstance(call, ast.Call) or not self.targets or _last(call.func) not in _MAKES_TARGETS:
+            return False
+        for target in self.targets:
+            name, _, last = str(target.value).rpartition(".")
+            while name:
+                path = self.modules.find(name, 0, module.path)
+                parsed = self.modules.parse(path) if path is not None else None
+                if parsed is not None:
+                    found = self.modules.resolve(parsed, last)
+                    if found is not None:
+                        self._reach(found[0], found[1], (module, call))
+                    break
+                name, _, before = name.rpartition(".")
+                last = f"{before}.{last}"
+        return True
 
     def _strings_of(self, module: Module, node: ast.AST) -> list[str]:
         """The strings in the arguments of the call, also in a list that has a name."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.known import Value
+from ptopt.audit.known import Value, agreed
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -136,7 +136,22 @@ def _setting(setup: Setup, name: str, default: Any) -> list[Value]:
     """The setting of each training loader; [] where there is no loader."""
     if setup.framework in ("transformers", "TRL"):
         return [TrainerArguments(setup).of(_TRAINER_NAMES[name])]
-    return [_argument(setup, loader, name, default) for loader in _loaders(setup)]
+    return [_argument(setup, loader, name, default) for loader in _loaders(setup)] or _configured(
+        setup, name, default
+    )
+
+
+def _configured(setup: Setup, name: str, default: Any) -> list[Value]:
+    """The setting of loaders that a configuration makes: `_target_: torch.utils.data.DataLoader`"""
+    values = []
+    for target in setup.configured.targets if setup.configured.is_composed else ():
+        last = str(target.value).rpartition(".")[2]
+        if not _LOADER.match(last) or _EVAL.search(".".join(target.keys[:-1])):
+            continue
+        given = setup.configured.under((*target.keys[:-1], name))
+        absent = Value(True, default, "the default of `DataLoader`", target.place)
+        values.append((agreed(given) if given else None) or absent)
+    return values
 
 
 def _decided(setup: Setup, key: str, title: str, values: list[Value], shown: str) -> Measure:

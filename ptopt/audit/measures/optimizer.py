@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
-from ptopt.audit.known import Value
+from ptopt.audit.known import Value, agreed
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -108,7 +108,19 @@ def _classes(setup: Setup) -> Iterator[Candidate]:
                 yield Candidate(MULTI_TENSOR, setup.place(module, call), f"`{name}` of timm")
 
 
+def _configured(setup: Setup) -> Iterator[Candidate]:
+    """`_target_: torch.optim.AdamW` of a configuration"""
+    for target in setup.configured.targets if setup.configured.is_composed else ():
+        name = str(target.value)
+        if not _TORCH.match(name):
+            continue
+        given = setup.configured.under((*target.keys[:-1], "fused"))
+        value = (agreed(given) if given else None) or MULTI_TENSOR
+        yield Candidate(value, target.place, f"`fused` of `{name.rpartition('.')[2]}`")
+
+
 def _optimizers(setup: Setup) -> Iterator[Candidate]:
+    yield from _configured(setup)
     for module, call in setup.calls(*_FUSABLE):
         name = setup.qualified(module, call.func)
         if not (name.startswith("torch.optim") or _TORCH.match(name)):

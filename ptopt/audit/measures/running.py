@@ -264,6 +264,12 @@ def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> 
 
 def monitoring(setup: Setup) -> Measure:
     key, title = "monitoring", "Monitoring and profiling"
+    if setup.framework == "Lightning" and setup.configured.is_composed:
+        chosen = [t for t in setup.configured.targets if str(t.value).endswith("Logger")]
+        if chosen:
+            shown = ", ".join(str(t.value).rpartition(".")[2] for t in chosen)
+            return Measure(key, title, State.ON, shown, tuple(t.place for t in chosen)[:4])
+        return Measure(key, title, State.OFF, "no logger is chosen by default", setup.where())
     uses = _uses_of_monitors(setup)
     names = sorted(
         {name for name, used in uses.items() if any(c.value.truth is not False for c in used) or not used}
