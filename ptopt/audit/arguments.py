@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ptopt.audit.known import Value, agreed, one_of
+from ptopt.audit.known import TRANSFORMERS, Value, agreed, one_of
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
 
@@ -26,13 +26,6 @@ _PARSERS = (
 _FALSE = frozenset({"false", "no", "0", "none", ""})
 _TRUE = frozenset({"true", "yes"})
 
-# Defaults that no version of transformers has changed (checked against 4.30 and 5.23).
-TRANSFORMERS = {
-    "bf16": False, "fp16": False, "tf32": None, "dataloader_num_workers": 0, "dataloader_pin_memory": True,
-    "dataloader_persistent_workers": False, "dataloader_prefetch_factor": None, "gradient_accumulation_steps": 1,
-    "torch_compile": False, "deepspeed": None, "fsdp": "", "packing": False, "group_by_length": False,
-    "gradient_checkpointing": False,
-}  # fmt: skip
 _TRL_CHANGED = frozenset(
     {"bf16", "gradient_checkpointing"}
 )  # defaults of TRL's own classes changed between versions
@@ -223,6 +216,9 @@ def lightning_argument(setup: Setup, name: str, default: Any) -> Value:
         return Value(False, note=f"the trainer is filled from the command line at {place}", place=place)
     absent = Value(True, default, f"default of Lightning for `{name}`")
     if not calls:
+        field = setup.evaluator.field_beside("_target_", ".Trainer", name)
+        if field is not None:
+            return field
         for target in setup.configured.targets:
             if str(target.value).endswith(".Trainer"):
                 found = setup.configured.under((*target.keys[:-1], name))

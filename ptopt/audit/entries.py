@@ -107,8 +107,10 @@ def _starts(live: Live, packages: frozenset[str]) -> Iterator[Start]:
     loops = [
         (module, call)
         for module, call in live.calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARD and _trains(module, call)
+        if (isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARD and _trains(module, call))
+        or _scales(call)
     ]
+    steps = steps or any(_scales(call) for _, call in live.calls)
     own = _own_framework(live, packages)
     if loops and (steps or own in ("DeepSpeed", "Colossal-AI")):
         for pair in sorted(loops, key=lambda pair: _distance(live, *pair))[:_MOST_LOOPS]:
@@ -138,6 +140,16 @@ def _apart(here: str, there: str) -> list[str]:
     while ours and theirs and ours[0] == theirs[0]:
         ours, theirs = ours[1:], theirs[1:]
     return ours + theirs
+
+
+def _scales(call: ast.Call) -> bool:
+    """`loss_scaler(loss, optimizer, ...)`: the backward pass and the step in one call, as timm has it."""
+    name = dotted_name(call.func).rpartition(".")[2]
+    return (
+        bool(re.fullmatch(r"(loss|grad|amp)?_?scaler", name))
+        and len(call.args) > 1
+        and "optim" in ast.unparse(call.args[1])
+    )
 
 
 def _is_step(module: Module, call: ast.Call) -> bool:
@@ -198,7 +210,14 @@ def _framework_of(live: Live, module: Module, receiver: ast.expr, depth: int = 0
     if call is None:
         return ""
     if dotted_name(call.func).rpartition(".")[2] in ("instantiate", "instantiate_from_config"):
-        made = [str(target.value) for target in live.targets if str(target.value).endswith(".Trainer")]
+        fields = [
+            o.default.value for o in Options(live).of("_target_") if isinstance(o.default, ast.Constant)
+        ]
+        made = [
+            str(name)
+            for name in (*(t.value for t in live.targets), *fields)
+            if str(name).endswith(".Trainer")
+        ]
         return "Lightning" if any(name.partition(".")[0] in _LIGHTNING for name in made) else ""
     return _class_framework(live, module, call.func, depth)
 

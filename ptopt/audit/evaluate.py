@@ -10,7 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from ptopt.audit.configured import Configured
-from ptopt.audit.known import Value, agreed, dominating, is_of_torch, keys_of, one_of, position_of
+from ptopt.audit.known import (
+    TRANSFORMERS,
+    Value,
+    agreed,
+    dominating,
+    is_of_torch,
+    keys_of,
+    one_of,
+    position_of,
+)
 from ptopt.audit.live import Live, is_main_test
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.options import Option, Options
@@ -278,6 +287,9 @@ class Evaluator:
             if isinstance(call, ast.Call) and call.func is node:
                 explicit = isinstance(owner, ast.ClassDef) and ast.unparse(node) == f"{owner.name}.__init__"
                 yield other, call, int(method and not explicit)
+            else:
+                for alias in _calls_by_alias(other, node):
+                    yield other, alias, int(method)
 
     def _of_subclasses(self, owner: ast.ClassDef) -> Iterator[tuple[Module, ast.AST]]:
         """`super().__init__(...)` in the classes that derive from this one."""
@@ -409,8 +421,14 @@ class Evaluator:
     def _option(self, name: str, expr: ast.expr, module: Module, depth: int) -> Value:
         options = self._options.of(name)
         options = [option for option in options if option.default is not None] or options
+        filed = self._in_files_of_arguments(name)
+        if filed is not None:
+            return filed
         if not options:
             settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
+            if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
+                place = self.place(module, expr)
+                return Value(True, TRANSFORMERS[name], f"default of transformers for `{name}`", place)
             return agreed(settings) or self._unknown(expr, module)
         here = [option for option in options if option.path == self.live.start.path]
         assigned = options[0].kind == "assigned"
@@ -427,14 +445,21 @@ class Evaluator:
                 continue  # by default, and in one process, it is not reached
             after = self.of(change.default, self.live.read[change.path], depth)
             if not after.known or after.value != first.value:
-                place = Place(change.path, self.live.read[change.path].file.head_line(change.line))
+                at = Place(change.path, self.live.read[change.path].file.head_line(change.line))
                 return Value(
                     False,
-                    note=f"{change.shown} is set at {place}",
-                    place=place,
+                    note=f"{change.shown} is set at {at}",
+                    place=at,
                     environment=after.environment,
                 )
         return first
+
+    def _in_files_of_arguments(self, name: str) -> Value | None:
+        """What all files of arguments say, which a parser of transformers reads; None where not all say it."""
+        if self._configured is None or "transformers" not in self.live.packages():
+            return None
+        settings, number = self._configured.of_trainer(name)
+        return agreed(settings) if number and len(settings) == number else None
 
     def _of_option(self, option: Option, depth: int) -> Value:
         module = self.live.read[option.path]
@@ -468,6 +493,11 @@ class Evaluator:
     def option(self, name: str) -> Value | None:
         """The default of an option; None where there is none of this name."""
         return self._option(name, ast.Name(name), self.live.start, 0) if self._options.of(name) else None
+
+    def field_beside(self, name: str, ending: str, wanted: str) -> Value | None:
+        """The default of a field of the class whose field `name` ends in a text."""
+        found = self._options.beside(name, ending, wanted)
+        return None if found is None else self._of_option(found, 0)
 
     def option_names(self) -> list[str]:
         return self._options.names()
@@ -598,3 +628,17 @@ class Evaluator:
 
 def _is_static(function: FunctionNode) -> bool:
     return any(dotted_name(d) == "staticmethod" for d in function.decorator_list)
+
+
+def _calls_by_alias(module: Module, node: ast.AST) -> Iterator[ast.Call]:
+    """`make = Loader if ready else Other` and `make(...)`"""
+    index = module.file.index
+    parent = index.parent(node)
+    while isinstance(parent, (ast.IfExp, ast.BoolOp)):
+        parent = index.parent(parent)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if isinstance(target, ast.Name):
+        scope = index.function_of(target)
+        for call in module.file.calls.calls_in(scope) if scope is not None else ():
+            if isinstance(call.func, ast.Name) and call.func.id == target.id:
+                yield call

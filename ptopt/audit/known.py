@@ -13,6 +13,14 @@ from ptopt.audit.values import Place
 from ptopt.source.bindings import Binding
 from ptopt.source.index import FunctionNode
 
+# Defaults that no version of transformers has changed (checked against 4.30 and 5.23).
+TRANSFORMERS = {
+    "bf16": False, "fp16": False, "tf32": None, "dataloader_num_workers": 0, "dataloader_pin_memory": True,
+    "dataloader_persistent_workers": False, "dataloader_prefetch_factor": None, "gradient_accumulation_steps": 1,
+    "torch_compile": False, "deepspeed": None, "fsdp": "", "packing": False, "group_by_length": False,
+    "gradient_checkpointing": False,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Value:

@@ -26,6 +26,7 @@ _MODULE_BASES = re.compile(
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
+_AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
 _SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|\bcfg", re.I)
 _MAKES_TARGETS = frozenset(
     {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
@@ -122,7 +123,7 @@ class Live:
         for call in summary.calls:
             self.calls.append((module, call))
             if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
-                if not _reads_settings(module, call):
+                if not _reads_settings(module, call) and not _makes_no_network(call):
                     self.dynamic.append((module, call))
             elif (
                 _last(call.func) == "getattr"
@@ -325,6 +326,12 @@ class Live:
                 return found
             found = outer
         return None
+
+
+def _makes_no_network(call: ast.Call) -> bool:
+    """`instantiate(cfg.trainer)`"""
+    given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "config")]
+    return _last(call.func) == "instantiate" and any(_AROUND.search(ast.unparse(a)) for a in given)
 
 
 def _reads_settings(module: Module, call: ast.Call) -> bool:

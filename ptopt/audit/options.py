@@ -53,6 +53,16 @@ class Options:
         """The defaults of an option; where it has none, the assignments to it."""
         return self._defaults.get(name) or self._assigned.get(name, [])
 
+    def beside(self, name: str, ending: str, wanted: str) -> Option | None:
+        """The field `wanted` of the class whose field `name` ends in a text: `_target_: str = "...Trainer"`"""
+        for option in self._defaults.get(name, []):
+            if isinstance(option.default, ast.Constant) and str(option.default.value).endswith(ending):
+                holder = option.shown.rpartition(" of ")[2]
+                found = [o for o in self._defaults.get(wanted, []) if o.shown.endswith(f" of {holder}")]
+                if found:
+                    return found[0]
+        return None
+
     def names(self) -> list[str]:
         """Those that have a default."""
         return list(self._defaults)

@@ -30,6 +30,12 @@ _SMALL = re.compile(
 _SMALL_PACKAGES = frozenset(
     {"gym", "gymnasium", "atari_py", "ale_py", "torch_geometric", "dgl", "e3nn", "stable_baselines3"}
 )
+# Packages whose base classes hold no network that a measure asks about, or are looked at by name.
+_WELL_KNOWN = frozenset(
+    {"torch", "torchvision", "torchaudio", "transformers", "pytorch_lightning", "lightning", "lightning_fabric", "timm", "diffusers",
+     "torch_geometric", "dgl", "e3nn", "abc", "typing", "enum", "collections", "dataclasses", "huggingface_hub", "gpytorch", "mamba_ssm",
+     "accelerate", "peft", "trl", "fairseq", "omegaconf", "pydantic"}
+)  # fmt: skip
 _LISTED = 4  # places of evidence
 
 
@@ -246,7 +252,23 @@ class Setup:
         if self.live.dynamic:
             module, node = self.live.dynamic[0]
             return f"classes are found by name at {self.place(module, node)}"
+        if self._foreign_base:
+            return f"`{self._foreign_base}` is not in the repository"
         return "" if self._sees_network else "the network is made where it was not found"
+
+    @cached_property
+    def _foreign_base(self) -> str:
+        """The network of a package that was not read, of which a network of the repository is a variant."""
+        for cls, module in self.live.classes.items():
+            if not any(getattr(statement, "name", "") == "forward" for statement in cls.body):
+                continue
+            for base in cls.bases:
+                name = dotted_name(base)
+                root = self.qualified(module, base).partition(".")[0]
+                origin = module.imported.get(name.partition(".")[0])
+                if origin is not None and self.is_external(module, base) and root not in _WELL_KNOWN:
+                    return name
+        return ""
 
     @cached_property
     def _sees_network(self) -> bool:

@@ -97,6 +97,8 @@ def _of_name(
     evaluator: Evaluator, module: Module, table: ast.Name, name: str, absent: Value, depth: int
 ) -> Value | None:
     function = module.file.index.function_of(table)
+    if function is not None and table.id == getattr(function.args.kwarg, "arg", ""):
+        return evaluator.passed_on(function, name, module, absent)
     bindings = module.file.bindings.of(function, table.id)
     if not bindings and function is not None:
         function = None
@@ -115,8 +117,6 @@ def _of_name(
     ]
     if tables and all(b.kind == "assign" for b in bindings):
         return _all(evaluator, tables, name, absent, depth)
-    if function is not None and table.id == getattr(function.args.kwarg, "arg", ""):
-        return evaluator.passed_on(function, name, module, absent)
     if len(bindings) == 1 and bindings[0].kind == "parameter" and function is not None:
         return _all(evaluator, list(evaluator.arguments(function, table.id, module)), name, absent, depth)
     return None

@@ -66,7 +66,7 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
         name = setup.qualified(module, call.func)
         last = name.rpartition(".")[2]
         label = _STRATEGIES.get(last, {"DDP": "DDP", "FSDP": "FSDP"}.get(last, last))
-        if not label or (name.startswith("torch_geometric")):
+        if not label:
             continue
         yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
     for cls in setup.live.classes:

@@ -18,6 +18,7 @@ _EVAL = re.compile(
     r"(^|[_.\W])(val|valid|validation|test|eval|evaluation|dev|predict|infer)|(val|test|eval)_?(set|loader|dl|data)",
     re.I,
 )
+_SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
 _TRAIN = re.compile(r"train", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
 _PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
@@ -101,7 +102,7 @@ def _about(module: Module, call: ast.Call) -> str:
     inner = targets if _TRAIN.search(targets) or _EVAL.search(targets) else f"{targets} {data[:80]}"
     if _TRAIN.search(inner) or _EVAL.search(inner) or function is None:
         return inner
-    return f"{inner} {function.name}"
+    return f"{inner} {'eval' if _SAMPLES.search(function.name) else function.name}"
 
 
 def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
