@@ -152,6 +152,10 @@ class Evaluator:
         if left.known and right.known and type(expr.ops[0]) in _COMPARED:
             answer = bool(_COMPARED[type(expr.ops[0])](left.value, right.value))
             return replace(left, value=answer, note=left.note or right.note)
+        if not (left.known and right.known) and (present := _asks_for_gpu(expr)) is not None:
+            return Value(True, present, "with a GPU", self.place(module, expr))
+        if isinstance(expr.ops[0], ast.In) and "inspect.signature(torch" in ast.unparse(expr.comparators[0]):
+            return Value(True, True, "with a current torch", self.place(module, expr))
         if not left.known and right.known and type(expr.ops[0]) in _COMPARED:
             return left.mapped(lambda held: bool(_COMPARED[type(expr.ops[0])](held, right.value)))
         return left if not left.known else replace(right, choices=(), passed=())
@@ -182,6 +186,12 @@ class Evaluator:
             inner, by = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
             if inner.known and isinstance(inner.value, str) and by.known and by.value:
                 return replace(inner, value=tuple(inner.value.split(by.value)))
+        if last == "startswith" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
+            inner, start = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
+            if inner.known and isinstance(inner.value, str) and isinstance(start.value, str):
+                return replace(inner, value=inner.value.startswith(start.value))
+            if start.value == "cuda" and "device" in ast.unparse(call.func.value):
+                return Value(True, True, "with a GPU", self.place(module, call))
         if last in ("lower", "upper", "strip") and isinstance(call.func, ast.Attribute):
             inner = self.of(call.func.value, module, depth)
             return replace(inner, value=getattr(inner.value, last)()) if inner.known else inner
@@ -218,8 +228,11 @@ class Evaluator:
             if binding.kind == "parameter" and isinstance(scope, FUNCTIONS):
                 answers.append(self._parameter(scope, name.id, module, depth))
             elif binding.kind == "assign" and binding.value is not None:
-                if self.condition(binding.node, module, depth, within=scope).truth is not False:
-                    answers.append(self.of(binding.value, module, depth))
+                runs = self.condition(binding.node, module, depth, within=scope).truth
+                if runs is not False:
+                    value = self.of(binding.value, module, depth)
+                    sure = runs and _nested(module, binding.node)  # after it nothing before counts
+                    answers = [value] if sure else [*answers, value]
             else:
                 return self._unknown(name, module)
         if not answers:
@@ -427,8 +440,8 @@ class Evaluator:
         if not options:
             settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
             if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
-                place = self.place(module, expr)
-                return Value(True, TRANSFORMERS[name], f"default of transformers for `{name}`", place)
+                note = f"default of transformers for `{name}`"
+                return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
             return agreed(settings) or self._unknown(expr, module)
         here = [option for option in options if option.path == self.live.start.path]
         assigned = options[0].kind == "assigned"
@@ -624,6 +637,29 @@ class Evaluator:
                         return module, ancestor
                     break
         return None
+
+
+def _nested(module: Module, node: ast.AST) -> bool:
+    """Does it stand in an `if`, and in no loop of its function?"""
+    under = False
+    for ancestor, _ in module.file.index.ancestors(node):
+        if isinstance(ancestor, FUNCTIONS):
+            break
+        if isinstance(ancestor, (ast.For, ast.While)):
+            return False
+        under = under or isinstance(ancestor, ast.If)
+    return under
+
+
+def _asks_for_gpu(expr: ast.Compare) -> bool | None:
+    """`device_type == "cuda"`, `"cuda" in device`: a training runs on a GPU; None of any other comparison."""
+    sides = [expr.left, expr.comparators[0]]
+    kind = next((s.value for s in sides if isinstance(s, ast.Constant) and isinstance(s.value, str)), "")
+    if not kind.startswith(("cuda", "cpu")) or "device" not in ast.unparse(expr):
+        return None
+    if isinstance(expr.ops[0], (ast.Eq, ast.In)):
+        return kind.startswith("cuda")
+    return not kind.startswith("cuda") if isinstance(expr.ops[0], (ast.NotEq, ast.NotIn)) else None
 
 
 def _is_static(function: FunctionNode) -> bool:

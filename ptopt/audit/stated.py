@@ -38,7 +38,11 @@ def with_readme(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts
         return facts
     for path in sorted(files, key=lambda path: ("/" in path, path)):
         folder, _, _ = path.rpartition("/")
-        if folder not in ("", "docs", "doc") or not is_readme(path) or len(files[path]) > MOST_BYTES:
+        if (
+            folder not in ("", "docs", "doc", "readme")
+            or not is_readme(path)
+            or len(files[path]) > MOST_BYTES
+        ):
             continue
         pin = _pin(path, files[path].decode("utf-8", "replace"))
         if pin is not None:

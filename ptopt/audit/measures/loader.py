@@ -19,7 +19,7 @@ _EVAL = re.compile(
     re.I,
 )
 _SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
-_TRAIN = re.compile(r"train", re.I)
+_TRAIN = re.compile(r"train|\btr_", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
 _PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
 _NETWORK = re.compile(
@@ -55,14 +55,43 @@ def _loaders(setup: Setup) -> list[_Loader]:
         )
         if name is not None and not isinstance(name[1], ast.ClassDef):
             continue  # a function that makes loaders: the call in it counts
-        if name is not None and _makes_its_own(setup, *name):
-            continue
+        if name is not None and (_makes_its_own(setup, *name) or not getattr(name[1], "bases", ())):
+            continue  # of the latter torch does not know
         own = name is not None and not _is_plain(*name)
         found.append((_Loader(module, call, own), _about(module, call)))
-    found += [(loader, "") for loader in _derived(setup)]
+    found += [*((loader, "") for loader in _derived(setup)), *_by_parameter(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
     return training or neutral
+
+
+def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
+    """`def make(data, cls=DataLoader, **options): return cls(data, **options)`: the calls of it."""
+    found: list[tuple[_Loader, str]] = []
+    for function, module in setup.live.functions.items():
+        every = [*function.args.posonlyargs, *function.args.args]
+        pairs = [
+            *zip(reversed(every), reversed(function.args.defaults), strict=False),
+            *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
+        ]
+        names = {
+            a.arg for a, d in pairs if d is not None and _LOADER.match(ast.unparse(d).rpartition(".")[2])
+        }
+        made = [
+            call
+            for call in (module.file.calls.calls_in(function) if names else ())
+            if isinstance(call.func, ast.Name) and call.func.id in names
+        ]
+        stated = made and any(k.arg in (*_POSITIONS, "persistent_workers") for k in made[0].keywords)
+        if stated:
+            found.append((_Loader(module, made[0], False), _about(module, made[0])))
+        elif made:
+            found += [
+                (_Loader(other, call, False), _about(other, call))
+                for other, node in setup.live.sites.get(function, [])
+                if isinstance(call := other.file.index.parent(node), ast.Call) and call.func is node
+            ]
+    return found
 
 
 def _makes_its_own(setup: Setup, module: Module, cls: ast.AST | None) -> bool:

@@ -322,11 +322,37 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
                 value = replace(value, value=value.value > 1)
             yield setup.site(module, call, f"a step every `{ast.unparse(number)}` micro-batches", value)
             break
+    yield from _inner_loops(setup)
     for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
         text = ast.unparse(call.func).lower()
         if text.endswith("accumulate") and ("accelerator" not in text or setup.framework == "Accelerate"):
             continue  # of Accelerate it is only the wrapper: its number decides
         yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+
+
+def _inner_loops(setup: Setup) -> Iterator[Candidate]:
+    """`for _ in range(accumulate): ...backward()`, with the step of the optimizer behind the loop"""
+    for module, call in setup.calls("backward"):
+        if not module.file.context.is_training_mark(call):
+            continue
+        loop = next(module.file.index.loops_of(call), None)
+        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+            continue
+        if len(loop.iter.args) not in (1, 2):  # with a width of steps it cuts one batch
+            continue
+        number = loop.iter.args[-1]
+        if not ast.unparse(loop.iter.func).endswith("range") or not _ACCUMULATES.search(ast.unparse(number)):
+            continue
+        if any(
+            other is module and module.file.index.within(step, loop) for other, step in setup.calls("step")
+        ):
+            continue
+        value = setup.value(module, number)
+        if value.known and isinstance(value.value, (int, float)):
+            value = replace(value, value=value.value > 1)
+        elif value.environment or isinstance(number, ast.Name):
+            value = Value(True, True, "by the sizes of the batch", value.place)
+        yield setup.site(module, call, f"`{ast.unparse(number)}` micro-batches a step", value)
 
 
 def _modulus(test: ast.expr) -> ast.expr | None:

@@ -37,6 +37,9 @@ _FORWARD = re.compile(
 )
 
 
+_SHOWS = re.compile(
+    r"(val|validate|validation|test|evaluate|render|sample|generate|infer|inference|predict)(_|$)"
+)
 _NO_FORWARD = re.compile(
     r"param|state|config|name|path|weight|dict|load|save|size|count|summary|info|init|build|create|get_|make|set_|update|print|to_model",
     re.I,
@@ -150,7 +153,12 @@ def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
         parent = module.file.index.parent(call)
         block = module.file.index.parent(parent) if isinstance(parent, ast.withitem) else None
         if isinstance(block, ast.With) and any(
-            isinstance(node, ast.Call) and (_is_forward(node) or ast.unparse(node.func).endswith(".eval"))
+            isinstance(node, ast.Call)
+            and (
+                _is_forward(node)
+                or ast.unparse(node.func).endswith(".eval")
+                or _SHOWS.match(ast.unparse(node.func).rpartition(".")[2])
+            )
             for statement in block.body
             for node in ast.walk(statement)
         ):
