@@ -66,11 +66,13 @@ class Live:
         self.calls: list[tuple[Module, ast.Call]] = []
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
         self.truncated = False
+        self.registers = False  # models of the repository are made by their names
         self._summaries = summaries
         self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
         self._waiting: list[tuple[Module, ast.AST]] = []
         self._read(start)
         self._follow_all()
+        self._reach_registered()
         self._settle()
         self._follow_all()
 
@@ -211,6 +213,18 @@ class Live:
                 self.dynamic.remove((module, call))
                 for name in {n for some in names for n in some}:
                     self._import_whole(module, name, call)
+
+    def _reach_registered(self) -> None:
+        """`create_model(args.model)` of timm: the models that the repository registers with `@register_model`."""
+        made = next(((m, c) for m, c in self.calls if _last(c.func) == "create_model"), None)
+        for module in list(self.read.values()) if made is not None else ():
+            for definition in module.definitions.values():
+                decorated = [
+                    _last(d.func if isinstance(d, ast.Call) else d) for d in definition.decorator_list
+                ]
+                if made is not None and "register_model" in decorated:
+                    self.registers = True
+                    self._reach(module, definition, made)
 
     def _made_by_target(self, module: Module, call: ast.AST) -> bool:
         """`instantiate(cfg.model)`: what the configurations name as its targets."""

@@ -25,6 +25,7 @@ _TESTED = re.compile(
 _OR_LATER = re.compile(
     r"^\W{0,3}(\+|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x", re.I
 )
+_AT_LEAST = re.compile(r"\bpy?torch\b(\]\([^)\s]*\))?\W{0,4}(>=|≥|&gt;=)\s*\d", re.I)
 _OTHERS_WORK = re.compile(
     r"(should|may|also|will|can)[^\n]{0,20} work|(other|later|newer|higher) versions", re.I
 )
@@ -52,6 +53,8 @@ def with_readme(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts
 
 def _pin(path: str, text: str) -> Pin | None:
     """The newest torch that the text names; None where it names none, or says that later ones will do."""
+    if _AT_LEAST.search(text):
+        return None
     found = [(_parts(match[1]), match[1], match.start(1)) for match in _COMMAND.finditer(text)]
     for match in [] if found else list(_TESTED.finditer(text)):
         before = text[max(0, match.start(1) - 16) : match.start(1)]

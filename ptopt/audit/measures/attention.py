@@ -178,7 +178,7 @@ def _library(setup: Setup) -> Iterator[Candidate]:
         name = setup.qualified(module, call.func)
         if name.startswith(_WITH_ATTENTION) and setup.is_external(module, call.func):
             yield setup.site(module, call, f"`{name}` chooses, by its version")
-    for module, call in setup.calls("create_model"):
+    for module, call in () if setup.live.registers else setup.calls("create_model"):
         if setup.qualified(module, call.func).startswith("timm"):
             yield setup.site(module, call, "the model comes from timm, which chooses")
 

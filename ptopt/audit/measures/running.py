@@ -334,6 +334,12 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
         root = setup.qualified(module, call.func).partition(".")[0]
         if root in _MONITORS:
             uses.setdefault(_MONITORS[root], []).append(setup.site(module, call, _MONITORS[root]))
+    for module in setup.live.read.values():
+        for plain in module.file.index.of_type(ast.Import):
+            name = _MONITORS.get(plain.names[0].name.partition(".")[0], "")
+            within = module.file.index.function_of(plain) is not None
+            if name in uses and not uses[name] and within and setup.live.runs(module, plain):
+                uses[name].append(setup.site(module, plain, name))
     for name in [n for n, used in uses.items() if not used and n == "TensorBoard"]:
         if not _is_used(setup):
             del uses[name]
