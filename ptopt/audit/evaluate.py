@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ptopt.audit.calling import callers, lineage
+from ptopt.audit.conditions import DEPTH, ENVIRONMENT, LONGEST, Conditions
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import (
     TRANSFORMERS,
@@ -20,27 +22,13 @@ from ptopt.audit.known import (
     one_of,
     position_of,
 )
-from ptopt.audit.live import Live, is_main_test
+from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.options import Option, Options
 from ptopt.audit.values import Place
 from ptopt.source.bindings import is_self
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
-_DEPTH = 12
-_LONGEST = 60
-# What the machine and the launcher decide.
-_ENVIRONMENT = re.compile(
-    r"device_count|world_?size|local_?rank|WORLD_SIZE|LOCAL_RANK|\bn?_?num_?gpus?\b|\bn_gpu\b|\bngpus?\w*\b|multi_?gpu|"
-    r"is_initialized|\bdistributed\b|\bis_dist\w*\b|\bddp\b|use_ddp|multiprocessing_distributed|device_ids|\bdist_|\bdist\b|gpu_ids|"
-    r"\bgpus?\b|RANK\b",
-    re.I,
-)
-_FIRST_PROCESS = re.compile(
-    r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
-    r"is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
-    re.I,
-)
 _WITH_GPU = re.compile(r"(^|\.)is_available$|is_bf16_supported$|is_accelerator_available$")
 _PLATFORM = {"sys.platform": "linux", "os.name": "posix", "platform.system()": "Linux"}
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -54,15 +42,14 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-class Evaluator:
+class Evaluator(Conditions):
     """Evaluates with the options of one entry point."""
 
     def __init__(self, live: Live, options: Options, configured: Configured | None = None) -> None:
+        super().__init__(live)
         self._configured = configured
-        self.live = live
         self._options = options
         self._busy: set[ast.AST] = set()
-        self._runs: dict[ast.AST, Value] = {}
 
     def place(self, module: Module, node: ast.AST) -> Place:
         line = getattr(node, "lineno", 1)
@@ -75,7 +62,7 @@ class Evaluator:
             return Value(False, note="not given")
         if isinstance(expr, ast.Constant):
             return Value(True, expr.value, "", self.place(module, expr))
-        if depth > _DEPTH or expr in self._busy:
+        if depth > DEPTH or expr in self._busy:
             return self._unknown(expr, module)
         self._busy.add(expr)
         try:
@@ -267,7 +254,7 @@ class Evaluator:
         """What the callers pass; the default where none is seen."""
         values: list[Value] = []
         position = position_of(function, name)
-        for other, call, shift in self._callers(function, module):
+        for other, call, shift in callers(self.live, function, module):
             given = {k.arg: k.value for k in call.keywords}
             at = None if position is None else position - shift
             if name in given:
@@ -285,36 +272,6 @@ class Evaluator:
         if not values:
             return self._default(function, name, module, depth)
         return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))
-
-    def _callers(self, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
-        """The calls of a function that run, each with how many of its parameters are given before the arguments."""
-        owner = module.file.index.parent(function)
-        if not isinstance(owner, ast.ClassDef):
-            sites, method = self.live.sites.get(function, []), False
-        elif function.name == "__init__":
-            sites, method = [*self.live.sites.get(owner, []), *self._of_subclasses(owner)], True
-        else:
-            sites, method = self.live.mentions.get(function.name, []), not _is_static(function)
-        for other, node in sites:
-            call = other.file.index.parent(node)
-            if isinstance(call, ast.Call) and call.func is node:
-                explicit = isinstance(owner, ast.ClassDef) and ast.unparse(node) == f"{owner.name}.__init__"
-                yield other, call, int(method and not explicit)
-            else:
-                for alias in _calls_by_alias(other, node):
-                    yield other, alias, int(method)
-
-    def _of_subclasses(self, owner: ast.ClassDef) -> Iterator[tuple[Module, ast.AST]]:
-        """`super().__init__(...)` in the classes that derive from this one."""
-        for other, node in self.live.mentions.get("__init__", []):
-            cls = other.file.index.class_of(node)
-            if cls is None or not isinstance(node, ast.Attribute):
-                continue
-            resolved = (
-                self.live.modules.resolve(other, dotted_name(base)) for base in cls.bases if dotted_name(base)
-            )
-            if any(found is not None and found[1] is owner for found in resolved):
-                yield other, node
 
     def _unpacked(self, name: str, held: ast.expr, module: Module, call: ast.Call, depth: int) -> Value:
         """`f(**options)`: the option of this name."""
@@ -377,7 +334,7 @@ class Evaluator:
 
     def held(self, expr: ast.Attribute, module: Module) -> tuple[Module, ast.expr] | None:
         """What `self.name` is given in its class or in one that it derives from."""
-        for holder, owner in self._lineage(module, module.file.index.class_of(expr)):
+        for holder, owner in lineage(self.live, module, module.file.index.class_of(expr)):
             value = holder.file.bindings.attribute(owner, expr.attr)
             if value is not None:
                 return holder, value
@@ -388,7 +345,7 @@ class Evaluator:
     ) -> Iterator[tuple[Module, ast.expr]]:
         """What the calls of a function pass as one of its parameters."""
         position = position_of(function, name)
-        for other, call, shift in self._callers(function, module):
+        for other, call, shift in callers(self.live, function, module):
             at = None if position is None else position - shift
             given = next((k.value for k in call.keywords if k.arg == name), None)
             if given is None and at is not None and 0 <= at < len(call.args):
@@ -399,7 +356,7 @@ class Evaluator:
     def passed_on(self, function: FunctionNode, name: str, module: Module, absent: Value) -> Value | None:
         """What the calls of a function give `**kwargs` under a name."""
         values = []
-        for other, call, _ in self._callers(function, module):
+        for other, call, _ in callers(self.live, function, module):
             if any(k.arg is None for k in call.keywords):
                 return None
             given = next((k.value for k in call.keywords if k.arg == name), None)
@@ -415,21 +372,6 @@ class Evaluator:
                 return agreed(settings) or absent
         found = self._option(name, table, module, 0)
         return found if found.known or found.choices else None
-
-    def _lineage(self, module: Module, cls: ast.ClassDef | None) -> Iterator[tuple[Module, ast.ClassDef]]:
-        """A class of the repository, and those it derives from."""
-        waiting = [(module, cls)]
-        for _ in range(_DEPTH):
-            if not waiting:
-                return
-            holder, owner = waiting.pop(0)
-            if owner is None:
-                continue
-            yield holder, owner
-            for base in owner.bases:
-                found = self.live.modules.resolve(holder, dotted_name(base)) if dotted_name(base) else None
-                if found is not None and isinstance(found[1], ast.ClassDef):
-                    waiting.append((found[0], found[1]))
 
     def _option(self, name: str, expr: ast.expr, module: Module, depth: int) -> Value:
         options = self._options.of(name)
@@ -497,10 +439,10 @@ class Evaluator:
 
     def _unknown(self, expr: ast.AST, module: Module) -> Value:
         text = " ".join(ast.unparse(expr).split())
-        short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
         return Value(
             False, note=f"`{short}`".replace("``", "`"), place=self.place(module, expr),
-            environment=bool(_ENVIRONMENT.search(text)),
+            environment=bool(ENVIRONMENT.search(text)),
         )  # fmt: skip
 
     def option(self, name: str) -> Value | None:
@@ -514,129 +456,6 @@ class Evaluator:
 
     def option_names(self) -> list[str]:
         return self._options.names()
-
-    # -- conditions --------------------------------------------------------------------------------------
-
-    def truth_of(self, test: ast.expr, module: Module, depth: int = 0) -> Value:
-        """The truth of a condition by default; that of the first process, where processes differ."""
-        if is_main_test(test):
-            return Value(True, True)
-        text = ast.unparse(test)
-        if _FIRST_PROCESS.search(text) and not isinstance(test, ast.BoolOp):
-            return Value(True, True)
-        if isinstance(test, ast.BoolOp):
-            parts = [self.truth_of(value, module, depth) for value in test.values]
-            decisive = isinstance(test.op, ast.Or)
-            for part in parts:
-                if part.known and bool(part.value) is decisive:
-                    return part
-            open_ = [part for part in parts if not part.known]
-            return (
-                replace(open_[0], choices=(), passed=open_[0].passed if len(open_) == 1 else ())
-                if open_
-                else parts[-1]
-            )
-        value = self.of(test, module, depth)
-        if _ENVIRONMENT.search(text):
-            return Value(
-                False, note=value.note or f"`{text[:_LONGEST]}`", place=value.place, environment=True
-            )
-        return value.mapped(bool)
-
-    def condition(
-        self, node: ast.AST, module: Module, depth: int = 0, within: FunctionNode | None = None
-    ) -> Value:
-        """Whether a node runs by default, by the conditions around it in its function."""
-        if depth > _DEPTH:
-            return Value(False, note="nested too deeply")
-        unknown: Value | None = None
-        noted: Value | None = None
-        for ancestor, child in module.file.index.ancestors(node):
-            if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef, ast.Module)):
-                break
-            wanted: bool | None = None
-            if isinstance(ancestor, ast.If):
-                wanted = True if child in ancestor.body else False if child in ancestor.orelse else None
-            elif isinstance(ancestor, ast.IfExp):
-                wanted = True if child is ancestor.body else False if child is ancestor.orelse else None
-            if wanted is None or not isinstance(ancestor, (ast.If, ast.IfExp)):
-                continue
-            test = self.truth_of(ancestor.test, module, depth + 1)
-            if test.truth is not None and test.truth is not wanted:
-                return Value(True, False, test.note, test.place)
-            if not test.known and wanted in test.passed:
-                continue  # one of the calls takes this way
-            if test.truth is None:
-                unknown = unknown or test
-            elif test.note:
-                noted = noted or test
-        if unknown is not None:
-            return unknown
-        return Value(True, True, noted.note if noted else "", noted.place if noted else None)
-
-    def runs(self, node: ast.AST, module: Module, depth: int = 0) -> Value:
-        """Whether a node runs by default, by the conditions around it and around the calls that lead to it."""
-        own = self.condition(node, module, depth)
-        if own.truth is False:
-            return own
-        function = module.file.index.function_of(node)
-        while function is not None and (outer := module.file.index.function_of(function)) is not None:
-            function = outer
-        if function is None or depth > 6:
-            return own
-        called = self._called(function, module, depth)
-        if called.truth is False or own.known:
-            return called if called.truth is not True or not own.note else own
-        return own
-
-    def _called(self, function: FunctionNode, module: Module, depth: int) -> Value:
-        known = self._runs.get(function)
-        if known is not None:
-            return known
-        self._runs[function] = Value(True, True)  # recursion ends here
-        owner = module.file.index.parent(function)
-        if isinstance(owner, ast.ClassDef):
-            sites = list(self.live.sites.get(owner, []))
-            if function not in self.live.hooks:
-                answer = self._any(self.live.mentions.get(function.name, []), depth)
-                if answer.truth is True:
-                    answer = self._any(sites, depth)
-            else:
-                answer = self._any(sites, depth)
-        else:
-            answer = self._any(self.live.sites.get(function, []), depth)
-        self._runs[function] = answer
-        return answer
-
-    def _any(self, sites: list[tuple[Module, ast.AST]], depth: int) -> Value:
-        """Whether one of the sites runs; True where there are none, as something unseen leads there."""
-        best: Value | None = None
-        if len(sites) > 1 and (both := self._both_ways(sites)) is not None:
-            return self.runs(both[1], both[0], depth + 1)
-        for module, node in sites[:40]:
-            if isinstance(module.file.index.parent(node), ast.ClassDef):
-                return Value(True, True)  # a base class
-            one = self.runs(node, module, depth + 1)
-            if one.truth is True:
-                return one
-            if best is None or (best.known and not one.known):
-                best = one
-        return best or Value(True, True)
-
-    def _both_ways(self, sites: list[tuple[Module, ast.AST]]) -> tuple[Module, ast.If] | None:
-        """The `if` both of whose branches lead on: one of the sites runs where it does."""
-        taken: dict[ast.If, set[bool]] = {}
-        for module, node in sites[:40]:
-            for ancestor, child in module.file.index.ancestors(node):
-                if isinstance(ancestor, FUNCTIONS):
-                    break
-                if isinstance(ancestor, ast.If) and child is not ancestor.test:
-                    ways = taken.setdefault(ancestor, set())
-                    ways.add(child in ancestor.body)
-                    if len(ways) == 2:
-                        return module, ancestor
-                    break
-        return None
 
 
 def _nested(module: Module, node: ast.AST) -> bool:
@@ -660,21 +479,3 @@ def _asks_for_gpu(expr: ast.Compare) -> bool | None:
     if isinstance(expr.ops[0], (ast.Eq, ast.In)):
         return kind.startswith("cuda")
     return not kind.startswith("cuda") if isinstance(expr.ops[0], (ast.NotEq, ast.NotIn)) else None
-
-
-def _is_static(function: FunctionNode) -> bool:
-    return any(dotted_name(d) == "staticmethod" for d in function.decorator_list)
-
-
-def _calls_by_alias(module: Module, node: ast.AST) -> Iterator[ast.Call]:
-    """`make = Loader if ready else Other` and `make(...)`"""
-    index = module.file.index
-    parent = index.parent(node)
-    while isinstance(parent, (ast.IfExp, ast.BoolOp)):
-        parent = index.parent(parent)
-    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    if isinstance(target, ast.Name):
-        scope = index.function_of(target)
-        for call in module.file.calls.calls_in(scope) if scope is not None else ():
-            if isinstance(call.func, ast.Name) and call.func.id == target.id:
-                yield call
