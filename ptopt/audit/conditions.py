@@ -118,7 +118,7 @@ class Conditions(ABC):
         if isinstance(owner, ast.ClassDef):
             sites = list(self.live.sites.get(owner, []))
             if function not in self.live.hooks:
-                answer = self._any(self.live.mentions.get(function.name, []), depth)
+                answer = self._any(self._from_elsewhere(function), depth)
                 if answer.truth is True:
                     answer = self._any(sites, depth)
             else:
@@ -127,6 +127,16 @@ class Conditions(ABC):
             answer = self._any(self.live.sites.get(function, []), depth)
         self._runs[function] = answer
         return answer
+
+    def _from_elsewhere(self, function: FunctionNode) -> list[tuple[Module, ast.AST]]:
+        """The mentions of a method; not those of methods of its name, which hand a call on to their parts."""
+        mentions = self.live.mentions.get(function.name, [])
+        outside = [
+            (module, node)
+            for module, node in mentions
+            if getattr(module.file.index.function_of(node), "name", "") != function.name
+        ]
+        return outside or mentions
 
     def _any(self, sites: list[tuple[Module, ast.AST]], depth: int) -> Value:
         """Whether one of the sites runs; True where there are none, as something unseen leads there."""

@@ -25,6 +25,8 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         return Weighed(finding, Level.LOW, "less sure than what a review of these files would show")
     if finding.name in _OF_ACCUMULATION and not _accumulates(finding, entries):
         return Weighed(finding, Level.LOW, "gradients are not accumulated by default")
+    if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
+        return Weighed(finding, Level.LOW, "no listed script is known to train here")
     if finding.severity is Severity.HIGH and each_step:
         return Weighed(finding, Level.CRITICAL, "high severity, on every step")
     if finding.severity is not Severity.LOW and often:
@@ -34,6 +36,14 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         finding,
         Level.LOW,
         f"{finding.severity} severity" + ("" if often else ", seldom or unknown how often"),
+    )
+
+
+def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
+    """Does the training of a listed script stand in the file, or does a row of its table rest on it?"""
+    return any(
+        path == entry.path or _trains_in(entry, path) or any(_rests_on(m, path) for m in entry.measures)
+        for entry in entries
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ptopt.audit.values import Measure, State
+from ptopt.audit.values import Level, Measure, State
 from tests.audit.conftest import Auditor
-from tests.audit.test_measures import LOADER, TRAINER, measure, script
+from tests.audit.test_measures import AUTOCAST, LOADER, TRAINER, measure, script
 
 ON, OFF, UNKNOWN, NONE = State.ON, State.OFF, State.UNKNOWN, State.NOT_APPLICABLE
 
@@ -328,3 +328,25 @@ def test_a_scaler_that_takes_the_optimizer_trains(audited: Auditor) -> None:
         "        loss.backward()\n        optimizer.step()\n", "        loss_scaler(loss, optimizer)\n"
     )
     assert measure(audited, "workers", code).state is not None
+
+
+def test_a_method_that_hands_a_call_to_its_parts_runs_where_it_is_called_from_outside(
+    audited: Auditor,
+) -> None:
+    own = """
+class Deep(nn.Module):
+    def gradient_checkpointing_enable(self):
+        for block in self.blocks:
+            block.gradient_checkpointing_enable()
+"""
+    off = "    model = Deep()\n    if args.amp:\n        model.gradient_checkpointing_enable()"
+    assert measure(audited, "gradient_checkpointing", script(after=own, before=off)).state is OFF
+    on = off.replace("    if args.amp:\n    ", "")
+    assert measure(audited, "gradient_checkpointing", script(after=own, before=on)).state is ON
+
+
+def test_a_training_that_no_script_starts_is_not_critical(audited: Auditor) -> None:
+    probe = script().replace('if __name__ == "__main__":', "def start():")
+    found = audited({"train.py": script(step=AUTOCAST.format("")), "probe/classifier.py": probe})
+    assert [entry.path for entry in found.entries] == ["train.py"]
+    assert all(w.level is not Level.CRITICAL for w in found.findings)

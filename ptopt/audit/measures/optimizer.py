@@ -102,8 +102,8 @@ def _classes(setup: Setup) -> Iterator[Candidate]:
                 yield Candidate(MULTI_TENSOR, setup.place(module, node), f"`fused` of `{node.attr}`")
     for module, call in setup.calls("create_optimizer", "create_optimizer_v2"):
         if setup.qualified(module, call.func).startswith("timm"):
-            named = setup.evaluator.option("opt") or setup.evaluator.option("optimizer")
-            name = str(named.value).lower() if named is not None and named.known else ""
+            options = (setup.evaluator.option(name) for name in ("opt", "optimizer"))
+            name = next((str(o.value).lower() for o in options if o is not None and o.known), "")
             if name in ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"):
                 yield Candidate(MULTI_TENSOR, setup.place(module, call), f"`{name}` of timm")
 
@@ -219,7 +219,9 @@ def _by_hand(setup: Setup, key: str, title: str) -> Measure | None:
     asked = [
         (module, call)
         for module, call in setup.calls("zero_grad")
-        if isinstance(call.func, ast.Attribute) and not _defined(setup, module, call)
+        if isinstance(call.func, ast.Attribute)
+        and not _defined(setup, module, call)
+        and setup.runs(module, call).truth is not False
     ]
     if asked or setup.framework not in ("PyTorch", "Accelerate", "Fabric"):
         return None
