@@ -40,11 +40,8 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
 
 
 def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
-    """Does the training of a listed script stand in the file, or does a row of its table rest on it?"""
-    return any(
-        path == entry.path or _trains_in(entry, path) or any(_rests_on(m, path) for m in entry.measures)
-        for entry in entries
-    )
+    """Does the training of a listed script stand in the file?"""
+    return any(path == entry.path or _trains_in(entry, path) for entry in entries)
 
 
 def _accumulates(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:

@@ -345,8 +345,24 @@ class Deep(nn.Module):
     assert measure(audited, "gradient_checkpointing", script(after=own, before=on)).state is ON
 
 
+PROBE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+def fit(data):
+    model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Linear(64, 10)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=8, num_workers=4):
+        loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
 def test_a_training_that_no_script_starts_is_not_critical(audited: Auditor) -> None:
-    probe = script().replace('if __name__ == "__main__":', "def start():")
-    found = audited({"train.py": script(step=AUTOCAST.format("")), "probe/classifier.py": probe})
+    found = audited({"train.py": script(step=AUTOCAST.format("")), "probe/classifier.py": PROBE})
     assert [entry.path for entry in found.entries] == ["train.py"]
-    assert all(w.level is not Level.CRITICAL for w in found.findings)
+    (probed,) = [w for w in found.findings if w.finding.name == "full-precision-training"]
+    assert (probed.level, probed.finding.path) == (Level.LOW, "probe/classifier.py")
