@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ptopt.audit.values import Level, Measure, State
+from ptopt.audit.weigh import weighed
+from ptopt.findings import Finding, Severity, Span
 from tests.audit.conftest import Auditor
-from tests.audit.test_measures import AUTOCAST, LOADER, TRAINER, measure, script
+from tests.audit.test_measures import LOADER, TRAINER, measure, script
 
 ON, OFF, UNKNOWN, NONE = State.ON, State.OFF, State.UNKNOWN, State.NOT_APPLICABLE
 
@@ -345,24 +347,16 @@ class Deep(nn.Module):
     assert measure(audited, "gradient_checkpointing", script(after=own, before=on)).state is ON
 
 
-PROBE = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
-
-def fit(data):
-    model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Linear(64, 10)).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader(data, batch_size=8, num_workers=4):
-        loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-"""
+def full_precision(path: str) -> Finding:
+    return Finding(
+        rule="PTO753", name="full-precision-training", family="precision", severity=Severity.HIGH, path=path, span=Span(1, 1),
+        symbol="", message="", when_wrong="", confidence=0.9, fingerprint="", features=(("often:step", 1.0),),
+    )  # fmt: skip
 
 
 def test_a_training_that_no_script_starts_is_not_critical(audited: Auditor) -> None:
-    found = audited({"train.py": script(step=AUTOCAST.format("")), "probe/classifier.py": PROBE})
-    assert [entry.path for entry in found.entries] == ["train.py"]
-    (probed,) = [w for w in found.findings if w.finding.name == "full-precision-training"]
-    assert (probed.level, probed.finding.path) == (Level.LOW, "probe/classifier.py")
+    entries = audited({"train.py": script()}).entries
+    levels = [
+        weighed(full_precision(path), 0.5, entries).level for path in ("train.py", "probe/classifier.py")
+    ]
+    assert levels == [Level.CRITICAL, Level.LOW]
