@@ -129,6 +129,15 @@ CASES: list[tuple[str, str, State, str]] = [
         "synchronous",
     ),
     (
+        "saving",
+        script(
+            after="from safetensors.torch import save_file",
+            before="    if args.amp:\n        torch.save(model.state_dict(), 'm')\n    save_file(state_dict, 'n')",
+        ),
+        ON,
+        "synchronous",
+    ),
+    (
         "non_blocking",
         script(
             after="def prepare(batch):\n    return batch['x'].to(device)",

@@ -191,7 +191,8 @@ def saving(setup: Setup) -> Measure:
         for module, call in [*setup.calls("save"), *setup.named(_SAVES)]
         if _saves_state(setup, module, call)
     ]
-    every = every or _other_saves(setup)
+    if not any(setup.runs(*pair).truth for pair in every):
+        every += _other_saves(setup)
     saves = [pair for pair in every if setup.runs(*pair).truth is not False]
     if asynchronous:
         return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
