@@ -23,6 +23,7 @@ _IN_LONGER_NAMES = frozenset({"example", "examples", "tutorial", "tutorials", "d
 PYTHON = (".py", ".ipynb")
 _JSON = re.compile(r"config|zero|ds_|ds-|_ds|/ds|deepspeed|stage\d|args|train|tune|sft|lora|dpo|z[123]")
 _DOCKERFILE = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-][\w.-]+)?$", re.IGNORECASE)
+_README = re.compile(r"(^|/)(readme|install(ation)?|get(ting)?[_-]?started)[^/]*\.(md|rst|txt)$", re.I)
 _NO_DOCKERFILE = (".md", ".sh", ".txt", ".rst", ".j2", ".template", ".tmpl", ".in", ".dockerignore", ".erb")
 # Written by tools, or read by others than training and serving.
 _OF_OTHERS = re.compile(
@@ -92,3 +93,8 @@ def language(path: str) -> str:
 def is_reviewable(path: str) -> bool:
     """May there be something to review in the file at `path`?"""
     return path.endswith(PYTHON) or is_config(path)
+
+
+def is_readme(path: str) -> bool:
+    """A README, or a page on how to install."""
+    return bool(_README.search(path))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ptopt.audit.arguments import TRANSFORMERS
+from ptopt.audit.known import TRANSFORMERS
 from ptopt.rules import config_rules
 from ptopt.rules.configs import SettingRule
 from ptopt.rules.optim.kernel_per_parameter import _FOREACH

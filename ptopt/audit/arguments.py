@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ptopt.audit.evaluate import Value, agreed
+from ptopt.audit.known import TRANSFORMERS, Value, agreed, one_of
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
 
@@ -26,13 +26,6 @@ _PARSERS = (
 _FALSE = frozenset({"false", "no", "0", "none", ""})
 _TRUE = frozenset({"true", "yes"})
 
-# Defaults that no version of transformers has changed, but for what counts as off: `python -m benchmarks.versions` asks them.
-TRANSFORMERS = {
-    "bf16": False, "fp16": False, "tf32": None, "dataloader_num_workers": 0, "dataloader_pin_memory": True,
-    "dataloader_persistent_workers": False, "dataloader_prefetch_factor": None, "gradient_accumulation_steps": 1,
-    "torch_compile": False, "deepspeed": None, "fsdp": "", "packing": False, "group_by_length": False,
-    "gradient_checkpointing": False, "activation_checkpointing": None,
-}  # fmt: skip
 _TRL_CHANGED = frozenset(
     {"bf16", "gradient_checkpointing"}
 )  # defaults of TRL's own classes changed between versions
@@ -103,7 +96,7 @@ class TrainerArguments:
             if setup.unpacks(source.call):
                 return Value(False, note=f"`**` in the arguments at {place}", place=place)
             return self._default(source, name, place)
-        launched = self._launched(name)
+        launched = self._launched(name, source)
         if launched is not None:
             return launched
         settings, number = setup.configured.of_trainer(name)
@@ -118,7 +111,7 @@ class TrainerArguments:
             default = replace(default, note=f"{default.note}; the command line sets `--{name}`")
         return default
 
-    def _launched(self, name: str) -> Value | None:
+    def _launched(self, name: str, source: Source) -> Value | None:
         """What the shell scripts of the repository pass, where all that pass something pass the same."""
         launches = self._setup.launches
         given = [(launch, launch.options[name]) for launch in launches if name in launch.options]
@@ -126,7 +119,17 @@ class TrainerArguments:
             return None
         values = {_parsed(text) for _, text in given}
         launch = given[0][0]
-        if len(given) == len(launches) and len(values) == 1 and None not in values:
+        if len(given) < len(launches) and None not in values:  # the rest of them has the default
+            default = self._default(source, name, launch.place)
+            held = [*(Value(True, value, "", launch.place) for value in values), default]
+            both = one_of(held, "", launch.place)
+            if both.known or both.truth is not None:
+                return replace(both, note=f"`--{name}` of {launch.place}, and by default", place=launch.place)
+        if len(given) == len(launches) and len({bool(v) for v in values}) == 1 and None not in values:
+            if len(values) > 1:
+                return Value(
+                    False, None, f"`--{name}` of the launch scripts", launch.place, choices=tuple(values)
+                )
             return Value(True, values.pop(), f"`--{name}` of {launch.place}", launch.place)
         if None in values:
             return Value(False, note=f"a variable of {launch.place}", place=launch.place)
@@ -211,4 +214,13 @@ def lightning_argument(setup: Setup, name: str, default: Any) -> Value:
     for module, call in setup.calls("from_argparse_args", "LightningCLI"):
         place = setup.place(module, call)
         return Value(False, note=f"the trainer is filled from the command line at {place}", place=place)
-    return keyword_value(setup, calls, name, Value(True, default, f"default of Lightning for `{name}`"))
+    absent = Value(True, default, f"default of Lightning for `{name}`")
+    if not calls:
+        field = setup.evaluator.field_beside("_target_", ".Trainer", name)
+        if field is not None:
+            return field
+        for target in setup.configured.targets:
+            if str(target.value).endswith(".Trainer"):
+                found = setup.configured.under((*target.keys[:-1], name))
+                return (agreed(found) if found else None) or replace(absent, place=target.place)
+    return keyword_value(setup, calls, name, absent)

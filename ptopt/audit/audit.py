@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ptopt.audit.advice import gaps, too_new
+from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, read_all
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
@@ -102,18 +103,33 @@ def entry_points(
             continue
         try:
             with limited(ENTRY_WORK):
-                live = Live(modules, module, summaries)
+                configured = Configured(configurations, path, composed(configurations, module))
+                live = Live(modules, module, summaries, configured.targets)
                 start = training_start(live)
                 if start is not None and not only_uses(path, start):
-                    configured = Configured(configurations, path)
                     entries.append(_entry(live, start, facts, started, modules, configured))
         except (WorkLimitError, RecursionError):
             lost.append(f"{path}: the analysis limit of one script was reached")
+    entries = _without_bare(entries, started)
     if more:
         lost.append(f"{more} more scripts: the first {MOST_ENTRIES} that train were judged")
     if len(looked_at) == MOST_CANDIDATES:
         lost.append(f"only the {MOST_CANDIDATES} scripts that look most like a training were looked at")
     return tuple(entries), lost
+
+
+def _without_bare(entries: list[EntryPoint], started: Mapping[str, list[Launch]]) -> list[EntryPoint]:
+    """Without scripts that no launch script starts, where one starts another script with the same training."""
+
+    def is_started(entry: EntryPoint) -> bool:
+        return entry.path.rpartition("/")[2] in started
+
+    by_scripts = {entry.loop for entry in entries if is_started(entry)}
+    return [
+        e
+        for e in entries
+        if is_started(e) or e.loop not in by_scripts or e.loop is None or e.loop.path != e.path
+    ]
 
 
 def _entry(

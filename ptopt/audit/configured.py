@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ptopt.audit.composed import Part
 from ptopt.audit.values import Place
 from ptopt.configs.reading import MAX_BYTES, read_config
 from ptopt.configs.values import Document, Node, Plain, Scalar
@@ -14,7 +15,11 @@ from ptopt.configs.values import Mapping as Table
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_FILES = 200
-_TRAINS = re.compile(rb"batch_size|learning_rate|num_workers|\blr\b|epochs|max_steps|bf16|fp16|precision")
+_TRAINS = re.compile(
+    rb"batch_size|learning_rate|num_workers|\blr\b|epochs|max_steps|bf16|fp16|precision|_target_|target:|class_path|^defaults:",
+    re.M,
+)
+_TARGETS = ("_target_", "target", "class_path", "_component_")
 _TRAINER = ("per_device_train_batch_size", "output_dir", "num_train_epochs")
 _DEEPEST = 12
 
@@ -31,9 +36,10 @@ class Setting:
 class Configured:
     """The settings of the files near one script."""
 
-    def __init__(self, files: Mapping[str, Document], script: str) -> None:
+    def __init__(self, files: Mapping[str, Document], script: str, parts: list[Part] | None = None) -> None:
         self._files = files
         self._script = script
+        self._composed = parts  # the files of the default run, where Hydra chooses them
 
     @cached_property
     def _near(self) -> dict[str, Document]:
@@ -48,17 +54,53 @@ class Configured:
     @cached_property
     def _by_key(self) -> dict[str, list[Setting]]:
         table: dict[str, list[Setting]] = {}
-        for path, document in self._near.items():
-            for root in document.roots:
-                for setting in _settings(path, document, root, ()):
-                    table.setdefault(setting.keys[-1], []).append(setting)
+        for setting in self._all:
+            table.setdefault(setting.keys[-1], []).append(setting)
         return table
+
+    @cached_property
+    def _all(self) -> list[Setting]:
+        if self._composed is not None:
+            last: dict[tuple[str, ...], Setting] = {}
+            for package, path, document in self._composed:
+                for root in document.roots:
+                    last |= {s.keys: s for s in _settings(path, document, root, package)}
+            return list(last.values())
+        return [
+            setting
+            for path, document in self._near.items()
+            for root in document.roots
+            for setting in _settings(path, document, root, ())
+        ]
+
+    @cached_property
+    def targets(self) -> list[Setting]:
+        """The classes and functions that the settings name: `_target_: package.Class`."""
+        return [
+            setting
+            for key in _TARGETS
+            for setting in self._by_key.get(key, [])
+            if isinstance(setting.value, str) and "." in setting.value
+        ]
+
+    @property
+    def is_composed(self) -> bool:
+        return self._composed is not None
 
     def of(self, keys: tuple[str, ...]) -> list[Setting]:
         """The settings of this name; those under the same keys where there are any."""
         found = self._by_key.get(keys[-1], [])
         exact = [s for s in found if len(keys) > 1 and s.keys[-2:] == keys[-2:]]
         return exact or found
+
+    def under(self, keys: tuple[str, ...]) -> list[Setting] | None:
+        """The settings of this name in the part that is named before it; None where no file has such a part."""
+        found = [s for s in self._by_key.get(keys[-1], []) if s.keys[-2:] == keys[-2:]]
+        return found if found or keys[-2] in self._parts else None
+
+    @cached_property
+    def _parts(self) -> frozenset[str]:
+        return frozenset(key for settings in self._by_key.values() for s in settings for key in s.keys[-2:-1])
 
     def of_trainer(self, name: str) -> tuple[list[Setting], int]:
         """The settings of an argument of transformers, and how many files hold such arguments."""

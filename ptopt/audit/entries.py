@@ -107,8 +107,10 @@ def _starts(live: Live, packages: frozenset[str]) -> Iterator[Start]:
     loops = [
         (module, call)
         for module, call in live.calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARD and _trains(module, call)
+        if (isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARD and _trains(module, call))
+        or _scales(call)
     ]
+    steps = steps or any(_scales(call) for _, call in live.calls)
     own = _own_framework(live, packages)
     if loops and (steps or own in ("DeepSpeed", "Colossal-AI")):
         for pair in sorted(loops, key=lambda pair: _distance(live, *pair))[:_MOST_LOOPS]:
@@ -140,6 +142,16 @@ def _apart(here: str, there: str) -> list[str]:
     return ours + theirs
 
 
+def _scales(call: ast.Call) -> bool:
+    """`loss_scaler(loss, optimizer, ...)`: the backward pass and the step in one call, as timm has it."""
+    name = dotted_name(call.func).rpartition(".")[2]
+    return (
+        bool(re.fullmatch(r"(loss|grad|amp)?_?scaler", name))
+        and len(call.args) > 1
+        and "optim" in ast.unparse(call.args[1])
+    )
+
+
 def _is_step(module: Module, call: ast.Call) -> bool:
     func = call.func
     if not isinstance(func, ast.Attribute):
@@ -164,7 +176,7 @@ def _own_framework(live: Live, packages: frozenset[str]) -> str:
         ] = func
     if "basicsr" in packages:
         return "BasicSR"  # its loop runs the models of the repository
-    if "accelerate" in packages and "Accelerator" in calls:
+    if "accelerate" in packages and ("Accelerator" in calls or _has_receiver(live, "accelerator")):
         return "Accelerate"
     if packages & _LIGHTNING and any(name in calls for name in ("Fabric", "LightningLite")):
         return "Fabric"
@@ -179,11 +191,34 @@ def _own_framework(live: Live, packages: frozenset[str]) -> str:
     return "PyTorch"
 
 
+def _has_receiver(live: Live, name: str) -> bool:
+    """Is a backward pass called on an object of this name, made where nobody looked?"""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "backward"
+        and ast.unparse(call.func.value).rpartition(".")[2] == name
+        for _, call in live.calls
+    )
+
+
 def _framework_of(live: Live, module: Module, receiver: ast.expr, depth: int = 0) -> str:
     """Whose trainer the receiver of `.train()` or `.fit()` is; "" where it is none that is known."""
     call = receiver if isinstance(receiver, ast.Call) else _bound_call(module, receiver)
+    annotated = _annotation(module, receiver)
+    if annotated is not None and (found := _class_framework(live, module, annotated, depth)):
+        return found
     if call is None:
         return ""
+    if dotted_name(call.func).rpartition(".")[2] in ("instantiate", "instantiate_from_config"):
+        fields = [
+            o.default.value for o in Options(live).of("_target_") if isinstance(o.default, ast.Constant)
+        ]
+        made = [
+            str(name)
+            for name in (*(t.value for t in live.targets), *fields)
+            if str(name).endswith(".Trainer")
+        ]
+        return "Lightning" if any(name.partition(".")[0] in _LIGHTNING for name in made) else ""
     return _class_framework(live, module, call.func, depth)
 
 
@@ -215,6 +250,14 @@ def _class_framework(live: Live, module: Module, cls: ast.expr, depth: int) -> s
     if package in _FOREIGN and re.search(r"Trainer|Runner|Learner|YOLO|Model|SAC|PPO|DQN|from_cfg", last):
         return _FOREIGN[package]
     return ""
+
+
+def _annotation(module: Module, receiver: ast.expr) -> ast.expr | None:
+    """`trainer: Trainer = make(...)`"""
+    binding = module.file.bindings.last_before(receiver) if isinstance(receiver, ast.Name) else None
+    if binding is not None and isinstance(binding.node, ast.AnnAssign):
+        return binding.node.annotation
+    return None
 
 
 def _bound_call(module: Module, receiver: ast.expr) -> ast.Call | None:

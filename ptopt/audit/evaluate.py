@@ -5,33 +5,32 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from ptopt.audit.configured import Configured, Setting
-from ptopt.audit.live import Live, is_main_test
+from ptopt.audit.calling import callers, lineage
+from ptopt.audit.conditions import DEPTH, ENVIRONMENT, LONGEST, Conditions
+from ptopt.audit.configured import Configured
+from ptopt.audit.known import (
+    TRANSFORMERS,
+    Value,
+    agreed,
+    dominating,
+    is_of_torch,
+    keys_of,
+    one_of,
+    position_of,
+)
+from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.options import Option, Options
 from ptopt.audit.values import Place
-from ptopt.source.bindings import Binding, is_self
+from ptopt.source.bindings import is_self
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
-_DEPTH = 12
-_LONGEST = 60
-# What the machine and the launcher decide.
-_ENVIRONMENT = re.compile(
-    r"device_count|world_?size|local_?rank|WORLD_SIZE|LOCAL_RANK|\bn?_?num_?gpus?\b|\bn_gpu\b|\bngpus?\w*\b|multi_?gpu|"
-    r"is_initialized|\bdistributed\b|\bis_dist\w*\b|\bddp\b|use_ddp|multiprocessing_distributed|device_ids|\bdist_|\bdist\b|gpu_ids|"
-    r"\bgpus?\b|RANK\b",
-    re.I,
-)
-_FIRST_PROCESS = re.compile(
-    r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
-    r"is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
-    re.I,
-)
 _WITH_GPU = re.compile(r"(^|\.)is_available$|is_bf16_supported$|is_accelerator_available$")
+_PLATFORM = {"sys.platform": "linux", "os.name": "posix", "platform.system()": "Linux"}
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.eq, ast.IsNot: operator.ne, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.In: lambda a, b: a in b,
@@ -43,30 +42,14 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """`known`: what it is by default. `note`: where it comes from, or why it is not known."""
-
-    known: bool
-    value: Any = None
-    note: str = ""
-    place: Place | None = None
-    environment: bool = False  # the machine or the launcher decides
-
-    @property
-    def truth(self) -> bool | None:
-        return bool(self.value) if self.known else None
-
-
-class Evaluator:
+class Evaluator(Conditions):
     """Evaluates with the options of one entry point."""
 
     def __init__(self, live: Live, options: Options, configured: Configured | None = None) -> None:
+        super().__init__(live)
         self._configured = configured
-        self._live = live
         self._options = options
         self._busy: set[ast.AST] = set()
-        self._runs: dict[ast.AST, Value] = {}
 
     def place(self, module: Module, node: ast.AST) -> Place:
         line = getattr(node, "lineno", 1)
@@ -79,7 +62,7 @@ class Evaluator:
             return Value(False, note="not given")
         if isinstance(expr, ast.Constant):
             return Value(True, expr.value, "", self.place(module, expr))
-        if depth > _DEPTH or expr in self._busy:
+        if depth > DEPTH or expr in self._busy:
             return self._unknown(expr, module)
         self._busy.add(expr)
         try:
@@ -92,6 +75,8 @@ class Evaluator:
     def _of(self, expr: ast.AST, module: Module, depth: int) -> Value:
         if isinstance(expr, ast.Name):
             return self._name(expr, module, depth)
+        if isinstance(expr, (ast.Attribute, ast.Call)) and ast.unparse(expr) in _PLATFORM:
+            return Value(True, _PLATFORM[ast.unparse(expr)], "on Linux", self.place(module, expr))
         if isinstance(expr, ast.Attribute):
             return self._attribute(expr, module, depth)
         if isinstance(expr, ast.Subscript):
@@ -109,11 +94,9 @@ class Evaluator:
             return self._unknown(expr, module)
         if isinstance(expr, ast.UnaryOp):
             inner = self.of(expr.operand, module, depth)
-            if not inner.known:
-                return inner
             if isinstance(expr.op, ast.Not):
-                return replace(inner, value=not inner.value)
-            return replace(inner, value=-inner.value) if isinstance(expr.op, ast.USub) else inner
+                return inner.mapped(operator.not_)
+            return inner.mapped(operator.neg) if isinstance(expr.op, ast.USub) else inner
         if isinstance(expr, ast.BoolOp):
             return self._boolean(expr, module, depth)
         if isinstance(expr, ast.Compare) and len(expr.ops) == 1:
@@ -123,12 +106,12 @@ class Evaluator:
             if test.known:
                 chosen = self.of(expr.body if test.value else expr.orelse, module, depth)
                 return replace(chosen, note=chosen.note or test.note, place=chosen.place or test.place)
-            one, other = self.of(expr.body, module, depth), self.of(expr.orelse, module, depth)
-            return one if one.known and other.known and one.value == other.value else test
+            both = one_of([self.of(expr.body, module, depth), self.of(expr.orelse, module, depth)], "", None)
+            return both if both.known else replace(test, choices=both.choices, passed=())
         if isinstance(expr, ast.BinOp) and type(expr.op) in _COMPUTED:
             left, right = self.of(expr.left, module, depth), self.of(expr.right, module, depth)
             if not (left.known and right.known):
-                return left if not left.known else right
+                return replace(left if not left.known else right, choices=(), passed=())
             if any(isinstance(v, (str, bytes)) or abs(v) > 1e9 for v in (left.value, right.value)):
                 return self._unknown(expr, module)
             return replace(
@@ -149,31 +132,53 @@ class Evaluator:
             if part.known and bool(part.value) is decisive:
                 return part
         unknown = next((part for part in parts if not part.known), None)
-        return unknown or parts[-1]
+        return replace(unknown, choices=(), passed=()) if unknown else parts[-1]
 
     def _comparison(self, expr: ast.Compare, module: Module, depth: int) -> Value:
         left, right = self.of(expr.left, module, depth), self.of(expr.comparators[0], module, depth)
         if left.known and right.known and type(expr.ops[0]) in _COMPARED:
             answer = bool(_COMPARED[type(expr.ops[0])](left.value, right.value))
             return replace(left, value=answer, note=left.note or right.note)
-        return left if not left.known else right
+        if not (left.known and right.known) and (present := _asks_for_gpu(expr)) is not None:
+            return Value(True, present, "with a GPU", self.place(module, expr))
+        if isinstance(expr.ops[0], ast.In) and "inspect.signature(torch" in ast.unparse(expr.comparators[0]):
+            return Value(True, True, "with a current torch", self.place(module, expr))
+        if not left.known and right.known and type(expr.ops[0]) in _COMPARED:
+            return left.mapped(lambda held: bool(_COMPARED[type(expr.ops[0])](held, right.value)))
+        return left if not left.known else replace(right, choices=(), passed=())
 
     def _call(self, call: ast.Call, module: Module, depth: int) -> Value:
         name = dotted_name(call.func)
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name
         if _WITH_GPU.search(name):
             return Value(True, True, "with a GPU", self.place(module, call))
-        if name in ("bool", "int", "float", "str", "str2bool") and call.args:
+        if name in ("bool", "int", "float", "str", "str2bool", "torch.device") and call.args:
             return self.of(call.args[0], module, depth)
-        if name == "hasattr" and len(call.args) == 2 and _is_of_torch(call.args[0]):
+        if name == "hasattr" and len(call.args) == 2 and is_of_torch(call.args[0]):
             return Value(True, True, "with a current torch", self.place(module, call))
         if name == "getattr" and len(call.args) >= 2 and isinstance(call.args[1], ast.Constant):
-            known = self._option(str(call.args[1].value), call, module, depth)
-            return known if known.known or len(call.args) == 2 else self.of(call.args[2], module, depth)
+            default = call.args[2] if len(call.args) > 2 else None
+            return self._asked_for(str(call.args[1].value), default, call, module, depth)
+        if (
+            last in ("get", "pop")
+            and call.args
+            and isinstance(call.func, ast.Attribute)
+            and "environ" not in name
+        ):
+            key = call.args[0]
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                default = call.args[1] if len(call.args) > 1 else None
+                return self._asked_for(key.value, default, call, module, depth)
         if last == "split" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
             inner, by = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
             if inner.known and isinstance(inner.value, str) and by.known and by.value:
                 return replace(inner, value=tuple(inner.value.split(by.value)))
+        if last == "startswith" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
+            inner, start = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
+            if inner.known and isinstance(inner.value, str) and isinstance(start.value, str):
+                return replace(inner, value=inner.value.startswith(start.value))
+            if start.value == "cuda" and "device" in ast.unparse(call.func.value):
+                return Value(True, True, "with a GPU", self.place(module, call))
         if last in ("lower", "upper", "strip") and isinstance(call.func, ast.Attribute):
             inner = self.of(call.func.value, module, depth)
             return replace(inner, value=getattr(inner.value, last)()) if inner.known else inner
@@ -183,6 +188,15 @@ class Evaluator:
                 pick = max if name == "max" else min
                 return replace(parts[0], value=pick(p.value for p in parts))
         return self._unknown(call, module)
+
+    def _asked_for(
+        self, name: str, default: ast.expr | None, call: ast.Call, module: Module, depth: int
+    ) -> Value:
+        """`options.get("workers", 4)`, `getattr(args, "workers", 4)`: the option where there is one, else the default."""
+        found = self._option(name, call, module, depth)
+        if found.known or found.choices or default is None or self._options.of(name):
+            return found
+        return replace(self.of(default, module, depth), choices=())
 
     def _name(self, name: ast.Name, module: Module, depth: int) -> Value:
         index, bindings = module.file.index, module.file.bindings
@@ -194,28 +208,36 @@ class Evaluator:
             if scope is None:
                 return self._imported(name, module, depth)
             scope = index.function_of(scope)
-        last = _dominating(name, found, module)
+        last = dominating(name, found, module)
         live = [last] if last is not None else [b for b in found if b.kind != "parameter" or len(found) == 1]
         answers: list[Value] = []
         for binding in live:
             if binding.kind == "parameter" and isinstance(scope, FUNCTIONS):
                 answers.append(self._parameter(scope, name.id, module, depth))
             elif binding.kind == "assign" and binding.value is not None:
-                if self.condition(binding.node, module, depth, within=scope).truth is not False:
-                    answers.append(self.of(binding.value, module, depth))
+                runs = self.condition(binding.node, module, depth, within=scope).truth
+                if runs is not False:
+                    value = self.of(binding.value, module, depth)
+                    sure = runs and _nested(module, binding.node)  # after it nothing before counts
+                    answers = [value] if sure else [*answers, value]
             else:
                 return self._unknown(name, module)
-        if answers and all(a.known and a.value == answers[0].value for a in answers):
-            return replace(answers[0], place=answers[0].place or self.place(module, name))
-        unknown = next((a for a in answers if not a.known), None)
-        return unknown or self._unknown(name, module)
+        if not answers:
+            return self._unknown(name, module)
+        own = self._unknown(name, module)
+        held = one_of(answers, own.note, own.place)
+        return replace(
+            held,
+            place=held.place or own.place,
+            environment=held.environment or (not held.known and own.environment),
+        )
 
     def _imported(self, name: ast.Name, module: Module, depth: int) -> Value:
         origin = module.imported.get(name.id)
         if origin is None or not origin[2]:
             return self._unknown(name, module)
-        path = self._live.modules.find(origin[1], origin[0], module.path)
-        other = self._live.modules.parse(path) if path is not None else None
+        path = self.live.modules.find(origin[1], origin[0], module.path)
+        other = self.live.modules.parse(path) if path is not None else None
         return self._constant(other, origin[2], depth) if other is not None else self._unknown(name, module)
 
     def _constant(self, module: Module, name: str, depth: int) -> Value:
@@ -231,40 +253,31 @@ class Evaluator:
     def _parameter(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         """What the callers pass; the default where none is seen."""
         values: list[Value] = []
-        position = _position(function, name)
-        owner = module.file.index.parent(function)
-        method = isinstance(owner, ast.ClassDef)
-        if isinstance(owner, ast.ClassDef):
-            sites = self._live.sites.get(owner, []) if function.name == "__init__" else []
-            if function.name != "__init__":
-                sites = self._live.mentions.get(function.name, [])
-        else:
-            sites = self._live.sites.get(function, [])
-        for other, node in sites:
-            call = other.file.index.parent(node)
-            if not isinstance(call, ast.Call) or call.func is not node:
-                continue
-            if any(k.arg is None for k in call.keywords) or any(
-                isinstance(a, ast.Starred) for a in call.args
-            ):
-                return Value(False, note=f"`**` at {self.place(other, call)}", place=self.place(other, call))
+        position = position_of(function, name)
+        for other, call, shift in callers(self.live, function, module):
             given = {k.arg: k.value for k in call.keywords}
-            at = None if position is None else position - method
+            at = None if position is None else position - shift
             if name in given:
                 values.append(self.of(given[name], other, depth))
+            elif any(isinstance(a, ast.Starred) for a in call.args):
+                values.append(
+                    Value(False, note=f"`*` at {self.place(other, call)}", place=self.place(other, call))
+                )
             elif at is not None and 0 <= at < len(call.args):
                 values.append(self.of(call.args[at], other, depth))
+            elif None in given:
+                values.append(self._unpacked(name, given[None], other, call, depth))
             else:
                 values.append(self._default(function, name, module, depth))
         if not values:
             return self._default(function, name, module, depth)
-        first = values[0]
-        if all(v.known and v.value == first.value for v in values):
-            return first
-        unknown = next((v for v in values if not v.known), None)
-        return unknown or Value(
-            False, note=f"the calls of `{function.name}` differ", place=self.place(module, function)
-        )
+        return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))
+
+    def _unpacked(self, name: str, held: ast.expr, module: Module, call: ast.Call, depth: int) -> Value:
+        """`f(**options)`: the option of this name."""
+        found = self._option(name, held, module, depth)
+        place = self.place(module, call)
+        return found if found.known or found.choices else Value(False, note=f"`**` at {place}", place=place)
 
     def _default(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         positional = [*function.args.posonlyargs, *function.args.args]
@@ -277,6 +290,8 @@ class Evaluator:
             if d is not None
         }
         if name not in defaults:
+            if function.decorator_list and self._options.of(name):  # click and its like fill the parameter
+                return self._option(name, ast.Name(name), module, depth)
             return Value(
                 False, note=f"the parameter `{name}` of `{function.name}`", place=self.place(module, function)
             )
@@ -289,52 +304,120 @@ class Evaluator:
 
     def _attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
         root = dotted_name(expr).partition(".")[0]
+        if expr.attr == "type" and (kind := self._device_type(expr.value, module, depth)) is not None:
+            return kind
         if is_self(expr):
             return self._self_attribute(expr, module, depth)
         if root in module.imported and root not in module.definitions:
-            resolved = self._live.modules.resolve(module, dotted_name(expr.value))
+            resolved = self.live.modules.resolve(module, dotted_name(expr.value))
             if resolved is not None and resolved[1] is None:
                 return self._constant(resolved[0], expr.attr, depth)
             level, name, attribute = module.imported[root]
-            if not level and not attribute and not self._live.modules.is_ours(name, module.path):
+            if not level and not attribute and not self.live.modules.is_ours(name, module.path):
                 return self._unknown(expr, module)
         return self._option(expr.attr, expr, module, depth)
 
+    def _device_type(self, device: ast.expr, module: Module, depth: int) -> Value | None:
+        """`device.type`"""
+        if not re.search(r"device", ast.unparse(device), re.I):
+            return None
+        held = self.of(device, module, depth)
+        if not held.known or not isinstance(held.value, str):
+            return None
+        return replace(held, value=held.value.partition(":")[0])
+
     def _self_attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
-        cls = module.file.index.class_of(expr)
-        value = module.file.bindings.attribute(cls, expr.attr) if cls is not None else None
-        if value is not None:
-            return self.of(value, module, depth)
+        held = self.held(expr, module)
+        if held is not None:
+            return self.of(held[1], held[0], depth)
         return self._option(expr.attr, expr, module, depth)
+
+    def held(self, expr: ast.Attribute, module: Module) -> tuple[Module, ast.expr] | None:
+        """What `self.name` is given in its class or in one that it derives from."""
+        for holder, owner in lineage(self.live, module, module.file.index.class_of(expr)):
+            value = holder.file.bindings.attribute(owner, expr.attr)
+            if value is not None:
+                return holder, value
+        return None
+
+    def arguments(
+        self, function: FunctionNode, name: str, module: Module
+    ) -> Iterator[tuple[Module, ast.expr]]:
+        """What the calls of a function pass as one of its parameters."""
+        position = position_of(function, name)
+        for other, call, shift in callers(self.live, function, module):
+            at = None if position is None else position - shift
+            given = next((k.value for k in call.keywords if k.arg == name), None)
+            if given is None and at is not None and 0 <= at < len(call.args):
+                given = call.args[at]
+            if given is not None:
+                yield other, given
+
+    def passed_on(self, function: FunctionNode, name: str, module: Module, absent: Value) -> Value | None:
+        """What the calls of a function give `**kwargs` under a name."""
+        values = []
+        for other, call, _ in callers(self.live, function, module):
+            if any(k.arg is None for k in call.keywords):
+                return None
+            given = next((k.value for k in call.keywords if k.arg == name), None)
+            values.append(absent if given is None else self.of(given, other))
+        return one_of(values, f"`{name}`", None) if values else absent
+
+    def configured_entry(self, table: ast.expr, name: str, module: Module, absent: Value) -> Value | None:
+        """The value under a key of a part of the configuration."""
+        keys = keys_of(ast.Attribute(table, name), name)
+        if len(keys) > 1 and self._configured is not None:
+            settings = self._configured.under(keys)
+            if settings is not None:
+                return agreed(settings) or absent
+        found = self._option(name, table, module, 0)
+        return found if found.known or found.choices else None
 
     def _option(self, name: str, expr: ast.expr, module: Module, depth: int) -> Value:
         options = self._options.of(name)
         options = [option for option in options if option.default is not None] or options
+        filed = self._in_files_of_arguments(name)
+        if filed is not None:
+            return filed
         if not options:
-            settings = [] if self._configured is None else self._configured.of(_keys(expr, name))
+            settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
+            if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
+                note = f"default of transformers for `{name}`"
+                return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
             return agreed(settings) or self._unknown(expr, module)
-        answers = [self._of_option(option, depth) for option in options]
-        first = answers[0]
-        if not all(a.known and a.value == first.value for a in answers):
-            unknown = next((a for a in answers if not a.known), None)
-            return unknown or Value(False, note=f"several defaults of {options[0].shown}", place=first.place)
+        here = [option for option in options if option.path == self.live.start.path]
+        assigned = options[0].kind == "assigned"
+        answers = [self._of_option(option, depth) for option in (options if assigned else here or options)]
+        place = answers[0].place
+        first = one_of(answers, f"several defaults of {options[0].shown}", place)
+        if assigned and first.known and not any(self._assignment_guard(o, depth).truth for o in options):
+            return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
+        if not first.known:
+            return first
         for change in self._options.changed(name):
             guard = self._assignment_guard(change, depth)
-            if guard is False:
-                continue
-            after = self.of(change.default, self._live.read[change.path], depth)
+            if guard.truth is not True:
+                continue  # by default, and in one process, it is not reached
+            after = self.of(change.default, self.live.read[change.path], depth)
             if not after.known or after.value != first.value:
-                place = Place(change.path, self._live.read[change.path].file.head_line(change.line))
+                at = Place(change.path, self.live.read[change.path].file.head_line(change.line))
                 return Value(
                     False,
-                    note=f"{change.shown} is set at {place}",
-                    place=place,
+                    note=f"{change.shown} is set at {at}",
+                    place=at,
                     environment=after.environment,
                 )
         return first
 
+    def _in_files_of_arguments(self, name: str) -> Value | None:
+        """What all files of arguments say, which a parser of transformers reads; None where not all say it."""
+        if self._configured is None or "transformers" not in self.live.packages():
+            return None
+        settings, number = self._configured.of_trainer(name)
+        return agreed(settings) if number and len(settings) == number else None
+
     def _of_option(self, option: Option, depth: int) -> Value:
-        module = self._live.read[option.path]
+        module = self.live.read[option.path]
         place = Place(option.path, module.file.head_line(option.line))
         if option.default is None:
             return Value(False, note=f"{option.shown} has no default", place=place)
@@ -344,171 +427,55 @@ class Evaluator:
         origin = f"default of {option.shown}" if option.kind == "default" else f"{option.shown}"
         return Value(True, value.value, origin, place)
 
-    def _assignment_guard(self, change: Option, depth: int) -> bool | None:
-        module = self._live.read[change.path]
+    def _assignment_guard(self, change: Option, depth: int) -> Value:
+        """Whether an assignment to an option runs."""
+        module = self.live.read[change.path]
         for assign in module.file.index.of_type(ast.Assign):
             if assign.lineno == change.line:
-                if not self._live.runs(module, assign):
-                    return False
-                return self.condition(assign, module, depth).truth
-        return None
+                if not self.live.runs(module, assign):
+                    return Value(True, False)
+                return self.condition(assign, module, depth)
+        return Value(False, note=change.shown)
 
     def _unknown(self, expr: ast.AST, module: Module) -> Value:
         text = " ".join(ast.unparse(expr).split())
-        short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
         return Value(
             False, note=f"`{short}`".replace("``", "`"), place=self.place(module, expr),
-            environment=bool(_ENVIRONMENT.search(text)),
+            environment=bool(ENVIRONMENT.search(text)),
         )  # fmt: skip
 
-    # -- conditions --------------------------------------------------------------------------------------
+    def option(self, name: str) -> Value | None:
+        """The default of an option; None where there is none of this name."""
+        return self._option(name, ast.Name(name), self.live.start, 0) if self._options.of(name) else None
 
-    def truth_of(self, test: ast.expr, module: Module, depth: int = 0) -> Value:
-        """The truth of a condition by default; that of the first process, where processes differ."""
-        if is_main_test(test):
-            return Value(True, True)
-        text = ast.unparse(test)
-        if _FIRST_PROCESS.search(text) and not isinstance(test, ast.BoolOp):
-            return Value(True, True)
-        if isinstance(test, ast.BoolOp):
-            parts = [self.truth_of(value, module, depth) for value in test.values]
-            decisive = isinstance(test.op, ast.Or)
-            for part in parts:
-                if part.known and bool(part.value) is decisive:
-                    return part
-            return next((part for part in parts if not part.known), parts[-1])
-        value = self.of(test, module, depth)
-        if _ENVIRONMENT.search(text):
-            return Value(
-                False, note=value.note or f"`{text[:_LONGEST]}`", place=value.place, environment=True
-            )
-        return replace(value, value=bool(value.value)) if value.known else value
+    def field_beside(self, name: str, ending: str, wanted: str) -> Value | None:
+        """The default of a field of the class whose field `name` ends in a text."""
+        found = self._options.beside(name, ending, wanted)
+        return None if found is None else self._of_option(found, 0)
 
-    def condition(
-        self, node: ast.AST, module: Module, depth: int = 0, within: FunctionNode | None = None
-    ) -> Value:
-        """Whether a node runs by default, by the conditions around it in its function."""
-        if depth > _DEPTH:
-            return Value(False, note="nested too deeply")
-        unknown: Value | None = None
-        noted: Value | None = None
-        for ancestor, child in module.file.index.ancestors(node):
-            if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef, ast.Module)):
-                break
-            wanted: bool | None = None
-            if isinstance(ancestor, ast.If):
-                wanted = True if child in ancestor.body else False if child in ancestor.orelse else None
-            elif isinstance(ancestor, ast.IfExp):
-                wanted = True if child is ancestor.body else False if child is ancestor.orelse else None
-            if wanted is None or not isinstance(ancestor, (ast.If, ast.IfExp)):
-                continue
-            test = self.truth_of(ancestor.test, module, depth + 1)
-            if test.known and bool(test.value) is not wanted:
-                return Value(True, False, test.note, test.place)
-            if not test.known:
-                unknown = unknown or test
-            elif test.note:
-                noted = noted or test
-        if unknown is not None:
-            return unknown
-        return Value(True, True, noted.note if noted else "", noted.place if noted else None)
-
-    def runs(self, node: ast.AST, module: Module, depth: int = 0) -> Value:
-        """Whether a node runs by default, by the conditions around it and around the calls that lead to it."""
-        own = self.condition(node, module, depth)
-        if own.truth is False:
-            return own
-        function = module.file.index.function_of(node)
-        while function is not None and (outer := module.file.index.function_of(function)) is not None:
-            function = outer
-        if function is None or depth > 6:
-            return own
-        called = self._called(function, module, depth)
-        if called.truth is False or own.known:
-            return called if called.truth is not True or not own.note else own
-        return own
-
-    def _called(self, function: FunctionNode, module: Module, depth: int) -> Value:
-        known = self._runs.get(function)
-        if known is not None:
-            return known
-        self._runs[function] = Value(True, True)  # recursion ends here
-        owner = module.file.index.parent(function)
-        if isinstance(owner, ast.ClassDef):
-            sites = list(self._live.sites.get(owner, []))
-            if function not in self._live.hooks:
-                answer = self._any(self._live.mentions.get(function.name, []), depth)
-                if answer.truth is True:
-                    answer = self._any(sites, depth)
-            else:
-                answer = self._any(sites, depth)
-        else:
-            answer = self._any(self._live.sites.get(function, []), depth)
-        self._runs[function] = answer
-        return answer
-
-    def _any(self, sites: list[tuple[Module, ast.AST]], depth: int) -> Value:
-        """Whether one of the sites runs; True where there are none, as something unseen leads there."""
-        best: Value | None = None
-        for module, node in sites[:40]:
-            if isinstance(module.file.index.parent(node), ast.ClassDef):
-                return Value(True, True)  # a base class
-            one = self.runs(node, module, depth + 1)
-            if one.truth is True:
-                return one
-            if best is None or (best.known and not one.known):
-                best = one
-        return best or Value(True, True)
+    def option_names(self) -> list[str]:
+        return self._options.names()
 
 
-def _dominating(name: ast.Name, found: list[Binding], module: Module) -> Binding | None:
-    """The last assignment before the use, where the use cannot be reached without it."""
-    before = [b for b in found if (b.line, b.column) < (name.lineno, name.col_offset)]
-    if not before or before[-1].kind != "assign":
+def _nested(module: Module, node: ast.AST) -> bool:
+    """Does it stand in an `if`, and in no loop of its function?"""
+    under = False
+    for ancestor, _ in module.file.index.ancestors(node):
+        if isinstance(ancestor, FUNCTIONS):
+            break
+        if isinstance(ancestor, (ast.For, ast.While)):
+            return False
+        under = under or isinstance(ancestor, ast.If)
+    return under
+
+
+def _asks_for_gpu(expr: ast.Compare) -> bool | None:
+    """`device_type == "cuda"`, `"cuda" in device`: a training runs on a GPU; None of any other comparison."""
+    sides = [expr.left, expr.comparators[0]]
+    kind = next((s.value for s in sides if isinstance(s, ast.Constant) and isinstance(s.value, str)), "")
+    if not kind.startswith(("cuda", "cpu")) or "device" not in ast.unparse(expr):
         return None
-    holder = module.file.index.parent(before[-1].node)
-    index = module.file.index
-    if isinstance(holder, (ast.If, ast.Try, ast.For, ast.While)) and not index.within(name, holder):
-        return None
-    if isinstance(holder, ast.If) and (before[-1].node in holder.body) is not any(
-        index.within(name, statement) for statement in holder.body
-    ):
-        return None
-    loops = [loop for loop, _ in index.ancestors(name) if isinstance(loop, (ast.For, ast.While))]
-    again = any(index.within(b.node, loop) for b in found for loop in loops if b is not before[-1])
-    if again and not any(index.within(before[-1].node, loop) for loop in loops):
-        return None  # bound anew in the loop that holds the use
-    return before[-1] if holder is not None and index.within(name, holder) else None
-
-
-def _is_of_torch(node: ast.expr) -> bool:
-    return dotted_name(node).partition(".")[0] in ("torch", "F", "nn", "dist")
-
-
-def agreed(settings: list[Setting]) -> Value | None:
-    """What configuration files say; not known where they differ; None where none says it."""
-    if not settings:
-        return None
-    first = settings[0]
-    files = list(dict.fromkeys(s.place.path for s in settings))
-    if any(type(s.value) is not type(first.value) or s.value != first.value for s in settings):
-        shown = ", ".join(sorted({str(s.value) for s in settings})[:4])
-        note = f"`{first.keys[-1]}` differs between {len(settings)} configurations ({shown})"
-        return Value(False, note=note, place=first.place)
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return Value(True, first.value, f"`{first.keys[-1]}` of {first.place.path}{more}", first.place)
-
-
-def _keys(expr: ast.expr, name: str) -> tuple[str, ...]:
-    """The names that lead to an option: ("train", "fp16_run") of `hps.train.fp16_run`."""
-    holder = expr.value if isinstance(expr, (ast.Attribute, ast.Subscript)) else None
-    if isinstance(holder, ast.Attribute):
-        return holder.attr, name
-    if isinstance(holder, ast.Subscript) and isinstance(holder.slice, ast.Constant):
-        return str(holder.slice.value), name
-    return (name,)
-
-
-def _position(function: FunctionNode, name: str) -> int | None:
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    return names.index(name) if name in names else None
+    if isinstance(expr.ops[0], (ast.Eq, ast.In)):
+        return kind.startswith("cuda")
+    return not kind.startswith("cuda") if isinstance(expr.ops[0], (ast.NotEq, ast.NotIn)) else None

@@ -1,4 +1,4 @@
-"""Shell scripts of a repository: with which options they start a training script."""
+"""Shell scripts of a repository, and the commands of its README: with which options they start a training script."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ptopt.audit.values import Place
+from ptopt.pathkind import is_readme
 
 _LONGEST = 200_000  # bytes of one script
 _LINE = 20_000
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(['\"]?)([\w./:+-]+)\2\s*(?:#.*)?$")
+_NO_VALUE = re.compile(
+    r"\$(@|\*|\{[@*]\}|\{\w+[\[@])|[|&;>]|\d>|2>&1"
+)  # the rest of a command line, and what follows it
+_COMMAND = re.compile(r"\s*(\$ )?([A-Z_]+=\S+ )*(python3?|torchrun|accelerate launch|deepspeed)\s")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 
 
@@ -31,7 +36,23 @@ def launches(files: Mapping[str, bytes]) -> dict[str, list[Launch]]:
         if path.endswith(".sh") and len(data) <= _LONGEST:
             for name, launch in _of_script(path, data.decode("utf-8", "replace")):
                 found.setdefault(name, []).append(launch)
-    return found
+    shown: dict[str, list[Launch]] = {}
+    for path, data in sorted(files.items()):
+        if is_readme(path) and len(data) <= _LONGEST:
+            for name, launch in _of_script(path, _commands(data.decode("utf-8", "replace"))):
+                if launch.options:
+                    shown.setdefault(name, []).append(launch)
+    return shown | found  # where scripts start it, they say more than a README
+
+
+def _commands(text: str) -> str:
+    """The lines of a README that are commands, and what goes on below them; the others are left empty."""
+    lines, goes_on = [], False
+    for line in text.split("\n"):
+        kept = goes_on or bool(_COMMAND.match(line))
+        goes_on = kept and line.rstrip().endswith("\\")
+        lines.append(line.strip().removeprefix("$ ") if kept else "")
+    return "\n".join(lines)
 
 
 def _of_script(path: str, text: str) -> list[tuple[str, Launch]]:
@@ -82,6 +103,8 @@ def _options(tokens: list[str], variables: Mapping[str, str]) -> dict[str, str |
             continue
         name, equals, value = token[2:].partition("=")
         following = tokens[i + 1] if i + 1 < len(tokens) else "--"
+        if _NO_VALUE.match(following):
+            following = "--"
         text: str | bool = value if equals else True if following.startswith("-") else following
         options[name.replace("-", "_")] = _substituted(text, variables)
     return options

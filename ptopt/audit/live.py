@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name
 from ptopt.source import work
 from ptopt.source.index import FUNCTIONS, FunctionNode
@@ -24,6 +26,11 @@ _MODULE_BASES = re.compile(
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
+_AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
+_SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|\bcfg", re.I)
+_MAKES_TARGETS = frozenset(
+    {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
+)
 Site = tuple[Module, ast.AST]
 
 
@@ -44,7 +51,10 @@ Summaries = dict[
 class Live:
     """The code that one script runs."""
 
-    def __init__(self, modules: Modules, start: Module, summaries: Summaries) -> None:
+    def __init__(
+        self, modules: Modules, start: Module, summaries: Summaries, targets: Sequence[Setting] = ()
+    ) -> None:
+        self.targets = targets  # what the configurations tell a registry to make
         self.modules = modules
         self.start = start
         self.read: dict[str, Module] = {}
@@ -56,10 +66,17 @@ class Live:
         self.calls: list[tuple[Module, ast.Call]] = []
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
         self.truncated = False
+        self.registers = False  # models of the repository are made by their names
         self._summaries = summaries
         self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
         self._waiting: list[tuple[Module, ast.AST]] = []
         self._read(start)
+        self._follow_all()
+        self._reach_registered()
+        self._settle()
+        self._follow_all()
+
+    def _follow_all(self) -> None:
         while self._waiting:
             self._follow(*self._waiting.pop())
 
@@ -108,7 +125,8 @@ class Live:
         for call in summary.calls:
             self.calls.append((module, call))
             if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
-                self.dynamic.append((module, call))
+                if not _reads_settings(module, call) and not _makes_no_network(call):
+                    self.dynamic.append((module, call))
             elif (
                 _last(call.func) == "getattr"
                 and len(call.args) > 1
@@ -127,10 +145,21 @@ class Live:
                 inner = self.modules.resolve(found[0], name)
                 if inner is not None and inner[1] is not None:
                     self._reach(inner[0], inner[1], (module, site))
+            for level, origin in found[0].stars:
+                path = self.modules.find(origin, level, found[0].path)
+                if path is not None and path != found[0].path:
+                    self._reach_file(path, (module, site))
 
     def _import_all(self, module: Module, call: ast.Call) -> bool:
-        """`import_module(f"package.models.{name}")`: every module of the package."""
+        """`import_module(f"package.models.{name}")`: every module of the package; and names that stand in the code."""
+        named = dotted_name(call.func)
+        ours = self.modules.resolve(module, named) if named else None
+        if ours is not None and isinstance(ours[1], FUNCTIONS):
+            return True  # what it calls decides
         text = call.args[0] if call.args and _last(call.func) == "import_module" else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            self._import_whole(module, text.value, call)
+            return True
         first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else None
         if (
             not isinstance(first, ast.Constant)
@@ -144,12 +173,94 @@ class Live:
         folder = path.removesuffix("__init__.py")
         inside = [p for p in self.modules.files if p.startswith(folder) and "/" not in p[len(folder) :]]
         for other in sorted(inside)[:MOST_IN_PACKAGE]:
-            parsed = self.modules.parse(other) if other.endswith(".py") else None
-            if parsed is not None:
-                self._read(parsed)
-                for definition in parsed.definitions.values():
-                    self._reach(parsed, definition, (module, call))
+            self._reach_file(other, (module, call))
         return True
+
+    def _reach_file(self, path: str, site: Site) -> None:
+        """Everything that a file defines."""
+        parsed = self.modules.parse(path) if path.endswith(".py") else None
+        if parsed is not None:
+            self._read(parsed)
+            for definition in parsed.definitions.values():
+                self._reach(parsed, definition, site)
+
+    def _import_whole(self, module: Module, name: str, site: ast.AST) -> bool:
+        """A module that is named in a string; False where it is none of the repository."""
+        path = self.modules.find(name, 0, module.path)
+        if path is not None:
+            self._reach_file(path, (module, site))
+        return path is not None
+
+    def _settle(self) -> None:
+        """`def find(name, modules): import_module(m) for m in modules`, and calls that pass the names of modules."""
+        for module, call in list(self.dynamic):
+            if self._made_by_target(module, call):
+                self.dynamic.remove((module, call))
+                continue
+            function = module.file.index.function_of(call) if isinstance(call, ast.Call) else None
+            if function is None:
+                continue
+            callers = [other.file.index.function_of(node) for other, node in self.sites.get(function, [])]
+            if _last(call.func) == "exec_module" and any(c and _SETTINGS.search(c.name) for c in callers):  # type: ignore[attr-defined]
+                self.dynamic.remove((module, call))
+            if _last(call.func) != "import_module":  # type: ignore[attr-defined]
+                continue
+            found = [self._strings_of(*site) for site in self.sites.get(function, [])]
+            names = [
+                [n for n in names if self.modules.find(n, 0, module.path) is not None] for names in found
+            ]
+            if names and all(names):
+                self.dynamic.remove((module, call))
+                for name in {n for some in names for n in some}:
+                    self._import_whole(module, name, call)
+
+    def _reach_registered(self) -> None:
+        """`create_model(args.model)` of timm: the models that the repository registers with `@register_model`."""
+        made = next(((m, c) for m, c in self.calls if _last(c.func) == "create_model"), None)
+        for module in list(self.read.values()) if made is not None else ():
+            for definition in module.definitions.values():
+                decorated = [
+                    _last(d.func if isinstance(d, ast.Call) else d) for d in definition.decorator_list
+                ]
+                if made is not None and "register_model" in decorated:
+                    self.registers = True
+                    self._reach(module, definition, made)
+
+    def _made_by_target(self, module: Module, call: ast.AST) -> bool:
+        """`instantiate(cfg.model)`: what the configurations name as its targets."""
+        if not isinstance(call, ast.Call) or not self.targets or _last(call.func) not in _MAKES_TARGETS:
+            return False
+        for target in self.targets:
+            name, _, last = str(target.value).rpartition(".")
+            while name:
+                path = self.modules.find(name, 0, module.path)
+                parsed = self.modules.parse(path) if path is not None else None
+                if parsed is not None:
+                    found = self.modules.resolve(parsed, last)
+                    if found is not None:
+                        self._reach(found[0], found[1], (module, call))
+                    break
+                name, _, before = name.rpartition(".")
+                last = f"{before}.{last}"
+        return True
+
+    def _strings_of(self, module: Module, node: ast.AST) -> list[str]:
+        """The strings in the arguments of the call, also in a list that has a name."""
+        call = module.file.index.parent(node)
+        if not isinstance(call, ast.Call) or call.func is not node:
+            return []
+        held: list[ast.expr] = []
+        for argument in (*call.args, *(k.value for k in call.keywords)):
+            held.append(argument)
+            if isinstance(argument, ast.Name):
+                bindings = module.file.bindings.of(module.file.index.function_of(call), argument.id)
+                held += [b.value for b in bindings if b.kind == "assign" and b.value is not None]
+        return [
+            part.value
+            for argument in held
+            for part in ast.walk(argument)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value
+        ]
 
     def _reach(self, module: Module, definition: ast.AST | None, site: Site) -> None:
         if definition is None:
@@ -229,6 +340,20 @@ class Live:
                 return found
             found = outer
         return None
+
+
+def _makes_no_network(call: ast.Call) -> bool:
+    """`instantiate(cfg.trainer)`"""
+    given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "config")]
+    return _last(call.func) == "instantiate" and any(_AROUND.search(ast.unparse(a)) for a in given)
+
+
+def _reads_settings(module: Module, call: ast.Call) -> bool:
+    """A Python file that holds settings is loaded by its path, in a function that says so."""
+    if _last(call.func) not in ("exec_module", "import_module"):
+        return False
+    function, cls = module.file.index.function_of(call), module.file.index.class_of(call)
+    return any(node is not None and _SETTINGS.search(node.name) for node in (function, cls))
 
 
 def _summarise(unit: ast.AST) -> _Summary:

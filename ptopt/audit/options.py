@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptopt.audit.live import Live
 from ptopt.audit.modules import dotted_name
@@ -14,6 +14,10 @@ from ptopt.source.file import SourceFile
 _CLASS = re.compile(r"(Config|Args|Arguments|Options|Opts|Params|Parameters|Settings|Hparams|HParams|Cfg)$")
 _NODE = re.compile(r"^(_?C|_?cfg|_?config|conf|args|opts?|hparams|params|flags)$", re.I)
 _TABLE = re.compile(r"(cfg|conf(ig)?|opts?|options|args|params|hparams|defaults|settings)$", re.I)
+_MAKES_TABLE = re.compile(
+    r"default|get_?(config|cfg|args|params|hparams|options)|(config|hparams|options|args)$", re.I
+)
+_BOOLEAN = re.compile(r"bool", re.I)
 _ABSL = re.compile(r"^DEFINE_(bool|boolean|integer|float|string|enum|list|alias)$")
 
 
@@ -26,7 +30,7 @@ class Option:
     default: ast.expr | None
     path: str
     line: int
-    kind: str  # "default" | "assigned"
+    kind: str  # "default" | "assigned" | "stated" (`set_defaults`)
 
 
 class Options:
@@ -35,17 +39,47 @@ class Options:
     def __init__(self, live: Live) -> None:
         self._defaults: defaultdict[str, list[Option]] = defaultdict(list)
         self._assigned: defaultdict[str, list[Option]] = defaultdict(list)
+        stated: defaultdict[str, list[Option]] = defaultdict(list)
+        tables = {"default": self._defaults, "assigned": self._assigned, "stated": stated}
         for module in live.read.values():
             for option in module.file.once(_of_file):
-                (self._defaults if option.kind == "default" else self._assigned)[option.name].append(option)
+                if not _passes_on(option):
+                    tables[option.kind][option.name].append(option)
+        for name, options in stated.items():
+            if name in self._defaults:  # `set_defaults` goes before `add_argument`
+                self._defaults[name] = [replace(option, kind="default") for option in options]
 
     def of(self, name: str) -> list[Option]:
         """The defaults of an option; where it has none, the assignments to it."""
         return self._defaults.get(name) or self._assigned.get(name, [])
 
+    def beside(self, name: str, ending: str, wanted: str) -> Option | None:
+        """The field `wanted` of the class whose field `name` ends in a text: `_target_: str = "...Trainer"`"""
+        for option in self._defaults.get(name, []):
+            if isinstance(option.default, ast.Constant) and str(option.default.value).endswith(ending):
+                holder = option.shown.rpartition(" of ")[2]
+                found = [o for o in self._defaults.get(wanted, []) if o.shown.endswith(f" of {holder}")]
+                if found:
+                    return found[0]
+        return None
+
+    def names(self) -> list[str]:
+        """Those that have a default."""
+        return list(self._defaults)
+
     def changed(self, name: str) -> list[Option]:
         """The assignments to an option that has a default."""
         return self._assigned.get(name, []) if name in self._defaults else []
+
+
+def _passes_on(option: Option) -> bool:
+    """`{"workers": args.workers}` says nothing new of `workers`."""
+    value = option.default
+    if isinstance(value, ast.Attribute):
+        return value.attr == option.name
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+        return value.slice.value == option.name
+    return isinstance(value, ast.Name) and value.id == option.name
 
 
 def _of_file(file: SourceFile) -> list[Option]:
@@ -58,6 +92,13 @@ def _parsers(file: SourceFile) -> list[Option]:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else dotted_name(call.func)
         if name == "add_argument" or name == "option":
             option = _argument(call, file, click=name == "option")
+        elif name == "set_defaults":
+            found += [
+                Option(k.arg, f"`{k.arg}` of `set_defaults`", k.value, file.path, call.lineno, "stated")
+                for k in call.keywords
+                if k.arg
+            ]
+            continue
         elif _ABSL.match(name):
             option = _flag(call, file)
         else:
@@ -90,7 +131,17 @@ def _argument(call: ast.Call, file: SourceFile, click: bool) -> Option | None:
         else:
             flag = given.get("is_flag")
             default = ast.Constant(False if click and isinstance(flag, ast.Constant) and flag.value else None)
+    if (
+        isinstance(default, ast.Constant)
+        and isinstance(default.value, str)
+        and _is_boolean(given.get("type"))
+    ):
+        default = ast.Constant(default.value.lower() in ("true", "yes", "1", "t", "y", "on"))
     return Option(name, f"`{long}`", default, file.path, call.lineno, "default")
+
+
+def _is_boolean(kind: ast.expr | None) -> bool:
+    return kind is not None and bool(_BOOLEAN.search(ast.unparse(kind)))
 
 
 def _flag(call: ast.Call, file: SourceFile) -> Option | None:
@@ -146,23 +197,50 @@ def _nodes(file: SourceFile) -> list[Option]:
 
 
 def _tables(file: SourceFile) -> list[Option]:
-    """`config = {"amp": True, ...}` and `config = dict(amp=True)` at the top of a module"""
-    found = []
+    """`config = {"amp": True, ...}`, `config = dict(amp=True)`, those inside them, and what `def defaults()` returns."""
+    found: list[Option] = []
     for assign in file.index.of_type(ast.Assign):
         target = assign.targets[0]
-        if not isinstance(target, ast.Name) or not _TABLE.search(target.id):
-            continue
-        pairs: list[tuple[str, ast.expr]] = []
-        if isinstance(assign.value, ast.Dict):
-            pairs = [
-                (key.value, value)
-                for key, value in zip(assign.value.keys, assign.value.values, strict=True)
-                if isinstance(key, ast.Constant) and isinstance(key.value, str)
-            ]
-        elif isinstance(assign.value, ast.Call) and dotted_name(assign.value.func) == "dict":
-            pairs = [(k.arg, k.value) for k in assign.value.keywords if k.arg]
-        found += [
-            Option(key, f"`{key}` of `{target.id}`", value, file.path, value.lineno, "default")
-            for key, value in pairs
+        if isinstance(target, ast.Name) and (_TABLE.search(target.id) or _in_maker(file, assign)):
+            found += _pairs(assign.value, target.id, file)
+        else:
+            found += _inner(assign.value, file)
+    for answer in file.index.of_type(ast.Return):
+        function = file.index.function_of(answer)
+        if function is not None and answer.value is not None and _MAKES_TABLE.search(function.name):
+            found += _pairs(answer.value, function.name, file)
+    return found
+
+
+def _in_maker(file: SourceFile, node: ast.AST) -> bool:
+    function = file.index.function_of(node)
+    return function is not None and bool(re.search("default", function.name))
+
+
+def _items(table: ast.expr) -> list[tuple[str, ast.expr]]:
+    """The keys and values of a dictionary that stands in the code."""
+    if isinstance(table, ast.Dict):
+        return [
+            (key.value, value)
+            for key, value in zip(table.keys, table.values, strict=True)
+            if isinstance(key, ast.Constant) and isinstance(key.value, str)
         ]
+    if isinstance(table, ast.Call) and dotted_name(table.func).rpartition(".")[2] in ("dict", "ConfigDict"):
+        return [(k.arg, k.value) for k in table.keywords if k.arg]
+    return []
+
+
+def _pairs(table: ast.expr, name: str, file: SourceFile) -> list[Option]:
+    found = []
+    for key, value in _items(table):
+        found.append(Option(key, f"`{key}` of `{name}`", value, file.path, value.lineno, "default"))
+        found += _pairs(value, key, file)
+    return found
+
+
+def _inner(table: ast.expr, file: SourceFile) -> list[Option]:
+    """Tables by a telling name in a table by another: `run = dict(loader_args=dict(workers=4))`"""
+    found = []
+    for key, value in _items(table):
+        found += _pairs(value, key, file) if _TABLE.search(key) else _inner(value, file)
     return found

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ptopt.audit.audit import audit
+from ptopt.audit.stated import with_readme
 from ptopt.audit.values import Audit
 from ptopt.change import ChangedFile, whole_file
 from ptopt.pathkind import is_reviewable
@@ -42,4 +43,4 @@ def audit_of(
         watch([*whole, *not_read]), config=broad, facts=facts, limit_to_change=False,
         neighbours=Neighbours(lambda: files, files.get),
     )  # fmt: skip
-    return audit(name, files, facts, review, sure)
+    return audit(name, files, with_readme(facts, files), review, sure)

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ptopt.audit.configured import Configured
-from ptopt.audit.evaluate import Evaluator, Value
+from ptopt.audit.evaluate import Evaluator
+from ptopt.audit.known import Value
 from ptopt.audit.launches import Launch
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.tables import entry_of
 from ptopt.audit.values import Measure, Place, State
 from ptopt.project.facts import ProjectFacts
 
@@ -28,6 +30,12 @@ _SMALL = re.compile(
 _SMALL_PACKAGES = frozenset(
     {"gym", "gymnasium", "atari_py", "ale_py", "torch_geometric", "dgl", "e3nn", "stable_baselines3"}
 )
+# Packages whose base classes hold no network that a measure asks about, or are looked at by name.
+_WELL_KNOWN = frozenset(
+    {"torch", "torchvision", "torchaudio", "transformers", "pytorch_lightning", "lightning", "lightning_fabric", "timm", "diffusers",
+     "torch_geometric", "dgl", "e3nn", "abc", "typing", "enum", "collections", "dataclasses", "huggingface_hub", "gpytorch", "mamba_ssm",
+     "accelerate", "peft", "trl", "fairseq", "omegaconf", "pydantic"}
+)  # fmt: skip
 _LISTED = 4  # places of evidence
 
 
@@ -113,39 +121,14 @@ class Setup:
         return any(k.arg is None for k in call.keywords)
 
     def unpacked(self, module: Module, call: ast.Call, name: str, absent: Value) -> Value | None:
-        """What `**options` says of an argument, where `options` is a dictionary of the same function, `absent` where it
-        has no such key; None where it may come from elsewhere."""
+        """What `**options` says of an argument, `absent` where it has no such key; None where that is not known."""
+        found = absent
         for keyword in call.keywords:
-            if keyword.arg is not None:
-                continue
-            if not isinstance(keyword.value, ast.Name):
-                return None
-            found = self._in_dictionary(module, keyword.value, name)
-            if found is None:
-                return None
-            if isinstance(found, ast.expr):
-                return self.value(module, found)
-        return absent
-
-    def _in_dictionary(self, module: Module, held: ast.Name, name: str) -> ast.expr | bool | None:
-        """The value of a key; False where the dictionary has none; None where it is not known."""
-        function = module.file.index.function_of(held)
-        bindings = module.file.bindings.of(function, held.id)
-        table = bindings[0].value if len(bindings) == 1 else None
-        found: ast.expr | bool = False
-        if isinstance(table, ast.Dict) and None not in table.keys:
-            for key, value in zip(table.keys, table.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value == name:
-                    found = value
-        elif isinstance(table, ast.Call) and dotted_name(table.func) == "dict" and not self.unpacks(table):
-            found = self.keyword(table, name) or False
-        else:
-            return None
-        for part in module.file.index.of_type(ast.Subscript):  # options["fused"] = True
-            if not (isinstance(part.value, ast.Name) and part.value.id == held.id):
-                continue
-            if isinstance(part.ctx, ast.Store) and getattr(part.slice, "value", name) == name:
-                return None
+            if keyword.arg is None:
+                entry = entry_of(self.evaluator, module, keyword.value, name, absent)
+                if entry is None:
+                    return None
+                found = entry if entry is not absent else found
         return found
 
     # -- statements --------------------------------------------------------------------------------------
@@ -269,7 +252,23 @@ class Setup:
         if self.live.dynamic:
             module, node = self.live.dynamic[0]
             return f"classes are found by name at {self.place(module, node)}"
+        if self._foreign_base:
+            return f"`{self._foreign_base}` is not in the repository"
         return "" if self._sees_network else "the network is made where it was not found"
+
+    @cached_property
+    def _foreign_base(self) -> str:
+        """The network of a package that was not read, of which a network of the repository is a variant."""
+        for cls, module in self.live.classes.items():
+            if not any(getattr(statement, "name", "") == "forward" for statement in cls.body):
+                continue
+            for base in cls.bases:
+                name = dotted_name(base)
+                root = self.qualified(module, base).partition(".")[0]
+                origin = module.imported.get(name.partition(".")[0])
+                if origin is not None and self.is_external(module, base) and root not in _WELL_KNOWN:
+                    return name
+        return ""
 
     @cached_property
     def _sees_network(self) -> bool:

@@ -25,6 +25,8 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         return Weighed(finding, Level.LOW, "less sure than what a review of these files would show")
     if finding.name in _OF_ACCUMULATION and not _accumulates(finding, entries):
         return Weighed(finding, Level.LOW, "gradients are not accumulated by default")
+    if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
+        return Weighed(finding, Level.LOW, "no listed script is known to train here")
     if finding.severity is Severity.HIGH and each_step:
         return Weighed(finding, Level.CRITICAL, "high severity, on every step")
     if finding.severity is not Severity.LOW and often:
@@ -37,12 +39,17 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     )
 
 
+def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
+    """Does the training of a listed script stand in the file?"""
+    return any(path == entry.path or _trains_in(entry, path) for entry in entries)
+
+
 def _accumulates(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
     """Does a script whose training stands in this file accumulate gradients, as far as is known?"""
     states = [
         measure.state
         for entry in entries
-        if entry.loop is not None and entry.loop.path == finding.path
+        if finding.path == entry.path or _trains_in(entry, finding.path)
         for measure in entry.measures
         if measure.key == "accumulation"
     ]

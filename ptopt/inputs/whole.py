@@ -11,7 +11,7 @@ from ptopt.findings import NotReviewed
 from ptopt.inputs.folders import NOT_UTF8, printable, walk_files
 from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_FILE, Tree
-from ptopt.pathkind import PYTHON, is_dockerfile
+from ptopt.pathkind import PYTHON, is_dockerfile, is_readme
 from ptopt.project.naming import may_name
 
 _ALSO_READ = (".sh", ".yaml", ".yml", ".json")
@@ -30,7 +30,7 @@ class Folder:
 
 def is_read(path: str) -> bool:
     """Does an audit read the file: code, a script that starts it, a configuration, or a page that names one?"""
-    return path.endswith((*PYTHON, *_ALSO_READ)) or is_dockerfile(path) or may_name(path)
+    return path.endswith((*PYTHON, *_ALSO_READ)) or is_dockerfile(path) or is_readme(path) or may_name(path)
 
 
 def _is_read(entry: os.DirEntry[str]) -> bool:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ptopt.audit.measures import attention, distributed, loader, memory, optimizer, precision, running
+from ptopt.audit.measures import (
+    attention,
+    distributed,
+    loader,
+    memory,
+    optimizer,
+    padding,
+    precision,
+    running,
+)
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure
 
@@ -18,7 +27,7 @@ ALL: tuple[Callable[[Setup], Measure], ...] = (
     loader.persistent_workers,
     loader.prefetch,
     loader.non_blocking,
-    loader.padding,
+    padding.padding,
     optimizer.fused,
     optimizer.zero_grad,
     optimizer.accumulation,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptopt.audit.evaluate import Value
+from ptopt.audit.known import Value
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
@@ -16,6 +16,18 @@ _FUSED = re.compile(
     r"^(scaled_dot_product_attention|flash_attn\w*func|memory_efficient_attention|flex_attention|flash_attn_\w+|FlashAttention\w*)$"
 )
 _LAYERS = ("TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer")
+_WITH_ATTENTION = (
+    "timm.models",
+    "torchvision.models",
+    "x_transformers",
+    "clip.",
+    "open_clip",
+    "transformers.models",
+    "diffusers",
+)
+_FOREIGN = re.compile(
+    r"Attention|Transformer|^Block$|^vit_|ViT|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT"
+)
 _NO_MODEL = re.compile(
     r"token|process|config|extractor|scheduler|vae|autoencoder|pipeline|image|peft|super", re.I
 )
@@ -43,6 +55,9 @@ def attention(setup: Setup) -> Measure:
     if pretrained:
         first = pretrained[0]
         where = (first.place,)
+        if setup.facts.excludes("transformers", "4.36"):
+            pin = setup.facts.describe("transformers")
+            return Measure(key, title, State.OFF, f"{pin} computes it in steps: SDPA came with 4.36", where)
         return Measure(
             key,
             title,
@@ -159,7 +174,11 @@ def _library(setup: Setup) -> Iterator[Candidate]:
             yield setup.site(
                 module, call, "`nn.MultiheadAttention` uses SDPA where it is called with `need_weights=False`"
             )
-    for module, call in setup.calls("create_model"):
+    for module, call in setup.named(_FOREIGN):
+        name = setup.qualified(module, call.func)
+        if name.startswith(_WITH_ATTENTION) and setup.is_external(module, call.func):
+            yield setup.site(module, call, f"`{name}` chooses, by its version")
+    for module, call in () if setup.live.registers else setup.calls("create_model"):
         if setup.qualified(module, call.func).startswith("timm"):
             yield setup.site(module, call, "the model comes from timm, which chooses")
 

@@ -13,7 +13,7 @@ from ptopt.audit.values import Measure, State
 
 _STRATEGIES = {
     "DistributedDataParallel": "DDP", "FullyShardedDataParallel": "FSDP", "fully_shard": "FSDP2", "DataParallel": "DataParallel",
-    "DataParallelPlus": "DataParallel", "convert_sync_batchnorm": "",
+    "DataParallelPlus": "DataParallel", "parallel_apply": "DataParallel", "data_parallel": "DataParallel", "convert_sync_batchnorm": "",
 }  # fmt: skip
 
 
@@ -22,9 +22,9 @@ def strategy(setup: Setup) -> Measure:
     if setup.framework in ("transformers", "TRL"):
         deepspeed = TrainerArguments(setup).of("deepspeed")
         detail = "DDP by transformers where several processes are started"
-        if deepspeed.known and deepspeed.value:
+        if deepspeed.truth:
             detail = f"DeepSpeed ({deepspeed.note or deepspeed.value})"
-        places = (deepspeed.place,) if deepspeed.place is not None and deepspeed.value else setup.where()
+        places = (deepspeed.place,) if deepspeed.place is not None and deepspeed.truth else setup.where()
         return Measure(key, title, State.ON, detail, places)
     if setup.framework == "Lightning":
         value = lightning_argument(setup, "strategy", "auto")
@@ -66,9 +66,14 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
         name = setup.qualified(module, call.func)
         last = name.rpartition(".")[2]
         label = _STRATEGIES.get(last, {"DDP": "DDP", "FSDP": "FSDP"}.get(last, last))
-        if not label or (name.startswith("torch_geometric")):
+        if not label:
             continue
         yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
+    for cls in setup.live.classes:
+        bases = [ast.unparse(base).rpartition(".")[2] for base in cls.bases]
+        label = next((_STRATEGIES[b] for b in bases if _STRATEGIES.get(b)), "")
+        for module, call in setup.calls(cls.name) if label else ():
+            yield setup.site(module, call, label)
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith("deepspeed"):
             yield setup.site(module, call, "DeepSpeed")

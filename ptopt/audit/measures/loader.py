@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.evaluate import Value
+from ptopt.audit.known import Value, agreed
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -18,9 +18,12 @@ _EVAL = re.compile(
     r"(^|[_.\W])(val|valid|validation|test|eval|evaluation|dev|predict|infer)|(val|test|eval)_?(set|loader|dl|data)",
     re.I,
 )
-_TRAIN = re.compile(r"train", re.I)
+_SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
+_TRAIN = re.compile(r"train|\btr_", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
-_PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
+_NETWORK = re.compile(
+    r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
+)
 _COPIES = ("transformers", "TRL", "Lightning")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 
@@ -50,11 +53,58 @@ def _loaders(setup: Setup) -> list[_Loader]:
         )
         if name is not None and not isinstance(name[1], ast.ClassDef):
             continue  # a function that makes loaders: the call in it counts
-        found.append((_Loader(module, call, name is not None), _about(module, call)))
-    found += [(loader, "") for loader in _derived(setup)]
+        if name is not None and (_makes_its_own(setup, *name) or not getattr(name[1], "bases", ())):
+            continue  # of the latter torch does not know
+        own = name is not None and not _is_plain(*name)
+        found.append((_Loader(module, call, own), _about(module, call)))
+    found += [*((loader, "") for loader in _derived(setup)), *_by_parameter(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
     return training or neutral
+
+
+def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
+    """`def make(data, cls=DataLoader, **options): return cls(data, **options)`: the calls of it."""
+    found: list[tuple[_Loader, str]] = []
+    for function, module in setup.live.functions.items():
+        every = [*function.args.posonlyargs, *function.args.args]
+        pairs = [
+            *zip(reversed(every), reversed(function.args.defaults), strict=False),
+            *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
+        ]
+        names = {
+            a.arg for a, d in pairs if d is not None and _LOADER.match(ast.unparse(d).rpartition(".")[2])
+        }
+        made = [
+            call
+            for call in (module.file.calls.calls_in(function) if names else ())
+            if isinstance(call.func, ast.Name) and call.func.id in names
+        ]
+        stated = made and any(k.arg in (*_POSITIONS, "persistent_workers") for k in made[0].keywords)
+        if stated:
+            found.append((_Loader(module, made[0], False), _about(module, made[0])))
+        elif made:
+            found += [
+                (_Loader(other, call, False), _about(other, call))
+                for other, node in setup.live.sites.get(function, [])
+                if isinstance(call := other.file.index.parent(node), ast.Call) and call.func is node
+            ]
+    return found
+
+
+def _makes_its_own(setup: Setup, module: Module, cls: ast.AST | None) -> bool:
+    """A class that hands its arguments on to a loader, derived or held: the call in it counts."""
+    inside = [*setup.named(_LOADER), *((each.module, each.call) for each in _derived(setup))]
+    return any(other is module and module.file.index.class_of(call) is cls for other, call in inside)
+
+
+def _is_plain(module: Module, cls: ast.AST | None) -> bool:
+    """Derived from a loader, without an `__init__` of its own."""
+    return (
+        isinstance(cls, ast.ClassDef)
+        and any(_LOADER.match(ast.unparse(base).rpartition(".")[2]) for base in cls.bases)
+        and not any(getattr(statement, "name", "") == "__init__" for statement in cls.body)
+    )
 
 
 def _derived(setup: Setup) -> list[_Loader]:
@@ -79,7 +129,7 @@ def _about(module: Module, call: ast.Call) -> str:
     inner = targets if _TRAIN.search(targets) or _EVAL.search(targets) else f"{targets} {data[:80]}"
     if _TRAIN.search(inner) or _EVAL.search(inner) or function is None:
         return inner
-    return f"{inner} {function.name}"
+    return f"{inner} {'eval' if _SAMPLES.search(function.name) else function.name}"
 
 
 def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
@@ -114,7 +164,22 @@ def _setting(setup: Setup, name: str, default: Any) -> list[Value]:
     """The setting of each training loader; [] where there is no loader."""
     if setup.framework in ("transformers", "TRL"):
         return [TrainerArguments(setup).of(_TRAINER_NAMES[name])]
-    return [_argument(setup, loader, name, default) for loader in _loaders(setup)]
+    return [_argument(setup, loader, name, default) for loader in _loaders(setup)] or _configured(
+        setup, name, default
+    )
+
+
+def _configured(setup: Setup, name: str, default: Any) -> list[Value]:
+    """The setting of loaders that a configuration makes: `_target_: torch.utils.data.DataLoader`"""
+    values = []
+    for target in setup.configured.targets if setup.configured.is_composed else ():
+        last = str(target.value).rpartition(".")[2]
+        if not _LOADER.match(last) or _EVAL.search(".".join(target.keys[:-1])):
+            continue
+        given = setup.configured.under((*target.keys[:-1], name))
+        absent = Value(True, default, "the default of `DataLoader`", target.place)
+        values.append((agreed(given) if given else None) or absent)
+    return values
 
 
 def _decided(setup: Setup, key: str, title: str, values: list[Value], shown: str) -> Measure:
@@ -123,6 +188,7 @@ def _decided(setup: Setup, key: str, title: str, values: list[Value], shown: str
     places = tuple(dict.fromkeys(v.place for v in values if v.place is not None))[:4]
     on = [v for v in values if v.truth]
     off = [v for v in values if v.truth is False]
+    values = [v if v.truth is None else replace(v, known=True) for v in values]
     if off and not on and len(off) == len(values):
         return Measure(key, title, State.OFF, f"{shown} is {_shown(off[0])}{_note(off[0])}", places)
     if on and len(on) == len(values):
@@ -143,7 +209,7 @@ def _without(setup: Setup, key: str, title: str) -> Measure:
 
 
 def _shown(value: Value) -> str:
-    return str(value.value)
+    return " or ".join(dict.fromkeys(map(str, value.choices[:4]))) if value.choices else str(value.value)
 
 
 def _note(value: Value) -> str:
@@ -211,10 +277,10 @@ def non_blocking(setup: Setup) -> Measure:
             return Measure(
                 key, title, State.UNKNOWN, "no copy of a batch seen in the training loop", setup.where()
             )
-        if any(
-            _sends(call) and _outside_of_set_up(module, call) for module, call in setup.calls("to", "cuda")
-        ):
-            return Measure(key, title, State.UNKNOWN, "copies were seen, but not of the batch", setup.where())
+        moves = [
+            c for c in (_move_elsewhere(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None
+        ]
+    if not moves:
         return setup.not_applicable(key, title, "no copy of a batch in the training loop")
     waiting = [c for c in moves if c.value.truth is False]
     if not waiting:
@@ -228,14 +294,38 @@ def non_blocking(setup: Setup) -> Measure:
     return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
 
 
-def _outside_of_set_up(module: Module, call: ast.Call) -> bool:
-    """Not of a model, nor in `__init__`."""
+def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
+    """A copy of data in a helper: `def set_input(self, batch): self.image = batch["image"].to(self.device)`"""
     function = module.file.index.function_of(call)
-    text = ast.unparse(call.func)
-    return (
-        function is not None
-        and function.name != "__init__"
-        and not re.search(r"model|net|criterion|loss", text, re.I)
+    if not isinstance(call.func, ast.Attribute) or not _sends(call) or function is None:
+        return None
+    held = ast.unparse(call.func.value)
+    if (
+        function.name == "__init__"
+        or module.file.context.is_eval_function(function)
+        or re.search(r"model|net\b|net_|criterion|loss|self\.\w+$", held, re.I)
+        or not _is_data(module, call.func.value)
+        or setup.runs(module, call).truth is False
+    ):
+        return None
+    given = setup.keyword(call, "non_blocking")
+    value = Value(True, False) if given is None else setup.value(module, given)
+    return Candidate(value, setup.place(module, call), "`non_blocking=True`")
+
+
+def _is_data(module: Module, value: ast.expr) -> bool:
+    """Does it come from a parameter of its function, or from a loop over data?"""
+    current: ast.expr = value
+    while isinstance(current, (ast.Attribute, ast.Subscript)):
+        current = current.value
+    if isinstance(current, ast.Call):
+        inner = [*current.args, *([current.func.value] if isinstance(current.func, ast.Attribute) else [])]
+        return any(_is_data(module, a) for a in inner)
+    if not isinstance(current, ast.Name) or current.id == "self":
+        return False
+    binding = module.file.bindings.last_before(current)
+    return binding is not None and (
+        binding.kind == "parameter" or (binding.kind == "item" and _loops_over_data(binding.node))
     )
 
 
@@ -263,7 +353,7 @@ def _sends(call: ast.Call) -> bool:
     texts = [ast.unparse(a) for a in call.args] + [
         ast.unparse(k.value) for k in call.keywords if k.arg == "device"
     ]
-    return any(re.search(r"device|cuda|gpu|rank", text) for text in texts)
+    return any(re.search(r"device|cuda|gpu|rank|\bdev\b", text) for text in texts)
 
 
 def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
@@ -298,112 +388,11 @@ def _loops_over_data(loop: ast.AST) -> bool:
 
 
 def _reads_batch(module: Module, value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Call) and _NETWORK.search(ast.unparse(value.func)):
+        return False  # what the network makes of the batch
     return value is not None and bool(
         re.search(
             r"batch|next\(|data\b|\bdata|inputs?\b|targets?\b|samples?\b|labels?\b|images?\b",
             ast.unparse(value)[:200],
         )
     )
-
-
-def padding(setup: Setup) -> Measure:
-    key, title = "padding", "Padding and packing"
-    if setup.framework == "TRL":
-        value = TrainerArguments(setup).of("packing")
-        if not value.known:
-            return Measure(key, title, State.UNKNOWN, f"`packing`: {value.note}", _places([value]))
-        if value.value:
-            return Measure(key, title, State.ON, f"`packing`{_note(value)}", _places([value]))
-        return Measure(
-            key,
-            title,
-            State.OFF,
-            f"`packing` is off{_note(value)}: batches are padded to their longest",
-            _places([value]),
-        )
-    fixed, packed, dynamic = _filled_up(setup), [], []
-    for module, keyword in _keywords(
-        setup,
-        (
-            "padding",
-            "pad_to_max_length",
-            "packing",
-            "group_by_length",
-            "sample_packing",
-            "train_sampling_strategy",
-        ),
-    ):
-        value = setup.value(module, keyword.value)
-        place = setup.place(module, keyword.value)
-        if keyword.arg in ("packing", "group_by_length", "sample_packing") and value.truth:
-            packed.append(place)
-        elif keyword.arg == "train_sampling_strategy":  # of transformers 5
-            packed += [place] if value.value in ("group_by_length", "batch_rebalance") else []
-        elif (
-            value.known
-            and value.value in ("max_length",)
-            or (keyword.arg == "pad_to_max_length" and value.truth)
-        ):
-            fixed.append(place)
-        elif keyword.arg == "padding" and value.known and (value.value is True or value.value == "longest"):
-            dynamic.append(place)
-    dynamic += [
-        setup.place(m, c)
-        for m, c in setup.calls("pad_sequence", "DataCollatorWithPadding", "DataCollatorForSeq2Seq")
-    ]
-    dynamic += [] if packed or fixed else _collated(setup)
-    if packed:
-        return Measure(key, title, State.ON, "sequences are packed or grouped by length", tuple(packed)[:4])
-    if fixed:
-        return Measure(key, title, State.OFF, "sequences are padded to the maximum length", tuple(fixed)[:4])
-    if dynamic:
-        return Measure(
-            key, title, State.ON, "batches are padded to their longest sequence", tuple(dynamic)[:4]
-        )
-    text = setup.calls("from_pretrained") and any(
-        "Tokenizer" in ast.unparse(c.func) for _, c in setup.calls("from_pretrained")
-    )
-    if text or setup.framework in ("transformers", "TRL"):
-        return Measure(
-            key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
-        )
-    return setup.not_applicable(key, title, "no tokenised text seen")
-
-
-def _filled_up(setup: Setup) -> list[Place]:
-    """`ids += [pad_id] * (max_len - len(ids))`"""
-    found = []
-    for module in setup.live.read.values():
-        for node in module.file.index.of_type(ast.BinOp) if module.file.search(_PADS) else ():
-            if not (isinstance(node.left, ast.List) and "pad" in ast.unparse(node.left)):
-                continue
-            if not re.search(r"max_?(seq_?)?len", ast.unparse(node.right)):
-                continue
-            if setup.live.runs(module, node) and setup.runs(module, node).truth is not False:
-                found.append(setup.place(module, node))
-    return found
-
-
-def _collated(setup: Setup) -> list[Place]:
-    """Collate functions of the repository that make a batch as long as its longest item."""
-    found = []
-    for function, module in setup.live.functions.items():
-        cls = module.file.index.class_of(function)
-        name = function.name if cls is None else f"{cls.name} {function.name}"
-        text = module.file.source(function) if "collat" in name.lower() else ""
-        if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text):
-            found.append(setup.place(module, function))
-    return found
-
-
-def _keywords(setup: Setup, names: tuple[str, ...]) -> list[tuple[Module, ast.keyword]]:
-    return [
-        (module, keyword)
-        for module, call in setup.live.calls
-        for keyword in call.keywords
-        if keyword.arg in names and not _torch_layer(setup, module, call)
-    ]
-
-
-def _torch_layer(setup: Setup, module: Module, call: ast.Call) -> bool:
-    return bool(re.search(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft", ast.unparse(call.func)))

@@ -44,6 +44,10 @@ def _checkpoints(setup: Setup) -> Iterator[Candidate]:
             "cp.checkpoint",
         ):
             yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+    for module, call in setup.calls("apply"):
+        receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        if receiver.rpartition(".")[2] in _checkpoint_functions(setup):
+            yield setup.site(module, call, f"`{receiver}` of the repository")
     for module, call in setup.calls("gradient_checkpointing_enable", "enable_gradient_checkpointing"):
         yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}()`")
     for module, call in setup.calls("prepare_model_for_kbit_training", "prepare_model_for_int8_training"):
@@ -54,6 +58,15 @@ def _checkpoints(setup: Setup) -> Iterator[Candidate]:
             f"`{ast.unparse(call.func)[:60]}`",
             None if given is None else setup.value(module, given),
         )
+
+
+def _checkpoint_functions(setup: Setup) -> frozenset[str]:
+    """Classes of the repository that compute the forward pass again in the backward pass."""
+    return frozenset(
+        cls.name
+        for cls in setup.live.classes
+        if "checkpoint" in cls.name.lower() and any(ast.unparse(b).endswith("Function") for b in cls.bases)
+    )
 
 
 def channels_last(setup: Setup) -> Measure:

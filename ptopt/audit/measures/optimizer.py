@@ -8,12 +8,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
-from ptopt.audit.evaluate import Value
+from ptopt.audit.known import Value, agreed
+from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 
 _TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad|Adam)$")
 _FUSABLE = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+_UNFUSED = (
+    "RAdam",
+    "NAdam",
+    "RMSprop",
+    "Adadelta",
+    "Adamax",
+    "ASGD",
+    "LBFGS",
+    "Rprop",
+    "SparseAdam",
+    "Muon",
+    "Adafactor",
+)
 _FUSED = re.compile(
     r"^(Fused\w+|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
 )
@@ -31,6 +45,8 @@ def fused(setup: Setup) -> Measure:
     given = any(setup.keyword(call, "optimizers") is not None for _, call in setup.live.calls)
     if setup.framework in ("transformers", "TRL") and not given:
         value = TrainerArguments(setup).of("optim")
+        if not value.known and setup.facts.excludes("transformers", "4.50") and "default of" in value.note:
+            value = replace(value, known=True, value="AdamW", note=setup.facts.describe("transformers"))
         places = () if value.place is None else (value.place,)
         if not value.known:
             return Measure(key, title, State.UNKNOWN, f"`optim`: {value.note}", places)
@@ -51,6 +67,15 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
                 key, title, State.NOT_APPLICABLE, f"`{cls.name}` is an optimizer of the repository",
                 (setup.place(module, cls),),
             )  # fmt: skip
+    for module, call in setup.calls(*_UNFUSED):
+        name = setup.qualified(module, call.func)
+        if name.startswith(("torch.optim", "optim.")) and setup.runs(module, call).truth is not False:
+            short = name.rpartition(".")[2]
+            why = f"`{short}` of torch has no fused update"
+            return Measure(key, title, State.NOT_APPLICABLE, why, (setup.place(module, call),))
+    passed = list(_classes(setup))
+    if passed:
+        return setup.decide(key, title, passed, "")
     others = [
         (module, call)
         for module, call in setup.live.calls
@@ -66,7 +91,36 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
 
 
+def _classes(setup: Setup) -> Iterator[Candidate]:
+    """`train(optimizer=torch.optim.Adam)`: a class that is handed on, and what timm makes by a name."""
+    for module in setup.live.read.values():
+        for node in module.file.index.attributes_named(*_FUSABLE):
+            parent = module.file.index.parent(node)
+            if isinstance(parent, ast.Call) and parent.func is node or not setup.live.runs(module, node):
+                continue
+            if _TORCH.match(setup.qualified(module, node)) and setup.runs(module, node).truth is not False:
+                yield Candidate(MULTI_TENSOR, setup.place(module, node), f"`fused` of `{node.attr}`")
+    for module, call in setup.calls("create_optimizer", "create_optimizer_v2"):
+        if setup.qualified(module, call.func).startswith("timm"):
+            options = (setup.evaluator.option(name) for name in ("opt", "optimizer"))
+            name = next((str(o.value).lower() for o in options if o is not None and o.known), "")
+            if name in ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"):
+                yield Candidate(MULTI_TENSOR, setup.place(module, call), f"`{name}` of timm")
+
+
+def _configured(setup: Setup) -> Iterator[Candidate]:
+    """`_target_: torch.optim.AdamW` of a configuration"""
+    for target in setup.configured.targets if setup.configured.is_composed else ():
+        name = str(target.value)
+        if not _TORCH.match(name):
+            continue
+        given = setup.configured.under((*target.keys[:-1], "fused"))
+        value = (agreed(given) if given else None) or MULTI_TENSOR
+        yield Candidate(value, target.place, f"`fused` of `{name.rpartition('.')[2]}`")
+
+
 def _optimizers(setup: Setup) -> Iterator[Candidate]:
+    yield from _configured(setup)
     for module, call in setup.calls(*_FUSABLE):
         name = setup.qualified(module, call.func)
         if not (name.startswith("torch.optim") or _TORCH.match(name)):
@@ -117,7 +171,7 @@ def _chosen(setup: Setup) -> Iterator[Candidate]:
     """`Adam = DeepSpeedCPUAdam if offload else FusedAdam`: classes that are called by another name."""
     for module in setup.live.read.values():
         for name in module.file.index.of_type(ast.Name) if module.file.search(_FUSED_WORD) else ():
-            if not _FUSED.match(name.id) or name.id in module.definitions:
+            if not _FUSED.match(name.id) or name.id in module.definitions or isinstance(name.ctx, ast.Store):
                 continue
             if setup.live.runs(module, name) and isinstance(
                 module.file.index.parent(name), (ast.Assign, ast.IfExp)
@@ -137,6 +191,9 @@ def zero_grad(setup: Setup) -> Measure:
             and setup.runs(module, call).truth is not False
         ):
             kept.append(setup.place(module, call))
+    by_hand = None if kept else _by_hand(setup, key, title)
+    if by_hand is not None:
+        return by_hand
     if kept:
         return Measure(
             key, title, State.OFF, "`zero_grad(set_to_none=False)` fills them with zeros", tuple(kept)[:4]
@@ -157,6 +214,45 @@ def zero_grad(setup: Setup) -> Measure:
     return Measure(key, title, State.ON, "the default since torch 2.0", setup.where())
 
 
+def _by_hand(setup: Setup, key: str, title: str) -> Measure | None:
+    """Where no optimizer is asked: what a function of the repository does with the gradients."""
+    asked = [
+        (module, call)
+        for module, call in setup.calls("zero_grad")
+        if isinstance(call.func, ast.Attribute)
+        and not _defined(setup, module, call)
+        and setup.runs(module, call).truth is not False
+    ]
+    if asked or setup.framework not in ("PyTorch", "Accelerate", "Fabric"):
+        return None
+    zeros, none = [], []
+    for module in setup.live.read.values():
+        for node in module.file.index.attributes_named("grad"):
+            if not setup.live.runs(module, node) or setup.runs(module, node).truth is False:
+                continue
+            parent = module.file.index.parent(node)
+            if isinstance(parent, ast.Attribute) and parent.attr in ("data", "zero_", "detach_"):
+                text = ast.unparse(module.file.index.statement_of(node))
+                zeros += [setup.place(module, node)] if ".zero_()" in text else []
+            elif isinstance(parent, ast.Assign) and getattr(parent.value, "value", 0) is None:
+                none.append(setup.place(module, node))
+    if zeros:
+        return Measure(key, title, State.OFF, "gradients are filled with zeros by hand", tuple(zeros)[:4])
+    if none:
+        return Measure(key, title, State.ON, "gradients are set to None by hand", tuple(none)[:4])
+    return None
+
+
+def _defined(setup: Setup, module: Module, call: ast.Call) -> bool:
+    """Is it the method of a class of the repository that holds no module, or inside one?"""
+    function = module.file.index.function_of(call)
+    if function is not None and function.name == "zero_grad":
+        return True
+    own = [f for f in setup.live.functions if f.name == "zero_grad"]
+    receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return bool(own) and not re.search(r"opt|model|net", receiver, re.I)
+
+
 def accumulation(setup: Setup) -> Measure:
     key, title = "accumulation", "Gradient accumulation"
     if setup.framework in ("transformers", "TRL"):
@@ -166,9 +262,15 @@ def accumulation(setup: Setup) -> Measure:
     if setup.framework == "Accelerate":
         default = Value(True, 1, "default of Accelerate")
         value = keyword_value(setup, setup.calls("Accelerator"), "gradient_accumulation_steps", default)
+        if not setup.calls("Accelerator"):
+            value = setup.evaluator.option("gradient_accumulation_steps") or value
         if value.known and value.value != 1 or not value.known:
             return _steps(key, title, value)
     found = list(_guards(setup))
+    if found and all(c.value.truth is None for c in found):
+        stated = _stated_ones(setup)
+        if stated is not None:
+            return _steps(key, title, stated)
     if not found and setup.framework in ("DeepSpeed", "Colossal-AI"):
         return Measure(
             key, title, State.UNKNOWN, f"the configuration of {setup.framework} sets it", setup.where()
@@ -178,8 +280,23 @@ def accumulation(setup: Setup) -> Measure:
     )
 
 
+def _stated_ones(setup: Setup) -> Value | None:
+    """The option that asks for micro-batches, where all such options ask for none by default."""
+    values = [
+        value
+        for name in setup.evaluator.option_names()
+        if _ACCUMULATES.search(name) and (value := setup.evaluator.option(name)) is not None
+    ]
+    none = [v for v in values if v.known and (v.value in (None, 0, 1, -1, False))]
+    return replace(none[0], value=1) if none and len(none) == len(values) else None
+
+
 def _steps(key: str, title: str, value: Value) -> Measure:
     places = () if value.place is None else (value.place,)
+    several = [c for c in value.choices if isinstance(c, int) and c > 1]
+    if several and len(several) == len(value.choices):
+        shown = " or ".join(map(str, dict.fromkeys(several)))
+        return Measure(key, title, State.ON, f"{shown} micro-batches a step ({value.note})", places)
     if not value.known:
         return Measure(key, title, State.UNKNOWN, f"{value.note}", places)
     note = f" ({value.note})" if value.note else ""
@@ -207,11 +324,37 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
                 value = replace(value, value=value.value > 1)
             yield setup.site(module, call, f"a step every `{ast.unparse(number)}` micro-batches", value)
             break
+    yield from _inner_loops(setup)
     for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
         text = ast.unparse(call.func).lower()
-        if text.endswith("accumulate") and "accelerator" not in text:
-            continue
+        if text.endswith("accumulate") and ("accelerator" not in text or setup.framework == "Accelerate"):
+            continue  # of Accelerate it is only the wrapper: its number decides
         yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+
+
+def _inner_loops(setup: Setup) -> Iterator[Candidate]:
+    """`for _ in range(accumulate): ...backward()`, with the step of the optimizer behind the loop"""
+    for module, call in setup.calls("backward"):
+        if not module.file.context.is_training_mark(call):
+            continue
+        loop = next(module.file.index.loops_of(call), None)
+        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+            continue
+        if len(loop.iter.args) not in (1, 2):  # with a width of steps it cuts one batch
+            continue
+        number = loop.iter.args[-1]
+        if not ast.unparse(loop.iter.func).endswith("range") or not _ACCUMULATES.search(ast.unparse(number)):
+            continue
+        if any(
+            other is module and module.file.index.within(step, loop) for other, step in setup.calls("step")
+        ):
+            continue
+        value = setup.value(module, number)
+        if value.known and isinstance(value.value, (int, float)):
+            value = replace(value, value=value.value > 1)
+        elif value.environment or isinstance(number, ast.Name):
+            value = Value(True, True, "by the sizes of the batch", value.place)
+        yield setup.site(module, call, f"`{ast.unparse(number)}` micro-batches a step", value)
 
 
 def _modulus(test: ast.expr) -> ast.expr | None:

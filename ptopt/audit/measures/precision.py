@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
-from ptopt.audit.evaluate import Value
+from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
 _DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
-_HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b|\.autocast\b(?!\()|\bconvert_to_fp16\b")
+_HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b|\.autocast\b(?!\()")
 _HELPER = re.compile(r"attention$|_fn$|_func$|^F\.|^torch\.")
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
@@ -87,12 +87,18 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         yield setup.site(
             module, call, f"autocast {_dtype(setup, module, call)}", _enabled(setup, module, enabled)
         )
+    yield from _chosen(setup)
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith(("apex.amp", "amp.")):
             level = setup.keyword(call, "opt_level", 2)
             value = Value(True, "O1") if level is None else setup.value(module, level)
             enabling = replace(value, value=value.value != "O0") if value.known else value
             yield setup.site(module, call, "apex.amp, float16", enabling)
+    for module, call in setup.calls(
+        "convert_to_fp16", "network_to_half", "convert_network", "convert_to_fp16_"
+    ):
+        if _in_training(module, call) and not _inside_of(module, call, _last(call) or ast.unparse(call.func)):
+            yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
     for module, call in setup.calls("half", "bfloat16"):
         receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if not call.args and re.search(r"model|net\b|module", receiver) and _in_training(module, call):
@@ -125,6 +131,24 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
                 )
 
 
+def _chosen(setup: Setup) -> Iterator[Candidate]:
+    """`context = torch.cuda.amp.autocast if amp else nullcontext`: autocast that is named here and entered elsewhere."""
+    for module in setup.live.read.values():
+        for node in module.file.index.attributes_named("autocast"):
+            parent = module.file.index.parent(node)
+            named = isinstance(parent, (ast.Assign, ast.IfExp)) and setup.live.runs(module, node)
+            if isinstance(parent, ast.Assign) and ast.unparse(parent.targets[0]) == "autocast":
+                continue  # the calls of this name say more
+            if named and setup.qualified(module, node).startswith(("torch", "amp")):
+                yield setup.site(module, node, f"`{ast.unparse(node)}`")
+
+
+def _inside_of(module: Module, call: ast.Call, name: str) -> bool:
+    """Does the call stand in a function of the same name, which hands it on to a part?"""
+    function = module.file.index.function_of(call)
+    return function is not None and function.name == name.rpartition(".")[2]
+
+
 def _half(setup: Setup, module: Module, call: ast.Call, name: str, position: int | None = None) -> Value:
     """Is the dtype that the call is given a half-precision one?"""
     given = setup.keyword(call, name, position)
@@ -140,9 +164,30 @@ def _half(setup: Setup, module: Module, call: ast.Call, name: str, position: int
 
 
 def _named(setup: Setup) -> str:
-    """Why something may compute in half precision though nothing was recognised: its type stands in code that runs."""
-    named = _HALF_TYPE.search(setup.live_text)
-    return f"`{named[0]}` is named, and what for was not understood" if named else ""
+    """Why something may compute in half precision though nothing was recognised: its type is used in code that runs."""
+    if not _HALF_TYPE.search(setup.live_text):
+        return ""
+    for module in setup.live.read.values():
+        for node in module.file.index.attributes_named("bfloat16", "float16", "half", "autocast"):
+            text = ast.unparse(node)
+            if not _HALF_TYPE.fullmatch(text.removeprefix("_")) and not text.endswith(".autocast"):
+                continue
+            if setup.live.runs(module, node) and _may_compute(setup, module, node):
+                return f"`{text}` is named, and what for was not understood"
+    return ""
+
+
+def _may_compute(setup: Setup, module: Module, node: ast.AST) -> bool:
+    """Not compared with, not a default that nobody takes, not in an evaluation."""
+    for ancestor, _ in module.file.index.ancestors(node):
+        if isinstance(ancestor, (ast.Compare, ast.arg, ast.AnnAssign)):
+            return False
+        if isinstance(ancestor, ast.stmt):
+            break
+    function = module.file.index.function_of(node)
+    if function is not None and module.file.context.is_eval_function(function):
+        return False
+    return setup.runs(module, node).truth is not False
 
 
 def _in_training(module: Module, call: ast.Call) -> bool:
@@ -178,7 +223,8 @@ def _last(call: ast.Call) -> str:
 def tf32(setup: Setup) -> Measure:
     key, title = "tf32", "TF32 matrix products"
     found = list(_tf32(setup))
-    if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
+    old = setup.facts.excludes("torch", "1.12")
+    if setup.framework in ("transformers", "TRL") and not old and not any(c.value.truth for c in found):
         value = TrainerArguments(setup).of("tf32")
         if not value.known:
             return _measure(key, title, State.UNKNOWN, f"`tf32`: {value.note}", value)
@@ -187,7 +233,7 @@ def tf32(setup: Setup) -> Measure:
     pin = setup.facts.describe("torch")
     if setup.facts.excludes("torch", "1.7"):
         return setup.not_applicable(key, title, f"torch has it since 1.7; the project needs {pin}")
-    if not found and setup.facts.excludes("torch", "1.12"):
+    if not found and old:
         return Measure(
             key, title, State.ON, f"the default of torch 1.7 to 1.11; the project needs {pin}", setup.where()
         )

@@ -7,7 +7,7 @@ import re
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.modules import Module
-from ptopt.audit.setup import Setup
+from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import LOOPS, FunctionNode
 
@@ -19,6 +19,11 @@ _EVAL_NAME = re.compile(
 _SAVES = re.compile(
     r"^(save_checkpoint|save_state|save_pretrained|save_model|save_weights|save_ckpt|save_training_state)$"
 )
+_SAVES_BY_NAME = re.compile(
+    r"^_?(save|snapshot|dump|write)_?\w*(checkpoint|ckpt|snapshot|model|state|weights|params|networks?|adapter|lora)",
+    re.I,
+)
+_STATE = re.compile(r"checkpoint|ckpt|snapshot|state|params|model|weights", re.I)
 _ASYNC = re.compile(r"^(async_save|AsyncCheckpointer|AsyncCheckpointIO)$")
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
@@ -30,6 +35,21 @@ _FORWARD = re.compile(
     r"(\.module)?(\.(forward|infer|generate|sample|predict|encode|decode|loss))?\(",
     re.I,
 )
+
+
+_SHOWS = re.compile(
+    r"(val|validate|validation|test|evaluate|render|sample|generate|infer|inference|predict)(_|$)"
+)
+_NO_FORWARD = re.compile(
+    r"param|state|config|name|path|weight|dict|load|save|size|count|summary|info|init|build|create|get_|make|set_|update|print|to_model",
+    re.I,
+)
+
+
+def _is_forward(call: ast.Call) -> bool:
+    """Does the name of what is called say that it is the network?"""
+    text = ast.unparse(call.func)
+    return bool(_FORWARD.search(text + "(")) and not _NO_FORWARD.search(text.rpartition(".")[2])
 
 
 def evaluation(setup: Setup) -> Measure:
@@ -50,7 +70,7 @@ def evaluation(setup: Setup) -> Measure:
         forward = _forward_in_loop(module, function)
         if forward is None or _ends_the_graph(forward, setup):
             continue
-        off = module.file.context.grad_off(forward)
+        off = module.file.context.grad_off(forward) or _called_without_graph(setup, function)
         (free if off else graph).append(setup.place(module, forward if not off else function))
     for module, block in _grad_off_blocks(setup):
         free.append(setup.place(module, block))
@@ -63,6 +83,17 @@ def evaluation(setup: Setup) -> Measure:
     return setup.not_applicable(key, title, "no evaluation in the code that runs")
 
 
+def _called_without_graph(setup: Setup, function: FunctionNode) -> bool:
+    """Do all calls of the function stand under `no_grad`?"""
+    calls = [
+        (other, call)
+        for other, node in setup.live.sites.get(function, [])
+        if isinstance(call := other.file.index.parent(node), ast.Call)
+        and setup.runs(other, call).truth is not False
+    ]
+    return bool(calls) and all(other.file.context.grad_off(call) for other, call in calls)
+
+
 def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
     """A call of the network in a loop of the function."""
     switched = any(
@@ -73,9 +104,7 @@ def _forward_in_loop(module: Module, function: FunctionNode) -> ast.Call | None:
         loop = next(module.file.index.loops_of(call), None) if switched else None
         if isinstance(loop, ast.For) and _takes(call, loop.target):
             return call
-        if _FORWARD.search(ast.unparse(call.func) + "(") and any(
-            isinstance(a, LOOPS) for a, _ in module.file.index.ancestors(call)
-        ):
+        if _is_forward(call) and any(isinstance(a, LOOPS) for a, _ in module.file.index.ancestors(call)):
             return call
     return None
 
@@ -85,7 +114,7 @@ def _in_evaluation_loops(module: Module, function: FunctionNode) -> list[ast.Cal
     return [
         call
         for call in module.file.calls.calls_in(function)
-        if _FORWARD.search(ast.unparse(call.func) + "(")
+        if _is_forward(call)
         and any(module.file.context.is_eval_loop(loop) for loop in module.file.index.loops_of(call))
     ]
 
@@ -124,7 +153,12 @@ def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
         parent = module.file.index.parent(call)
         block = module.file.index.parent(parent) if isinstance(parent, ast.withitem) else None
         if isinstance(block, ast.With) and any(
-            isinstance(node, ast.Call) and _FORWARD.search(ast.unparse(node.func) + "(")
+            isinstance(node, ast.Call)
+            and (
+                _is_forward(node)
+                or ast.unparse(node.func).endswith(".eval")
+                or _SHOWS.match(ast.unparse(node.func).rpartition(".")[2])
+            )
             for statement in block.body
             for node in ast.walk(statement)
         ):
@@ -157,6 +191,8 @@ def saving(setup: Setup) -> Measure:
         for module, call in [*setup.calls("save"), *setup.named(_SAVES)]
         if _saves_state(setup, module, call)
     ]
+    if not any(setup.runs(*pair).truth for pair in every):
+        every += _other_saves(setup)
     saves = [pair for pair in every if setup.runs(*pair).truth is not False]
     if asynchronous:
         return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
@@ -172,6 +208,23 @@ def saving(setup: Setup) -> Measure:
     if setup.blind:
         return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}")
     return Measure(key, title, State.OFF, NOTHING_SAVED, setup.where())
+
+
+def _other_saves(setup: Setup) -> list[tuple[Module, ast.Call]]:
+    """Calls that say of themselves that they save a state, of functions that are not read; and states that are pickled."""
+    found = [pair for pair in setup.named(_SAVES_BY_NAME) if setup.is_external(*_called(pair))]
+    for module, call in setup.calls("dump", "save_file", "savez"):
+        function = module.file.index.function_of(call)
+        name = "" if function is None else function.name
+        if re.search(r"pickle|joblib|safetensors|^save_file|dill", setup.qualified(module, call.func)) and (
+            _STATE.search(name) or _STATE.search(" ".join(ast.unparse(a) for a in call.args))
+        ):
+            found.append((module, call))
+    return found
+
+
+def _called(pair: tuple[Module, ast.Call]) -> tuple[Module, ast.expr]:
+    return pair[0], pair[1].func
 
 
 def _place(place: Place | None) -> tuple[Place, ...]:
@@ -220,24 +273,46 @@ def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> 
 
 def monitoring(setup: Setup) -> Measure:
     key, title = "monitoring", "Monitoring and profiling"
-    names = sorted({_MONITORS[p] for p in setup.packages if p in _MONITORS})
-    writers = setup.calls("SummaryWriter")
-    if writers:
-        names = sorted({*names, "TensorBoard"})
+    if setup.framework == "Lightning" and setup.configured.is_composed:
+        chosen = [t for t in setup.configured.targets if str(t.value).endswith("Logger")]
+        if chosen:
+            shown = ", ".join(str(t.value).rpartition(".")[2] for t in chosen)
+            return Measure(key, title, State.ON, shown, tuple(t.place for t in chosen)[:4])
+        return Measure(key, title, State.OFF, "no logger is chosen by default", setup.where())
+    uses = _uses_of_monitors(setup)
+    names = sorted(
+        {name for name, used in uses.items() if any(c.value.truth is not False for c in used) or not used}
+    )
     profilers = [
         (module, call)
         for module, call in setup.calls("profile", "profiler")
         if setup.qualified(module, call.func).startswith("torch.profiler")
+        and setup.runs(module, call).truth is not False
     ]
     if profilers:
         names.append("torch.profiler")
-    places = tuple(setup.place(m, c) for m, c in [*writers, *profilers])[:4]
+    places = [c.place for used in uses.values() for c in used if c.value.truth is not False]
+    places += [setup.place(m, c) for m, c in profilers]
     if names:
-        return Measure(key, title, State.ON, ", ".join(names), places or setup.where())
+        sure = [c for used in uses.values() for c in used if c.value.truth is not None]
+        undecided = [
+            c for used in uses.values() for c in used if c.value.truth is None and c.value.choices == ()
+        ]
+        if undecided and not sure and not profilers:
+            return setup.decide(key, title, undecided[:4], "")
+        return Measure(key, title, State.ON, ", ".join(names), tuple(places)[:4] or setup.where())
+    if uses:
+        return setup.decide(key, title, [c for used in uses.values() for c in used][:4], "")
     if setup.framework == "Lightning":
         return Measure(key, title, State.ON, "the logger of Lightning", setup.where())
     if setup.blind:
         return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}", setup.where())
+    if setup.framework in ("transformers", "TRL"):
+        value = TrainerArguments(setup).of("report_to")
+        if value.known:
+            off = value.value in ("none", None, ())
+            shown = f"`report_to` is {value.value}"
+            return Measure(key, title, State.OFF if off else State.ON, shown, _place(value.place))
     if setup.framework in _BY_FRAMEWORK:
         return Measure(
             key, title, State.UNKNOWN, f"{setup.framework} reports to what is installed", setup.where()
@@ -247,3 +322,35 @@ def monitoring(setup: Setup) -> Measure:
             key, title, State.ON, "trackers of Accelerate", (setup.place(*setup.calls("init_trackers")[0]),)
         )
     return Measure(key, title, State.OFF, "no experiment tracker and no profiler", setup.where())
+
+
+def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
+    """Tracker -> the places where it is started; none where it is only imported."""
+    uses: dict[str, list[Candidate]] = {_MONITORS[p]: [] for p in sorted(setup.packages) if p in _MONITORS}
+    for module, call in setup.calls("SummaryWriter"):
+        uses.setdefault("TensorBoard", []).append(setup.site(module, call, "TensorBoard"))
+    for module, call in setup.calls(
+        "init", "start_run", "Experiment", "set_experiment", "Run", "log", "Logger"
+    ):
+        root = setup.qualified(module, call.func).partition(".")[0]
+        if root in _MONITORS:
+            uses.setdefault(_MONITORS[root], []).append(setup.site(module, call, _MONITORS[root]))
+    for module in setup.live.read.values():
+        for plain in module.file.index.of_type(ast.Import):
+            name = _MONITORS.get(plain.names[0].name.partition(".")[0], "")
+            within = module.file.index.function_of(plain) is not None
+            if name in uses and not uses[name] and within and setup.live.runs(module, plain):
+                uses[name].append(setup.site(module, plain, name))
+    for name in [n for n, used in uses.items() if not used and n == "TensorBoard"]:
+        if not _is_used(setup):
+            del uses[name]
+    return uses
+
+
+def _is_used(setup: Setup) -> bool:
+    """Is something of TensorBoard called that is not a writer of torch: `tensorboard_logger.log_value`?"""
+    return any(
+        setup.qualified(module, call.func).partition(".")[0]
+        in ("tensorboard_logger", "tensorboardX", "tensorboard")
+        for module, call in setup.live.calls
+    )

@@ -1,0 +1,76 @@
+"""Where the functions of a repository are called, and what its classes derive from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ptopt.audit.live import Live
+from ptopt.audit.modules import Module, dotted_name
+from ptopt.source.index import FunctionNode
+
+_DEEPEST = 12
+
+
+def callers(live: Live, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call, int]]:
+    """The calls of a function that run, each with how many of its parameters are given before the arguments."""
+    owner = module.file.index.parent(function)
+    if not isinstance(owner, ast.ClassDef):
+        sites, method = live.sites.get(function, []), False
+    elif function.name == "__init__":
+        sites, method = [*live.sites.get(owner, []), *_of_subclasses(live, owner)], True
+    else:
+        sites, method = live.mentions.get(function.name, []), not _is_static(function)
+    for other, node in sites:
+        call = other.file.index.parent(node)
+        if isinstance(call, ast.Call) and call.func is node:
+            explicit = isinstance(owner, ast.ClassDef) and ast.unparse(node) == f"{owner.name}.__init__"
+            yield other, call, int(method and not explicit)
+        else:
+            for alias in _calls_by_alias(other, node):
+                yield other, alias, int(method)
+
+
+def _of_subclasses(live: Live, owner: ast.ClassDef) -> Iterator[tuple[Module, ast.AST]]:
+    """`super().__init__(...)` in the classes that derive from this one."""
+    for other, node in live.mentions.get("__init__", []):
+        cls = other.file.index.class_of(node)
+        if cls is None or not isinstance(node, ast.Attribute):
+            continue
+        resolved = (live.modules.resolve(other, dotted_name(base)) for base in cls.bases if dotted_name(base))
+        if any(found is not None and found[1] is owner for found in resolved):
+            yield other, node
+
+
+def lineage(live: Live, module: Module, cls: ast.ClassDef | None) -> Iterator[tuple[Module, ast.ClassDef]]:
+    """A class of the repository, and those it derives from."""
+    waiting = [(module, cls)]
+    for _ in range(_DEEPEST):
+        if not waiting:
+            return
+        holder, owner = waiting.pop(0)
+        if owner is None:
+            continue
+        yield holder, owner
+        for base in owner.bases:
+            found = live.modules.resolve(holder, dotted_name(base)) if dotted_name(base) else None
+            if found is not None and isinstance(found[1], ast.ClassDef):
+                waiting.append((found[0], found[1]))
+
+
+def _calls_by_alias(module: Module, node: ast.AST) -> Iterator[ast.Call]:
+    """`make = Loader if ready else Other` and `make(...)`"""
+    index = module.file.index
+    parent = index.parent(node)
+    while isinstance(parent, (ast.IfExp, ast.BoolOp)):
+        parent = index.parent(parent)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if isinstance(target, ast.Name):
+        scope = index.function_of(target)
+        for call in module.file.calls.calls_in(scope) if scope is not None else ():
+            if isinstance(call.func, ast.Name) and call.func.id == target.id:
+                yield call
+
+
+def _is_static(function: FunctionNode) -> bool:
+    return any(dotted_name(d) == "staticmethod" for d in function.decorator_list)

@@ -1,0 +1,169 @@
+"""Whether code runs by default: the conditions around it, and around the calls that lead to it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from ptopt.audit.known import Value
+from ptopt.audit.live import Live, is_main_test
+from ptopt.audit.modules import Module
+from ptopt.source.index import FUNCTIONS, FunctionNode
+
+DEPTH = 12
+LONGEST = 60  # characters of an expression in a note
+# What the machine and the launcher decide.
+ENVIRONMENT = re.compile(
+    r"device_count|world_?size|local_?rank|WORLD_SIZE|LOCAL_RANK|\bn?_?num_?gpus?\b|\bn_gpu\b|\bngpus?\w*\b|multi_?gpu|"
+    r"is_initialized|\bdistributed\b|\bis_dist\w*\b|\bddp\b|use_ddp|multiprocessing_distributed|device_ids|\bdist_|\bdist\b|gpu_ids|"
+    r"\bgpus?\b|RANK\b",
+    re.I,
+)
+_FIRST_PROCESS = re.compile(
+    r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
+    r"is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
+    re.I,
+)
+
+
+class Conditions(ABC):
+    """Of one entry point. What an expression comes to, a subclass knows."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self._runs: dict[ast.AST, Value] = {}
+
+    @abstractmethod
+    def of(self, expr: ast.AST | None, module: Module, depth: int = 0) -> Value:
+        """What an expression comes to by default."""
+
+    def truth_of(self, test: ast.expr, module: Module, depth: int = 0) -> Value:
+        """The truth of a condition by default; that of the first process, where processes differ."""
+        if is_main_test(test):
+            return Value(True, True)
+        text = ast.unparse(test)
+        if _FIRST_PROCESS.search(text) and not isinstance(test, ast.BoolOp):
+            return Value(True, True)
+        if isinstance(test, ast.BoolOp):
+            parts = [self.truth_of(value, module, depth) for value in test.values]
+            decisive = isinstance(test.op, ast.Or)
+            for part in parts:
+                if part.known and bool(part.value) is decisive:
+                    return part
+            open_ = [part for part in parts if not part.known]
+            return (
+                replace(open_[0], choices=(), passed=open_[0].passed if len(open_) == 1 else ())
+                if open_
+                else parts[-1]
+            )
+        value = self.of(test, module, depth)
+        if ENVIRONMENT.search(text):
+            return Value(False, note=value.note or f"`{text[:LONGEST]}`", place=value.place, environment=True)
+        return value.mapped(bool)
+
+    def condition(
+        self, node: ast.AST, module: Module, depth: int = 0, within: FunctionNode | None = None
+    ) -> Value:
+        """Whether a node runs by default, by the conditions around it in its function."""
+        if depth > DEPTH:
+            return Value(False, note="nested too deeply")
+        unknown: Value | None = None
+        noted: Value | None = None
+        for ancestor, child in module.file.index.ancestors(node):
+            if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef, ast.Module)):
+                break
+            wanted: bool | None = None
+            if isinstance(ancestor, ast.If):
+                wanted = True if child in ancestor.body else False if child in ancestor.orelse else None
+            elif isinstance(ancestor, ast.IfExp):
+                wanted = True if child is ancestor.body else False if child is ancestor.orelse else None
+            if wanted is None or not isinstance(ancestor, (ast.If, ast.IfExp)):
+                continue
+            test = self.truth_of(ancestor.test, module, depth + 1)
+            if test.truth is not None and test.truth is not wanted:
+                return Value(True, False, test.note, test.place)
+            if not test.known and wanted in test.passed:
+                continue  # one of the calls takes this way
+            if test.truth is None:
+                unknown = unknown or test
+            elif test.note:
+                noted = noted or test
+        if unknown is not None:
+            return unknown
+        return Value(True, True, noted.note if noted else "", noted.place if noted else None)
+
+    def runs(self, node: ast.AST, module: Module, depth: int = 0) -> Value:
+        """Whether a node runs by default, by the conditions around it and around the calls that lead to it."""
+        own = self.condition(node, module, depth)
+        if own.truth is False:
+            return own
+        function = module.file.index.function_of(node)
+        while function is not None and (outer := module.file.index.function_of(function)) is not None:
+            function = outer
+        if function is None or depth > 6:
+            return own
+        called = self._called(function, module, depth)
+        if called.truth is False or own.known:
+            return called if called.truth is not True or not own.note else own
+        return own
+
+    def _called(self, function: FunctionNode, module: Module, depth: int) -> Value:
+        known = self._runs.get(function)
+        if known is not None:
+            return known
+        self._runs[function] = Value(True, True)  # recursion ends here
+        owner = module.file.index.parent(function)
+        if isinstance(owner, ast.ClassDef):
+            sites = list(self.live.sites.get(owner, []))
+            if function not in self.live.hooks:
+                answer = self._any(self._from_elsewhere(function), depth)
+                if answer.truth is True:
+                    answer = self._any(sites, depth)
+            else:
+                answer = self._any(sites, depth)
+        else:
+            answer = self._any(self.live.sites.get(function, []), depth)
+        self._runs[function] = answer
+        return answer
+
+    def _from_elsewhere(self, function: FunctionNode) -> list[tuple[Module, ast.AST]]:
+        """The mentions of a method; not those of methods of its name, which hand a call on to their parts."""
+        mentions = self.live.mentions.get(function.name, [])
+        outside = [
+            (module, node)
+            for module, node in mentions
+            if getattr(module.file.index.function_of(node), "name", "") != function.name
+        ]
+        return outside or mentions
+
+    def _any(self, sites: list[tuple[Module, ast.AST]], depth: int) -> Value:
+        """Whether one of the sites runs; True where there are none, as something unseen leads there."""
+        best: Value | None = None
+        if len(sites) > 1 and (both := self._both_ways(sites)) is not None:
+            return self.runs(both[1], both[0], depth + 1)
+        for module, node in sites[:40]:
+            if isinstance(module.file.index.parent(node), ast.ClassDef):
+                return Value(True, True)  # a base class
+            one = self.runs(node, module, depth + 1)
+            if one.truth is True:
+                return one
+            if best is None or (best.known and not one.known):
+                best = one
+        return best or Value(True, True)
+
+    def _both_ways(self, sites: list[tuple[Module, ast.AST]]) -> tuple[Module, ast.If] | None:
+        """The `if` both of whose branches lead on: one of the sites runs where it does."""
+        taken: dict[ast.If, set[bool]] = {}
+        for module, node in sites[:40]:
+            for ancestor, child in module.file.index.ancestors(node):
+                if isinstance(ancestor, FUNCTIONS):
+                    break
+                if isinstance(ancestor, ast.If) and child is not ancestor.test:
+                    ways = taken.setdefault(ancestor, set())
+                    ways.add(child in ancestor.body)
+                    if len(ways) == 2:
+                        return module, ancestor
+                    break
+        return None

@@ -1,0 +1,146 @@
+"""How sequences of different lengths become a batch: padding and packing."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ptopt.audit.arguments import TrainerArguments
+from ptopt.audit.known import Value
+from ptopt.audit.modules import Module
+from ptopt.audit.setup import Setup
+from ptopt.audit.values import Measure, Place, State
+
+_PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
+_TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
+
+
+def padding(setup: Setup) -> Measure:
+    key, title = "padding", "Padding and packing"
+    if setup.framework == "TRL":
+        value = TrainerArguments(setup).of("packing")
+        if not value.known:
+            return Measure(key, title, State.UNKNOWN, f"`packing`: {value.note}", _place(value))
+        if value.value:
+            return Measure(key, title, State.ON, f"`packing`{_note(value)}", _place(value))
+        return Measure(
+            key,
+            title,
+            State.OFF,
+            f"`packing` is off{_note(value)}: batches are padded to their longest",
+            _place(value),
+        )
+    fixed, packed, dynamic = _filled_up(setup), [], []
+    for module, keyword in _keywords(
+        setup,
+        (
+            "padding",
+            "pad_to_max_length",
+            "packing",
+            "group_by_length",
+            "sample_packing",
+            "train_sampling_strategy",
+        ),
+    ):
+        value = setup.value(module, keyword.value)
+        place = setup.place(module, keyword.value)
+        if keyword.arg in ("packing", "group_by_length", "sample_packing") and value.truth:
+            packed.append(place)
+        elif keyword.arg == "train_sampling_strategy":  # of transformers 5
+            packed += [place] if value.value in ("group_by_length", "batch_rebalance") else []
+        elif (
+            value.known
+            and value.value in ("max_length",)
+            or (keyword.arg == "pad_to_max_length" and value.truth)
+        ):
+            fixed.append(place)
+        elif keyword.arg == "padding" and value.known and (value.value is True or value.value == "longest"):
+            dynamic.append(place)
+    dynamic += [
+        setup.place(m, c)
+        for m, c in setup.calls("pad_sequence", "DataCollatorWithPadding", "DataCollatorForSeq2Seq")
+    ]
+    dynamic += [] if packed or fixed else _collated(setup)
+    if packed:
+        return Measure(key, title, State.ON, "sequences are packed or grouped by length", tuple(packed)[:4])
+    if fixed:
+        return Measure(key, title, State.OFF, "sequences are padded to the maximum length", tuple(fixed)[:4])
+    if dynamic:
+        return Measure(
+            key, title, State.ON, "batches are padded to their longest sequence", tuple(dynamic)[:4]
+        )
+    text = setup.calls("from_pretrained") and any(
+        "Tokenizer" in ast.unparse(c.func) for _, c in setup.calls("from_pretrained")
+    )
+    own = _tokenised(setup)
+    if own:
+        return Measure(key, title, State.OFF, "sequences are padded to a fixed length", tuple(own)[:4])
+    if text or setup.framework in ("transformers", "TRL"):
+        return Measure(
+            key, title, State.UNKNOWN, "text is tokenised; how it is padded was not found", setup.where()
+        )
+    return setup.not_applicable(key, title, "no tokenised text seen")
+
+
+def _tokenised(setup: Setup) -> list[Place]:
+    """`def tokenize(texts, context_length)`: an array of the full length is made for each text."""
+    return [
+        setup.place(module, function)
+        for function, module in setup.live.functions.items()
+        if re.search(r"tokeni[sz]e", function.name)
+        and re.search(
+            r"(zeros|full)\([^\n]*(context_length|max_?len|max_length|max_txt)", module.file.source(function)
+        )
+    ]
+
+
+def _filled_up(setup: Setup) -> list[Place]:
+    """`ids += [pad_id] * (max_len - len(ids))`"""
+    found = []
+    for module in setup.live.read.values():
+        for node in module.file.index.of_type(ast.BinOp) if module.file.search(_PADS) else ():
+            if not (isinstance(node.left, ast.List) and "pad" in ast.unparse(node.left)):
+                continue
+            if not re.search(r"max_?(seq_?)?len", ast.unparse(node.right)):
+                continue
+            if setup.live.runs(module, node) and setup.runs(module, node).truth is not False:
+                found.append(setup.place(module, node))
+    return found
+
+
+def _collated(setup: Setup) -> list[Place]:
+    """Collate functions of the repository that make a batch as long as its longest item."""
+    found = []
+    for function, module in setup.live.functions.items():
+        cls = module.file.index.class_of(function)
+        name = function.name if cls is None else f"{cls.name} {function.name}"
+        text = module.file.source(function) if "collat" in name.lower() else ""
+        if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text) and _is_of_sequences(text):
+            found.append(setup.place(module, function))
+    return found
+
+
+def _is_of_sequences(text: str) -> bool:
+    """Not the boxes of an image."""
+    return bool(re.search(_TEXT, text.replace("len(", ""))) and not re.search(r"annot|bbox|boxes", text)
+
+
+def _keywords(setup: Setup, names: tuple[str, ...]) -> list[tuple[Module, ast.keyword]]:
+    return [
+        (module, keyword)
+        for module, call in setup.live.calls
+        for keyword in call.keywords
+        if keyword.arg in names and not _torch_layer(setup, module, call)
+    ]
+
+
+def _torch_layer(setup: Setup, module: Module, call: ast.Call) -> bool:
+    return bool(re.search(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft", ast.unparse(call.func)))
+
+
+def _place(value: Value) -> tuple[Place, ...]:
+    return () if value.place is None else (value.place,)
+
+
+def _note(value: Value) -> str:
+    return f" ({value.note})" if value.note else ""

@@ -1,0 +1,371 @@
+"""Rows that readers found wrong: kinds of code, each in a small example of our own."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptopt.audit.values import Level, Measure, State
+from ptopt.audit.weigh import weighed
+from ptopt.findings import Finding, Severity, Span
+from tests.audit.conftest import Auditor
+from tests.audit.test_measures import LOADER, TRAINER, measure, script
+
+ON, OFF, UNKNOWN, NONE = State.ON, State.OFF, State.UNKNOWN, State.NOT_APPLICABLE
+
+CASES: list[tuple[str, str, State, str]] = [
+    # options and their defaults
+    ("workers", script(before=LOADER.format(", num_workers=cfg.get('n', 3)")), ON, "3"),
+    ("workers", script(before="    options = dict(num_workers=2)\n" + LOADER.format(", **options")), ON, "2"),
+    (
+        "workers",
+        script(
+            before="    options = {}\n    options.update({'num_workers': 2})\n" + LOADER.format(", **options")
+        ),
+        ON,
+        "2",
+    ),
+    (
+        "workers",
+        script(
+            after="def more():\n    return {'num_workers': 5} if torch.cuda.is_available() else {}",
+            before=LOADER.format(", **more()"),
+        ),
+        ON,
+        "5",
+    ),
+    (
+        "pin_memory",
+        script(args="parser.set_defaults(pin=False)", before=LOADER.format(", pin_memory=args.pin")),
+        OFF,
+        "set_defaults",
+    ),
+    (
+        "workers",
+        script(
+            before="    if args.distributed:\n        args.workers = int(args.workers / n_gpus)\n"
+            + LOADER.format(", num_workers=args.workers")
+        ),
+        ON,
+        "default of `--workers`",
+    ),
+    (
+        "precision",
+        script(
+            args="parser.add_argument('--half', type=str2bool, default='False')",
+            step="        with torch.autocast('cuda', enabled=args.half):\n            loss = model(x)",
+        ),
+        OFF,
+        "default of `--half`",
+    ),
+    # code that runs one way or the other
+    (
+        "cudnn_benchmark",
+        script(
+            after="def work():\n    torch.backends.cudnn.benchmark = True\n    nn.Conv2d(3, 4, 5)",
+            before="    if args.spawn:\n        start(work)\n    else:\n        work()",
+        ),
+        ON,
+        "benchmark",
+    ),
+    (
+        "cudnn_benchmark",
+        script(
+            before="    device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
+            "    if device.type == 'cuda':\n        torch.backends.cudnn.benchmark = True"
+        ),
+        ON,
+        "with a GPU",
+    ),
+    # half precision that is chosen in one place and entered in another
+    (
+        "precision",
+        script(before="    context = torch.cuda.amp.autocast if args.amp else None"),
+        OFF,
+        "default of `--amp`",
+    ),
+    (
+        "precision",
+        script(before="    if args.amp:\n        model.convert_to_fp16()"),
+        OFF,
+        "default of `--amp`",
+    ),
+    ("precision", script(before="    if kind == torch.float16:\n        pass"), OFF, "float32 throughout"),
+    # the optimizer
+    ("fused_optimizer", script(before="    optimizer = make(torch.optim.Adam)"), OFF, "multi-tensor"),
+    ("fused_optimizer", script(before="    optimizer = torch.optim.RAdam(p)"), NONE, "no fused update"),
+    (
+        "set_to_none",
+        script(step="        for p in params:\n            p.grad.zero_()\n        loss = model(x)"),
+        OFF,
+        "by hand",
+    ),
+    (
+        "set_to_none",
+        script(step="        for p in params:\n            p.grad = None\n        loss = model(x)"),
+        ON,
+        "by hand",
+    ),
+    (
+        "accumulation",
+        script(
+            step="        for _ in range(accum_steps):\n            loss.backward()",
+            before="    accum_steps = 4",
+        ),
+        ON,
+        "accum_steps",
+    ),
+    # what surrounds the steps
+    (
+        "monitoring",
+        script(before="    if args.amp:\n        wandb.init()", after="import wandb"),
+        OFF,
+        "--amp",
+    ),
+    ("saving", script(before="    helpers.save_checkpoint_to_disk(model)"), ON, "synchronous"),
+    (
+        "saving",
+        script(before="    pickle.dump(model.state_dict(), f)", after="import pickle"),
+        ON,
+        "synchronous",
+    ),
+    (
+        "saving",
+        script(
+            after="from safetensors.torch import save_file",
+            before="    if args.amp:\n        torch.save(model.state_dict(), 'm')\n    save_file(state_dict, 'n')",
+        ),
+        ON,
+        "synchronous",
+    ),
+    (
+        "non_blocking",
+        script(
+            after="def prepare(batch):\n    return batch['x'].to(device)",
+            step="        loss = model(prepare(x)).sum()",
+        ),
+        OFF,
+        "wait",
+    ),
+    (
+        "padding",
+        script(
+            after="def collate(batch):\n    n = max(a.shape[0] for a in batch)\n    annot = torch.zeros(n, 4)\n    return annot",
+            before=LOADER.format(", collate_fn=collate"),
+        ),
+        NONE,
+        "no tokenised",
+    ),
+    (
+        "distributed",
+        script(
+            after="class Parallel(nn.DataParallel):\n    pass",
+            before="    model = Parallel(model)",
+        ),
+        OFF,
+        "DataParallel",
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "code", "state", "said"), CASES)
+def test_rows(audited: Auditor, key: str, code: str, state: State, said: str) -> None:
+    found = measure(audited, key, code)
+    assert (found.state, said in found.detail) == (state, True), found
+
+
+def test_a_class_that_hands_its_arguments_on(audited: Auditor) -> None:
+    derived = "class Loader(DataLoader):\n    def __init__(self, *args, **kwargs):\n        super().__init__(*args, **kwargs)\n"
+    code = script(after=derived, before="    loader = Loader(data, num_workers=args.workers)")
+    assert (measure(audited, "workers", code).state, measure(audited, "pin_memory", code).state) == (ON, OFF)
+
+
+def test_a_loader_that_is_a_parameter(audited: Auditor) -> None:
+    make = "def make(data, kind=DataLoader, **options):\n    return kind(data, **options)\n"
+    code = script(after=make, before="    tr_loader = make(data, num_workers=3)\n    other = make(data)")
+    assert measure(audited, "workers", code).state is ON
+
+
+def test_a_class_torch_does_not_know_is_no_loader(audited: Auditor) -> None:
+    own = "class DataLoaderLite:\n    def __init__(self, data):\n        self.data = data\n"
+    code = script(after=own, before="    loader = DataLoaderLite(data)")
+    assert measure(audited, "workers", code).state is NONE
+
+
+CHECKPOINT = """
+class CheckpointFunction(torch.autograd.Function):
+    pass
+
+def checkpoint(f, x, flag):
+    if flag:
+        return CheckpointFunction.apply(f, x)
+    return f(x)
+"""
+
+
+@pytest.mark.parametrize(("flags", "state"), [(("args.amp",), OFF), (("args.amp", "True"), ON)])
+def test_one_call_that_takes_the_way_is_enough(
+    audited: Auditor, flags: tuple[str, ...], state: State
+) -> None:
+    calls = "".join(f"        loss = checkpoint(model, x, {flag})\n" for flag in flags)
+    assert measure(audited, "gradient_checkpointing", script(after=CHECKPOINT, step=calls)).state is state
+
+
+def test_values_that_differ_answer_where_they_mean_the_same(audited: Auditor) -> None:
+    code = script(before=LOADER.format(", num_workers=cfg.n_loader"))
+    found = measure(audited, "workers", code, a__yaml="lr: 1\nn_loader: 4\n", b__yaml="lr: 1\nn_loader: 6\n")
+    assert (found.state, "4 or 6" in found.detail) == (ON, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("conda install pytorch=1.9.0 torchvision -c pytorch", ON),
+        ("The code was tested with PyTorch 1.6.", NONE),
+        ("Install PyTorch 1.8 or later.", OFF),
+        ("It was developed with PyTorch 1.7.1, but should work with other versions.", OFF),
+    ],
+)
+def test_the_torch_of_a_readme(audited: Auditor, said: str, state: State) -> None:
+    found = {m.key: m for m in audited({"train.py": script(), "README.md": said}).entries[0].measures}
+    assert found["tf32"].state is state
+
+
+def test_a_requirement_says_more_than_a_readme(audited: Auditor) -> None:
+    files = {
+        "train.py": script(),
+        "README.md": "pip install torch==1.6.0",
+        "requirements.txt": "torch>=2.1\n",
+    }
+    found = {m.key: m for m in audited(files).entries[0].measures}
+    assert found["tf32"].state is OFF
+
+
+def test_a_command_of_a_readme_sets_an_option(audited: Auditor) -> None:
+    text = "Start it:\n\n```\ntorchrun --nproc_per_node=4 train.py \\\n    --bf16 True \\\n    --output_dir out\n```\n"
+    files = {"train.py": TRAINER, "README.md": text}
+    found = {m.key: m for m in audited(files).entries[0].measures}
+    assert (found["precision"].state, str(found["precision"].evidence[0])) == (ON, "README.md:4")
+
+
+def test_the_rest_of_a_command_line_is_no_value(audited: Auditor) -> None:
+    found = measure(audited, "precision", TRAINER, run__sh='python train.py --bf16 "$@"\n')
+    assert found.state is ON
+
+
+def test_modules_that_are_named_in_strings(audited: Auditor) -> None:
+    find = "import importlib\ndef find(name, modules):\n    for m in modules:\n        return getattr(importlib.import_module(m), name)\n"
+    files = {
+        "train.py": script(after=find, before="    model = find('Deep', ['nets.deep'])").replace(
+            "    net = Net()\n", ""
+        ),
+        "nets/__init__.py": "",
+        "nets/deep.py": "from torch import nn\nclass Deep(nn.Module):\n    def forward(self, x):\n        return nn.Conv2d(1, 2, 3)(x)\n",
+    }
+    found = {m.key: m for m in audited(files).entries[0].measures}
+    assert (found["channels_last"].state, found["precision"].state) == (OFF, OFF)
+
+
+def test_an_evaluation_that_is_called_under_no_grad(audited: Auditor) -> None:
+    code = script(
+        after="def validate(model, val_loader):\n    for x in val_loader:\n        print(model(x))",
+        before="    with torch.no_grad():\n        validate(model, val_loader)",
+    )
+    assert measure(audited, "evaluation", code).state is ON
+
+
+HYDRA = {
+    "train.py": """
+import hydra
+from lightning import LightningDataModule, LightningModule, Trainer
+
+@hydra.main(version_base=None, config_path="conf", config_name="main")
+def main(cfg):
+    data = hydra.utils.instantiate(cfg.data)
+    model = hydra.utils.instantiate(cfg.model)
+    trainer: Trainer = hydra.utils.instantiate(cfg.trainer)
+    trainer.fit(model, data)
+
+if __name__ == "__main__":
+    main()
+""",
+    "parts.py": """
+from lightning import LightningDataModule, LightningModule
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Data(LightningDataModule):
+    def __init__(self, workers):
+        self.save_hyperparameters()
+
+    def train_dataloader(self):
+        return DataLoader(self.train, num_workers=self.hparams.workers)
+
+class Model(LightningModule):
+    def forward(self, x):
+        return nn.Conv2d(1, 2, 3)(x)
+""",
+    "conf/main.yaml": "defaults:\n  - data: small\n  - model: one\n  - trainer: gpu\n  - _self_\n",
+    "conf/data/small.yaml": "_target_: parts.Data\nworkers: 2\n",
+    "conf/data/large.yaml": "_target_: parts.Data\nworkers: 0\n",
+    "conf/model/one.yaml": "_target_: parts.Model\n",
+    "conf/trainer/base.yaml": "_target_: lightning.Trainer\nprecision: 32\n",
+    "conf/trainer/gpu.yaml": "defaults:\n  - base\n  - _self_\nprecision: bf16-mixed\n",
+}
+
+
+def row(audited: Auditor, files: dict[str, str], key: str) -> Measure:
+    (entry,) = audited(files).entries
+    return next(m for m in entry.measures if m.key == key)
+
+
+def test_what_hydra_composes_by_default(audited: Auditor) -> None:
+    found = row(audited, HYDRA, "precision")
+    assert (found.state, str(found.evidence[0])) == (ON, "conf/trainer/gpu.yaml:4")
+    workers = row(audited, HYDRA, "workers")
+    assert (workers.state, str(workers.evidence[0])) == (ON, "conf/data/small.yaml:2")
+    assert row(audited, HYDRA, "channels_last").state is OFF
+    assert row(audited, HYDRA, "monitoring").state is OFF
+
+
+def test_a_training_that_only_other_scripts_start(audited: Auditor) -> None:
+    files = {"core.py": TRAINER, "fast.py": "from core import main\nif __name__ == '__main__':\n    main()\n"}
+    assert {e.path for e in audited(files).entries} == {"core.py", "fast.py"}
+    started = audited({**files, "run.sh": "python fast.py --bf16 True\n"}).entries
+    assert {e.path for e in started} == {"fast.py"}
+
+
+def test_a_scaler_that_takes_the_optimizer_trains(audited: Auditor) -> None:
+    code = script().replace(
+        "        loss.backward()\n        optimizer.step()\n", "        loss_scaler(loss, optimizer)\n"
+    )
+    assert measure(audited, "workers", code).state is not None
+
+
+def test_a_method_that_hands_a_call_to_its_parts_runs_where_it_is_called_from_outside(
+    audited: Auditor,
+) -> None:
+    own = """
+class Deep(nn.Module):
+    def gradient_checkpointing_enable(self):
+        for block in self.blocks:
+            block.gradient_checkpointing_enable()
+"""
+    off = "    model = Deep()\n    if args.amp:\n        model.gradient_checkpointing_enable()"
+    assert measure(audited, "gradient_checkpointing", script(after=own, before=off)).state is OFF
+    on = off.replace("    if args.amp:\n    ", "")
+    assert measure(audited, "gradient_checkpointing", script(after=own, before=on)).state is ON
+
+
+def full_precision(path: str) -> Finding:
+    return Finding(
+        rule="PTO753", name="full-precision-training", family="precision", severity=Severity.HIGH, path=path, span=Span(1, 1),
+        symbol="", message="", when_wrong="", confidence=0.9, fingerprint="", features=(("often:step", 1.0),),
+    )  # fmt: skip
+
+
+def test_a_training_that_no_script_starts_is_not_critical(audited: Auditor) -> None:
+    entries = audited({"train.py": script()}).entries
+    levels = [
+        weighed(full_precision(path), 0.5, entries).level for path in ("train.py", "probe/classifier.py")
+    ]
+    assert levels == [Level.CRITICAL, Level.LOW]
