@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ptopt.github.endpoint import Endpoint
 from ptopt.github.errors import (
     AmbiguousError,
     ForbiddenError,
@@ -22,6 +23,7 @@ from ptopt.github.errors import (
     TooLargeError,
     UnavailableError,
 )
+from ptopt.github.transport import Transport
 from tests.github.scripted import DROP, GARBAGE, RESET, SECRET, SILENCE, Say, Scripted, client, in_turn, same
 
 LIMITED = {
@@ -306,3 +308,10 @@ def tls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(both)
     return context
+
+
+def test_authorities_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a quarter of a megabyte, and a worker makes a client for each installation."""
+    Transport(Endpoint.of("https://api.github.com"), None)
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    Transport(Endpoint.of("https://api.github.com"), None)
