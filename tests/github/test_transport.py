@@ -6,7 +6,6 @@ import datetime as dt
 import ipaddress
 import logging
 import ssl
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ptopt.github.errors import (
 )
 from ptopt.github.transport import Transport
 from tests.github.scripted import DROP, GARBAGE, RESET, SECRET, SILENCE, Say, Scripted, client, in_turn, same
+from tests.naps import noted
 
 LIMITED = {
     "message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
@@ -41,10 +41,8 @@ TOO_FAST = {
 
 @pytest.fixture(autouse=True)
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Every time.sleep in the process, which then does not take its time."""
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
+    """Every time.sleep of the test, which then does not take its time."""
+    return noted(monkeypatch)
 
 
 BROKEN: list[tuple[Say | str, type[GitHubError]]] = [
