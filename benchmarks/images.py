@@ -64,9 +64,7 @@ class Engine:
         self._run(*words)
         wall, after = time.monotonic() - started, os.times()
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
-        layers = json.loads(
-            self._run("inspect", "--type", "image", "--format", "{{json .OCIv1.RootFS.DiffIDs}}", tag)
-        )
+        layers = json.loads(self._run("inspect", "--type", "image", tag))["OCIv1"]["rootfs"]["diff_ids"]
         (image,) = json.loads(self._run("images", "--json", tag))
         return Build(wall, cpu, tuple(layers), image["size"])
 

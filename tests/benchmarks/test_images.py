@@ -23,7 +23,8 @@ if words[0] == "build":
     log.with_name("code").write_text((context / "service" / "__init__.py").read_text())
 elif words[0] == "inspect":
     code = log.with_name("code").read_text()
-    print(json.dumps(["base", "changed" if "CHANGED" in code and "--all" in log.read_text() else "packages", code]))
+    packages = "changed" if "CHANGED" in code and "--all" in log.read_text() else "packages"
+    print(json.dumps({"OCIv1": {"rootfs": {"type": "layers", "diff_ids": ["base", packages, code]}}}))
 else:
     print(json.dumps([{"size": "514 MB"}]))
 """
