@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import jsonschema
 from referencing import Registry
 from referencing.jsonschema import DRAFT4
 
 from fake_github.graphqlcheck import PATHS as GRAPHQL
 from fake_github.graphqlcheck import GraphQLCheck
 from fake_github.http import Request, Response
+from fake_github.schemas import jsonschema
 from fake_github.tightened import description, routes
 
 _GITHUB = "urn:github"

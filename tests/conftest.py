@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def pytest_collection_finish() -> None:
 
 
 _SERVERS = {"fake_github", "github", "postgres_server", "redis_server", "serve", "served", "world"}
-_LONGEST = (  # files that take a minute or more
+_LONGEST = (  # files that keep a worker for half a minute or more, the longest first
     "tests/model/backends/test_vllm.py",
     "tests/faults/test_battery.py",
     "tests/benchmarks/training/test_ablation.py",
@@ -76,7 +77,36 @@ _LONGEST = (  # files that take a minute or more
     "tests/training/recipes/test_resume.py",
     "tests/training/evaluation/test_evaluate.py",
     "tests/training/recipes/test_distributed.py",
+    "tests/benchmarks/test_service.py",
+    "tests/rules/test_linear.py",
+    "tests/training/retrain/test_demo.py",
+    "tests/training/retrain/test_cycle.py",
+    "tests/helm/test_chart.py",
+    "tests/training/retrain/test_killed.py",
+    "tests/benchmarks/test_learning.py",
+    "tests/embedded/test_embedded.py",
+    "tests/training/dataset/test_build.py",
+    "tests/worker/test_applied_suggestions.py",
+    "tests/bot/test_action.py",
+    "tests/model/test_registry.py",
+    "tests/security/test_action.py",
+    "tests/worker/test_processes.py",
+    "tests/worker/test_retraining_killed.py",
+    "tests/test_ids.py",
 )
+_MODEL = "mark.model"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m model` reads the files alone that have such tests: a tenth of all."""
+    if config.option.markexpr != "model" or not collection_path.name.startswith("test_"):
+        return None
+    return True if collection_path.is_file() and _MODEL not in _text(collection_path) else None
+
+
+@functools.cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,5 +116,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = given.params.values() if given else ()
         if "postgresql" in parameters or _SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("model") and _MODEL not in _text(item.path):
+            raise pytest.UsageError(f"{item.nodeid}: `-m model` finds it only where its file says {_MODEL}")
     rank = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))

@@ -121,6 +121,7 @@ def checkout(tmp_path: Path) -> Path:
     return repo
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [b for b in SHELL if b.why is None], ids=lambda block: block.name)
 def test_it_runs(block: Block, checkout: Path, tmp_path: Path) -> None:
     assert block.script, "a block without a command: begin the commands with `$ `"

@@ -150,10 +150,18 @@ class _Minted:
 def _signer(app_id: int, private_key: str) -> AppJWT | None:
     """None when the key cannot sign."""
     # PyGithub takes half a second to import, and the Action, which has a token, does without an App.
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from github.Auth import AppAuth as AppJWT
 
     try:
-        signer = AppJWT(app_id, private_key.replace("\\n", "\n"))  # as environment files write it
+        # Read once: to check an RSA key takes a hundred times as long as to sign with it.
+        pem = private_key.replace("\\n", "\n")  # as environment files write it
+        key = load_pem_private_key(pem.encode(), None)
+        if not isinstance(key, RSAPrivateKey):
+            return None
+        signer = AppJWT(app_id, sign_func=lambda payload: jwt.encode(payload, key, algorithm="RS256"))
         signer.create_jwt()
     except Exception:  # one of many kinds, and the text may quote the key
         return None

@@ -8,8 +8,11 @@ too, sleeps while a read answers 202 and for as long as `Retry-After` says, boun
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import os
+import ssl
 import threading
 import time
 import weakref
@@ -88,6 +91,7 @@ class Transport:
                 "X-GitHub-Api-Version": API_VERSION,
             },
             timeout=httpx.Timeout(timeout[1], connect=timeout[0]),
+            verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
             event_hooks={"response": [_keep_location]},
         )
         weakref.finalize(self, self._http.close)
@@ -280,6 +284,12 @@ class _Cache:
             self._size += len(answer.body)
             while self._size > self.SIZE:
                 self._size -= len(self._answers.popitem(last=False)[1].body)
+
+
+@functools.cache
+def _trusted(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """The authorities that httpx and these two variables name. Read once, so that another client costs next to nothing."""
+    return httpx.create_ssl_context()
 
 
 def _keep_location(response: httpx.Response) -> None:

@@ -31,6 +31,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _holder(args: tuple[object, ...]) -> object:
+    """What keeps the answers: the file among the arguments, else the first node."""
+    for each in args:
+        if isinstance(each, SourceFile):
+            return each
+    return next(a for a in args if isinstance(a, ast.AST))
+
+
 def remembered(compute: Callable[P, T]) -> Callable[P, T]:
     """For a function of nodes, and names, and perhaps a file: each answer is computed once.
 
@@ -39,15 +47,18 @@ def remembered(compute: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(compute)
     def known(*args: P.args, **kwargs: P.kwargs) -> T:
-        holder = next((a for a in args if isinstance(a, SourceFile)), None) or next(
-            a for a in args if isinstance(a, ast.AST)
-        )
-        answers: dict[tuple[object, ...], T] = vars(holder).setdefault("_remembered", {})
+        holder = _holder(args)
+        answers: dict[object, T] | None = vars(holder).get("_remembered")
+        if answers is None:
+            answers = vars(holder)["_remembered"] = {}
         # Without the holder, which would never be freed: no collector looks for cycles during a review.
-        key = (compute, *(a for a in args if a is not holder))
-        if key not in answers:
-            answers[key] = compute(*args, **kwargs)
-        return answers[key]
+        key: object = compute if len(args) == 1 else (compute, *[a for a in args if a is not holder])
+        try:
+            return answers[key]
+        except KeyError:
+            pass
+        answer = answers[key] = compute(*args, **kwargs)
+        return answer
 
     return known
 

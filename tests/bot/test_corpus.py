@@ -201,6 +201,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, Any]:
     return event, payload
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(delivery=mutated())
 def test_mutated_payloads(deliver: Deliverer, delivery: tuple[str, Any]) -> None:

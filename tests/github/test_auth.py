@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from fake_github import FakeGitHub, Pull
 from fake_github.accounts import private_key
@@ -175,6 +177,26 @@ def test_no_key(key: str) -> None:
         AppAuth("https://api.github.com", 1, key)
     assert caught.value.__context__ is None
     assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_a_key_that_github_does_not_take() -> None:
+    key = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    with pytest.raises(ValueError, match="not an RSA key"):
+        AppAuth("https://api.github.com", 1, key.decode())
+
+
+def test_the_key_is_read_once(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading checks it, which takes a hundred times as long as signing."""
+    auth = app(github)
+
+    def load(data: bytes, **_: object) -> NoReturn:
+        assert b"PRIVATE" not in data
+        raise ValueError  # as for a public key, which the fake checks with
+
+    monkeypatch.setattr("jwt.algorithms.load_pem_private_key", load)
+    assert auth.slug() == github.app.slug
 
 
 def test_a_key_as_environment_files_write_it(github: FakeGitHub, pull: Pull) -> None:

@@ -6,12 +6,12 @@ import datetime as dt
 import ipaddress
 import logging
 import ssl
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ptopt.github.endpoint import Endpoint
 from ptopt.github.errors import (
     AmbiguousError,
     ForbiddenError,
@@ -22,7 +22,9 @@ from ptopt.github.errors import (
     TooLargeError,
     UnavailableError,
 )
+from ptopt.github.transport import Transport
 from tests.github.scripted import DROP, GARBAGE, RESET, SECRET, SILENCE, Say, Scripted, client, in_turn, same
+from tests.naps import noted
 
 LIMITED = {
     "message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
@@ -39,10 +41,8 @@ TOO_FAST = {
 
 @pytest.fixture(autouse=True)
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Every time.sleep in the process, which then does not take its time."""
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
+    """Every time.sleep of the test, which then does not take its time."""
+    return noted(monkeypatch)
 
 
 BROKEN: list[tuple[Say | str, type[GitHubError]]] = [
@@ -306,3 +306,10 @@ def tls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(both)
     return context
+
+
+def test_authorities_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a quarter of a megabyte, and a worker makes a client for each installation."""
+    Transport(Endpoint.of("https://api.github.com"), None)
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    Transport(Endpoint.of("https://api.github.com"), None)

@@ -113,7 +113,14 @@ def _offered(prompt: ChatPrompt) -> list[int]:
 _believed: dict[str, bool] = {}  # name of a case -> whether a finding of the hostile model came through
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# Of these, `make check` runs a seventh: of each text and each carrier some.
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=() if n % 7 == 0 else pytest.mark.slow)
+        for n, case in enumerate(CASES)
+    ],
+)
 def test_a_hostile_model_on_hostile_code(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = whole_file(case.path, case.head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import textwrap
 from collections.abc import Iterator
 
@@ -18,11 +19,16 @@ from training.sandbox.execute import Outcome, Pair
 ORIGIN = Origin("ptopt", "Apache-2.0", "ptopt", "ptopt")
 
 
-def examples() -> Iterator[Sample]:
-    """Samples of the examples of each rule that is on by default, where the review agrees with them.
+@functools.cache
+def examples() -> tuple[Sample, ...]:
+    """Samples of the examples of each rule that is on by default, where the review agrees with them. Worked out once.
 
     A fixed example is a "no" to its rule. A valid one is not: many only say where the rule keeps silent.
     """
+    return tuple(_examples())
+
+
+def _examples() -> Iterator[Sample]:
     for rule in rules():
         if rule.default:
             for number, code in enumerate(rule.VALID):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -147,8 +148,9 @@ def _sides(rows: Sequence[Row], answers: Sequence[bool]) -> list[list[bool]]:
 
 def train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
     """Fit on `rows`, calibrate on `calibration`, whose repositories are others."""
-    # On matrices this small, threads of BLAS wait for each other ten times as long as they work.
-    with threadpool_limits(limits=1):
+    # On matrices this small, threads of BLAS wait for each other ten times as long as they work, and scikit-learn checks the
+    # parameters of each tree, which are ours, as long as it grows it.
+    with threadpool_limits(limits=1), config_context(skip_parameter_validation=True):
         return _train(rows, calibration)
 
 

@@ -91,6 +91,7 @@ def test_as_many_statements_as_python_finds(parts: list[str]) -> None:
     assert [unit.first for unit in statements(text)] == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

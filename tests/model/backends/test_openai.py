@@ -23,6 +23,7 @@ from tests.model.backends.fake_server import (
     in_turn,
     serving,
 )
+from tests.naps import noted
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 JUDGE = JudgePrompt(("code\nQ1 Answer", "\nQ2 Answer"))
@@ -212,8 +213,7 @@ def test_what_may_pass_is_tried_again(backend: Open, server: FakeServer, first: 
 def test_the_server_names_how_long_to_wait(
     backend: Open, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+    slept = noted(monkeypatch)
     busy = [Reply(429, b"", headers={"Retry-After": seconds}) for seconds in ("3", "86400")]
     server.replies["/v1/chat/completions"] = in_turn(*busy, chat("{}"))
     backend(server).complete([CHAT])

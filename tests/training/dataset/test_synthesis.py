@@ -161,7 +161,7 @@ def test_a_sample_survives_its_json(samples: list[Sample]) -> None:
 
 
 def test_the_seeds_are_labelled_as_the_rules_have_them() -> None:
-    found = list(rule_examples.examples())
+    found = rule_examples.examples()
     assert sum(bool(s.positives) for s in found) > 150
     assert sum(not s.positives for s in found) > 200
     assert {s.project for s in found} == {"ptopt"}

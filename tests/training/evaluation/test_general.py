@@ -20,6 +20,7 @@ from ptopt.model.calibration import Calibration
 from ptopt.model.general import General
 from ptopt.ranker.model import threshold
 from tests.model.backends.fake_server import FakeServer, Reply, chat, in_turn, serving, word
+from tests.naps import noted
 from tests.training.evaluation.conftest import a_sample
 from training.__main__ import main
 from training.dataset.rows import JUDGED
@@ -145,8 +146,7 @@ def test_a_server_that_fails_leaves_no_file_and_one_line(
 def test_what_passes_is_waited_for(
     calibrate: Callable[..., tuple[Result, Path]], server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+    slept = noted(monkeypatch)
     first = in_turn(Reply(429, b"", headers={"Retry-After": "7"}), Reply(503, b""), Reply(200))
     left = 2
 

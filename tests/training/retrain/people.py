@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -43,6 +44,16 @@ def judged(number: int, seed: int, prefix: str, fussy: float = 0.0) -> list[Row]
     return found
 
 
+@functools.cache
+def seen_the_judged_alone() -> str:
+    """The text of a ranker that nobody's answers went into; the same for all tests, since fitting is deterministic."""
+    return as_text(train(_judged(), []), "of the tests")
+
+
+def _judged() -> list[Row]:
+    return judged(240, 1, "read/work", fussy=0.2)
+
+
 def without_the_disliked(row: Row) -> bool:
     """People who want none of that rule, and agree with the readers otherwise."""
     return row.useful and not row.features[DISLIKED]
@@ -62,8 +73,7 @@ class World:
 
     def __init__(self, folder: Path, url: str, engine: Engine) -> None:
         self.url, self.engine, self.folder = url, engine, folder / "retraining"
-        self.judged = judged(240, 1, "read/work", fussy=0.2)
-        self.work = write(folder / "work.jsonl", self.judged)
+        self.work = write(folder / "work.jsonl", _judged())
         self.gold = write(folder / "gold.jsonl", judged(1500, 2, "read/gold"))
         self.people = Simulated(url)
 
@@ -78,7 +88,7 @@ class World:
 
     def active(self, fitted: Ranker | None = None) -> str:
         """Let this ranker be the active version; else one that has seen the judged comments alone."""
-        text = as_text(fitted or train(self.judged, []), "of the tests")
+        text = as_text(fitted, "of the tests") if fitted else seen_the_judged_alone()
         hash_ = sha256(text.encode()).hexdigest()
         now = datetime.now(timezone.utc)
         with writing(self.engine) as session:

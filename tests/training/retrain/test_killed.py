@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,45 +18,65 @@ STEPS = [
     f"{step} {point}" for step in ("dataset", "fitted", "evaluated") for point in ("made", "written", "noted")
 ]
 POINTS = ["claimed", *STEPS, "registering", "registered"]
+# Imports take longer than a step: they are done once, and each retraining is a process forked from there.
 PROGRAM = """
-import os, signal, sys, time
+import json, os, signal, sys, time
 from pathlib import Path
 from training.retrain import ranker
 from training.retrain.records import Records, Run
 
-url, folder, work, gold, point = sys.argv[1:]
+def retrain(url, folder, work, gold, point):
+    def reached(at):
+        print(at, flush=True)
+        if at == point:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-def reached(at):
-    print(at, flush=True)
-    if at == point:
-        os.kill(os.getpid(), signal.SIGKILL)
+    records = Records(url)
+    while not isinstance(run := records.claim("ranker", "of the test", 0.5), Run):
+        time.sleep(0.1)
+    options = ranker.Options(url, Path(folder), work=(Path(work),), fixes=(), gold=(Path(gold),), reached=reached)
+    with records.kept(run, 0.5):
+        print(ranker.retrain(records, run, options).state, flush=True)
 
-records = Records(url)
-while not isinstance(run := records.claim("ranker", "of the test", 0.5), Run):
-    time.sleep(0.1)
-options = ranker.Options(url, Path(folder), work=(Path(work),), fixes=(), gold=(Path(gold),), reached=reached)
-with records.kept(run, 0.5):
-    print(ranker.retrain(records, run, options).state)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        retrain(*json.loads(line))
+        sys.exit()
+    print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+Retrain = Callable[[World, str], tuple[int, list[str]]]
 
 
-def process(world: World, point: str) -> tuple[int, list[str]]:
+@pytest.fixture(scope="module")
+def process() -> Iterator[Retrain]:
     """A retraining that is killed at the point; its exit status and the points that it reached."""
-    given = [world.url, str(world.folder), str(world.work), str(world.gold), point]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *given],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode, done.stdout.splitlines()
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin and parent.stdout
+        to, said = parent.stdin, parent.stdout
+
+        def process(world: World, point: str) -> tuple[int, list[str]]:
+            given = [world.url, str(world.folder), str(world.work), str(world.gold), point]
+            to.write(f"{json.dumps(given)}\n")
+            to.flush()
+            reached: list[str] = []
+            while not (line := said.readline()).startswith("ended"):
+                assert line, "the parent ended"
+                reached.append(line.strip())
+            code = int(line.split()[1])
+            assert code in (0, -signal.SIGKILL)
+            return code, reached
+
+        yield process
+        to.close()
+        assert parent.wait(timeout=60) == 0
 
 
 @pytest.mark.slow
-def test_killed_at_each_point(world: World) -> None:
+def test_killed_at_each_point(world: World, process: Retrain) -> None:
     champion = world.active()
     world.answer()
     datasets = set()
@@ -74,7 +96,7 @@ def test_killed_at_each_point(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_done_is_not_done_again(world: World) -> None:
+def test_what_is_done_is_not_done_again(world: World, process: Retrain) -> None:
     world.active()
     world.answer()
     assert process(world, "fitted noted")[0] == -signal.SIGKILL
@@ -84,7 +106,7 @@ def test_what_is_done_is_not_done_again(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_was_lost_is_made_again(world: World) -> None:
+def test_a_file_that_was_lost_is_made_again(world: World, process: Retrain) -> None:
     """Another machine goes on, without the folder of the first."""
     world.active()
     world.answer()
