@@ -44,9 +44,10 @@ def test_a_round_is_counted_alone_by_each_reader(tmp_path: Path, capsys: pytest.
     assert ["read", "twice,", "second", "reader", "0", "1", "1", "0"] in lines
 
 
-def test_the_repositories_of_the_last_round_are_in_the_judge_part() -> None:
-    """Nothing learns from them."""
-    rounds = FILES[0].parents[1] / "rounds"
+def test_no_repository_that_was_learned_from_judges() -> None:
+    """Rounds are drawn from the judge part; once one was learned from, its judged repositories are work."""
     tuned = read_names([TUNED])
-    assert {part_of(name, tuned) for name in read_names([rounds / "224.txt"])} == {"judge"}
-    assert {part_of(name, tuned) for name in read_names([rounds / "220.txt"])} == {"work"}
+    judges = read_names([file for file in FILES if file.stem == "judge"])
+    assert judges and {part_of(name, tuned) for name in judges} == {"judge"}
+    for file in (FILES[0].parents[1] / "rounds").glob("*.txt"):
+        assert read_names([file]).isdisjoint(judges), f"{file.name} was learned from"

@@ -35,7 +35,7 @@ def test_lines_of_a_notebook_in_formats_for_programs_are_those_of_the_file(noteb
     assert (first["fix"]["safety"], second["fix"]["safety"]) == ("display", "display")
     assert (
         run("fix", notebook.parent).stdout
-        == "Nothing to fix; 2 findings at 3 places left, see `ptopt check`.\n"
+        == "Nothing to fix; 2 findings at 3 places left, 2 places left out (`--min-confidence 0`), see `ptopt check`.\n"
     )
     assert run("check", notebook, "--add-suppressions").stdout == (
         "Suppressed 0 places in 0 files; 3 places left, where a comment cannot stand.\n"
