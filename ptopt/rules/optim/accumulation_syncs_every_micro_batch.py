@@ -235,7 +235,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
             return
         context = "accelerator.no_sync(model)" if accelerate else "model.no_sync()"
         shown = (
-            "the optimizer steps only"
+            "the optimizer steps"
             if step is not None
             else "the loss is divided to be accumulated, and applied"
         )
