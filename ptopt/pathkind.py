@@ -98,3 +98,14 @@ def is_reviewable(path: str) -> bool:
 def is_readme(path: str) -> bool:
     """A README, or a page on how to install."""
     return bool(_README.search(path))
+
+
+def folder_steps(one: str, other: str) -> int:
+    """Steps up and down from one folder to the other."""
+    here, there = one.split("/") if one else [], other.split("/") if other else []
+    common = 0
+    for ours, theirs in zip(here, there, strict=False):
+        if ours != theirs:
+            break
+        common += 1
+    return len(here) + len(there) - 2 * common

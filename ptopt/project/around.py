@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from ptopt.pathkind import PYTHON, path_kind
+from ptopt.pathkind import PYTHON, folder_steps, path_kind
 
 MOST_FILES = 40
 MOST_BYTES = 200_000  # of one file
@@ -74,19 +74,8 @@ def _near(folders: Mapping[str, list[tuple[float, str]]], changed: Collection[st
     ranked = (
         (steps + nearer, path)
         for folder, files in folders.items()
-        for steps in [min((_steps(folder, start) for start in starts), default=99)]
+        for steps in [min((folder_steps(folder, start) for start in starts), default=99)]
         for nearer, path in files
         if path not in changed
     )
     return [path for _, path in heapq.nsmallest(most, ranked)]
-
-
-def _steps(one: str, other: str) -> int:
-    """Steps from folder to folder."""
-    here, there = one.split("/") if one else [], other.split("/") if other else []
-    common = 0
-    for ours, theirs in zip(here, there, strict=False):
-        if ours != theirs:
-            break
-        common += 1
-    return len(here) + len(there) - 2 * common

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ptopt.pathkind import folder_steps
+
 MOST_BYTES = 200_000  # of one file
 _SUFFIXES = (
     ".md", ".rst", ".sh", ".bash", ".slurm", ".sbatch", ".py", ".ipynb", ".yaml", ".yml", ".json", ".toml", ".cfg", ".mk", ".hcl",
@@ -54,7 +56,14 @@ def may_name(path: str) -> bool:
 def namers(paths: Iterable[str], changed: Collection[str], most: int) -> tuple[list[str], bool]:
     """At most `most` files that may name the changed configurations, the likeliest first; and whether these are all."""
     ranked = sorted(
-        (min((_steps(path, other) for other in changed), default=99) - _likely(path), path)
+        (
+            min(
+                (_steps(path, other) for other in changed),
+                default=99,
+            )
+            - _likely(path),
+            path,
+        )
         for path in paths
         if may_name(path) and path not in changed
     )
@@ -75,14 +84,7 @@ def _likely(path: str) -> float:
 
 
 def _steps(path: str, other: str) -> int:
-    """Folders to go up and down from one file to the other."""
-    here, there = path.split("/")[:-1], other.split("/")[:-1]
-    common = 0
-    for ours, theirs in zip(here, there, strict=False):
-        if ours != theirs:
-            break
-        common += 1
-    return len(here) + len(there) - 2 * common
+    return folder_steps(path.rpartition("/")[0], other.rpartition("/")[0])
 
 
 @dataclass(frozen=True)
