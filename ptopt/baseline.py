@@ -35,4 +35,6 @@ def read_baseline(path: Path) -> frozenset[str]:
             return found
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise BaselineError(f"{path}: not a baseline; write one with `ptopt check --write-baseline {path}`")
+    raise BaselineError(
+        f"{path}: not a baseline; write one to another file with `ptopt check --write-baseline FILE`"
+    )

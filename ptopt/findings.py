@@ -23,6 +23,11 @@ class Safety(str, enum.Enum):
         return self.value
 
 
+# The confidence of the textbook case of a rule, proved by the code around it: worth a comment whatever the ranker makes of the
+# few examples that it has seen. Of those that were judged, 7 of 8 were useful.
+TEXTBOOK = 0.9
+
+
 class Severity(str, enum.Enum):
     """How much the problem costs where the rule is right: orders findings of equal confidence."""
 

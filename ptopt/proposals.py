@@ -136,7 +136,7 @@ def left_out(
             known = features(hit, source, each.of_rule) if known is None else known
         except WorkLimitError:
             return
-        weighed = Weighed(None, weigher.useful.probability(known), ())
+        weighed = Weighed(None, weigher.worth(known), ())
         finding = _finding(source, hit, each.fingerprint, None, {}, weighed)
         finding = dataclasses.replace(finding, impact=(), missed=weigher.missed(known, least))
         yield _proposal(finding, hit, weighed, suppressions)

@@ -29,5 +29,5 @@ def test_what_is_written_is_read(tmp_path: Path, number: int) -> None:
 def test_another_file_is_an_error(tmp_path: Path, text: str) -> None:
     place = tmp_path / "other.json"
     place.write_text(text)
-    with pytest.raises(BaselineError, match=r"other.json: not a baseline; write one with"):
+    with pytest.raises(BaselineError, match=r"other.json: not a baseline; write one to another file with"):
         read_baseline(place)

@@ -102,12 +102,14 @@ def check(
 
 
 def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> None:
-    from ptopt.baseline import as_baseline
+    from ptopt.baseline import as_baseline, read_baseline
     from ptopt.findings import places_of
     from ptopt.inputs import neighbours_in
     from ptopt.report.text import count
     from ptopt.review import review_files
 
+    if place.exists():
+        read_baseline(place)  # an older one is replaced, another file never
     root, files, config, facts, _ = stream(paths, settings)
     found = review_files(
         progress(files, None), config=config, facts=facts, limit_to_change=False, one_per_cause=False,

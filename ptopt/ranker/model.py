@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ptopt.findings import Condition
+from ptopt.findings import TEXTBOOK, Condition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,6 +118,12 @@ class Ranker:
     threshold: float = 0.6  # P(useful) from which on a comment is made, unless the user sets another
     origin: str = ""  # what it was learned from
 
+    def worth(self, features: Mapping[str, float]) -> float:
+        """P(useful). What a rule states with `TEXTBOOK` is its textbook case, proved by the code around it: worth a comment,
+        however few examples the ranker has seen of it."""
+        useful = self.useful.probability(features)
+        return max(useful, self.threshold) if features.get("stated confidence", 0.0) >= TEXTBOOK else useful
+
     def is_sure(self, features: Mapping[str, float]) -> bool:
         """Are the rule and the ranker sure enough that the statement is right?"""
         return features.get("stated confidence", 0.0) >= self.least_stated and (
@@ -128,7 +134,7 @@ class Ranker:
         """The conditions of a comment that a hit with these features does not meet."""
         sure = features.get("stated confidence", 0.0) >= self.least_stated
         right = self.right is None or self.right.probability(features) >= self.least_right
-        met = (self.useful.probability(features) >= min_confidence, right, sure)
+        met = (self.worth(features) >= min_confidence, right, sure)
         return tuple(condition for condition, holds in zip(Condition, met, strict=True) if not holds)
 
     def least(self, min_confidence: float) -> dict[Condition, float]:
@@ -137,9 +143,7 @@ class Ranker:
 
     def admits(self, features: Mapping[str, float], min_confidence: float) -> bool:
         """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is."""
-        return not min_confidence or (
-            self.useful.probability(features) >= min_confidence and self.is_sure(features)
-        )
+        return not min_confidence or (self.worth(features) >= min_confidence and self.is_sure(features))
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful
@@ -147,7 +151,7 @@ class Ranker:
         strongest = sorted(parts.items(), key=lambda part: (-abs(part[1]), part[0]))[:reasons]
         return Weighed(
             None if self.right is None else self.right.probability(features),
-            useful.probability(features),
+            self.worth(features),
             tuple((name, round(weight, 2)) for name, weight in strongest if abs(weight) >= 0.05),
         )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ptopt.change import ChangedFile
-from ptopt.findings import Edit, Evidence, Fix, Safety, Severity, Span
+from ptopt.findings import TEXTBOOK, Edit, Evidence, Fix, Safety, Severity, Span
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.source.file import SourceFile
 
@@ -213,6 +213,7 @@ def quote(file: SourceFile, node: ast.AST, limit: int = 60) -> str:
 __all__ = [
     "HEADINGS",
     "MARK",
+    "TEXTBOOK",
     "Benchmark",
     "Edit",
     "Evidence",

@@ -92,3 +92,11 @@ def test_two_of_a_rule_on_one_line_are_one_place_everywhere(tree: Path) -> None:
     assert run("check", tree, "--write-baseline", baseline).stdout.startswith("1 place written")
     assert "1 place in the baseline" in run("check", tree, "--baseline", baseline).stdout
     assert "Suppressed 1 place in 1 file." in run("check", tree, "--add-suppressions").stdout
+
+
+def test_only_a_baseline_is_written_over(tree: Path, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("# Mine\n")
+    refused = run("check", tree, "--write-baseline", readme)
+    assert refused.exit_code == 2
+    assert "README.md: not a baseline" in refused.stderr and readme.read_text() == "# Mine\n"

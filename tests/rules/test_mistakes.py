@@ -521,6 +521,24 @@ IN_ANOTHER_FILE = {
             return forces
         """,
     ),
+    "fused attention where an option that is on returns the weights": (
+        "attention-in-steps",
+        """
+        class Attention(nn.Module):
+            def forward(self, queries, keys, values):
+                scores = torch.einsum("blhe,bshe->bhls", queries, keys)
+                weights = self.dropout(torch.softmax(self.scale * scores, dim=-1))
+                mixed = torch.einsum("bhls,bshd->blhd", weights, values)
+                if self.output_attention:
+                    return (mixed.contiguous(), weights)
+                return (mixed.contiguous(), None)
+        """,
+        """
+        class Model(nn.Module):
+            def __init__(self, width=512, output_attention=True):
+                self.layers = make(width, output_attention)
+        """,
+    ),
     "a task that a runner without autograd evaluates": (
         "evaluation-records-graph",
         """

@@ -96,15 +96,23 @@ def _multiplies(expr: ast.expr, file: SourceFile) -> bool:
 
 @remembered
 def _returned(function: FunctionNode, file: SourceFile) -> frozenset[str]:
-    """Names that the function returns in a tuple, whatever the case."""
+    """Names that the function returns in a tuple: whatever the case, or where an option says so that somebody switches on."""
     returns = (n for n in own_nodes(function) if isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple))
     return frozenset(
         e.id
         for n in returns
-        if not any(isinstance(a, ast.If) for a, _ in file.index.ancestors(n))
+        if all(_is_switched_on(a.test, file) for a, _ in file.index.ancestors(n) if isinstance(a, ast.If))
         for e in n.value.elts  # type: ignore[union-attr]
         if isinstance(e, ast.Name)
     )
+
+
+def _is_switched_on(test: ast.expr, file: SourceFile) -> bool:
+    """`self.output_attention`, where this file or one around it says `output_attention=True`."""
+    if not isinstance(test, ast.Attribute):
+        return False
+    on = rf"\b{test.attr}\s*(?::\s*bool\s*)?=\s*True\b"
+    return file.search(re.compile(on)) or file.repository.matches(re.compile(on.encode()))
 
 
 @remembered

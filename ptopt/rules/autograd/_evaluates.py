@@ -154,7 +154,8 @@ def _evidence(
             found.append(Evidence(call.lineno, "`volatile` has had no effect since torch 0.4"))
         elif isinstance(call.func, ast.Attribute) and call.func.attr in _READS and reads < 2:
             reads += 1
-            found.append(Evidence(call.lineno, "a result is read as plain numbers, so no gradient is wanted"))
+            taken = "taken off the graph" if call.func.attr == "detach" else "read as plain numbers"
+            found.append(Evidence(call.lineno, f"a result is {taken}, so no gradient is wanted"))
     return tuple(sorted(found, key=lambda evidence: evidence.line))
 
 

@@ -16,7 +16,19 @@ from ptopt.rules.autograd._carriers import (
     with_gradient,
 )
 from ptopt.rules.autograd._models import path_of
-from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
+from ptopt.rules.base import (
+    TEXTBOOK,
+    Edit,
+    Evidence,
+    Fix,
+    Invalid,
+    Problem,
+    Rule,
+    Safety,
+    Severity,
+    SourceFile,
+    quote,
+)
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 
@@ -241,7 +253,7 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
         node,
         f"`{path}` keeps the autograd graph of every step alive, because {quote(file, value)} still carries it. "
         f"Keep `{carrier.id}.detach()`, which cuts the graph without waiting for the GPU.",
-        0.85 if carrier is value else 0.75,
+        0.75 if carrier is not value else TEXTBOOK if step.kind == "loop" else 0.85,
         (Evidence(step.line, "the training step"),),
         _detached(carrier, path, file),
         cause=step.node,
