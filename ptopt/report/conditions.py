@@ -24,11 +24,22 @@ def wrong_if(finding: Finding) -> str:
     if finding.fix is None or finding.fix_rule or not finding.fix.assumption or ":" in text:
         return text  # behind a colon stand examples, not clauses
     assumed = [_words(clause) for clause in finding.fix.assumption.split("; ")]
-    clauses = _CLAUSE.split(text)
+    clauses = _clauses(text)
     left = [clause for clause in clauses if not any(_same(_words(clause), one) for one in assumed)]
     if len(left) == len(clauses):
         return text
     return ", or ".join(left) if len(left) < 3 else f"{', '.join(left[:-1])}, or {left[-1]}"
+
+
+def _clauses(text: str) -> list[str]:
+    """The clauses of a sentence, an example with the clause that it is one of."""
+    found: list[str] = []
+    for clause in _CLAUSE.split(text):
+        if found and clause.startswith(("for example", "for instance", "such as")):
+            found[-1] += f", {clause}"
+        else:
+            found.append(clause)
+    return found
 
 
 def _words(text: str) -> frozenset[str]:

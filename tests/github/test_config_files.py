@@ -10,7 +10,10 @@ from ptopt.github.auth import for_token
 from ptopt.github.pipeline import review_pull
 from ptopt.github.reading import list_files, may_hold_code, read_change
 
-DEEPSPEED = b'{\n  "zero_optimization": {\n    "stage": 2,\n    "overlap_comm": false\n  }\n}\n'
+TRAINING = (
+    b'{\n  "output_dir": "out",\n  "learning_rate": 1e-4,\n  "gradient_accumulation_steps": 4,\n'
+    b'  "per_device_train_batch_size": 8,\n  "dataloader_pin_memory": false\n}\n'
+)
 DOCKERFILE = b"FROM python:3.12\nRUN pip install torch\n"
 WORKFLOW = (
     b"on: push\njobs:\n  test:\n    runs-on: ubuntu-latest\n    steps:\n      - run: pip install torch\n"
@@ -18,14 +21,14 @@ WORKFLOW = (
 FILES = {
     ".github/workflows/ci.yml": WORKFLOW,
     "Dockerfile": DOCKERFILE,
-    "conf/ds_config.json": DEEPSPEED,
+    "conf/train.json": TRAINING,
     "data/labels.json": b'{"zero_optimization": {"stage": 2}}',
     "notes.yaml": b"a: 1\n",
 }
 
 
 def _repository(github: FakeGitHub) -> Repo:
-    return github.repository("octo/models", {"README.md": b"# Models\n"})
+    return github.repository("octo/models", {"README.md": b"# Models\n\n    python train.py conf/train.json\n"})
 
 
 def test_a_pull_request_without_python_is_commented(github: FakeGitHub) -> None:
@@ -36,9 +39,9 @@ def test_a_pull_request_without_python_is_commented(github: FakeGitHub) -> None:
     assert outcome.status == "posted" and outcome.review is not None
     assert outcome.review.files_reviewed == 3 and not outcome.review.not_reviewed
     placed = sorted((comment.path, comment.line) for comment in pull.review_comments)
-    assert placed == [(".github/workflows/ci.yml", 6), ("Dockerfile", 2), ("conf/ds_config.json", 4)]
+    assert placed == [(".github/workflows/ci.yml", 6), ("Dockerfile", 2), ("conf/train.json", 6)]
     bodies = {comment.path: comment.body for comment in pull.review_comments}
-    assert '```suggestion\n    "overlap_comm": true\n```' in bodies["conf/ds_config.json"]
+    assert '```suggestion\n  "dataloader_pin_memory": true\n```' in bodies["conf/train.json"]
     assert "```suggestion\nRUN pip install --no-cache-dir torch\n```" in bodies["Dockerfile"]
 
 
@@ -50,7 +53,7 @@ def test_git_gives_the_same_change_as_the_api(github: FakeGitHub) -> None:
     by_api = read_change(client, read, Config())
     by_git = git_diff.fetch_change(client, read, why_not=lambda path: None)
     assert [file.path for file in by_api.files] == [
-        ".github/workflows/ci.yml", "Dockerfile", "conf/ds_config.json", "notes.yaml"
+        ".github/workflows/ci.yml", "Dockerfile", "conf/train.json", "notes.yaml"
     ]  # fmt: skip
     assert by_git.files == by_api.files
 

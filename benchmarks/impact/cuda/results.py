@@ -70,13 +70,13 @@ def row(conditions: str, workload: Workload, words: str, samples: Sequence[Sampl
 
 
 def claims(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """At most one claim of time and one of memory for each scope; the sizes without a gain count as 1."""
+    """At most one claim of time and one of memory for each scope; a size without a gain counts as 1, a slower one as what it is."""
     found = []
     for scope in dict.fromkeys(each.scope for each in rows):
         group = [each for each in rows if each.scope == scope and not each.failed]
         if any(each.claimed for each in group):
             figures = [f"{each.sizes}: {each.median:.2f}" for each in group]
-            low = min(each.low if each.claimed else 1.0 for each in group)
+            low = min(1.0 if each.verdict == "no gain" else each.low for each in group)
             high = max(each.high for each in group if each.claimed)
             found.append(_claim("time", low, high, group, figures))
         saved = [each.memory for each in group if each.memory >= MEMORY_CLAIM]
