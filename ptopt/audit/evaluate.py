@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ptopt.audit.calling import callers, lineage
+from ptopt.audit.commands import Commands
 from ptopt.audit.conditions import DEPTH, ENVIRONMENT, LONGEST, Conditions
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import (
@@ -45,9 +46,12 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 class Evaluator(Conditions):
     """Evaluates with the options of one entry point."""
 
-    def __init__(self, live: Live, options: Options, configured: Configured | None = None) -> None:
+    def __init__(
+        self, live: Live, options: Options, configured: Configured | None = None, commands: Commands | None = None
+    ) -> None:  # fmt: skip
         super().__init__(live)
         self._configured = configured
+        self._commands = commands
         self._options = options
         self._busy: set[ast.AST] = set()
 
@@ -154,7 +158,7 @@ class Evaluator(Conditions):
             return Value(True, True, "with a GPU", self.place(module, call))
         if name in ("bool", "int", "float", "str", "str2bool", "torch.device") and call.args:
             return self.of(call.args[0], module, depth)
-        if name == "hasattr" and len(call.args) == 2 and is_of_torch(call.args[0]):
+        if name in ("hasattr", "getattr") and len(call.args) == 2 and is_of_torch(call.args[0]):
             return Value(True, True, "with a current torch", self.place(module, call))
         if name == "getattr" and len(call.args) >= 2 and isinstance(call.args[1], ast.Constant):
             default = call.args[2] if len(call.args) > 2 else None
@@ -390,6 +394,8 @@ class Evaluator(Conditions):
         answers = [self._of_option(option, depth) for option in (options if assigned else here or options)]
         place = answers[0].place
         first = one_of(answers, f"several defaults of {options[0].shown}", place)
+        if self._commands is not None and not assigned:
+            first = self._commands.of((here or options)[0], first, keys_of(expr, name)) or first
         if assigned and first.known and not any(self._assignment_guard(o, depth).truth for o in options):
             return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
         if not first.known:

@@ -1,4 +1,4 @@
-"""All of a folder that an audit reads: Python files, notebooks, shell scripts, configurations, what a README says of torch."""
+"""All of a folder that an audit reads: Python files, notebooks, shell scripts, configurations, the documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ptopt.inputs.git import CheckoutError
 from ptopt.inputs.heads import MAX_FILE, Tree
 from ptopt.pathkind import PYTHON, is_dockerfile, is_readme
 
-_ALSO_READ = (".sh", ".yaml", ".yml", ".json")
+_ALSO_READ = (".sh", ".yaml", ".yml", ".json", ".md")
 _LARGEST = 256_000  # bytes of these: a configuration that people write has a few thousand
 MOST_BYTES = 200_000_000  # of all files together
 
@@ -28,7 +28,7 @@ class Folder:
 
 
 def is_read(path: str) -> bool:
-    """Does an audit read the file: code, a script that starts it, or what may be a configuration?"""
+    """Does an audit read the file: code, what starts it or tells how to, or what may be a configuration?"""
     return path.endswith((*PYTHON, *_ALSO_READ)) or is_dockerfile(path) or is_readme(path)
 
 

@@ -54,10 +54,12 @@ def fused(setup: Setup) -> Measure:
         on = any(part in name for part in ("fused", "8bit", "paged", "4bit"))
         note = f" ({value.note})" if value.note else ""
         return Measure(key, title, State.ON if on else State.OFF, f"`optim` is {name}{note}", places)
-    found = list(_optimizers(setup))
-    if not found:
+    every = list(_optimizers(setup))
+    if not every:
         return _none_seen(setup, key, title)
-    return setup.decide(key, title, found, "")
+    # Of several classes the one that is made by default, where that is known.
+    found = [c for c in every if c.value is MULTI_TENSOR or c.value.truth is not False]
+    return setup.decide(key, title, found or every, "")
 
 
 def _none_seen(setup: Setup, key: str, title: str) -> Measure:
@@ -319,17 +321,26 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
             number = _modulus(ancestor.test)
             if number is None:
                 continue
-            value = setup.value(module, number)
-            if value.known and isinstance(value.value, (int, float)):
-                value = replace(value, value=value.value > 1)
+            value = _above_one(setup.value(module, number))
             yield setup.site(module, call, f"a step every `{ast.unparse(number)}` micro-batches", value)
             break
+    for module, call in setup.live.calls:  # `scaler(loss, optimizer, update_grad=(i + 1) % accumulate == 0)`
+        for keyword in call.keywords if any("optim" in ast.unparse(a) for a in call.args) else ():
+            every = _modulus(keyword.value) if isinstance(keyword.value, ast.Compare) else None
+            if every is not None:
+                value = _above_one(setup.value(module, every))
+                yield setup.site(module, call, f"a step every `{ast.unparse(every)}` micro-batches", value)
     yield from _inner_loops(setup)
     for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
         text = ast.unparse(call.func).lower()
         if text.endswith("accumulate") and ("accelerator" not in text or setup.framework == "Accelerate"):
             continue  # of Accelerate it is only the wrapper: its number decides
         yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+
+
+def _above_one(value: Value) -> Value:
+    """Does the number ask for more than one micro-batch a step?"""
+    return value.mapped(lambda number: number > 1 if isinstance(number, (int, float)) else number)
 
 
 def _inner_loops(setup: Setup) -> Iterator[Candidate]:
