@@ -357,16 +357,6 @@ class Evaluator(Conditions):
             if given is not None:
                 yield other, given
 
-    def passed_on(self, function: FunctionNode, name: str, module: Module, absent: Value) -> Value | None:
-        """What the calls of a function give `**kwargs` under a name."""
-        values = []
-        for other, call, _ in callers(self.live, function, module):
-            if any(k.arg is None for k in call.keywords):
-                return None
-            given = next((k.value for k in call.keywords if k.arg == name), None)
-            values.append(absent if given is None else self.of(given, other))
-        return one_of(values, f"`{name}`", None) if values else absent
-
     def configured_entry(self, table: ast.expr, name: str, module: Module, absent: Value) -> Value | None:
         """The value under a key of a part of the configuration."""
         keys = keys_of(ast.Attribute(table, name), name)
@@ -400,20 +390,32 @@ class Evaluator(Conditions):
             return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
         if not first.known:
             return first
-        for change in self._options.changed(name):
-            guard = self._assignment_guard(change, depth)
-            if guard.truth is not True:
-                continue  # by default, and in one process, it is not reached
-            after = self.of(change.default, self.live.read[change.path], depth)
-            if not after.known or after.value != first.value:
-                at = Place(change.path, self.live.read[change.path].file.head_line(change.line))
-                return Value(
-                    False,
-                    note=f"{change.shown} is set at {at}",
-                    place=at,
-                    environment=after.environment,
-                )
-        return first
+        changes = [
+            (c, self.of(c.default, self.live.read[c.path], depth)) for c in self._options.changed(name)
+        ]
+        # By default, and in one process, the others are not reached.
+        reached = [(c, after) for c, after in changes if self._is_changed(c, after, depth)]
+        different = [(c, after) for c, after in reached if not after.known or after.value != first.value]
+        if not different:
+            return first
+        change, after = different[0]
+        at = Place(change.path, self.live.read[change.path].file.head_line(change.line))
+        note = after.note or f"{change.shown} is set at {at}"
+        if after.known and len(reached) == 1:
+            return replace(after, note=note, place=after.place or at)
+        return Value(False, note=f"{change.shown} is set at {at}", place=at, environment=after.environment)
+
+    def _is_changed(self, change: Option, after: Value, depth: int) -> bool:
+        """Does the assignment run: by its conditions, or because `if given("amp"): config.AMP = args.amp` asks for what is given?"""
+        guard = self._assignment_guard(change, depth)
+        value = change.default
+        if (
+            guard.truth is not None
+            or not isinstance(value, ast.Attribute)
+            or not (after.known and after.value)
+        ):
+            return guard.truth is True
+        return f"'{value.attr}'" in guard.note or f".{value.attr}" in guard.note
 
     def _in_files_of_arguments(self, name: str) -> Value | None:
         """What all files of arguments say, which a parser of transformers reads; None where not all say it."""

@@ -90,6 +90,21 @@ CASES: list[tuple[str, str, State, str]] = [
         "default of `--amp`",
     ),
     ("precision", script(before="    if kind == torch.float16:\n        pass"), OFF, "float32 throughout"),
+    (
+        "precision",
+        script(
+            before="    for part in net.modules():\n        if isinstance(part, Norm):\n            part.float()\n"
+            "        else:\n            part.half()"
+        ),
+        ON,
+        "`part.half()`",
+    ),
+    (
+        "precision",
+        script(before="    for sample in samples:\n        sample.half()"),
+        OFF,
+        "float32 throughout",
+    ),
     # the optimizer
     ("fused_optimizer", script(before="    optimizer = make(torch.optim.Adam)"), OFF, "multi-tensor"),
     ("fused_optimizer", script(before="    optimizer = torch.optim.RAdam(p)"), NONE, "no fused update"),
@@ -136,6 +151,40 @@ CASES: list[tuple[str, str, State, str]] = [
         ),
         ON,
         "synchronous",
+    ),
+    (
+        "saving",
+        script(before="    torch.save({'accs': accs, 'code': text}, 'log.pt')"),
+        OFF,
+        "nothing is saved",
+    ),
+    (
+        "saving",
+        script(before="    log = dict(accs=accs)\n    torch.save(log, 'log.pt')"),
+        OFF,
+        "nothing is saved",
+    ),
+    (
+        "saving",
+        script(before="    torch.save({'accs': accs, 'net': net.state_dict()}, 'x')"),
+        ON,
+        "synchronous",
+    ),
+    ("saving", script(before="    torch.save({'accs': accs, **others}, 'x')"), ON, "synchronous"),
+    (
+        "monitoring",
+        script(after="class Log:\n    def __init__(self):\n        import wandb\n        self.wandb = wandb"),
+        OFF,
+        "no experiment tracker",
+    ),
+    (
+        "workers",
+        script(
+            after="def make(data, **kwargs):\n    return DataLoader(data, **kwargs)",
+            before="    kwargs = {'num_workers': args.workers}\n    loader = make(data, **kwargs)",
+        ),
+        ON,
+        "default of `--workers`",
     ),
     (
         "non_blocking",
@@ -222,12 +271,48 @@ def test_values_that_differ_answer_where_they_mean_the_same(audited: Auditor) ->
         ("conda install pytorch=1.9.0 torchvision -c pytorch", ON),
         ("The code was tested with PyTorch 1.6.", NONE),
         ("Install PyTorch 1.8 or later.", OFF),
+        ("- [PyTorch](http://pytorch.org) install = 1.9.0", ON),
+        ("PyTorch version: 1.9.0", ON),
+        ("PyTorch version: 1.9 or later", OFF),
+        ("Install [PyTorch](https://pytorch.org/)>=1.8.0:\n```\npip install torch==1.8.0+cu111\n```", ON),
+        ("Install [PyTorch](https://pytorch.org/)>=1.8.0", OFF),
         ("It was developed with PyTorch 1.7.1, but should work with other versions.", OFF),
     ],
 )
 def test_the_torch_of_a_readme(audited: Auditor, said: str, state: State) -> None:
     found = {m.key: m for m in audited({"train.py": script(), "README.md": said}).entries[0].measures}
     assert found["tf32"].state is state
+
+
+def test_what_an_old_torch_does_by_default(audited: Auditor) -> None:
+    code = script(before="    optimizer = torch.optim.AdamW(p)")
+    for said, update, state in (("torch==1.13.1", "a loop", OFF), ("torch==2.1", "multi-tensor", ON)):
+        files = {"train.py": code, "INSTALL.md": f"pip install {said}"}
+        assert update in row(audited, files, "fused_optimizer").detail
+        assert row(audited, files, "set_to_none").state is state
+
+
+SET_LATER = """
+from yacs.config import CfgNode as CN
+_C = CN()
+_C.LEVEL = ""
+
+def update(config, args):
+    def _given(name):
+        return hasattr(args, name) and eval(f"args.{name}")
+    if _given("level"):
+        config.LEVEL = args.level
+"""
+
+
+def test_a_default_that_a_setter_overwrites(audited: Auditor) -> None:
+    code = script(
+        after=f"from apex import amp\n{SET_LATER}",
+        args="parser.add_argument('--level', default='O1')",
+        before="    update(config, args)\n    amp.initialize(model, optimizer, opt_level=config.LEVEL)",
+    )
+    found = measure(audited, "precision", code)
+    assert (found.state, "default of `--level`" in found.detail) == (ON, True)
 
 
 def test_a_requirement_says_more_than_a_readme(audited: Auditor) -> None:
