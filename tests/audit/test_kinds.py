@@ -234,6 +234,34 @@ def test_a_loader_that_is_a_parameter(audited: Auditor) -> None:
     assert measure(audited, "workers", code).state is ON
 
 
+TIMM = "    loader_train = create_loader(data, is_training=True{})\n    loader_eval = create_loader(data, num_workers=0)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "state", "said"),
+    [
+        ("", "workers", ON, "1 (the default of `create_loader` of timm)"),
+        (", num_workers=args.workers", "workers", ON, "default of `--workers`"),
+        ("", "pin_memory", OFF, "`create_loader` of timm"),
+        ("", "persistent_workers", ON, "`create_loader` of timm"),
+        (", persistent_workers=False", "persistent_workers", OFF, "False"),
+        ("", "prefetch", ON, "2 for each worker"),
+        ("", "non_blocking", ON, "`PrefetchLoader`"),
+        (", use_prefetcher=args.amp", "non_blocking", OFF, "wait"),
+    ],
+)
+def test_loaders_that_timm_makes(audited: Auditor, arguments: str, key: str, state: State, said: str) -> None:
+    copy = "        if not args.amp:\n            x = x.cuda()\n        loss = model(x)"
+    code = script(after="from timm.data import create_loader", before=TIMM.format(arguments), step=copy)
+    found = measure(audited, key, code.replace("in loader:", "in loader_train:"))
+    assert (found.state, said in found.detail) == (state, True), found
+
+
+def test_a_function_of_the_repository_is_not_that_of_timm(audited: Auditor) -> None:
+    own = "def create_loader(data, **options):\n    return DataLoader(data, num_workers=0)"
+    assert measure(audited, "workers", script(after=own, before=TIMM.format(""))).state is OFF
+
+
 def test_a_class_torch_does_not_know_is_no_loader(audited: Auditor) -> None:
     own = "class DataLoaderLite:\n    def __init__(self, data):\n        self.data = data\n"
     code = script(after=own, before="    loader = DataLoaderLite(data)")
