@@ -333,8 +333,31 @@ class Evaluator(Conditions):
     def _self_attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
         held = self.held(expr, module)
         if held is not None:
-            return self.of(held[1], held[0], depth)
+            later = self._set_from_outside(expr, depth)
+            return later if later is not None else self.of(held[1], held[0], depth)
         return self._option(expr.attr, expr, module, depth)
+
+    def _set_from_outside(self, expr: ast.Attribute, depth: int) -> Value | None:
+        """`for layer in layers: layer.flag = flag`: what such an assignment gives `self.flag`, where one class alone has it."""
+        owners: set[ast.ClassDef | None] = set()
+        given: list[tuple[Module, ast.expr]] = []
+        for module in self.live.read.values():
+            for node in module.file.index.attributes_named(expr.attr):
+                assign = module.file.index.parent(node)
+                if not isinstance(assign, ast.Assign) or node not in assign.targets:
+                    continue
+                if is_self(node):
+                    owners.add(module.file.index.class_of(node))
+                elif (
+                    isinstance(node.value, ast.Name)
+                    and _is_item(module, node.value)
+                    and self.live.runs(module, node)
+                    and self.runs(node, module).truth is True
+                ):
+                    given.append((module, assign.value))
+        if len(owners) != 1 or len(given) != 1:
+            return None
+        return self.of(given[0][1], given[0][0], depth)
 
     def held(self, expr: ast.Attribute, module: Module) -> tuple[Module, ast.expr] | None:
         """What `self.name` is given in its class or in one that it derives from."""
@@ -464,6 +487,12 @@ class Evaluator(Conditions):
 
     def option_names(self) -> list[str]:
         return self._options.names()
+
+
+def _is_item(module: Module, name: ast.Name) -> bool:
+    """Is it one of the things that a loop goes through?"""
+    binding = module.file.bindings.last_before(name)
+    return binding is not None and isinstance(binding.node, ast.For)
 
 
 def _nested(module: Module, node: ast.AST) -> bool:

@@ -172,6 +172,25 @@ CASES: list[tuple[str, str, State, str]] = [
     ),
     ("saving", script(before="    torch.save({'accs': accs, **others}, 'x')"), ON, "synchronous"),
     (
+        "saving",
+        script(
+            after="def save(model):\n    torch.save(model.state_dict(), 'm')",
+            step="        if i % 10 == 0:\n            if score > best_score:\n                save(model)\n"
+            "        if i % 70 == 0:\n            save(model)\n        loss = model(x)",
+        ),
+        ON,
+        "every 70 of `i`,",
+    ),
+    (
+        "saving",
+        script(
+            step="        if i % 10 == 0 and score > best:\n            torch.save(model.state_dict(), 'm')\n"
+            "        loss = model(x)"
+        ),
+        ON,
+        "every 10 of `i` where it is the best so far",
+    ),
+    (
         "monitoring",
         script(after="class Log:\n    def __init__(self):\n        import wandb\n        self.wandb = wandb"),
         OFF,
@@ -341,6 +360,57 @@ def test_a_default_that_a_setter_overwrites(audited: Auditor) -> None:
     )
     found = measure(audited, "precision", code)
     assert (found.state, "default of `--level`" in found.detail) == (ON, True)
+
+
+WRAPPER = """
+class Wrapper(nn.Module):
+    def __init__(self, inner, recompute=False):
+        self.inner = inner
+        self.recompute = recompute
+
+    def forward(self, x):
+        if self.recompute:
+            return torch.utils.checkpoint.checkpoint(self.inner, x)
+        return self.inner(x)
+
+def switch(layers, recompute):
+    for layer in layers:
+        layer.recompute = recompute
+"""
+
+
+def test_an_attribute_that_is_set_later(audited: Auditor) -> None:
+    code = script(after=WRAPPER, before="    model = Wrapper(net)\n    switch(model.layers, args.{})")
+    args = "parser.add_argument('--save', action='store_true', default=True)"
+    for name, state in (("amp", OFF), ("save", ON)):
+        found = measure(
+            audited,
+            "gradient_checkpointing",
+            code.replace("{}", name).replace("    args =", f"    {args}\n    args ="),
+        )
+        assert (found.state, f"`--{name}`" in found.detail) == (state, True), found
+
+
+def test_attention_that_another_script_puts_in(audited: Auditor) -> None:
+    nets = """
+import types
+from torch import nn
+from torch.nn import functional as F
+from transformers import T5ForConditionalGeneration
+
+def attend(self, q, k, v):
+    attention = F.softmax(q @ k, -1)
+    return attention @ v
+
+class Reader(T5ForConditionalGeneration):
+    def replace_attention(self):
+        self.layer.forward = types.MethodType(attend, self.layer)
+"""
+    train = script(after="from nets import Reader", before="    model = Reader.from_pretrained('x')")
+    files = {"train.py": train, "nets.py": nets, "requirements.txt": "transformers==3.0.2\n"}
+    other = {**files, "other.py": "from nets import Reader\nReader().replace_attention()\n"}
+    assert "in `attend`" in row(audited, files, "attention").detail
+    assert "transformers" in row(audited, other, "attention").detail
 
 
 def test_a_requirement_says_more_than_a_readme(audited: Auditor) -> None:

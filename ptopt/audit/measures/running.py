@@ -29,6 +29,7 @@ _OF_NETWORK = re.compile(
     r"prompt|embed|lora|adapter|policy|critic|actor|agent|vae|\bgen|\bdis|\bG\b|\bD\b",
     re.I,
 )
+_BETTER = re.compile(r"best|improve", re.I)
 _ASYNC = re.compile(r"^(async_save|AsyncCheckpointer|AsyncCheckpointIO)$")
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
@@ -204,7 +205,7 @@ def saving(setup: Setup) -> Measure:
     if setup.framework == "Lightning":
         return Measure(key, title, State.ON, "by Lightning, synchronous", setup.where())
     if saves:
-        best = min(saves, key=lambda pair: not _in_loop(*pair))
+        best = min(saves, key=lambda pair: (not _in_loop(*pair), _only_the_best(*pair)))
         return Measure(
             key, title, State.ON, f"{_how_often(setup, *best)}, synchronous", (setup.place(*best),)
         )
@@ -266,6 +267,16 @@ def _in_loop(module: Module, call: ast.AST) -> bool:
     return next(module.file.index.loops_of(call), None) is not None
 
 
+def _only_the_best(module: Module, call: ast.AST) -> bool:
+    """Is it saved only when the evaluation is better than before?"""
+    return any(
+        isinstance(ancestor, ast.If)
+        and child in ancestor.body
+        and _BETTER.search(ast.unparse(ancestor.test)) is not None
+        for ancestor, child in module.file.index.ancestors(call)
+    )
+
+
 def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> str:
     """The condition and the loop around a save, also those around the function that saves."""
     for ancestor, child in module.file.index.ancestors(call):
@@ -278,13 +289,16 @@ def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> 
                         if value.known and value.note
                         else ast.unparse(node.right)
                     )
-                    return f"every {shown} of `{ast.unparse(node.left)[:40]}`"
+                    better = " where it is the best so far" if _only_the_best(module, call) else ""
+                    return f"every {shown} of `{ast.unparse(node.left)[:40]}`{better}"
         if isinstance(ancestor, LOOPS):
             text = ast.unparse(ancestor.target) if not isinstance(ancestor, ast.While) else ""
             return "each epoch" if "epoch" in text else "in a loop"
     function = module.file.index.function_of(call)
     if function is not None and depth < 3:
-        sites = sorted(setup.live.sites.get(function, []), key=lambda site: not _in_loop(*site))
+        sites = sorted(
+            setup.live.sites.get(function, []), key=lambda site: (not _in_loop(*site), _only_the_best(*site))
+        )
         for other, node in sites[:3]:
             parent = other.file.index.parent(node)
             if isinstance(parent, ast.Call):
