@@ -99,6 +99,15 @@ def test_a_value_of_all_configurations_that_may_be_named(audited: Auditor) -> No
     assert row(audited, files, "precision").state is ON
 
 
+def test_accumulation_that_a_command_asks_for(audited: Auditor) -> None:
+    code = script(args="parser.add_argument('--accum', type=int, default=1)").replace(
+        "        optimizer.step()", "        if (i + 1) % args.accum == 0:\n            optimizer.step()"
+    )
+    assert row(audited, {"train.py": code}, "accumulation").state is OFF
+    files = {"train.py": code, "README.md": "python train.py --accum 4"}
+    assert row(audited, files, "accumulation").state is ON
+
+
 def test_accumulation_that_a_scaler_is_told(audited: Auditor) -> None:
     code = script(
         args="parser.add_argument('--accum', type=int, default=1)",

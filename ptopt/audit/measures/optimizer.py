@@ -327,7 +327,9 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
             if number is None:
                 continue
             value = _above_one(setup.value(module, number))
-            yield setup.site(module, call, f"a step every `{ast.unparse(number)}` micro-batches", value)
+            # Its own condition is the accumulation: what counts is whether that is reached.
+            found = setup.site(module, ancestor, f"a step every `{ast.unparse(number)}` micro-batches", value)
+            yield replace(found, place=setup.place(module, call))
             break
     for module, call in setup.live.calls:  # `scaler(loss, optimizer, update_grad=(i + 1) % accumulate == 0)`
         for keyword in call.keywords if any("optim" in ast.unparse(a) for a in call.args) else ():
