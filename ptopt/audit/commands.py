@@ -50,7 +50,7 @@ class Commands:
         shown = ", ".join(dict.fromkeys(str(v.value) if v.known else "?" for v in values))
         note = f"{option.shown} differs between {len(values)} commands ({shown})"
         held = one_of(values, note, stated.place)
-        return replace(held, known=False, value=None, note=note, place=stated.place, passed=())
+        return replace(held, known=False, value=None, note=note, place=stated.place, passed=(), differs=True)
 
     def _given(self, launch: Launch, name: str, option: Option) -> Value | None:
         place = launch.place

@@ -201,7 +201,7 @@ class Setup:
         open_ = [c for c in every if c.value.truth is None]
         if open_:
             first = open_[0]
-            between = ": " if " differs between " in first.value.note else ", if "
+            between = ": " if first.value.differs else ", if "
             return Measure(
                 key, title, State.UNKNOWN, f"{first.detail}{between}{first.value.note}", _places(open_)
             )

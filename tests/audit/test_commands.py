@@ -59,6 +59,19 @@ def test_numbers_that_differ_mean_the_same(audited: Auditor) -> None:
     assert (found.state, "2 or 8" in found.detail) == (ON, True)
 
 
+def test_a_state_that_only_some_commands_save(audited: Auditor) -> None:
+    code = script(
+        args="parser.add_argument('--out', default='')",
+        before="    if args.out:\n        torch.save(model.state_dict(), args.out)",
+    )
+    for commands, state in (
+        ("--lr 1\n\npython train.py --out x", UNKNOWN),
+        ("--out x\n\npython train.py --out y", ON),
+    ):
+        files = {"train.py": code, "README.md": f"python train.py {commands}"}
+        assert row(audited, files, "saving").state is state
+
+
 def test_a_flag_takes_no_value(audited: Auditor) -> None:
     code = script(step="        with torch.autocast('cuda', enabled=args.amp):\n            loss = model(x)")
     files = {"train.py": code, "README.md": "python train.py --amp <batch-size>"}

@@ -204,6 +204,8 @@ def saving(setup: Setup) -> Measure:
         return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
     if setup.framework == "Lightning":
         return Measure(key, title, State.ON, "by Lightning, synchronous", setup.where())
+    if saves and all(setup.runs(*pair).differs for pair in saves):
+        return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in saves[:4]], "")
     if saves:
         best = min(saves, key=lambda pair: (not _in_loop(*pair), _only_the_best(*pair)))
         return Measure(
