@@ -204,10 +204,10 @@ def saving(setup: Setup) -> Measure:
         return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
     if setup.framework == "Lightning":
         return Measure(key, title, State.ON, "by Lightning, synchronous", setup.where())
-    if saves and all(setup.runs(*pair).differs for pair in saves):
-        return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in saves[:4]], "")
     if saves:
         best = min(saves, key=lambda pair: (not _in_loop(*pair), _only_the_best(*pair)))
+        if setup.runs(*best).differs and not any(setup.runs(*pair).truth for pair in saves):
+            return setup.decide(key, title, [setup.site(*best, "saving")], "")
         return Measure(
             key, title, State.ON, f"{_how_often(setup, *best)}, synchronous", (setup.place(*best),)
         )
