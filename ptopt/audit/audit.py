@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ptopt.audit.advice import gaps, too_new
+from ptopt.audit.commands import Commands
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, read_all
 from ptopt.audit.entries import (
@@ -17,7 +18,7 @@ from ptopt.audit.entries import (
     training_start,
 )
 from ptopt.audit.evaluate import Evaluator
-from ptopt.audit.launches import Launch, launches
+from ptopt.audit.launches import Launch, launches, of_script
 from ptopt.audit.live import MOST_MODULES, Live, Summaries
 from ptopt.audit.measures import measures_of
 from ptopt.audit.modules import Modules
@@ -141,8 +142,8 @@ def _entry(
     configured: Configured,
 ) -> EntryPoint:
     framework, module, call = start
-    commands = tuple(started.get(live.start.path.rpartition("/")[2], ()))
-    evaluator = Evaluator(live, Options(live), configured)
+    commands = of_script(started, live.start.path, modules.files)
+    evaluator = Evaluator(live, Options(live), configured, Commands(commands, configured))
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []
     if live.truncated:

@@ -17,8 +17,11 @@ SUFFIXES = (".yaml", ".yml", ".json")
 MOST_FILES = 200
 _TRAINS = re.compile(
     rb"batch_size|learning_rate|num_workers|\blr\b|epochs|max_steps|bf16|fp16|precision|_target_|target:|class_path|^defaults:",
-    re.M,
+    re.M | re.I,
 )
+_WHOLE = re.compile(
+    r"^_?(c|cfg|config|conf|args|opts?|hparams|params|flags)$", re.I
+)  # not a part of a configuration
 _TARGETS = ("_target_", "target", "class_path", "_component_")
 _TRAINER = ("per_device_train_batch_size", "output_dir", "num_train_epochs")
 _DEEPEST = 12
@@ -102,6 +105,27 @@ class Configured:
     def _parts(self) -> frozenset[str]:
         return frozenset(key for settings in self._by_key.values() for s in settings for key in s.keys[-2:-1])
 
+    def path_of(self, text: str) -> str | None:
+        """The file that a command names, from whatever folder."""
+        ending = "/" + text.lstrip("./")
+        found = [path for path in self._files if f"/{path}".endswith(ending)] if len(ending) > 1 else []
+        return min(found, key=len) if found else None
+
+    def within(self, path: str, keys: tuple[str, ...]) -> list[Setting]:
+        """The settings under these keys in one file: the last two of them, or one at its top."""
+        document = self._files[path]
+        return [
+            s for root in document.roots for s in _settings(path, document, root, ()) if _is_under(s, keys)
+        ]
+
+    def common(self, keys: tuple[str, ...]) -> list[Setting]:
+        """The settings under these keys, where every file of the folders that hold one has it; else none."""
+        found = [s for s in self._by_key.get(keys[-1], []) if _is_under(s, keys)]
+        paths = {s.place.path for s in found}
+        folders = {path.rpartition("/")[0] for path in paths}
+        beside = {path for path in self._near if path.rpartition("/")[0] in folders}
+        return found if paths == beside else []
+
     def of_trainer(self, name: str) -> tuple[list[Setting], int]:
         """The settings of an argument of transformers, and how many files hold such arguments."""
         files = {
@@ -128,6 +152,11 @@ def read_all(files: Mapping[str, bytes]) -> dict[str, Document]:
         if len(found) >= MOST_FILES:
             break
     return found
+
+
+def _is_under(setting: Setting, keys: tuple[str, ...]) -> bool:
+    wanted = keys[1:] if len(keys) > 1 and _WHOLE.match(keys[0]) else keys
+    return setting.keys == wanted if len(wanted) == 1 else setting.keys[-len(wanted) :] == wanted
 
 
 def _settings(path: str, document: Document, node: Node, keys: tuple[str, ...]) -> Iterator[Setting]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ptopt.audit.calling import callers, lineage
+from ptopt.audit.commands import Commands
 from ptopt.audit.conditions import DEPTH, ENVIRONMENT, LONGEST, Conditions
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import (
@@ -45,9 +46,12 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 class Evaluator(Conditions):
     """Evaluates with the options of one entry point."""
 
-    def __init__(self, live: Live, options: Options, configured: Configured | None = None) -> None:
+    def __init__(
+        self, live: Live, options: Options, configured: Configured | None = None, commands: Commands | None = None
+    ) -> None:  # fmt: skip
         super().__init__(live)
         self._configured = configured
+        self._commands = commands
         self._options = options
         self._busy: set[ast.AST] = set()
 
@@ -154,7 +158,7 @@ class Evaluator(Conditions):
             return Value(True, True, "with a GPU", self.place(module, call))
         if name in ("bool", "int", "float", "str", "str2bool", "torch.device") and call.args:
             return self.of(call.args[0], module, depth)
-        if name == "hasattr" and len(call.args) == 2 and is_of_torch(call.args[0]):
+        if name in ("hasattr", "getattr") and len(call.args) == 2 and is_of_torch(call.args[0]):
             return Value(True, True, "with a current torch", self.place(module, call))
         if name == "getattr" and len(call.args) >= 2 and isinstance(call.args[1], ast.Constant):
             default = call.args[2] if len(call.args) > 2 else None
@@ -329,8 +333,31 @@ class Evaluator(Conditions):
     def _self_attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
         held = self.held(expr, module)
         if held is not None:
-            return self.of(held[1], held[0], depth)
+            later = self._set_from_outside(expr, depth)
+            return later if later is not None else self.of(held[1], held[0], depth)
         return self._option(expr.attr, expr, module, depth)
+
+    def _set_from_outside(self, expr: ast.Attribute, depth: int) -> Value | None:
+        """`for layer in layers: layer.flag = flag`: what such an assignment gives `self.flag`, where one class alone has it."""
+        owners: set[ast.ClassDef | None] = set()
+        given: list[tuple[Module, ast.expr]] = []
+        for module in self.live.read.values():
+            for node in module.file.index.attributes_named(expr.attr):
+                assign = module.file.index.parent(node)
+                if not isinstance(assign, ast.Assign) or node not in assign.targets:
+                    continue
+                if is_self(node):
+                    owners.add(module.file.index.class_of(node))
+                elif (
+                    isinstance(node.value, ast.Name)
+                    and _is_item(module, node.value)
+                    and self.live.runs(module, node)
+                    and self.runs(node, module).truth is True
+                ):
+                    given.append((module, assign.value))
+        if len(owners) != 1 or len(given) != 1:
+            return None
+        return self.of(given[0][1], given[0][0], depth)
 
     def held(self, expr: ast.Attribute, module: Module) -> tuple[Module, ast.expr] | None:
         """What `self.name` is given in its class or in one that it derives from."""
@@ -352,16 +379,6 @@ class Evaluator(Conditions):
                 given = call.args[at]
             if given is not None:
                 yield other, given
-
-    def passed_on(self, function: FunctionNode, name: str, module: Module, absent: Value) -> Value | None:
-        """What the calls of a function give `**kwargs` under a name."""
-        values = []
-        for other, call, _ in callers(self.live, function, module):
-            if any(k.arg is None for k in call.keywords):
-                return None
-            given = next((k.value for k in call.keywords if k.arg == name), None)
-            values.append(absent if given is None else self.of(given, other))
-        return one_of(values, f"`{name}`", None) if values else absent
 
     def configured_entry(self, table: ast.expr, name: str, module: Module, absent: Value) -> Value | None:
         """The value under a key of a part of the configuration."""
@@ -390,24 +407,38 @@ class Evaluator(Conditions):
         answers = [self._of_option(option, depth) for option in (options if assigned else here or options)]
         place = answers[0].place
         first = one_of(answers, f"several defaults of {options[0].shown}", place)
+        if self._commands is not None and not assigned:
+            first = self._commands.of((here or options)[0], first, keys_of(expr, name)) or first
         if assigned and first.known and not any(self._assignment_guard(o, depth).truth for o in options):
             return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
         if not first.known:
             return first
-        for change in self._options.changed(name):
-            guard = self._assignment_guard(change, depth)
-            if guard.truth is not True:
-                continue  # by default, and in one process, it is not reached
-            after = self.of(change.default, self.live.read[change.path], depth)
-            if not after.known or after.value != first.value:
-                at = Place(change.path, self.live.read[change.path].file.head_line(change.line))
-                return Value(
-                    False,
-                    note=f"{change.shown} is set at {at}",
-                    place=at,
-                    environment=after.environment,
-                )
-        return first
+        changes = [
+            (c, self.of(c.default, self.live.read[c.path], depth)) for c in self._options.changed(name)
+        ]
+        # By default, and in one process, the others are not reached.
+        reached = [(c, after) for c, after in changes if self._is_changed(c, after, depth)]
+        different = [(c, after) for c, after in reached if not after.known or after.value != first.value]
+        if not different:
+            return first
+        change, after = different[0]
+        at = Place(change.path, self.live.read[change.path].file.head_line(change.line))
+        note = after.note or f"{change.shown} is set at {at}"
+        if after.known and len(reached) == 1:
+            return replace(after, note=note, place=after.place or at)
+        return Value(False, note=f"{change.shown} is set at {at}", place=at, environment=after.environment)
+
+    def _is_changed(self, change: Option, after: Value, depth: int) -> bool:
+        """Does the assignment run: by its conditions, or because `if given("amp"): config.AMP = args.amp` asks for what is given?"""
+        guard = self._assignment_guard(change, depth)
+        value = change.default
+        if (
+            guard.truth is not None
+            or not isinstance(value, ast.Attribute)
+            or not (after.known and after.value)
+        ):
+            return guard.truth is True
+        return f"'{value.attr}'" in guard.note or f".{value.attr}" in guard.note
 
     def _in_files_of_arguments(self, name: str) -> Value | None:
         """What all files of arguments say, which a parser of transformers reads; None where not all say it."""
@@ -456,6 +487,12 @@ class Evaluator(Conditions):
 
     def option_names(self) -> list[str]:
         return self._options.names()
+
+
+def _is_item(module: Module, name: ast.Name) -> bool:
+    """Is it one of the things that a loop goes through?"""
+    binding = module.file.bindings.last_before(name)
+    return binding is not None and isinstance(binding.node, ast.For)
 
 
 def _nested(module: Module, node: ast.AST) -> bool:

@@ -37,6 +37,7 @@ class Value:
     environment: bool = False  # the machine or the launcher decides
     choices: tuple[Any, ...] = ()
     passed: tuple[Any, ...] = ()
+    differs: bool = False  # commands or configurations say different things of it
 
     @property
     def truth(self) -> bool | None:
@@ -100,7 +101,9 @@ def agreed(settings: list[Setting]) -> Value | None:
     if any(type(s.value) is not type(first.value) or s.value != first.value for s in settings):
         shown = ", ".join(sorted({str(s.value) for s in settings})[:4])
         note = f"`{first.keys[-1]}` differs between {len(settings)} configurations ({shown})"
-        return Value(False, note=note, place=first.place, choices=tuple(s.value for s in settings))
+        return Value(
+            False, note=note, place=first.place, choices=tuple(s.value for s in settings), differs=True
+        )
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     return Value(True, first.value, f"`{first.keys[-1]}` of {first.place.path}{more}", first.place)
 

@@ -1,10 +1,11 @@
-"""Shell scripts of a repository, and the commands of its README: with which options they start a training script."""
+"""Shell scripts of a repository, and the commands of its documentation: with which options they start a training script."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -19,6 +20,14 @@ _NO_VALUE = re.compile(
 )  # the rest of a command line, and what follows it
 _COMMAND = re.compile(r"\s*(\$ )?([A-Z_]+=\S+ )*(python3?|torchrun|accelerate launch|deepspeed)\s")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_LINK = re.compile(
+    r"(?:\]\(|href=[\"'])\s*<?(?:https://github\.com/[^/\s]+/[^/\s]+/blob/[^/\s]+/)?([^)\s#>\"']+\.md)\b"
+)
+_OPTIONAL = re.compile(r"\[\s*-[^\]]*\]")  # `[--tag <tag>]` in a command of a page
+_EVALUATES = re.compile(r"^(do_)?(eval|evaluate|evaluation|test|inference|infer|predict|demo)(_only|_mode)?$")
+_MODE = ("mode", "phase", "stage", "split", "task")
+_NO = ("false", "no", "0")
+_LAUNCHERS = ("torch.", "accelerate.", "deepspeed", "colossalai")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,17 @@ class Launch:
 
     place: Place
     options: Mapping[str, str | bool | None]
+    script: str = ""  # the path of the script as the command gives it
+
+    @property
+    def evaluates(self) -> bool:
+        """Does it say that it trains nothing: `--eval`, `--mode test`?"""
+        if self.options.get("do_train"):
+            return False
+        return any(
+            _EVALUATES.match(name) is not None and not (isinstance(text, str) and text.lower() in _NO)
+            for name, text in self.options.items()
+        ) or any(_EVALUATES.match(str(self.options.get(name))) for name in _MODE)
 
 
 def launches(files: Mapping[str, bytes]) -> dict[str, list[Launch]]:
@@ -37,42 +57,82 @@ def launches(files: Mapping[str, bytes]) -> dict[str, list[Launch]]:
             for name, launch in _of_script(path, data.decode("utf-8", "replace")):
                 found.setdefault(name, []).append(launch)
     shown: dict[str, list[Launch]] = {}
-    for path, data in sorted(files.items()):
-        if is_readme(path) and len(data) <= _LONGEST:
-            for name, launch in _of_script(path, _commands(data.decode("utf-8", "replace"))):
-                if launch.options:
-                    shown.setdefault(name, []).append(launch)
-    return shown | found  # where scripts start it, they say more than a README
+    for path in _pages(files):
+        text = _commands(files[path].decode("utf-8", "replace"))
+        for name, launch in _of_script(path, text, page=True):
+            shown.setdefault(name, []).append(launch)
+    return shown | found  # where scripts start it, they say more than a page
+
+
+def of_script(started: Mapping[str, list[Launch]], script: str, paths: Iterable[str]) -> tuple[Launch, ...]:
+    """The commands that start this script, and none of the same name in another folder."""
+    name = script.rpartition("/")[2]
+    same = [path for path in paths if path.rpartition("/")[2] == name]
+    return tuple(launch for launch in started.get(name, ()) if script in _meant(launch, same))
+
+
+def _meant(launch: Launch, same: list[str]) -> list[str]:
+    """Of the scripts of one name those that a command may start: by the folders it gives, then the nearest to it."""
+    ending = "/" + launch.script.lstrip("./")
+    fitting = [path for path in same if f"/{path}".endswith(ending)] or same
+    folder = launch.place.path.rpartition("/")[0].split("/")
+    shared = {path: len(posixpath.commonprefix([folder, path.split("/")[:-1]])) for path in fitting}
+    return [path for path in fitting if shared[path] == max(shared.values())]
+
+
+def _pages(files: Mapping[str, bytes]) -> list[str]:
+    """Each README, and the Markdown files that it links."""
+    pages = {path for path, data in files.items() if is_readme(path) and len(data) <= _LONGEST}
+    for path in sorted(pages):
+        folder = path.rpartition("/")[0]
+        for link in _LINK.finditer(files[path].decode("utf-8", "replace")):
+            for base in (folder, ""):
+                target = posixpath.normpath(posixpath.join(base, link[1].lstrip("/")))
+                if len(files.get(target, b" " * (_LONGEST + 1))) <= _LONGEST:
+                    pages.add(target)
+    return sorted(pages)
 
 
 def _commands(text: str) -> str:
     """The lines of a README that are commands, and what goes on below them; the others are left empty."""
     lines, goes_on = [], False
     for line in text.split("\n"):
-        kept = goes_on or bool(_COMMAND.match(line))
+        kept = (goes_on and not line.lstrip().startswith("```")) or bool(_COMMAND.match(line))
         goes_on = kept and line.rstrip().endswith("\\")
         lines.append(line.strip().removeprefix("$ ") if kept else "")
     return "\n".join(lines)
 
 
-def _of_script(path: str, text: str) -> list[tuple[str, Launch]]:
+def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Launch]]:
     found: list[tuple[str, Launch]] = []
     variables: dict[str, str] = {}
     for number, line in _logical_lines(text):
         assigned = _ASSIGNED.match(line)
         if assigned:
             variables[assigned[1]] = assigned[3]
-        if ".py" not in line or len(line) > _LINE:
+        if (".py" not in line and " -m " not in line) or len(line) > _LINE:
             continue
+        if page:
+            line = _OPTIONAL.sub(" ", line)
         try:
             tokens = shlex.split(line, comments=True)
         except ValueError:
             tokens = line.split()
-        at = next((i for i, token in enumerate(tokens) if token.endswith(".py")), None)
+        at, script = _started(tokens)
         if at is not None:
-            name = PurePosixPath(tokens[at]).name
-            found.append((name, Launch(Place(path, number), _options(tokens[at + 1 :], variables))))
+            options = _options(tokens[at + 1 :], variables)
+            found.append((PurePosixPath(script).name, Launch(Place(path, number), options, script)))
     return found
+
+
+def _started(tokens: list[str]) -> tuple[int | None, str]:
+    """The file that a command starts: `train.py`, `-m package.train`; and where in it that stands."""
+    for i, word in enumerate(tokens):
+        if word.endswith(".py"):
+            return i, word
+        if word == "-m" and i + 1 < len(tokens) and not tokens[i + 1].startswith(_LAUNCHERS):
+            return i + 1, tokens[i + 1].replace(".", "/") + ".py"
+    return None, ""
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:

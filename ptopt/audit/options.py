@@ -31,6 +31,9 @@ class Option:
     path: str
     line: int
     kind: str  # "default" | "assigned" | "stated" (`set_defaults`)
+    alone: object = True  # what it holds where a command gives it without a value
+    type: str = ""  # of a parser: "int", "str2bool"
+    takes: bool = True  # a value, on a command line
 
 
 class Options:
@@ -137,7 +140,10 @@ def _argument(call: ast.Call, file: SourceFile, click: bool) -> Option | None:
         and _is_boolean(given.get("type"))
     ):
         default = ast.Constant(default.value.lower() in ("true", "yes", "1", "t", "y", "on"))
-    return Option(name, f"`{long}`", default, file.path, call.lineno, "default")
+    alone = not (isinstance(action, ast.Constant) and action.value == "store_false")
+    kind = ast.unparse(given["type"]) if "type" in given else ""
+    takes = not (isinstance(action, ast.Constant) and str(action.value).startswith(("store_", "count")))
+    return Option(name, f"`{long}`", default, file.path, call.lineno, "default", alone, kind, takes)
 
 
 def _is_boolean(kind: ast.expr | None) -> bool:

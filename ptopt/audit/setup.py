@@ -201,8 +201,9 @@ class Setup:
         open_ = [c for c in every if c.value.truth is None]
         if open_:
             first = open_[0]
+            between = ": " if first.value.differs else ", if "
             return Measure(
-                key, title, State.UNKNOWN, f"{first.detail}, if {first.value.note}", _places(open_)
+                key, title, State.UNKNOWN, f"{first.detail}{between}{first.value.note}", _places(open_)
             )
         if every:
             first = every[0]

@@ -22,6 +22,10 @@ _TESTED = re.compile(
     rf"\bpy?torch\W{{0,6}}(?:version\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
     re.I | re.M,
 )
+_NAMED = re.compile(
+    rf"\bpy?torch\b(?:\]\([^)\s]*\))?\W{{0,3}}(?:install\w*|version)\s*(?:={{1,2}}|:)\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
+    re.I,
+)
 _OR_LATER = re.compile(
     r"^\W{0,3}(\+|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer)|^\.x", re.I
 )
@@ -52,11 +56,11 @@ def with_readme(facts: ProjectFacts, files: Mapping[str, bytes]) -> ProjectFacts
 
 
 def _pin(path: str, text: str) -> Pin | None:
-    """The newest torch that the text names; None where it names none, or says that later ones will do."""
-    if _AT_LEAST.search(text):
-        return None
+    """The newest torch that the commands of the text install, else that it names; None where it says that later ones will do."""
     found = [(_parts(match[1]), match[1], match.start(1)) for match in _COMMAND.finditer(text)]
-    for match in [] if found else list(_TESTED.finditer(text)):
+    if not found and _AT_LEAST.search(text):
+        return None
+    for match in [] if found else [*_TESTED.finditer(text), *_NAMED.finditer(text)]:
         before = text[max(0, match.start(1) - 16) : match.start(1)]
         rest = text[match.end(1) : match.end(1) + 160].partition("\n")[0]
         if _OR_LATER.search(match["after"]) or _LOWER_BOUND.search(before) or _OTHERS_WORK.search(rest):

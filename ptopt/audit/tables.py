@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from ptopt.audit.calling import callers
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.known import Value, one_of
 from ptopt.audit.modules import Module, dotted_name
@@ -98,7 +99,7 @@ def _of_name(
 ) -> Value | None:
     function = module.file.index.function_of(table)
     if function is not None and table.id == getattr(function.args.kwarg, "arg", ""):
-        return evaluator.passed_on(function, name, module, absent)
+        return _passed_on(evaluator, module, function, name, absent, depth)
     bindings = module.file.bindings.of(function, table.id)
     if not bindings and function is not None:
         function = None
@@ -120,6 +121,25 @@ def _of_name(
     if len(bindings) == 1 and bindings[0].kind == "parameter" and function is not None:
         return _all(evaluator, list(evaluator.arguments(function, table.id, module)), name, absent, depth)
     return None
+
+
+def _passed_on(
+    evaluator: Evaluator, module: Module, function: FunctionNode, name: str, absent: Value, depth: int
+) -> Value | None:
+    """What the calls of a function give its `**kwargs` under a name, by itself or in a dictionary."""
+    values = []
+    for other, call, _ in callers(evaluator.live, function, module):
+        found: Value | None = absent
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                found = evaluator.of(keyword.value, other)
+            elif keyword.arg is None:
+                entry = entry_of(evaluator, other, keyword.value, name, absent, depth + 1)
+                found = found if entry is absent else entry
+        if found is None:
+            return None
+        values.append(found)
+    return one_of(values, f"`{name}`", None) if values else absent
 
 
 def _changed(

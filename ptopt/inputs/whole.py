@@ -1,4 +1,4 @@
-"""All of a folder that an audit reads: Python files, notebooks, shell scripts, configurations, and pages that name these."""
+"""All of a folder that an audit reads: Python files, notebooks, shell scripts, configurations, the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptopt.inputs.heads import MAX_FILE, Tree
 from ptopt.pathkind import PYTHON, is_dockerfile, is_readme
 from ptopt.project.naming import may_name
 
-_ALSO_READ = (".sh", ".yaml", ".yml", ".json")
+_ALSO_READ = (".sh", ".yaml", ".yml", ".json", ".md")
 _LARGEST = 256_000  # bytes of these: a configuration that people write has a few thousand
 MOST_BYTES = 200_000_000  # of all files together
 
@@ -29,7 +29,7 @@ class Folder:
 
 
 def is_read(path: str) -> bool:
-    """Does an audit read the file: code, a script that starts it, a configuration, or a page that names one?"""
+    """Does an audit read the file: code, what starts it or tells how to, or what may be or name a configuration?"""
     return path.endswith((*PYTHON, *_ALSO_READ)) or is_dockerfile(path) or is_readme(path) or may_name(path)
 
 

@@ -90,6 +90,21 @@ CASES: list[tuple[str, str, State, str]] = [
         "default of `--amp`",
     ),
     ("precision", script(before="    if kind == torch.float16:\n        pass"), OFF, "float32 throughout"),
+    (
+        "precision",
+        script(
+            before="    for part in net.modules():\n        if isinstance(part, Norm):\n            part.float()\n"
+            "        else:\n            part.half()"
+        ),
+        ON,
+        "`part.half()`",
+    ),
+    (
+        "precision",
+        script(before="    for sample in samples:\n        sample.half()"),
+        OFF,
+        "float32 throughout",
+    ),
     # the optimizer
     ("fused_optimizer", script(before="    optimizer = make(torch.optim.Adam)"), OFF, "multi-tensor"),
     ("fused_optimizer", script(before="    optimizer = torch.optim.RAdam(p)"), NONE, "no fused update"),
@@ -136,6 +151,59 @@ CASES: list[tuple[str, str, State, str]] = [
         ),
         ON,
         "synchronous",
+    ),
+    (
+        "saving",
+        script(before="    torch.save({'accs': accs, 'code': text}, 'log.pt')"),
+        OFF,
+        "nothing is saved",
+    ),
+    (
+        "saving",
+        script(before="    log = dict(accs=accs)\n    torch.save(log, 'log.pt')"),
+        OFF,
+        "nothing is saved",
+    ),
+    (
+        "saving",
+        script(before="    torch.save({'accs': accs, 'net': net.state_dict()}, 'x')"),
+        ON,
+        "synchronous",
+    ),
+    ("saving", script(before="    torch.save({'accs': accs, **others}, 'x')"), ON, "synchronous"),
+    (
+        "saving",
+        script(
+            after="def save(model):\n    torch.save(model.state_dict(), 'm')",
+            step="        if i % 10 == 0:\n            if score > best_score:\n                save(model)\n"
+            "        if i % 70 == 0:\n            save(model)\n        loss = model(x)",
+        ),
+        ON,
+        "every 70 of `i`,",
+    ),
+    (
+        "saving",
+        script(
+            step="        if i % 10 == 0 and score > best:\n            torch.save(model.state_dict(), 'm')\n"
+            "        loss = model(x)"
+        ),
+        ON,
+        "every 10 of `i` where it is the best so far",
+    ),
+    (
+        "monitoring",
+        script(after="class Log:\n    def __init__(self):\n        import wandb\n        self.wandb = wandb"),
+        OFF,
+        "no experiment tracker",
+    ),
+    (
+        "workers",
+        script(
+            after="def make(data, **kwargs):\n    return DataLoader(data, **kwargs)",
+            before="    kwargs = {'num_workers': args.workers}\n    loader = make(data, **kwargs)",
+        ),
+        ON,
+        "default of `--workers`",
     ),
     (
         "non_blocking",
@@ -185,6 +253,34 @@ def test_a_loader_that_is_a_parameter(audited: Auditor) -> None:
     assert measure(audited, "workers", code).state is ON
 
 
+TIMM = "    loader_train = create_loader(data, is_training=True{})\n    loader_eval = create_loader(data, num_workers=0)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "state", "said"),
+    [
+        ("", "workers", ON, "1 (the default of `create_loader` of timm)"),
+        (", num_workers=args.workers", "workers", ON, "default of `--workers`"),
+        ("", "pin_memory", OFF, "`create_loader` of timm"),
+        ("", "persistent_workers", ON, "`create_loader` of timm"),
+        (", persistent_workers=False", "persistent_workers", OFF, "False"),
+        ("", "prefetch", ON, "2 for each worker"),
+        ("", "non_blocking", ON, "`PrefetchLoader`"),
+        (", use_prefetcher=args.amp", "non_blocking", OFF, "wait"),
+    ],
+)
+def test_loaders_that_timm_makes(audited: Auditor, arguments: str, key: str, state: State, said: str) -> None:
+    copy = "        if not args.amp:\n            x = x.cuda()\n        loss = model(x)"
+    code = script(after="from timm.data import create_loader", before=TIMM.format(arguments), step=copy)
+    found = measure(audited, key, code.replace("in loader:", "in loader_train:"))
+    assert (found.state, said in found.detail) == (state, True), found
+
+
+def test_a_function_of_the_repository_is_not_that_of_timm(audited: Auditor) -> None:
+    own = "def create_loader(data, **options):\n    return DataLoader(data, num_workers=0)"
+    assert measure(audited, "workers", script(after=own, before=TIMM.format(""))).state is OFF
+
+
 def test_a_class_torch_does_not_know_is_no_loader(audited: Auditor) -> None:
     own = "class DataLoaderLite:\n    def __init__(self, data):\n        self.data = data\n"
     code = script(after=own, before="    loader = DataLoaderLite(data)")
@@ -222,12 +318,99 @@ def test_values_that_differ_answer_where_they_mean_the_same(audited: Auditor) ->
         ("conda install pytorch=1.9.0 torchvision -c pytorch", ON),
         ("The code was tested with PyTorch 1.6.", NONE),
         ("Install PyTorch 1.8 or later.", OFF),
+        ("- [PyTorch](http://pytorch.org) install = 1.9.0", ON),
+        ("PyTorch version: 1.9.0", ON),
+        ("PyTorch version: 1.9 or later", OFF),
+        ("Install [PyTorch](https://pytorch.org/)>=1.8.0:\n```\npip install torch==1.8.0+cu111\n```", ON),
+        ("Install [PyTorch](https://pytorch.org/)>=1.8.0", OFF),
         ("It was developed with PyTorch 1.7.1, but should work with other versions.", OFF),
     ],
 )
 def test_the_torch_of_a_readme(audited: Auditor, said: str, state: State) -> None:
     found = {m.key: m for m in audited({"train.py": script(), "README.md": said}).entries[0].measures}
     assert found["tf32"].state is state
+
+
+def test_what_an_old_torch_does_by_default(audited: Auditor) -> None:
+    code = script(before="    optimizer = torch.optim.AdamW(p)")
+    for said, update, state in (("torch==1.13.1", "a loop", OFF), ("torch==2.1", "multi-tensor", ON)):
+        files = {"train.py": code, "INSTALL.md": f"pip install {said}"}
+        assert update in row(audited, files, "fused_optimizer").detail
+        assert row(audited, files, "set_to_none").state is state
+
+
+SET_LATER = """
+from yacs.config import CfgNode as CN
+_C = CN()
+_C.LEVEL = ""
+
+def update(config, args):
+    def _given(name):
+        return hasattr(args, name) and eval(f"args.{name}")
+    if _given("level"):
+        config.LEVEL = args.level
+"""
+
+
+def test_a_default_that_a_setter_overwrites(audited: Auditor) -> None:
+    code = script(
+        after=f"from apex import amp\n{SET_LATER}",
+        args="parser.add_argument('--level', default='O1')",
+        before="    update(config, args)\n    amp.initialize(model, optimizer, opt_level=config.LEVEL)",
+    )
+    found = measure(audited, "precision", code)
+    assert (found.state, "default of `--level`" in found.detail) == (ON, True)
+
+
+WRAPPER = """
+class Wrapper(nn.Module):
+    def __init__(self, inner, recompute=False):
+        self.inner = inner
+        self.recompute = recompute
+
+    def forward(self, x):
+        if self.recompute:
+            return torch.utils.checkpoint.checkpoint(self.inner, x)
+        return self.inner(x)
+
+def switch(layers, recompute):
+    for layer in layers:
+        layer.recompute = recompute
+"""
+
+
+def test_an_attribute_that_is_set_later(audited: Auditor) -> None:
+    code = script(after=WRAPPER, before="    model = Wrapper(net)\n    switch(model.layers, args.{})")
+    args = "parser.add_argument('--save', action='store_true', default=True)"
+    for name, state in (("amp", OFF), ("save", ON)):
+        found = measure(
+            audited,
+            "gradient_checkpointing",
+            code.replace("{}", name).replace("    args =", f"    {args}\n    args ="),
+        )
+        assert (found.state, f"`--{name}`" in found.detail) == (state, True), found
+
+
+def test_attention_that_another_script_puts_in(audited: Auditor) -> None:
+    nets = """
+import types
+from torch import nn
+from torch.nn import functional as F
+from transformers import T5ForConditionalGeneration
+
+def attend(self, q, k, v):
+    attention = F.softmax(q @ k, -1)
+    return attention @ v
+
+class Reader(T5ForConditionalGeneration):
+    def replace_attention(self):
+        self.layer.forward = types.MethodType(attend, self.layer)
+"""
+    train = script(after="from nets import Reader", before="    model = Reader.from_pretrained('x')")
+    files = {"train.py": train, "nets.py": nets, "requirements.txt": "transformers==3.0.2\n"}
+    other = {**files, "other.py": "from nets import Reader\nReader().replace_attention()\n"}
+    assert "in `attend`" in row(audited, files, "attention").detail
+    assert "transformers" in row(audited, other, "attention").detail
 
 
 def test_a_requirement_says_more_than_a_readme(audited: Auditor) -> None:

@@ -28,7 +28,9 @@ FILES = {
 
 
 def _repository(github: FakeGitHub) -> Repo:
-    return github.repository("octo/models", {"README.md": b"# Models\n\n    python train.py conf/train.json\n"})
+    return github.repository(
+        "octo/models", {"README.md": b"# Models\n\n    python train.py conf/train.json\n"}
+    )
 
 
 def test_a_pull_request_without_python_is_commented(github: FakeGitHub) -> None:

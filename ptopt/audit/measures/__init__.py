@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ptopt.audit.measures import (
     attention,
+    copies,
     distributed,
     loader,
     memory,
@@ -26,7 +27,7 @@ ALL: tuple[Callable[[Setup], Measure], ...] = (
     loader.pin_memory,
     loader.persistent_workers,
     loader.prefetch,
-    loader.non_blocking,
+    copies.non_blocking,
     padding.padding,
     optimizer.fused,
     optimizer.zero_grad,

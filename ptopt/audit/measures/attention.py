@@ -11,6 +11,7 @@ from ptopt.audit.known import Value
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
+from ptopt.source.index import FunctionNode
 
 _FUSED = re.compile(
     r"^(scaled_dot_product_attention|flash_attn\w*func|memory_efficient_attention|flex_attention|flash_attn_\w+|FlashAttention\w*)$"
@@ -87,7 +88,7 @@ def _by_hand(setup: Setup) -> Iterator[Candidate]:
     """A function that makes scores by a product, runs them through softmax and multiplies again."""
     for module, call in setup.calls("softmax", "Softmax"):
         function = module.file.index.function_of(call)
-        if function is None:
+        if function is None or _is_patched_in_by_others(setup, module, function):
             continue
         text = module.file.source(function)
         name = f"{function.name} {getattr(module.file.index.class_of(call), 'name', '')}"
@@ -95,6 +96,33 @@ def _by_hand(setup: Setup) -> Iterator[Candidate]:
             candidate = setup.site(module, call, f"computed in steps in `{function.name}`")
             if candidate.value.truth is not False:
                 yield candidate
+
+
+def _is_patched_in_by_others(setup: Setup, module: Module, function: FunctionNode) -> bool:
+    """Is it only handed on, `MethodType(attend, layer)`, by methods that other scripts of the repository call and this one does not?"""
+    sites = setup.live.sites.get(function, [])
+    methods = [(other, other.file.index.function_of(node), node) for other, node in sites]
+    return bool(methods) and all(
+        method is not None
+        and other.file.index.class_of(method) is not None
+        and method.name not in setup.live.mentions
+        and not _is_called(other, node)
+        and _is_called_elsewhere(setup, method.name)
+        for other, method, node in methods
+    )
+
+
+def _is_called(module: Module, node: ast.AST) -> bool:
+    call = module.file.index.parent(node)
+    return isinstance(call, ast.Call) and call.func is node
+
+
+def _is_called_elsewhere(setup: Setup, name: str) -> bool:
+    """Does a file that the script does not run call a method of this name?"""
+    wanted = f".{name}(".encode()
+    return any(
+        wanted in data for path, data in setup.live.modules.files.items() if path not in setup.live.read
+    )
 
 
 def _pretrained(setup: Setup) -> Iterator[Candidate]:

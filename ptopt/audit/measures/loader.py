@@ -1,9 +1,10 @@
-"""The data loader of the training: workers, pinning, prefetching, copies to the device, padding."""
+"""The data loader of the training: workers, pinning, prefetching."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +22,16 @@ _EVAL = re.compile(
 _SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
 _TRAIN = re.compile(r"train|\btr_", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
-_NETWORK = re.compile(
-    r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
-)
-_COPIES = ("transformers", "TRL", "Lightning")
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
+
+
+# Functions of libraries that make a `DataLoader`, with the defaults that differ from its own.
+# timm: `timm/data/loader.py`, the same in 0.4.12, 0.9.2 and 1.0.19.
+_FACTORIES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "create_loader": {
+        "timm": {"num_workers": 1, "pin_memory": False, "persistent_workers": True, "use_prefetcher": True}
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,16 @@ class _Loader:
     module: Module
     call: ast.Call
     own: bool  # a class of the repository
+    library: str = ""  # whose function makes it
+
+    def default(self, setup: Setup, name: str, default: Any) -> tuple[Any, str]:
+        """What the argument is where the call does not give it, and whose default that is."""
+        if not self.library:
+            return default, "the default of `DataLoader`"
+        last = setup.qualified(self.module, self.call.func).rpartition(".")[2]
+        given = _FACTORIES[last][self.library]
+        whose = f"`{last}` of {self.library}" if name in given else "`DataLoader`"
+        return given.get(name, default), f"the default of {whose}"
 
 
 def _loaders(setup: Setup) -> list[_Loader]:
@@ -58,9 +74,32 @@ def _loaders(setup: Setup) -> list[_Loader]:
         own = name is not None and not _is_plain(*name)
         found.append((_Loader(module, call, own), _about(module, call)))
     found += [*((loader, "") for loader in _derived(setup)), *_by_parameter(setup)]
+    found += [(loader, _about(loader.module, loader.call)) for loader in _of_libraries(setup)]
     training = [loader for loader, text in found if _TRAIN.search(text)]
     neutral = [loader for loader, text in found if not _TRAIN.search(text) and not _EVAL.search(text)]
     return training or neutral
+
+
+def _of_libraries(setup: Setup) -> list[_Loader]:
+    """`timm.data.create_loader(...)`"""
+    return [
+        _Loader(module, call, False, library)
+        for name, libraries in _FACTORIES.items()
+        for module, call in setup.calls(name)
+        for library in libraries
+        if setup.qualified(module, call.func).partition(".")[0] == library
+        and setup.runs(module, call).truth is not False
+    ]
+
+
+def prefetchers(setup: Setup) -> list[Candidate]:
+    """Loaders of timm for the training that copy each batch ahead of its step."""
+    return [
+        setup.site(each.module, each.call, "`PrefetchLoader` of timm copies with `non_blocking=True`", asked)
+        for each in _of_libraries(setup)
+        if _TRAIN.search(text := _about(each.module, each.call)) or not _EVAL.search(text)
+        if (asked := _argument(setup, each, "use_prefetcher", True)).truth is not None
+    ]
 
 
 def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
@@ -133,7 +172,9 @@ def _about(module: Module, call: ast.Call) -> str:
 
 
 def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
-    given = setup.keyword(loader.call, name, None if loader.own else _POSITIONS.get(name))
+    position = None if loader.own or loader.library else _POSITIONS.get(name)
+    given = setup.keyword(loader.call, name, position)
+    default, whose = loader.default(setup, name, default)
     place = setup.place(loader.module, loader.call)
     if given is not None:
         if "cpu_count" in ast.unparse(given) or "sched_getaffinity" in ast.unparse(given):
@@ -141,9 +182,7 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
         value = setup.value(loader.module, given)
         return replace(value, place=value.place or place)
     if setup.unpacks(loader.call):
-        unpacked = setup.unpacked(
-            loader.module, loader.call, name, Value(True, default, "the default of `DataLoader`")
-        )
+        unpacked = setup.unpacked(loader.module, loader.call, name, Value(True, default, whose))
         if unpacked is not None:
             return replace(unpacked, place=unpacked.place or place)
         return Value(False, note=f"`**` in the call at {place}", place=place)
@@ -151,7 +190,7 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
         return Value(
             False, note=f"`{ast.unparse(loader.call.func)}` is a loader of the repository", place=place
         )
-    return Value(True, default, "the default of `DataLoader`", place)
+    return Value(True, default, whose, place)
 
 
 _TRAINER_NAMES = {
@@ -256,143 +295,3 @@ def prefetch(setup: Setup) -> Measure:
 
 def _places(values: list[Value]) -> tuple[Place, ...]:
     return tuple(v.place for v in values if v.place is not None)[:4]
-
-
-def non_blocking(setup: Setup) -> Measure:
-    key, title = "non_blocking", "Copies that do not wait"
-    if setup.framework in _COPIES:
-        return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
-    moves = [c for c in (_move(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None]
-    if not moves:
-        elsewhere = [
-            Candidate(setup.value(module, given), setup.place(module, call), "`non_blocking=True`")
-            for module, call in setup.calls("to", "cuda")
-            if (given := setup.keyword(call, "non_blocking")) is not None
-        ]
-        if elsewhere:
-            return setup.decide(key, title, elsewhere, "")
-        if setup.framework in ("Accelerate", "Fabric"):
-            return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
-        if setup.framework not in ("PyTorch", "DeepSpeed") or setup.blind:
-            return Measure(
-                key, title, State.UNKNOWN, "no copy of a batch seen in the training loop", setup.where()
-            )
-        moves = [
-            c for c in (_move_elsewhere(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None
-        ]
-    if not moves:
-        return setup.not_applicable(key, title, "no copy of a batch in the training loop")
-    waiting = [c for c in moves if c.value.truth is False]
-    if not waiting:
-        return setup.decide(key, title, moves, "")
-    free = len(moves) - len(waiting)
-    detail = (
-        f"{len(waiting)} of {len(moves)} copies of the batch wait"
-        if free
-        else f"copies of the batch wait{_note(waiting[0].value)}"
-    )
-    return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
-
-
-def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
-    """A copy of data in a helper: `def set_input(self, batch): self.image = batch["image"].to(self.device)`"""
-    function = module.file.index.function_of(call)
-    if not isinstance(call.func, ast.Attribute) or not _sends(call) or function is None:
-        return None
-    held = ast.unparse(call.func.value)
-    if (
-        function.name == "__init__"
-        or module.file.context.is_eval_function(function)
-        or re.search(r"model|net\b|net_|criterion|loss|self\.\w+$", held, re.I)
-        or not _is_data(module, call.func.value)
-        or setup.runs(module, call).truth is False
-    ):
-        return None
-    given = setup.keyword(call, "non_blocking")
-    value = Value(True, False) if given is None else setup.value(module, given)
-    return Candidate(value, setup.place(module, call), "`non_blocking=True`")
-
-
-def _is_data(module: Module, value: ast.expr) -> bool:
-    """Does it come from a parameter of its function, or from a loop over data?"""
-    current: ast.expr = value
-    while isinstance(current, (ast.Attribute, ast.Subscript)):
-        current = current.value
-    if isinstance(current, ast.Call):
-        inner = [*current.args, *([current.func.value] if isinstance(current.func, ast.Attribute) else [])]
-        return any(_is_data(module, a) for a in inner)
-    if not isinstance(current, ast.Name) or current.id == "self":
-        return False
-    binding = module.file.bindings.last_before(current)
-    return binding is not None and (
-        binding.kind == "parameter" or (binding.kind == "item" and _loops_over_data(binding.node))
-    )
-
-
-def _move(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
-    """A copy of part of the batch to the device, on every training step."""
-    func = call.func
-    if not isinstance(func, ast.Attribute) or not _sends(call):
-        return None
-    step = module.file.context.training_step(call)
-    if (
-        step is None
-        or module.file.guards.rare(call, step.node) is not None
-        or not _of_batch(module, func.value, step.node)
-        or setup.runs(module, call).truth is False
-    ):
-        return None
-    given = setup.keyword(call, "non_blocking")
-    value = Value(True, False) if given is None else setup.value(module, given)
-    return Candidate(value, setup.place(module, call), "`non_blocking=True`")
-
-
-def _sends(call: ast.Call) -> bool:
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
-        return True
-    texts = [ast.unparse(a) for a in call.args] + [
-        ast.unparse(k.value) for k in call.keywords if k.arg == "device"
-    ]
-    return any(re.search(r"device|cuda|gpu|rank|\bdev\b", text) for text in texts)
-
-
-def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
-    """Does the value come from the target of a loop, or from a parameter of the step?"""
-    current: ast.expr = value
-    while isinstance(current, (ast.Attribute, ast.Subscript)):
-        current = current.value
-    if isinstance(current, ast.Call):
-        return isinstance(current.func, ast.Attribute) and _of_batch(module, current.func.value, container)
-    if not isinstance(current, ast.Name):
-        return False
-    binding = module.file.bindings.last_before(current)
-    if binding is None:
-        return False
-    if isinstance(binding.node, ast.comprehension):  # [x.cuda() for x in batch]
-        held = binding.node.iter
-        return not isinstance(held, ast.Call) and _of_batch(module, held, container)
-    if binding.kind == "item" and not _loops_over_data(binding.node):
-        return False
-    if binding.kind in ("item", "unpack", "parameter"):
-        if binding.kind == "parameter":
-            return bool(re.search(r"batch|data|input|image|img|target|label|sample|^[xy]$", current.id, re.I))
-        return binding.kind == "item" or _reads_batch(module, binding.value)
-    return binding.kind == "assign" and binding.value is not None and _reads_batch(module, binding.value)
-
-
-def _loops_over_data(loop: ast.AST) -> bool:
-    """Not a comprehension, nor a loop over parameters or layers."""
-    return isinstance(loop, (ast.For, ast.AsyncFor)) and not re.search(
-        r"param|grad|layer|modules|optim", ast.unparse(loop.iter)
-    )
-
-
-def _reads_batch(module: Module, value: ast.expr | None) -> bool:
-    if isinstance(value, ast.Call) and _NETWORK.search(ast.unparse(value.func)):
-        return False  # what the network makes of the batch
-    return value is not None and bool(
-        re.search(
-            r"batch|next\(|data\b|\bdata|inputs?\b|targets?\b|samples?\b|labels?\b|images?\b",
-            ast.unparse(value)[:200],
-        )
-    )

@@ -14,7 +14,7 @@ from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 
 _TORCH = re.compile(r"^(torch\.optim(\.\w+)*\.|optim\.)(Adam|AdamW|SGD|Adagrad|Adam)$")
-_FUSABLE = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+_FUSABLE = ("Adagrad", "Adam", "AdamW", "SGD")
 _UNFUSED = (
     "RAdam",
     "NAdam",
@@ -37,7 +37,12 @@ _ACCUMULATES = re.compile(
 )
 
 
-MULTI_TENSOR = Value(True, False, "torch uses the multi-tensor update on CUDA")
+def _by_default(setup: Setup) -> Value:
+    """What torch does where nobody asks for the fused update: `foreach` is its default on CUDA since 2.0."""
+    if setup.facts.excludes("torch", "2.0"):
+        pin = setup.facts.describe("torch")
+        return Value(True, False, f"before torch 2.0 the update is a loop over the parameters; {pin}")
+    return Value(True, False, "torch uses the multi-tensor update on CUDA")
 
 
 def fused(setup: Setup) -> Measure:
@@ -54,10 +59,12 @@ def fused(setup: Setup) -> Measure:
         on = any(part in name for part in ("fused", "8bit", "paged", "4bit"))
         note = f" ({value.note})" if value.note else ""
         return Measure(key, title, State.ON if on else State.OFF, f"`optim` is {name}{note}", places)
-    found = list(_optimizers(setup))
-    if not found:
+    every = list(_optimizers(setup))
+    if not every:
         return _none_seen(setup, key, title)
-    return setup.decide(key, title, found, "")
+    # Of several classes the one that is made by default, where that is known.
+    found = [c for c in every if c.value == _by_default(setup) or c.value.truth is not False]
+    return setup.decide(key, title, found or every, "")
 
 
 def _none_seen(setup: Setup, key: str, title: str) -> Measure:
@@ -99,13 +106,13 @@ def _classes(setup: Setup) -> Iterator[Candidate]:
             if isinstance(parent, ast.Call) and parent.func is node or not setup.live.runs(module, node):
                 continue
             if _TORCH.match(setup.qualified(module, node)) and setup.runs(module, node).truth is not False:
-                yield Candidate(MULTI_TENSOR, setup.place(module, node), f"`fused` of `{node.attr}`")
+                yield Candidate(_by_default(setup), setup.place(module, node), f"`fused` of `{node.attr}`")
     for module, call in setup.calls("create_optimizer", "create_optimizer_v2"):
         if setup.qualified(module, call.func).startswith("timm"):
             options = (setup.evaluator.option(name) for name in ("opt", "optimizer"))
             name = next((str(o.value).lower() for o in options if o is not None and o.known), "")
             if name in ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad"):
-                yield Candidate(MULTI_TENSOR, setup.place(module, call), f"`{name}` of timm")
+                yield Candidate(_by_default(setup), setup.place(module, call), f"`{name}` of timm")
 
 
 def _configured(setup: Setup) -> Iterator[Candidate]:
@@ -115,7 +122,7 @@ def _configured(setup: Setup) -> Iterator[Candidate]:
         if not _TORCH.match(name):
             continue
         given = setup.configured.under((*target.keys[:-1], "fused"))
-        value = (agreed(given) if given else None) or MULTI_TENSOR
+        value = (agreed(given) if given else None) or _by_default(setup)
         yield Candidate(value, target.place, f"`fused` of `{name.rpartition('.')[2]}`")
 
 
@@ -130,14 +137,14 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
         if given is not None:
             yield setup.site(module, call, f"`{short}` with `fused`", setup.value(module, given))
         elif setup.unpacks(call):
-            value = setup.unpacked(module, call, "fused", MULTI_TENSOR) or Value(
+            value = setup.unpacked(module, call, "fused", _by_default(setup)) or Value(
                 False, note=f"`**` at {setup.place(module, call)}"
             )
             yield setup.site(module, call, f"`{short}` with `fused`", value)
         else:
             runs = setup.runs(module, call)
             if runs.truth is not False:
-                yield Candidate(MULTI_TENSOR, setup.place(module, call), f"`fused` of `{short}`")
+                yield Candidate(_by_default(setup), setup.place(module, call), f"`fused` of `{short}`")
     for module, call in setup.named(_FUSED):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
         yield setup.site(module, call, f"`{name}`")
@@ -160,7 +167,7 @@ def _by_other_names(setup: Setup) -> Iterator[Candidate]:
             runs = setup.runs(module, binding.node)
             if _TORCH.match(name):
                 fused = setup.keyword(call, "fused")
-                enabling = MULTI_TENSOR if fused is None else setup.value(module, fused)
+                enabling = _by_default(setup) if fused is None else setup.value(module, fused)
                 if runs.truth is not False:
                     yield Candidate(enabling, setup.place(module, call), f"`fused` of `{last}`")
             elif _FUSED.match(last):
@@ -319,17 +326,28 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
             number = _modulus(ancestor.test)
             if number is None:
                 continue
-            value = setup.value(module, number)
-            if value.known and isinstance(value.value, (int, float)):
-                value = replace(value, value=value.value > 1)
-            yield setup.site(module, call, f"a step every `{ast.unparse(number)}` micro-batches", value)
+            value = _above_one(setup.value(module, number))
+            # Its own condition is the accumulation: what counts is whether that is reached.
+            found = setup.site(module, ancestor, f"a step every `{ast.unparse(number)}` micro-batches", value)
+            yield replace(found, place=setup.place(module, call))
             break
+    for module, call in setup.live.calls:  # `scaler(loss, optimizer, update_grad=(i + 1) % accumulate == 0)`
+        for keyword in call.keywords if any("optim" in ast.unparse(a) for a in call.args) else ():
+            every = _modulus(keyword.value) if isinstance(keyword.value, ast.Compare) else None
+            if every is not None:
+                value = _above_one(setup.value(module, every))
+                yield setup.site(module, call, f"a step every `{ast.unparse(every)}` micro-batches", value)
     yield from _inner_loops(setup)
     for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
         text = ast.unparse(call.func).lower()
         if text.endswith("accumulate") and ("accelerator" not in text or setup.framework == "Accelerate"):
             continue  # of Accelerate it is only the wrapper: its number decides
         yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+
+
+def _above_one(value: Value) -> Value:
+    """Does the number ask for more than one micro-batch a step?"""
+    return value.mapped(lambda number: number > 1 if isinstance(number, (int, float)) else number)
 
 
 def _inner_loops(setup: Setup) -> Iterator[Candidate]:

@@ -16,6 +16,7 @@ from ptopt.audit.values import Measure, State
 _DTYPE = re.compile(r"(bfloat16|float16|\bhalf\b|bf16|fp16)")
 _HALF_TYPE = re.compile(r"torch\.(bfloat16|float16|half)\b|\.autocast\b(?!\()")
 _HELPER = re.compile(r"attention$|_fn$|_func$|^F\.|^torch\.")
+_MODULES = re.compile(r"\.(named_)?(modules|children)$")
 _FULL = ("32", "32-true", "no", "none", "fp32", "float32", "64", "64-true", "tf32")
 
 
@@ -103,6 +104,9 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if not call.args and re.search(r"model|net\b|module", receiver) and _in_training(module, call):
             yield setup.site(module, call, f"`{receiver}.{_last(call)}()`")
+        elif not call.args and (loop := _over_modules(module, call, receiver)) is not None:
+            yield replace(setup.site(module, loop, f"`{receiver}.{_last(call)}()` for the modules of the network"),
+                          place=setup.place(module, call))  # fmt: skip
     for module, call in setup.calls("to"):
         receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         texts = [ast.unparse(a) for a in (*call.args, *(k.value for k in call.keywords))]
@@ -129,6 +133,20 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
                 yield setup.site(
                     module, call, f"weights loaded with `{name}`", _half(setup, module, call, name)
                 )
+
+
+def _over_modules(module: Module, call: ast.Call, receiver: str) -> ast.For | None:
+    """`for part in self.modules(): ...part.half()`: which of them, a condition inside may say."""
+    for loop in module.file.index.loops_of(call):
+        if (
+            isinstance(loop, ast.For)
+            and isinstance(loop.iter, ast.Call)
+            and _MODULES.search(ast.unparse(loop.iter.func))
+        ):
+            names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+            if receiver in names and _in_training(module, call):
+                return loop
+    return None
 
 
 def _chosen(setup: Setup) -> Iterator[Candidate]:

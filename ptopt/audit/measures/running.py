@@ -24,6 +24,12 @@ _SAVES_BY_NAME = re.compile(
     re.I,
 )
 _STATE = re.compile(r"checkpoint|ckpt|snapshot|state|params|model|weights", re.I)
+_OF_NETWORK = re.compile(
+    r"state|model|net|weight|param|optim|checkpoint|ckpt|module|encoder|decoder|generator|discriminator|ema|head|backbone|scheduler|"
+    r"prompt|embed|lora|adapter|policy|critic|actor|agent|vae|\bgen|\bdis|\bG\b|\bD\b",
+    re.I,
+)
+_BETTER = re.compile(r"best|improve", re.I)
 _ASYNC = re.compile(r"^(async_save|AsyncCheckpointer|AsyncCheckpointIO)$")
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
@@ -199,7 +205,9 @@ def saving(setup: Setup) -> Measure:
     if setup.framework == "Lightning":
         return Measure(key, title, State.ON, "by Lightning, synchronous", setup.where())
     if saves:
-        best = min(saves, key=lambda pair: not _in_loop(*pair))
+        best = min(saves, key=lambda pair: (not _in_loop(*pair), _only_the_best(*pair)))
+        if setup.runs(*best).differs and not any(setup.runs(*pair).truth for pair in saves):
+            return setup.decide(key, title, [setup.site(*best, "saving")], "")
         return Measure(
             key, title, State.ON, f"{_how_often(setup, *best)}, synchronous", (setup.place(*best),)
         )
@@ -234,15 +242,41 @@ def _place(place: Place | None) -> tuple[Place, ...]:
 def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
     name = setup.qualified(module, call.func)
     if name in ("torch.save", "xm.save") or name.endswith((".torch.save", "fabric.save")):
-        return True
+        return not _is_no_state(module, call)
     last = name.rpartition(".")[2]
     if last == "save" and isinstance(call.func, ast.Attribute):
         return "checkpoint" in ast.unparse(call.func.value).lower()
     return bool(_SAVES.match(last)) and setup.is_external(module, call.func) and last != "save_model"
 
 
+def _is_no_state(module: Module, call: ast.Call) -> bool:
+    """Is what is saved a table none of whose keys and values speaks of a network or an optimizer: accuracies, texts, images?"""
+    saved: ast.expr | None = call.args[0] if call.args else None
+    if isinstance(saved, ast.Name):
+        binding = module.file.bindings.last_before(saved)
+        saved = binding.value if binding is not None and binding.kind == "assign" else None
+    if isinstance(saved, ast.Dict):
+        if any(not isinstance(key, ast.Constant) for key in saved.keys):
+            return False
+    elif not (isinstance(saved, ast.Call) and ast.unparse(saved.func) == "dict" and not saved.args):
+        return False
+    elif any(keyword.arg is None for keyword in saved.keywords):
+        return False
+    return not _OF_NETWORK.search(ast.unparse(saved))
+
+
 def _in_loop(module: Module, call: ast.AST) -> bool:
     return next(module.file.index.loops_of(call), None) is not None
+
+
+def _only_the_best(module: Module, call: ast.AST) -> bool:
+    """Is it saved only when the evaluation is better than before?"""
+    return any(
+        isinstance(ancestor, ast.If)
+        and child in ancestor.body
+        and _BETTER.search(ast.unparse(ancestor.test)) is not None
+        for ancestor, child in module.file.index.ancestors(call)
+    )
 
 
 def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> str:
@@ -257,13 +291,16 @@ def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> 
                         if value.known and value.note
                         else ast.unparse(node.right)
                     )
-                    return f"every {shown} of `{ast.unparse(node.left)[:40]}`"
+                    better = " where it is the best so far" if _only_the_best(module, call) else ""
+                    return f"every {shown} of `{ast.unparse(node.left)[:40]}`{better}"
         if isinstance(ancestor, LOOPS):
             text = ast.unparse(ancestor.target) if not isinstance(ancestor, ast.While) else ""
             return "each epoch" if "epoch" in text else "in a loop"
     function = module.file.index.function_of(call)
     if function is not None and depth < 3:
-        sites = sorted(setup.live.sites.get(function, []), key=lambda site: not _in_loop(*site))
+        sites = sorted(
+            setup.live.sites.get(function, []), key=lambda site: (not _in_loop(*site), _only_the_best(*site))
+        )
         for other, node in sites[:3]:
             parent = other.file.index.parent(node)
             if isinstance(parent, ast.Call):
@@ -341,10 +378,21 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
             within = module.file.index.function_of(plain) is not None
             if name in uses and not uses[name] and within and setup.live.runs(module, plain):
                 uses[name].append(setup.site(module, plain, name))
-    for name in [n for n, used in uses.items() if not used and n == "TensorBoard"]:
-        if not _is_used(setup):
+    for name in [n for n, used in uses.items() if not used]:
+        if (name == "TensorBoard" and not _is_used(setup)) or not _is_imported(setup, name):
             del uses[name]
     return uses
+
+
+def _is_imported(setup: Setup, name: str) -> bool:
+    """Does an import of the tracker run: at the top of a module, or in a function that is called?"""
+    for module in setup.live.read.values():
+        for node in module.file.index.of_type(ast.Import, ast.ImportFrom):
+            roots = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            named = any(_MONITORS.get(root.partition(".")[0]) == name for root in roots)
+            if named and setup.live.runs(module, node):
+                return True
+    return False
 
 
 def _is_used(setup: Setup) -> bool:

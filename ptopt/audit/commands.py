@@ -1,0 +1,117 @@
+"""What the commands that start a script give its options, on the command line or by the configuration file that they name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+
+from ptopt.audit.configured import Configured, Setting
+from ptopt.audit.known import Value, agreed, one_of
+from ptopt.audit.launches import Launch
+from ptopt.audit.options import Option
+
+_FLAG = re.compile(r"`--([\w.-]+)")
+_FIELD = re.compile(r" of `[A-Z]")
+_FILE = re.compile(
+    r"^(cfg|conf|config|yaml|hparams|params)(_?(file|path|yaml|yml))?$|^exp(eriment)?(_?file)?$"
+)
+_BOOLEAN = re.compile(r"bool", re.I)
+_TRUE, _FALSE = frozenset({"true", "yes", "y", "t", "on"}), frozenset({"false", "no", "n", "f", "off"})
+_PLACEHOLDER = re.compile(r"^[<{\[$]|^\.\.\.$|^(YOUR|your)_|^(X|N|K)+$")
+
+
+class Commands:
+    """The commands of one script; those that only evaluate are left out."""
+
+    def __init__(self, launches: tuple[Launch, ...], configured: Configured) -> None:
+        self._launches = [launch for launch in launches if not launch.evaluates]
+        self._configured = configured
+
+    def of(self, option: Option, default: Value, keys: tuple[str, ...]) -> Value | None:
+        """What the option holds in all commands; not known where they differ; None where none says anything of it.
+
+        `default`: what it holds where a command says nothing. `keys`: the names that lead to it in a configuration.
+        """
+        name = _name_of(option)
+        files = self._files()
+        values: list[Value] = []
+        stated: Value | None = None
+        for launch, file in files or [(None, None)]:
+            said = self._given(launch, name, option) if launch is not None else None
+            if said is None:
+                said = self._filed(keys, file)
+            stated = stated or said
+            values.append(said or default)
+        if stated is None:
+            return None
+        if all(v.known and v.value == stated.value for v in values):
+            return stated
+        shown = ", ".join(dict.fromkeys(str(v.value) if v.known else "?" for v in values))
+        note = f"{option.shown} differs between {len(values)} commands ({shown})"
+        held = one_of(values, note, stated.place)
+        return replace(held, known=False, value=None, note=note, place=stated.place, passed=(), differs=True)
+
+    def _given(self, launch: Launch, name: str, option: Option) -> Value | None:
+        place = launch.place
+        if name and f"no_{name}" in launch.options and name not in launch.options:
+            return Value(True, False, f"`--no-{name}` of {place}", place)
+        if not name or name not in launch.options:
+            return None
+        note = f"`--{name}` of {place}"
+        found = _parsed(launch.options[name], option)
+        return Value(False, note=note, place=place) if found is None else Value(True, found, note, place)
+
+    def _files(self) -> list[tuple[Launch | None, str | None]]:
+        """Each command with the configuration file that it names; "" where it names one that is left to the reader.
+
+        An example that names a file says more than a pattern of the same command.
+        """
+        pairs: list[tuple[Launch | None, str | None]] = []
+        for launch in self._launches:
+            given = [text for name, text in launch.options.items() if _FILE.match(name)]
+            path = next((p for p in (self._configured.path_of(str(text)) for text in given) if p), None)
+            open_ = bool(given) and (given[0] is None or bool(_PLACEHOLDER.match(str(given[0]))))
+            pairs.append((launch, path if path is not None else "" if open_ else None))
+        return [pair for pair in pairs if pair[1] != ""] if any(file for _, file in pairs) else pairs
+
+    def _filed(self, keys: tuple[str, ...], file: str | None) -> Value | None:
+        """What the named file says; where any file of a folder may be meant, what all of them say."""
+        if file is None:
+            return None
+        if file:
+            settings: list[Setting] = self._configured.within(file, keys)
+            return agreed(settings) if settings else None
+        found = self._configured.common(keys)
+        value = agreed(found) if found else None
+        return value if value is not None and value.known else None
+
+
+def _name_of(option: Option) -> str:
+    """The name under which a command gives it; "" where no command can."""
+    flag = _FLAG.match(option.shown)
+    if flag is not None:
+        return flag[1].replace("-", "_")
+    return option.name if _FIELD.search(option.shown) else ""
+
+
+def _parsed(text: str | bool | None, option: Option) -> object:
+    """The text of a command line as the type of the option; None where it is a variable or a placeholder."""
+    if isinstance(text, bool) or not option.takes:
+        return option.alone
+    if text is None or _PLACEHOLDER.match(text):
+        return None
+    default = option.default.value if isinstance(option.default, ast.Constant) else None
+    is_field = not option.shown.startswith("`--")
+    lowered = text.lower()
+    if _BOOLEAN.search(option.type) or isinstance(default, bool) or is_field:
+        if lowered in _TRUE or lowered in _FALSE:
+            return lowered in _TRUE
+        if (_BOOLEAN.search(option.type) or isinstance(default, bool)) and text in ("0", "1"):
+            return text == "1"
+    if option.type in ("int", "float") or isinstance(default, (int, float)) or is_field:
+        try:
+            return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+        except ValueError:
+            return text
+    return text

@@ -1,0 +1,161 @@
+"""The copies of the batch to the device."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ptopt.audit.known import Value
+from ptopt.audit.measures.loader import prefetchers
+from ptopt.audit.modules import Module
+from ptopt.audit.setup import Candidate, Setup
+from ptopt.audit.values import Measure, State
+
+_NETWORK = re.compile(
+    r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
+)
+_COPIES = ("transformers", "TRL", "Lightning")
+
+
+def non_blocking(setup: Setup) -> Measure:
+    key, title = "non_blocking", "Copies that do not wait"
+    if setup.framework in _COPIES:
+        return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
+    copied = prefetchers(setup)
+    if any(c.value.truth for c in copied):
+        return setup.decide(key, title, copied, "")
+    moves = [c for c in (_move(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None]
+    if not moves:
+        elsewhere = [
+            Candidate(setup.value(module, given), setup.place(module, call), "`non_blocking=True`")
+            for module, call in setup.calls("to", "cuda")
+            if (given := setup.keyword(call, "non_blocking")) is not None
+        ]
+        if elsewhere:
+            return setup.decide(key, title, elsewhere, "")
+        if setup.framework in ("Accelerate", "Fabric"):
+            return setup.not_applicable(key, title, f"{setup.framework} copies the batches")
+        if setup.framework not in ("PyTorch", "DeepSpeed") or setup.blind:
+            return Measure(
+                key, title, State.UNKNOWN, "no copy of a batch seen in the training loop", setup.where()
+            )
+        moves = [
+            c for c in (_move_elsewhere(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None
+        ]
+    if not moves:
+        return setup.not_applicable(key, title, "no copy of a batch in the training loop")
+    waiting = [c for c in moves if c.value.truth is False]
+    if not waiting:
+        return setup.decide(key, title, moves, "")
+    free = len(moves) - len(waiting)
+    note = f" ({waiting[0].value.note})" if waiting[0].value.note else ""
+    detail = (
+        f"{len(waiting)} of {len(moves)} copies of the batch wait"
+        if free
+        else f"copies of the batch wait{note}"
+    )
+    return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
+
+
+def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
+    """A copy of data in a helper: `def set_input(self, batch): self.image = batch["image"].to(self.device)`"""
+    function = module.file.index.function_of(call)
+    if not isinstance(call.func, ast.Attribute) or not _sends(call) or function is None:
+        return None
+    held = ast.unparse(call.func.value)
+    if (
+        function.name == "__init__"
+        or module.file.context.is_eval_function(function)
+        or re.search(r"model|net\b|net_|criterion|loss|self\.\w+$", held, re.I)
+        or not _is_data(module, call.func.value)
+        or setup.runs(module, call).truth is False
+    ):
+        return None
+    given = setup.keyword(call, "non_blocking")
+    value = Value(True, False) if given is None else setup.value(module, given)
+    return Candidate(value, setup.place(module, call), "`non_blocking=True`")
+
+
+def _is_data(module: Module, value: ast.expr) -> bool:
+    """Does it come from a parameter of its function, or from a loop over data?"""
+    current: ast.expr = value
+    while isinstance(current, (ast.Attribute, ast.Subscript)):
+        current = current.value
+    if isinstance(current, ast.Call):
+        inner = [*current.args, *([current.func.value] if isinstance(current.func, ast.Attribute) else [])]
+        return any(_is_data(module, a) for a in inner)
+    if not isinstance(current, ast.Name) or current.id == "self":
+        return False
+    binding = module.file.bindings.last_before(current)
+    return binding is not None and (
+        binding.kind == "parameter" or (binding.kind == "item" and _loops_over_data(binding.node))
+    )
+
+
+def _move(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
+    """A copy of part of the batch to the device, on every training step."""
+    func = call.func
+    if not isinstance(func, ast.Attribute) or not _sends(call):
+        return None
+    step = module.file.context.training_step(call)
+    if (
+        step is None
+        or module.file.guards.rare(call, step.node) is not None
+        or not _of_batch(module, func.value, step.node)
+        or setup.runs(module, call).truth is False
+    ):
+        return None
+    given = setup.keyword(call, "non_blocking")
+    value = Value(True, False) if given is None else setup.value(module, given)
+    return Candidate(value, setup.place(module, call), "`non_blocking=True`")
+
+
+def _sends(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+        return True
+    texts = [ast.unparse(a) for a in call.args] + [
+        ast.unparse(k.value) for k in call.keywords if k.arg == "device"
+    ]
+    return any(re.search(r"device|cuda|gpu|rank|\bdev\b", text) for text in texts)
+
+
+def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
+    """Does the value come from the target of a loop, or from a parameter of the step?"""
+    current: ast.expr = value
+    while isinstance(current, (ast.Attribute, ast.Subscript)):
+        current = current.value
+    if isinstance(current, ast.Call):
+        return isinstance(current.func, ast.Attribute) and _of_batch(module, current.func.value, container)
+    if not isinstance(current, ast.Name):
+        return False
+    binding = module.file.bindings.last_before(current)
+    if binding is None:
+        return False
+    if isinstance(binding.node, ast.comprehension):  # [x.cuda() for x in batch]
+        held = binding.node.iter
+        return not isinstance(held, ast.Call) and _of_batch(module, held, container)
+    if binding.kind == "item" and not _loops_over_data(binding.node):
+        return False
+    if binding.kind in ("item", "unpack", "parameter"):
+        if binding.kind == "parameter":
+            return bool(re.search(r"batch|data|input|image|img|target|label|sample|^[xy]$", current.id, re.I))
+        return binding.kind == "item" or _reads_batch(module, binding.value)
+    return binding.kind == "assign" and binding.value is not None and _reads_batch(module, binding.value)
+
+
+def _loops_over_data(loop: ast.AST) -> bool:
+    """Not a comprehension, nor a loop over parameters or layers."""
+    return isinstance(loop, (ast.For, ast.AsyncFor)) and not re.search(
+        r"param|grad|layer|modules|optim", ast.unparse(loop.iter)
+    )
+
+
+def _reads_batch(module: Module, value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Call) and _NETWORK.search(ast.unparse(value.func)):
+        return False  # what the network makes of the batch
+    return value is not None and bool(
+        re.search(
+            r"batch|next\(|data\b|\bdata|inputs?\b|targets?\b|samples?\b|labels?\b|images?\b",
+            ast.unparse(value)[:200],
+        )
+    )

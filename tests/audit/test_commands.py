@@ -1,0 +1,131 @@
+"""What the commands of a repository say of the options of a script."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptopt.audit.values import State
+from tests.audit.conftest import Auditor
+from tests.audit.test_kinds import row
+from tests.audit.test_measures import LOADER, script
+
+ON, OFF, UNKNOWN = State.ON, State.OFF, State.UNKNOWN
+
+HALF = script(
+    args="parser.add_argument('--half', type=str2bool, default=False)",
+    before=LOADER.format(", num_workers=args.workers"),
+    step="        with torch.autocast('cuda', enabled=args.half):\n            loss = model(x)",
+)
+
+
+@pytest.mark.parametrize(
+    ("commands", "state", "said"),
+    [
+        ("python train.py --half True", ON, "`--half` of README.md:3"),
+        ("python -m torch.distributed.launch --nproc_per_node 8 train.py \\ \n  --half true", ON, "--half"),
+        ("python train.py --half True\npython train.py --eval", ON, "--half"),
+        ("python train.py --half True\npython train.py --half 0", UNKNOWN, "differs between 2 commands"),
+        ("python train.py --half True\npython train.py --lr 1", UNKNOWN, "(True, False)"),
+        ("python train.py [--half True]", OFF, "default of `--half`"),
+        ("python train.py --half <true-or-false>", UNKNOWN, "--half"),
+        ("python other.py --half True", OFF, "default of `--half`"),
+    ],
+)
+def test_commands_of_a_page(audited: Auditor, commands: str, state: State, said: str) -> None:
+    files = {"train.py": HALF, "README.md": f"# Start\n```\n{commands}\n```\n"}
+    found = row(audited, files, "precision")
+    assert (found.state, said in found.detail) == (state, True), found
+
+
+def test_a_page_that_the_readme_links(audited: Auditor) -> None:
+    pages = {"docs/TRAIN.md": "    python train.py --half True\n"}
+    assert row(audited, {"train.py": HALF, **pages}, "precision").state is OFF
+    linked = {**pages, "README.md": "See [how to train](docs/TRAIN.md#half)."}
+    assert row(audited, {"train.py": HALF, **linked}, "precision").state is ON
+
+
+def test_a_script_says_more_than_a_page(audited: Auditor) -> None:
+    files = {
+        "train.py": HALF,
+        "README.md": "python train.py --half True",
+        "run.sh": "python train.py --half False",
+    }
+    assert row(audited, files, "precision").state is OFF
+
+
+def test_numbers_that_differ_mean_the_same(audited: Auditor) -> None:
+    files = {"train.py": HALF, "README.md": "python train.py --workers 2\n\npython train.py --workers 8\n"}
+    found = row(audited, files, "workers")
+    assert (found.state, "2 or 8" in found.detail) == (ON, True)
+
+
+def test_a_state_that_only_some_commands_save(audited: Auditor) -> None:
+    code = script(
+        args="parser.add_argument('--out', default='')",
+        before="    if args.out:\n        torch.save(model.state_dict(), args.out)",
+    )
+    for commands, state in (
+        ("--lr 1\n\npython train.py --out x", UNKNOWN),
+        ("--out x\n\npython train.py --out y", ON),
+    ):
+        files = {"train.py": code, "README.md": f"python train.py {commands}"}
+        assert row(audited, files, "saving").state is state
+
+
+def test_a_flag_takes_no_value(audited: Auditor) -> None:
+    code = script(step="        with torch.autocast('cuda', enabled=args.amp):\n            loss = model(x)")
+    files = {"train.py": code, "README.md": "python train.py --amp <batch-size>"}
+    assert row(audited, files, "precision").state is ON
+
+
+def test_a_command_starts_the_script_of_its_folder(audited: Auditor) -> None:
+    files = {"one/train.py": HALF, "two/train.py": HALF, "README.md": "python two/train.py --half True"}
+    states = {
+        e.path: next(m.state for m in e.measures if m.key == "precision") for e in audited(files).entries
+    }
+    assert states == {"one/train.py": OFF, "two/train.py": ON}
+
+
+@pytest.mark.parametrize(
+    ("command", "state"),
+    [
+        ("python train.py --config configs/large.yaml", ON),
+        ("python train.py --config configs/small.yaml", OFF),
+        ("python train.py --config <file>", OFF),
+        ("python train.py --config <file>\npython train.py --config configs/large.yaml", ON),
+        ("python train.py --config configs/large.yaml --half False", OFF),
+    ],
+)
+def test_a_configuration_that_a_command_names(audited: Auditor, command: str, state: State) -> None:
+    files = {
+        "train.py": HALF,
+        "README.md": command,
+        "configs/large.yaml": "lr: 1\nhalf: true\n",
+        "configs/small.yaml": "lr: 1\nother:\n  half: true\n",
+    }
+    assert row(audited, files, "precision").state is state
+
+
+def test_a_value_of_all_configurations_that_may_be_named(audited: Auditor) -> None:
+    files = {"train.py": HALF, "README.md": "python train.py --config <file>"}
+    files |= {f"configs/{name}.yaml": "lr: 1\nhalf: true\n" for name in ("a", "b")}
+    assert row(audited, files, "precision").state is ON
+
+
+def test_accumulation_that_a_command_asks_for(audited: Auditor) -> None:
+    code = script(args="parser.add_argument('--accum', type=int, default=1)").replace(
+        "        optimizer.step()", "        if (i + 1) % args.accum == 0:\n            optimizer.step()"
+    )
+    assert row(audited, {"train.py": code}, "accumulation").state is OFF
+    files = {"train.py": code, "README.md": "python train.py --accum 4"}
+    assert row(audited, files, "accumulation").state is ON
+
+
+def test_accumulation_that_a_scaler_is_told(audited: Auditor) -> None:
+    code = script(
+        args="parser.add_argument('--accum', type=int, default=1)",
+        step="        scaler(model(x), optimizer, update_grad=(i + 1) % args.accum == 0)",
+    )
+    assert row(audited, {"train.py": code}, "accumulation").state is OFF
+    files = {"train.py": code, "README.md": "python train.py --accum 4"}
+    assert row(audited, files, "accumulation").state is ON
