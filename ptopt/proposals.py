@@ -231,7 +231,7 @@ def _finding(
         when_wrong=rule.when_wrong,
         confidence=round(weighed.useful, 2),
         fingerprint=identity,
-        evidence=tuple(Evidence(head(e.line), e.note) for e in problem.evidence),
+        evidence=tuple(dict.fromkeys(Evidence(head(e.line), e.note) for e in problem.evidence)),
         fix=fix,
         impact=impact.of_finding(rule.name, known),
         assumes=assumptions(rule, source.facts),

@@ -123,7 +123,7 @@ class ShiftedLogitsCopied(Rule):
         yield Problem(
             node,
             f"{quote(file, node, 45)} copies all logits but those of the last position, tokens times vocabulary numbers. "
-            f"Keep `{name}` whole and shift the labels: `F.pad(labels, (0, 1), value={label})[..., 1:]`; the loss ignores "
+            f"Keep `{name}` whole and shift the labels: `F.pad(labels, (0, 1), value={label})[..., 1:].contiguous()`; the loss ignores "
             "the padded label.",
             0.5,
             subject=source,
