@@ -21,7 +21,11 @@ _IN_LONGER_NAMES = frozenset({"example", "examples", "tutorial", "tutorials", "d
 
 
 PYTHON = (".py", ".ipynb")
-_JSON = re.compile(r"config|zero|ds_|ds-|_ds|/ds|deepspeed|stage\d|args|train|tune|sft|lora|dpo|z[123]")
+# One of them is in the name of a JSON file that may configure training, or of its folder: most of these files are data.
+JSON_WORDS = (
+    "config", "zero", "ds_", "ds-", "_ds", "/ds", "deepspeed", "stage", "args", "train", "tune", "sft", "lora", "dpo", "z1", "z2", "z3",
+)  # fmt: skip
+_JSON = re.compile("|".join(JSON_WORDS))
 _DOCKERFILE = re.compile(r"(?:.*[.-])?(?:Dockerfile|Containerfile)(?:[.-][\w.-]+)?$", re.IGNORECASE)
 _README = re.compile(r"(^|/)(readme|install(ation)?|get(ting)?[_-]?started)[^/]*\.(md|rst|txt)$", re.I)
 _NO_DOCKERFILE = (".md", ".sh", ".txt", ".rst", ".j2", ".template", ".tmpl", ".in", ".dockerignore", ".erb")

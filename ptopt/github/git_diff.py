@@ -22,6 +22,7 @@ from ptopt.change import Change, ChangeError
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
 from ptopt.github.values import PullRequest
 from ptopt.inputs import DIFF, MAX_FILE, CheckoutError, change_of_commit
+from ptopt.pathkind import JSON_WORDS
 
 MAX_DISK = 1_000_000_000  # bytes of the two commits, compressed
 MAX_DIFF = 20_000_000
@@ -35,8 +36,7 @@ _KEPT_VARIABLES = frozenset(
     + ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 )
 _REVIEWABLE = ("*.py", "*.ipynb", "*.yaml", "*.yml", "*ockerfile*", "*ontainerfile*") + tuple(
-    f"*{word}*.json"
-    for word in ("config", "zero", "ds_", "deepspeed")  # all others would be data
+    f":(icase)*{word}*.json" for word in JSON_WORDS
 )
 
 
