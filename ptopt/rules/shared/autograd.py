@@ -6,7 +6,6 @@ import ast
 
 from ptopt.rules.base import SourceFile
 from ptopt.source.index import FunctionNode
-from ptopt.source.repository import Repository
 
 _MOST_CALLS = 20  # of one function that are followed
 _FARTHEST = 4  # callers of callers that are looked at
@@ -30,23 +29,26 @@ def run_with_autograd_off(function: FunctionNode, file: SourceFile) -> bool:
     All of those that are known to run it; or one that may, by the name of the method: `task.evaluate(...)` of a runner that
     was given the task, or of a base class.
     """
-    return _led_to_with_autograd_off(function, file, file.repository, _FARTHEST)
+    repository = file.repository
+    known: dict[FunctionNode, bool] = {}
 
+    def led_to(function: FunctionNode, file: SourceFile, depth: int) -> bool:
+        if function not in known:
+            known[function] = False  # functions that call each other end here
+            known[function] = answer(function, file, depth)
+        return known[function]
 
-def _led_to_with_autograd_off(
-    function: FunctionNode, file: SourceFile, repository: Repository, depth: int
-) -> bool:
-    def off(other: SourceFile, call: ast.Call) -> bool:
-        around = other.index.function_of(call)
-        return other.context.grad_off(call) or (
-            around is not None
-            and around is not function
-            and depth > 1
-            and _led_to_with_autograd_off(around, other, repository, depth - 1)
-        )
+    def answer(function: FunctionNode, file: SourceFile, depth: int) -> bool:
+        def off(other: SourceFile, call: ast.Call) -> bool:
+            around = other.index.function_of(call)
+            return other.context.grad_off(call) or (
+                depth > 1 and around is not None and led_to(around, other, depth - 1)
+            )
 
-    known = [(file, call) for call in file.calls.callers(function)]
-    known += repository.callers(file, function)
-    if known and all(off(other, call) for other, call in known[:_MOST_CALLS]):
-        return True
-    return any(off(other, call) for other, call in repository.dispatches(file, function))
+        sure = [(file, call) for call in file.calls.callers(function)]
+        sure += repository.callers(file, function)
+        if sure and all(off(other, call) for other, call in sure[:_MOST_CALLS]):
+            return True
+        return any(off(other, call) for other, call in repository.dispatches(file, function))
+
+    return led_to(function, file, _FARTHEST)
