@@ -24,7 +24,7 @@ class Safety(str, enum.Enum):
 
 
 # The confidence of the textbook case of a rule, proved by the code around it: worth a comment whatever the ranker makes of the
-# few examples that it has seen. Of those that were judged, 7 of 8 were useful.
+# few examples that it has seen.
 TEXTBOOK = 0.9
 
 

@@ -121,7 +121,7 @@ def test_accumulation_that_a_command_asks_for(audited: Auditor) -> None:
     assert row(audited, files, "accumulation").state is ON
 
 
-def test_accumulation_that_a_scaler_is_told(audited: Auditor) -> None:
+def test_accumulation_by_an_argument_of_the_scaler(audited: Auditor) -> None:
     code = script(
         args="parser.add_argument('--accum', type=int, default=1)",
         step="        scaler(model(x), optimizer, update_grad=(i + 1) % args.accum == 0)",

@@ -250,7 +250,7 @@ def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
 
 
 def _is_no_state(module: Module, call: ast.Call) -> bool:
-    """Is what is saved a table none of whose keys and values speaks of a network or an optimizer: accuracies, texts, images?"""
+    """Is what is saved a table of accuracies, texts or images, without a key or value that names a network or an optimizer?"""
     saved: ast.expr | None = call.args[0] if call.args else None
     if isinstance(saved, ast.Name):
         binding = module.file.bindings.last_before(saved)

@@ -11,7 +11,7 @@ class CommunicationNotOverlapped(SettingRule):
     """DeepSpeed computes nothing while parameters or gradients travel.
 
     ## What it does
-    Finds `"overlap_comm": false` of ZeRO stage 3, where DeepSpeed overlaps unless told otherwise, and
+    Finds `"overlap_comm": false` of ZeRO stage 3, where DeepSpeed overlaps by default, and
     `"contiguous_gradients": false` of stages 2 and 3.
 
     ## Why it is slow

@@ -45,7 +45,7 @@ class AccidentalFloat64(Rule):
     """A NumPy array brings float64 into the training step.
 
     ## What it does
-    Finds `torch.from_numpy(...)` or `torch.tensor(...)` of a NumPy result that is float64 unless told otherwise, on
+    Finds `torch.from_numpy(...)` or `torch.tensor(...)` of a NumPy result that is float64 by default, on
     every step of a training loop, in a file that never speaks of float64.
 
     ## Why it is slow
