@@ -10,7 +10,7 @@ from ptopt import impact
 from ptopt.change import ChangedFile
 from ptopt.configs.dated import is_dated
 from ptopt.configs.file import ConfigFile, load
-from ptopt.findings import Condition, Finding, Fix, Safety, Span, fingerprint
+from ptopt.findings import Condition, Finding, Fix, Span, fingerprint
 from ptopt.proposals import MOST_PLACES, Proposal
 from ptopt.rules.configs import ConfigProblem, ConfigRule
 from ptopt.rules.engine import applies, assumptions
@@ -115,11 +115,10 @@ def verified(file: ConfigFile, rule: ConfigRule, problem: ConfigProblem, before:
 
 
 def _postable(fix: Fix | None, file: ConfigFile, change: ChangedFile | None) -> Fix | None:
-    """The fix; for reading only, where it leaves its hunk."""
+    """The fix, with whether it stays in its hunk."""
     if fix is None or change is None:
         return fix
     data = file.text.encode()
     first = data.count(b"\n", 0, min(edit.start for edit in fix.edits)) + 1
     last = data.count(b"\n", 0, max(edit.end for edit in fix.edits)) + 1
-    inside = change.anchor(first, last) == Span(first, last)
-    return fix if inside else dataclasses.replace(fix, safety=Safety.DISPLAY)
+    return dataclasses.replace(fix, postable=change.anchor(first, last) == Span(first, last))

@@ -17,7 +17,7 @@ class Safety(str, enum.Enum):
 
     SAFE = "safe"  # same behaviour: posted as a suggestion, applied by `ptopt fix`
     UNSAFE = "unsafe"  # posted as a suggestion that states its assumption
-    DISPLAY = "display"  # shown as text only
+    DISPLAY = "display"  # shown as text only: nothing can write it
 
     def __str__(self) -> str:
         return self.value
@@ -85,6 +85,9 @@ class Fix:
     safety: Safety
     edits: tuple[Edit, ...]
     assumption: str = ""
+    postable: bool = (
+        True  # as one suggestion on the change: it stays in a hunk, and its edits are near each other
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -212,8 +215,8 @@ class Finding:
 
 
 def places_of(findings: Iterable[Finding]) -> int:
-    """On how many places they stand: the same lines count once for each rule that comments on them."""
-    return len({(f.path, f.rule, place.span) for f in findings for place in f.places()})
+    """On how many places they stand: the same lines count once, however many rules comment on them."""
+    return len({(f.path, place.span) for f in findings for place in f.places()})
 
 
 def fingerprint(rule: str, path: str, symbol: str, code: str, occurrence: int = 0) -> str:

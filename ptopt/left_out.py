@@ -14,7 +14,7 @@ from ptopt.ranking import grouped, merged
 if TYPE_CHECKING:
     from ptopt.config import Config
 
-_Place = tuple[str, Span]
+_Place = tuple[str, Span]  # as `places_of` counts
 
 
 def comment_threshold(config: Config) -> float:

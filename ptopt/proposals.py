@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ptopt import impact
 from ptopt.change import ChangedFile
-from ptopt.findings import Condition, Evidence, Finding, Fix, Safety, Span, fingerprint
+from ptopt.findings import Condition, Evidence, Finding, Fix, Span, fingerprint
 from ptopt.ranker.features import features
 from ptopt.ranker.model import Weighed, ranker
 from ptopt.rules.base import Rule
@@ -257,13 +257,10 @@ def _on_change(source: SourceFile, change: ChangedFile, hit: Hit) -> Hit | None:
 
 
 def postable(fix: Fix | None, source: SourceFile, change: ChangedFile | None) -> Fix | None:
-    """The fix; for reading only, where it cannot be posted as one suggestion: it leaves its hunk, or is far apart."""
+    """The fix, with whether it can be posted as one suggestion: it stays in its hunk, and is not far apart."""
     if change is None or fix is None:
         return fix
     first = source.line_at(min(e.start for e in fix.edits))
     last = source.line_at(max(e.end for e in fix.edits))
-    if change.anchor(first, last) == Span(first, last) and (
-        last - first < _MOST_LINES or len(fix.edits) == 1
-    ):
-        return fix
-    return dataclasses.replace(fix, safety=Safety.DISPLAY)
+    near = last - first < _MOST_LINES or len(fix.edits) == 1
+    return dataclasses.replace(fix, postable=near and change.anchor(first, last) == Span(first, last))

@@ -113,7 +113,7 @@ def _fix(group: Sequence[Proposal]) -> Fix | None:
     own = next(part for part in _by_cause(group) if best in part)
     fix = best.finding.fix if len(own) == 1 else joint.get(_identities(own))
     whole = joint.get(_identities(group))
-    return whole if fix is not None and whole is not None and _safety(whole) <= _safety(fix) else fix
+    return whole if fix is not None and whole is not None and _cost(whole) <= _cost(fix) else fix
 
 
 def _fix_of_another(here: Sequence[Proposal], group: Sequence[Proposal]) -> tuple[Fix | None, str]:
@@ -128,8 +128,9 @@ def _fix_of_another(here: Sequence[Proposal], group: Sequence[Proposal]) -> tupl
     return None, ""
 
 
-def _safety(fix: Fix) -> int:
-    return list(Safety).index(fix.safety)
+def _cost(fix: Fix) -> tuple[bool, int]:
+    """What it takes to apply it: a click less than an edit by hand, and no thought less than some."""
+    return (not fix.postable or fix.safety is Safety.DISPLAY, list(Safety).index(fix.safety))
 
 
 def _identities(group: Iterable[Proposal]) -> frozenset[str]:

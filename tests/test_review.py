@@ -243,8 +243,9 @@ def test_a_fix_outside_the_hunk_is_shown_as_text() -> None:
     (near,) = _review("", head).findings
     (far,) = _review(base, head).findings
     assert near.rule == far.rule == "PTO501" and near.fix is not None and far.fix is not None
-    assert near.fix.safety is Safety.UNSAFE  # the whole file is one hunk
-    assert far.fix.safety is Safety.DISPLAY  # the decorator would stand above the hunk
+    assert near.fix.safety is far.fix.safety is Safety.UNSAFE
+    assert near.fix.postable  # the whole file is one hunk
+    assert not far.fix.postable  # the decorator would stand above the hunk
     assert near.fix.edits == far.fix.edits
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ def fix(
         if isinstance(file, NotReviewed):
             lost.add(file.path)
             continue
-        result = fix_file(file, review_one, unsafe=unsafe)
+        result = fix_file(file, only_shown(review_one), unsafe=unsafe)
         if result.left:  # counted as `check` counts
             left += review_one(whole_file(file.path, result.after), True).findings
         if stdin is not None:
@@ -111,6 +111,21 @@ def fix(
     )
     if settings.exit_code and (fixed or left):
         click.get_current_context().exit(1)
+
+
+def only_shown(review: Callable[[ChangedFile], Review]) -> Callable[[ChangedFile], Review]:
+    """The review without the fixes of what its first call did not find: `check` has not shown them."""
+    shown: set[str] | None = None
+
+    def again(file: ChangedFile) -> Review:
+        nonlocal shown
+        found = review(file)
+        if shown is None:
+            shown = {f.fingerprint for f in found.findings}
+        keep = (f if f.fingerprint in shown else dataclasses.replace(f, fix=None) for f in found.findings)
+        return dataclasses.replace(found, findings=tuple(keep))
+
+    return again
 
 
 def _write_diff(result: FixedFile) -> None:

@@ -100,9 +100,10 @@ def suggestion(review: Review, file: ChangedFile, finding: Finding) -> Suggestio
     Also None where what is seen is not what is committed: invisible characters, or a file that is not UTF-8.
     """
     text = (review.sources or {}).get(finding.path)
-    if finding.fix is None or finding.fix.safety is Safety.DISPLAY or text is None or file.head is None:
+    fix = finding.fix
+    if fix is None or fix.safety is Safety.DISPLAY or not fix.postable or text is None or file.head is None:
         return None
-    edits = with_line_ends_of(text, finding.fix.edits)
+    edits = with_line_ends_of(text, fix.edits)
     try:
         changes = hunks(Positions(text), edits)
         after = apply_edits(text, edits).split("\n")

@@ -161,6 +161,7 @@ def _fix(review: Review, finding: Finding) -> dict[str, Any] | None:
         "safety": str(fix.safety),
         "rule": finding.fix_rule or finding.rule,
         "assumption": fix.assumption,
+        "postable": fix.postable,
         "edits": [{"start": e.start, "end": e.end, "replacement": e.replacement} for e in fix.edits],
         "diff": fix_diff(review, finding),
     }

@@ -46,7 +46,7 @@ def _line_range(review: Review, finding: Finding) -> dict[str, Any]:
 
 def _suggestions(review: Review, finding: Finding) -> list[dict[str, Any]]:
     """Whole lines, which is what a code host can offer as a suggestion."""
-    if finding.fix is None or finding.fix.safety is Safety.DISPLAY:
+    if finding.fix is None or finding.fix.safety is Safety.DISPLAY or not finding.fix.postable:
         return []
     return [
         {

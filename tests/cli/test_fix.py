@@ -6,6 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from ptopt.change import ChangedFile, whole_file
+from ptopt.cli.fix import only_shown
+from ptopt.config import Config
+from ptopt.findings import Finding, Review
+from ptopt.fixes import fix_file
+from ptopt.project.facts import ProjectFacts
+from ptopt.review import review_files
 from tests.cli.command import OPS, TRAIN, command, run
 
 
@@ -81,3 +88,25 @@ def test_the_diff_of_a_fix_has_the_bytes_of_the_file(tmp_path: Path) -> None:
 def test_fix_tells_how_many_files_it_could_not_read(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import torch\ntorch.log(torch.softmax(\n")
     assert run("fix", tmp_path).stdout == "Nothing to fix; 1 file not reviewed, see `ptopt check`.\n"
+
+
+def test_what_appears_only_after_a_fix_is_left_to_the_next_run() -> None:
+    file = whole_file("ops.py", OPS.encode())
+    (first, *_) = every_finding(file)
+    last = OPS.rindex("torch.log(")
+
+    def review(version: ChangedFile) -> Review:
+        """It sees the second call only once the first one is gone."""
+        found = every_finding(version)
+        return Review(found[:1] if found[0].fingerprint == first.fingerprint else found[-1:])
+
+    result = fix_file(file, only_shown(review), unsafe=False)
+    assert [f.fingerprint for f in result.fixed] == [first.fingerprint]
+    assert result.after.endswith(OPS[last:].encode())
+    assert all(f.fix is None for f in result.left)
+
+
+def every_finding(file: ChangedFile) -> tuple[Finding, ...]:
+    return review_files(
+        [file], limit_to_change=False, one_per_cause=False, config=Config(), facts=ProjectFacts()
+    ).findings

@@ -40,7 +40,7 @@ def train(model, loader, optimizer):
 
 
 AGAIN = Place(
-    Span(11, 11), "PTO101", "item-every-step", "sync", "`loss.item()` waits for the GPU on every step."
+    Span(9, 9), "PTO101", "item-every-step", "sync", "`loss.item()` waits for the GPU on every step."
 )
 OTHER = Place(  # of another rule
     Span(10, 10),

@@ -28,7 +28,7 @@ def test_properties_are_escaped(review: Review) -> None:
     odd = dataclasses.replace(review.findings[0], path="a,b:c%.py", message="100%", impact=(), when_wrong="")
     line = render("github", dataclasses.replace(review, findings=(odd,), over_limit=())).splitlines()[0]
     assert line.startswith("::warning file=a%2Cb%3Ac%25.py,line=10,endLine=10,title=")
-    assert "::100%25%0AAlso at line 11" in line
+    assert "::100%25%0AAlso at line 9" in line
 
 
 def test_hostile_text_starts_no_command_of_its_own(hostile: Review) -> None:

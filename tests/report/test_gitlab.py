@@ -18,7 +18,7 @@ def test_the_fields_that_gitlab_reads(review: Review) -> None:
 def test_what_were_lines_are_sentences_of_one_paragraph(review: Review) -> None:
     first = json.loads(render("gitlab", review))[0]["description"]
     assert "\n" not in first
-    assert first.endswith(". Also at line 11.")
+    assert first.endswith(". Also at line 9.")
 
 
 def test_silence(silent: Review) -> None:

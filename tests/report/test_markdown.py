@@ -24,7 +24,7 @@ def test_the_parts_of_a_finding(review: Review) -> None:
     assert "waits for the GPU on every step. (high severity, confidence 0.90)\n" in text
     assert "```python\n        total += loss.item()\n```" in text
     assert "```diff\n-        total += loss.item()\n+        total += loss.detach()\n```" in text
-    assert "- line 8: the training step: `loss.backward()`\n- Also at line 11\n" in text
+    assert "- line 8: the training step: `loss.backward()`\n- Also at line 9\n" in text
     assert "**Wrong if:** the value is needed on every step" in text
     assert "([source](<https://example.org/a_b>))" in text
     assert "- and 22 more" in text
@@ -37,7 +37,7 @@ def test_a_place_of_another_rule_is_named_with_a_link(review: Review) -> None:
     assert page.endswith(".md")
     text = render("markdown", dataclasses.replace(review, findings=(finding,)))
     said = f"Also [{name}](<{page}>) here: `loader` moves each item, see line 6. Wrong if: it must\n"
-    assert "- Also at line 11\n" in text
+    assert "- Also at line 9\n" in text
     assert (
         f"**Wrong if:** the value is needed on every step  \n{said}" in text
     )  # after the fix, which is not its own

@@ -45,7 +45,7 @@ def test_a_result_points_at_its_lines_and_keeps_its_identity(review: Review) -> 
     assert result["rank"] == 90
     assert (result["level"], run["results"][1]["level"]) == ("warning", "note")
     lines = [r["physicalLocation"]["region"]["startLine"] for r in result["relatedLocations"]]
-    assert lines == [8, 11]
+    assert lines == [8, 9]
 
 
 def test_a_rule_brings_its_text(review: Review) -> None:

@@ -35,7 +35,7 @@ src/train.py:10  PTO101 item-every-step  high severity, confidence 0.90
   11 │ print(loss.item())
 
   line 8: the training step: `loss.backward()`
-  Also at line 11
+  Also at line 9
   Fix (safe: same behaviour):
   10 - total += loss.item()
      + total += loss.detach()
@@ -83,7 +83,7 @@ def test_lines_in_texts_of_a_notebook_are_those_of_cells(review: Review) -> None
     assert "loop at line 3 of cell 2; it also waits at lines 4 of cell 2, 5 of cell 2 and 70." in text
     assert "line 5 of cell 2: the loop at line 3 of cell 2\n" in text
     assert "\n  6 │ optimizer.step()\n  7 ┃ total += loss.item()\n" in text
-    assert "Also at cell 2:8\n" in text
+    assert "Also at cell 2:6\n" in text
     assert "\n  7 - total += loss.item()\n" in text
 
 
@@ -95,13 +95,13 @@ def test_a_place_of_another_rule_is_named_with_its_rule_and_its_statement(review
     )
     said = "`loader` moves each item, see line 6"
     text = render("terminal", dataclasses.replace(shown, cells={}), width=150)
-    assert "  Also at line 11\n  Fix (safe" in text
+    assert "  Also at line 9\n  Fix (safe" in text
     wrong = "  Wrong if: the value is needed on every step\n"
     named = "  Also PTO205 device-move-in-dataset here and at line 12"
     assert f"{wrong}{named}: {said}. Wrong if: it must\n" in text  # after the fix, which is not its own
     assert "1 performance finding at 3 places" in text
     text = render("terminal", shown, width=150)
-    assert "  Also at cell 2:11\n" in text
+    assert "  Also at cell 2:9\n" in text
     assert (
         f"  Also PTO205 device-move-in-dataset here and at cell 2:12: {said} of cell 2. Wrong if: it must\n"
         in text
