@@ -191,10 +191,14 @@ class Regression(Rule):
             yield Problem(
                 loss.node,
                 f"This change takes out `{_shown(loss.text, self.measure)}` here. {self.message}",
-                self.prior,
+                self.confidence(loss),
                 span=Span(loss.anchor, loss.anchor),
                 facts={"lines_added": float(len(loss.added)), "lines_removed": float(len(change.removed))},
             )
+
+    def confidence(self, loss: Loss) -> float:
+        """How sure it is that the measure is missed there; `prior`, unless a rule can prove it."""
+        return self.prior
 
     def is_loss(self, loss: Loss) -> bool:
         """What else must hold; nothing, unless a rule says so."""

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import re
 
+from ptopt.findings import TEXTBOOK
+from ptopt.rules.autograd._evaluates import evaluation_of
 from ptopt.rules.base import Invalid
 from ptopt.rules.regressions._base import Loss, Regression
 from ptopt.rules.shared.autograd import turns_autograd_off
+
+_EVALUATES = 0.6  # how sure it must be that the code only evaluates
 
 
 class NoGradRemoved(Regression):
@@ -60,6 +64,16 @@ class NoGradRemoved(Regression):
         ),
         Invalid(
             """
+            import torch
+
+            # - @torch.no_grad()
+            def evaluate(model, loader):  # !
+                model.eval()
+                return sum((model(x).argmax(1) == y).sum() for x, y in loader)
+            """
+        ),
+        Invalid(
+            """
             def evaluate(model, loader):
                 # - with torch.no_grad():
                 # -     for batch in loader:
@@ -79,6 +93,14 @@ class NoGradRemoved(Regression):
             """
         ),
     )
+
+    def confidence(self, loss: Loss) -> float:
+        """Textbook: what is left runs a network, and shows that it only evaluates it."""
+        found = evaluation_of(loss.function, loss.file)
+        if found is None or found.case.confidence < _EVALUATES:
+            return self.prior
+        here = any(loss.first <= call.lineno <= loss.last for call, _ in found.calls)
+        return TEXTBOOK if here else self.prior
 
     def is_loss(self, loss: Loss) -> bool:
         """Where the code backpropagates, autograd has to be on; elsewhere it may be off by other means."""
