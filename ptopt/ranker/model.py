@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ptopt.findings import TEXTBOOK, Condition
+from ptopt.findings import TEXTBOOK, TEXTBOOK_WORTH, Condition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,9 +119,9 @@ class Ranker:
     origin: str = ""  # what it was learned from
 
     def worth(self, features: Mapping[str, float]) -> float:
-        """P(useful): that of a textbook case is the threshold at least."""
+        """P(useful): that of a textbook case is `TEXTBOOK_WORTH` at least."""
         useful = self.useful.probability(features)
-        return max(useful, self.threshold) if _is_textbook(features) else useful
+        return max(useful, TEXTBOOK_WORTH) if _is_textbook(features) else useful
 
     def truth(self, features: Mapping[str, float]) -> float | None:
         """P(right): that of a textbook case is what a comment asks for at least; None where the weights do not tell."""

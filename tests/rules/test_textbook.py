@@ -12,6 +12,7 @@ from ptopt.config import Config
 from ptopt.findings import Finding
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
+from ptopt.verify import apply_edits
 
 pytestmark = pytest.mark.usefixtures("learned_ranker")
 
@@ -36,8 +37,19 @@ def comments(base: str, head: str) -> list[Finding]:
 
 
 def test_no_grad_is_taken_out_of_an_evaluation() -> None:
-    (found,) = comments(EVALUATION, EVALUATION.replace("@torch.no_grad()\n", ""))
-    assert found.name in ("no-grad-removed", "evaluation-records-graph")
+    head = EVALUATION.replace("@torch.no_grad()\n", "").replace(
+        "    correct = 0\n", "    wrong = 0\n    correct = 0\n"
+    )
+    (found,) = comments(EVALUATION, head)
+    assert found.name == "no-grad-removed" and found.span.start == 4, (
+        "the definition, not a line that came with it"
+    )
+    assert found.fix is not None and found.impact
+    assert apply_edits(head, found.fix.edits).count("@torch.no_grad()\ndef evaluate") == 1
+    assert (
+        "takes out `@torch.no_grad()` here" in found.message
+        or "takes out `torch.no_grad()` here" in found.message
+    )
 
 
 def test_no_grad_is_taken_out_of_code_that_may_want_gradients() -> None:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import re
 
 from ptopt.findings import TEXTBOOK
-from ptopt.rules.autograd._evaluates import evaluation_of
-from ptopt.rules.base import Invalid
+from ptopt.rules.autograd._evaluates import Evaluation, evaluation_of
+from ptopt.rules.autograd._no_grad import decorate, wrap
+from ptopt.rules.base import Fix, Invalid, Severity
 from ptopt.rules.regressions._base import Loss, Regression
 from ptopt.rules.shared.autograd import turns_autograd_off
 
@@ -16,6 +17,7 @@ class NoGradRemoved(Regression):
 
     id = "PTO952"
     name = "no-grad-removed"
+    severity = Severity.HIGH
     triggers = ("model", "net", "forward")
     measure = re.compile(r"\bno_grad\(|\binference_mode\(|set_grad_enabled\(False\)|@torch\.no_grad\b")
     still = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
@@ -96,11 +98,15 @@ class NoGradRemoved(Regression):
 
     def confidence(self, loss: Loss) -> float:
         """Textbook: what is left runs a network, and shows that it only evaluates it."""
-        found = evaluation_of(loss.function, loss.file)
-        if found is None or found.case.confidence < _EVALUATES:
-            return self.prior
-        here = any(loss.first <= call.lineno <= loss.last for call, _ in found.calls)
-        return TEXTBOOK if here else self.prior
+        return self.prior if _evaluation(loss) is None else TEXTBOOK
+
+    def fix(self, loss: Loss) -> Fix | None:
+        found = _evaluation(loss)
+        if found is None or loss.function is None:
+            return None
+        if found.case.loop is not None:
+            return wrap(found.case.loop, "nothing that the loop leaves behind is backpropagated", loss.file)
+        return decorate(loss.function, loss.file)
 
     def is_loss(self, loss: Loss) -> bool:
         """Where the code backpropagates, autograd has to be on; elsewhere it may be off by other means."""
@@ -110,3 +116,11 @@ class NoGradRemoved(Regression):
         return not any(
             turns_autograd_off(call, loss.file) for call in calls if loss.first <= call.lineno <= loss.last
         )
+
+
+def _evaluation(loss: Loss) -> Evaluation | None:
+    """The evaluation that is left where the measure stood; None where it is none, or not surely."""
+    found = evaluation_of(loss.function, loss.file)
+    if found is None or found.case.confidence < _EVALUATES:
+        return None
+    return found if any(loss.first <= call.lineno <= loss.last for call, _ in found.calls) else None
