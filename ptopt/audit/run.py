@@ -11,6 +11,7 @@ from ptopt.audit.audit import audit, training_scripts
 from ptopt.audit.stated import with_readme
 from ptopt.audit.values import Audit
 from ptopt.change import ChangedFile, whole_file
+from ptopt.findings import Condition
 from ptopt.pathkind import is_reviewable
 from ptopt.project.around import Neighbours
 from ptopt.project.naming import Naming, may_name
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ptopt.project.facts import ProjectFacts
 
 _BELOW = 0.8  # an audit also lists, as low, what is a little less sure than a comment on a pull request
+
+_OTHERS = {Condition.RIGHT, Condition.STATED}  # a lower confidence would lift them, too
 
 
 def audit_of(
@@ -52,7 +55,7 @@ def audit_of(
     more = reviewed(train, config=broad.model_copy(update={"skip": ()}))
     review = dataclasses.replace(
         review,
-        findings=(*review.findings, *more.findings),
+        findings=tuple(f for f in (*review.findings, *more.findings) if _OTHERS.isdisjoint(f.missed)),
         not_reviewed=(*review.not_reviewed, *more.not_reviewed),
     )
     return audit(name, scripts, told, review, sure)

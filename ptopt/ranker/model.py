@@ -148,9 +148,13 @@ class Ranker:
         """What each condition of a comment asks for."""
         return dict(zip(Condition, (min_confidence, self.least_right, self.least_stated), strict=True))
 
-    def admits(self, features: Mapping[str, float], min_confidence: float) -> bool:
-        """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is."""
-        return not min_confidence or (self.worth(features) >= min_confidence and self.is_sure(features))
+    def admits(self, features: Mapping[str, float], min_confidence: float, lifted: bool = False) -> bool:
+        """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is.
+
+        `lifted`: only the confidence counts.
+        """
+        useful = not min_confidence or self.worth(features) >= min_confidence
+        return useful and (not min_confidence or lifted or self.is_sure(features))
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful
@@ -250,6 +254,11 @@ def default_ranker() -> Ranker:
 def threshold(chosen: float | None) -> float:
     """The confidence from which on a proposal becomes a comment; `chosen` is what the settings say, if they do."""
     return ranker().threshold if chosen is None else chosen
+
+
+def is_lifted(chosen: float | None) -> bool:
+    """Does a confidence that the settings ask for lift the other conditions of a comment? One below the ranker's threshold does."""
+    return chosen is not None and chosen < ranker().threshold
 
 
 def comment_conditions() -> dict[Condition, float]:

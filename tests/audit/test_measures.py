@@ -348,3 +348,14 @@ def average_gradients(model):
     assert measure(audited, "distributed", code).state is ON
     reported = "        loss = model(x).sum()\n        torch.distributed.all_reduce(loss)"
     assert measure(audited, "distributed", script(step=reported)).state is OFF
+
+
+def test_what_stands_in_an_error_handler_does_not_run_by_default(audited: Auditor) -> None:
+    step = """\
+        try:
+            loss = model(x).sum()
+        except torch.cuda.OutOfMemoryError:
+            model.gradient_checkpointing_enable()
+            loss = model(x).sum()"""
+    found = measure(audited, "gradient_checkpointing", script(step=step))
+    assert found.state is OFF and "only after an error" in found.detail
