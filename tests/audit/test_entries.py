@@ -201,7 +201,7 @@ def test_a_method_that_trains_is_started_by_those_who_call_it(audited: Auditor) 
 
 
 def test_the_loop_of_the_script_itself_comes_before_the_trainer_of_a_library(audited: Auditor) -> None:
-    own = script(before=LOADER.format("num_workers=2"), after="from tagger import Tagger\n")
+    own = script(before=LOADER.format(", num_workers=2"), after="from tagger import Tagger\n")
     own = own.replace("def main():", "def main():\n    Tagger().train_model([1])")
     (entry,) = audited({"tagger.py": LIBRARY, "own.py": own}).entries
     assert (entry.path, entry.framework) == ("own.py", "PyTorch")
