@@ -160,3 +160,49 @@ def test_a_cache_that_is_emptied_in_a_try_is_emptied_in_each_step() -> None:
     (found,) = comments(base, base.replace("        except", f"{line}        except"))
     assert found.name == "cache-cleared-every-step"
     assert comments(base, base.replace('print("out of memory")\n', f'print("out of memory")\n{line}')) == []
+
+
+STEPS = """\
+import torch
+
+
+def train(model, loader, optimizer, criterion, log):
+    for x, y in loader:
+        loss = criterion(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "        log({n: p.grad.norm().item() for n, p in model.named_parameters()})\n",
+        "        for p in model.parameters():\n            log(p.grad.norm().item())\n",
+    ],
+)
+def test_a_number_of_each_parameter_is_read_in_each_step(line: str) -> None:
+    head = STEPS.replace("        optimizer.step()\n", f"{line}        optimizer.step()\n")
+    (found,) = comments(STEPS, head)
+    assert found.name == "item-every-step" and "for each parameter" in found.message
+    assert "0 to 2 %" not in found.message
+
+
+def test_a_number_of_each_parameter_is_read_now_and_then() -> None:
+    base = STEPS.replace("for x, y in loader:", "for step, (x, y) in enumerate(loader):")
+    lines = "        if step % 100 == 0:\n            for p in model.parameters():\n                log(p.grad.norm().item())\n"
+    assert (
+        comments(base, base.replace("        optimizer.step()\n", f"{lines}        optimizer.step()\n")) == []
+    )
+
+
+def test_anomalies_are_looked_for_in_every_run() -> None:
+    base = STEPS + "\n\nif __name__ == '__main__':\n    train(*sys.argv)\n"
+    head = base.replace("    train(*", "    torch.autograd.set_detect_anomaly(True)\n    train(*")
+    (found,) = comments(base, head)
+    assert found.name == "anomaly-detection-on"
+    guarded = base.replace(
+        "    train(*", "    if args.debug:\n        torch.autograd.set_detect_anomaly(True)\n    train(*"
+    )
+    assert comments(base, guarded) == []
