@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
@@ -276,20 +277,17 @@ class ClippedWhileScaled(Rule):
         scaler = file.source(node.func.value)
         function = file.index.function_of(node)
         scaled = _scaled_before(node, scaler, function, file)
-        if scaled is None or not _is_grad_scaler(scaler, function, file):
+        if scaled is None or not _is_grad_scaler(scaler, file):
             return
-        first = scaled.lineno if file.index.function_of(scaled) is function else 0  # else in another method
-        between = [c for c in file.calls.calls_in(function) if first <= c.lineno <= node.lineno]
-        if any(_may_unscale(call, scaler, file) for call in between):
+        # In another method: all that stands before the step.
+        first = scaled.lineno if file.index.function_of(scaled) is function else 0
+        if _between(_unscaling(function, scaler, file), first, node.lineno):
             return
-        for call in between:
-            if call.lineno == first or not _clips(call, file) or _only_measures(call, file):
-                continue
+        for call in _between(_clipping(function, file), first + 1, node.lineno):
             if _exclude(call, scaled, file) or _exclude(call, node, file) or _exclude(scaled, node, file):
                 continue
-            optimizers = {
-                file.source(c.args[0]) for c in _steps(scaler, function, file) if c.lineno > call.lineno
-            }
+            later = _between(_steps(function, scaler, file), call.lineno)
+            optimizers = {file.source(step.args[0]) for step in later}
             optimizer = file.source(node.args[0])
             yield Problem(
                 call,
@@ -313,46 +311,69 @@ def _scaled_before(
     step: ast.Call, scaler: str, function: FunctionNode | None, file: SourceFile
 ) -> ast.Call | None:
     """The last `scaler.scale(loss)` before the step of the same scaler: in its function, else in another method."""
-    scaled = [
-        call
-        for call in file.calls_named("scale")
-        if (receiver := method_call(call, "scale")) is not None and file.source(receiver) == scaler
-    ]
-    before = [c for c in scaled if file.index.function_of(c) is function and c.lineno < step.lineno]
+    before = _between(_scaled(function, scaler, file), 0, step.lineno - 1)
     if before or "unscale" in file.text:
         return before[-1] if before else None
     cls = file.index.class_of(step)
-    return next((c for c in scaled if cls is not None and file.index.class_of(c) is cls), None)
+    return _scaled_in_class(cls, scaler, file) if cls is not None else None
 
 
-def _steps(scaler: str, function: FunctionNode | None, file: SourceFile) -> list[ast.Call]:
-    return [
-        call
-        for call in file.calls.calls_in(function)
-        if (receiver := method_call(call, "step")) is not None
-        and call.args
-        and file.source(receiver) == scaler
-    ]
+@remembered
+def _scaled(function: FunctionNode | None, scaler: str, file: SourceFile) -> list[ast.Call]:
+    return [c for c in file.calls.calls_in(function) if _is_of(c, "scale", scaler, file)]
 
 
-def _is_grad_scaler(scaler: str, function: FunctionNode | None, file: SourceFile) -> bool:
+@remembered
+def _scaled_in_class(cls: ast.ClassDef, scaler: str, file: SourceFile) -> ast.Call | None:
+    found = (c for c in file.calls_named("scale") if _is_of(c, "scale", scaler, file))
+    return next((c for c in found if file.index.class_of(c) is cls), None)
+
+
+@remembered
+def _steps(function: FunctionNode | None, scaler: str, file: SourceFile) -> list[ast.Call]:
+    return [c for c in file.calls.calls_in(function) if c.args and _is_of(c, "step", scaler, file)]
+
+
+@remembered
+def _unscaling(function: FunctionNode | None, scaler: str, file: SourceFile) -> list[ast.Call]:
+    return [c for c in file.calls.calls_in(function) if _may_unscale(c, scaler, file)]
+
+
+@remembered
+def _clipping(function: FunctionNode | None, file: SourceFile) -> list[ast.Call]:
+    calls = file.calls.calls_in(function)
+    return [c for c in calls if _clips(c, file) and not _only_measures(c, file)]
+
+
+def _between(calls: list[ast.Call], first: int, last: int | None = None) -> list[ast.Call]:
+    """Those of the calls, which are in source order, that begin on the lines `first` to `last`."""
+    start = bisect_left(calls, first, key=lambda c: c.lineno)
+    return calls[start : None if last is None else bisect_right(calls, last, key=lambda c: c.lineno)]
+
+
+def _is_of(call: ast.Call, method: str, scaler: str, file: SourceFile) -> bool:
+    receiver = method_call(call, method)
+    return receiver is not None and file.source(receiver) == scaler
+
+
+def _is_grad_scaler(scaler: str, file: SourceFile) -> bool:
     """By what the file assigns to it: nothing that is seen, or a GradScaler that is not switched off."""
-    for assign in file.index.of_type(ast.Assign):
-        if not any(_text(target) == scaler for target in assign.targets):
-            continue
-        values = (
-            [assign.value.body, assign.value.orelse]
-            if isinstance(assign.value, ast.IfExp)
-            else [assign.value]
-        )
-        for value in values:
-            if not isinstance(value, ast.Call):
-                continue
-            if not _SCALER_CLASS.search(last_name(value.func)) or is_literal(
-                keyword_of(value, "enabled"), False
-            ):
-                return False
+    for value in file.once(_made).get(scaler, ()):
+        if not _SCALER_CLASS.search(last_name(value.func)) or is_literal(keyword_of(value, "enabled"), False):
+            return False
     return True
+
+
+def _made(file: SourceFile) -> dict[str, list[ast.Call]]:
+    """Dotted name -> the calls whose result it is given, if only in one case."""
+    table: dict[str, list[ast.Call]] = {}
+    for assign in file.index.of_type(ast.Assign):
+        value = assign.value
+        for given in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
+            if isinstance(given, ast.Call):
+                for target in assign.targets:
+                    table.setdefault(_text(target), []).append(given)
+    return table
 
 
 def _may_unscale(call: ast.Call, scaler: str, file: SourceFile) -> bool:
@@ -361,24 +382,28 @@ def _may_unscale(call: ast.Call, scaler: str, file: SourceFile) -> bool:
         return True
     own = file.calls.resolve(call)
     if own is not None:
-        return "unscale" in file.source(own)
+        return _unscales(own, file)
     return any(_text(given) == scaler for given in (*call.args, *(k.value for k in call.keywords)))
+
+
+@remembered
+def _unscales(function: FunctionNode, file: SourceFile) -> bool:
+    return "unscale" in file.source(function)
 
 
 def _clips(call: ast.Call, file: SourceFile) -> bool:
     """A call of torch that clips, or of a function of this file that does."""
     if called_name(call) in _CLIPS:
-        return not (isinstance(call.func, ast.Attribute) and "accelerator" in file.source(call.func).lower())
+        return "accelerator" not in file.source(call.func).lower()
     own = file.calls.resolve(call)
     return own is not None and _helps_clipping(own, file)
 
 
 @remembered
 def _helps_clipping(function: FunctionNode, file: SourceFile) -> bool:
-    return any(
-        called_name(call) in _CLIPS and not _only_measures(call, file)
-        for call in file.calls.calls_in(function)
-    ) and not any(called_name(call) in ("step", "backward") for call in file.calls.calls_in(function))
+    calls = file.calls.calls_in(function)
+    clips = any(called_name(c) in _CLIPS and not _only_measures(c, file) for c in calls)
+    return clips and not any(called_name(c) in ("step", "backward") for c in calls)
 
 
 def _only_measures(call: ast.Call, file: SourceFile) -> bool:
