@@ -17,7 +17,7 @@ _ROUTER = re.compile(r"(^|_)(app|api|application|server|routers?|routes|blueprin
 _MODEL_LOADERS = re.compile(
     r"(^|\.)(from_pretrained|load_(\w+_)?model|load_from_checkpoint|SentenceTransformer|CrossEncoder|WhisperModel|"
     r"load_checkpoint_and_dispatch|create_model|build_model)$|^torch\.(hub\.load|load|jit\.load)$|^whisper\.load_model$"
-    r"|^transformers\.pipeline$|^spacy\.load$|^easyocr\.Reader$|^ultralytics\.YOLO$"
+    r"|^transformers\.pipeline$|\bpipelines\.pipeline$|^spacy\.load$|^easyocr\.Reader$|^ultralytics\.YOLO$"
 )
 
 
