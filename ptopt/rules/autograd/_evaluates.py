@@ -28,6 +28,7 @@ _INFERS = re.compile(
     r"|extract_features?|embed\w*|encode|inpaint|upscale|enhance|separate|demo)(_|$)",
     re.I,
 )
+_DATA = re.compile(r"load|data|batch|(^|_)dls?\b|_iter\b|valid|test|eval", re.I)
 _TRIES_OUT = re.compile(
     r"bench|warm_?up|profile|timing|convert|export|verif|check|compare|test_\w+|latency|throughput", re.I
 )
@@ -156,8 +157,13 @@ def _is_textbook(
         return False
     if case.loop is not None:
         return case.confidence >= 0.85
-    looped = next(file.index.loops_of(call), None) is not None
-    return function is not None and looped and case.confidence >= 0.8 and not escapes(function, [call], file)
+    over_data = any(
+        isinstance(loop, ast.For) and _DATA.search(file.source(loop.iter))
+        for loop in file.index.loops_of(call)
+    )
+    return (
+        function is not None and over_data and case.confidence >= 0.8 and not escapes(function, [call], file)
+    )
 
 
 def _evidence(
