@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections.abc import Iterator
 
@@ -223,30 +224,37 @@ class InferenceBlocksEventLoop(Rule):
         found = [(call, run) for call, run in found if _blocks(call, node, file)]
         if not found:
             return
-        call, run = found[0]
-        through = f", through `{called_name(call)}`," if run is not call else ""
-        plain = _can_be_plain(node, file) if route else None
-        remedy = (
-            "Make it a plain `def`, which the framework runs in a thread"
-            if plain
-            else "Move it into a plain function, autograd's mode with it, and await that: `await asyncio.to_thread(run, …)`"
-            if file.context.grad_off(call)
-            else f"Await it in a thread: `await asyncio.to_thread({file.source(call.func)}, …)`"
-        )
-        yield Problem(
-            call,
-            f"The coroutine `{node.name}` runs {quote(file, run, 50)}{through} on the event loop: until the model is done, the "
-            f"server reads no other request, sends nothing and answers no health check. {remedy}.",
-            TEXTBOOK if route and _is_sure(run, file) else 0.75 if route else 0.6,
-            (
-                Evidence(node.lineno, f"a coroutine{f', the handler of {route}' if route else ''}"),
-                *([Evidence(run.lineno, "runs the model")] if run is not call else []),
-            ),
-            plain,
-            cause=node,
-            subject=call,
-            facts={"route": float(bool(route)), "helper": float(run is not call), "runs": float(len(found))},
-        )
+        fix = _can_be_plain(node, file) if route else None
+
+        def at(call: ast.Call, run: ast.Call) -> Problem:
+            through = f", through `{called_name(call)}`," if run is not call else ""
+            remedy = (
+                "Make it a plain `def`, which the framework runs in a thread"
+                if fix
+                else "Move it into a plain function, autograd's mode with it, and await that: `await asyncio.to_thread(run, …)`"
+                if file.context.grad_off(call)
+                else f"Await it in a thread: `await asyncio.to_thread({file.source(call.func)}, …)`"
+            )
+            return Problem(
+                call,
+                f"The coroutine `{node.name}` runs {quote(file, run, 50)}{through} on the event loop: until the model is done, "
+                f"the server reads no other request, sends nothing and answers no health check. {remedy}.",
+                TEXTBOOK if route and _is_sure(run, file) else 0.75 if route else 0.6,
+                (
+                    Evidence(node.lineno, f"a coroutine{f', the handler of {route}' if route else ''}"),
+                    *([Evidence(run.lineno, "runs the model")] if run is not call else []),
+                ),
+                fix,
+                cause=node,
+                subject=call,
+                facts={
+                    "route": float(bool(route)),
+                    "helper": float(run is not call),
+                    "runs": float(len(found)),
+                },
+            )
+
+        yield dataclasses.replace(at(*found[0]), elsewhere=tuple(at(*other) for other in found[1:]))
 
 
 def _run_by(call: ast.Call, file: SourceFile) -> ast.Call | None:

@@ -195,8 +195,11 @@ def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3) -> ast.expr |
     """`ends` where the bound comes from `ends[i]` or `ends[i].sum()`, and a loop or comprehension around it counts `i`."""
     counted = _counted_around(bound, file)
     for part in walk(bound):
-        picks = isinstance(part, ast.Subscript) and file.values.is_tensor(part.value)
-        if picks and any(isinstance(n, ast.Name) and n.id in counted for n in walk(part.slice)):
+        if (
+            isinstance(part, ast.Subscript)
+            and _counts(part.slice, counted)
+            and file.values.is_tensor(part.value)
+        ):
             return part.value
         if isinstance(part, ast.Name) and depth and isinstance(part.ctx, ast.Load):
             binding = file.bindings.last_before(part)
@@ -205,6 +208,10 @@ def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3) -> ast.expr |
                 if found is not None:
                     return found
     return None
+
+
+def _counts(index: ast.expr, counted: frozenset[str]) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in counted for n in walk(index))
 
 
 @remembered
