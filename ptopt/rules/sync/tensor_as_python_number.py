@@ -8,6 +8,7 @@ from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
 from ptopt.source.file import remembered
+from ptopt.source.frequency import Often
 from ptopt.source.index import FUNCTIONS, walk
 
 _FACTORIES = frozenset({"arange", "zeros", "ones", "empty", "full", "linspace", "eye"})
@@ -18,6 +19,9 @@ _ONE_BY_ONE = re.compile(
     r"beam|search|decod|generat|infer|predict|sampl(e|ing)$|recogni|transcri|post_?process|^_?test", re.I
 )
 
+_ON_HOST = re.compile(
+    r"^Wav|fbank|kaldi|feature_?extract", re.I
+)  # modules that prepare what is read from disk
 _EXPERTS = re.compile(r"expert|num_tokens|tokens_per", re.I)  # counts that are copied to the host in any case
 
 
@@ -188,7 +192,12 @@ def _in_network(node: ast.AST, file: SourceFile) -> bool:
     function, cls = file.index.function_of(node), file.index.class_of(node)
     if function is None or cls is None or not file.context.is_module(cls):
         return False
-    return not _ONE_BY_ONE.search(function.name)
+    if _ONE_BY_ONE.search(function.name) or _ON_HOST.search(cls.name):
+        return False
+    few = any(
+        "self." in file.source(loop.iter) for loop in file.index.loops_of(node) if isinstance(loop, ast.For)
+    )
+    return not few and file.frequencies.of_function(function).often >= Often.STEP
 
 
 def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3) -> ast.expr | None:
