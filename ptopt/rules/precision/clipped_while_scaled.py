@@ -38,8 +38,9 @@ class ClippedWhileScaled(Rule):
     without `scaler.unscale_(optimizer)` before them.
 
     ## Why it is slow
-    The gradients are 65,536 times too large at first, so that each step is clipped, and the division by the scale, in
-    `scaler.step`, leaves next to nothing of it: training converges slowly, or to something worse, and nothing tells why.
+    The gradients are 65,536 times too large at first, so that nearly every step is clipped to the bound, and `scaler.step`
+    then divides the bound by the scale, too. Plain gradient descent hardly moves; with optimizers that divide by the size
+    of the gradients, the clipping limits nothing. No error tells.
 
     ## When this is wrong
     When the bound is multiplied by the scale, or the scaler is off wherever gradients are clipped.
@@ -292,7 +293,7 @@ class ClippedWhileScaled(Rule):
             yield Problem(
                 call,
                 f"{quote(file, call, 50)} sees gradients that are still multiplied by the scale of `{scaler}` (65,536 at first), "
-                "so that it clips each of them, and next to nothing is left of the step. Call "
+                "so that nearly every step is clipped, to a bound that is then divided by the scale. Call "
                 f"`{scaler}.unscale_({optimizer})` before it.",
                 TEXTBOOK,
                 (
