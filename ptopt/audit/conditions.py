@@ -21,6 +21,7 @@ ENVIRONMENT = re.compile(
     r"\bgpus?\b|RANK\b",
     re.I,
 )
+_RARE = re.compile(r"OutOfMemory|RuntimeError|MemoryError|KeyboardInterrupt|Timeout|Connection")
 _FIRST_PROCESS = re.compile(
     r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
     r"is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
@@ -74,6 +75,8 @@ class Conditions(ABC):
         for ancestor, child in module.file.index.ancestors(node):
             if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef, ast.Module)):
                 break
+            if isinstance(ancestor, ast.ExceptHandler) and _is_rare(ancestor):
+                return Value(True, False, "only after an error", self.place(module, ancestor))
             wanted: bool | None = None
             if isinstance(ancestor, ast.If):
                 wanted = True if child in ancestor.body else False if child in ancestor.orelse else None
@@ -167,3 +170,8 @@ class Conditions(ABC):
                         return module, ancestor
                     break
         return None
+
+
+def _is_rare(handler: ast.ExceptHandler) -> bool:
+    """Is it for what goes wrong in a run, and not for what is missing on some machines, such as a package?"""
+    return handler.type is not None and bool(_RARE.search(ast.unparse(handler.type)))

@@ -48,6 +48,7 @@ _WANTS_GRAPH = re.compile(
 _FRAMEWORK = re.compile(
     r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$|Streamer$|LogitsProcessor$|StoppingCriteria$"
 )
+_LEFT_TO_IT = frozenset({"prediction_step"})  # the Trainer of transformers turns autograd off nowhere else
 _PLAIN_RESULT = re.compile(
     r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I
 )
@@ -304,6 +305,8 @@ def _run_by_a_base(function: FunctionNode, file: SourceFile) -> bool:
     cls = file.index.parent(function)
     if not isinstance(cls, ast.ClassDef) or file.calls.callers(function):
         return False
+    if function.name in _LEFT_TO_IT:
+        return False
     own = {other.name for other in file.index.of_type(ast.ClassDef)}
     return any(
         last_name(base) not in own | _PLAIN_BASES and not file.imports.qualified(base).startswith("torch.")
@@ -430,7 +433,11 @@ def in_training(call: ast.Call, function: FunctionNode | None, file: SourceFile)
 def wanted_elsewhere(function: FunctionNode, calls: list[tuple[ast.Call, str]], file: SourceFile) -> bool:
     """Does a framework run the function without autograd, or a caller backpropagate what it returns?"""
     cls = file.index.class_of(function)
-    if cls is not None and any(_FRAMEWORK.search(file.source(base)) for base in cls.bases):
+    if (
+        function.name not in _LEFT_TO_IT
+        and cls is not None
+        and any(_FRAMEWORK.search(file.source(base)) for base in cls.bases)
+    ):
         return True
     if "test" in function.name and re.search(r"\bassert|pytest|raises", file.source(function)):
         return True

@@ -265,7 +265,7 @@ def _guard(node: ast.AST, file: SourceFile) -> str:
     for ancestor, child in file.index.ancestors(node):
         if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return ""
-        if isinstance(ancestor, ast.Try):
+        if isinstance(ancestor, ast.ExceptHandler):
             return "error"  # somebody deals with running out of memory
         if isinstance(ancestor, ast.If) and child is not ancestor.test:
             test = file.source(ancestor.test)
