@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -273,7 +274,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
             else "the loss is divided to be accumulated, and applied"
         )
         sure = wrapper is not None and step is not None
-        yield Problem(
+        found = Problem(
             node,
             f"Under DDP the gradients are averaged over all processes in every backward pass, but {shown} only after several of "
             f"them (line {sign.lineno}). Run the forward and the backward pass of all but the last one under "  # type: ignore[attr-defined]
@@ -293,6 +294,10 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 "in_loop": float(loop is not None),
                 "step_seen": float(step is not None),
             },
+        )
+        # A change may add the counting alone: then the comment stands there.
+        yield dataclasses.replace(
+            found, elsewhere=() if step is None else (dataclasses.replace(found, node=step),)
         )
 
 

@@ -254,7 +254,11 @@ class InferenceBlocksEventLoop(Rule):
                 },
             )
 
-        yield dataclasses.replace(at(*found[0]), elsewhere=tuple(at(*other) for other in found[1:]))
+        problems = [at(*each) for each in found]
+        if fix is None:  # each has to be moved
+            yield from problems
+        else:
+            yield dataclasses.replace(problems[0], elsewhere=tuple(problems[1:]))
 
 
 def _run_by(call: ast.Call, file: SourceFile) -> ast.Call | None:
