@@ -10,6 +10,7 @@ from dataclasses import replace
 from ptopt.audit.known import Value
 from ptopt.audit.live import Live, is_main_test
 from ptopt.audit.modules import Module
+from ptopt.audit.values import Place
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 DEPTH = 12
@@ -39,6 +40,10 @@ class Conditions(ABC):
     @abstractmethod
     def of(self, expr: ast.AST | None, module: Module, depth: int = 0) -> Value:
         """What an expression comes to by default."""
+
+    @abstractmethod
+    def place(self, module: Module, node: ast.AST) -> Place:
+        """Where a node stands."""
 
     def truth_of(self, test: ast.expr, module: Module, depth: int = 0) -> Value:
         """The truth of a condition by default; that of the first process, where processes differ."""

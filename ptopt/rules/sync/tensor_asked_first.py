@@ -157,7 +157,9 @@ class TensorAskedFirst(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         test = getattr(node, "test", None)
         tensor = file.waits.branch_tensor(test) if isinstance(test, ast.BoolOp) else None
-        swapped = flag_first(test, tensor, file) if tensor is not None else None
+        if not isinstance(test, ast.BoolOp) or tensor is None:
+            return
+        swapped = flag_first(test, tensor, file)
         place = often_place(test, file) if swapped is not None else None
         if swapped is None or place is None:
             return
