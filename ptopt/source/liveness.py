@@ -22,6 +22,8 @@ _FUNCTION_LIKE = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 _SEES_ALL = frozenset("locals eval exec vars breakpoint set_trace embed interact".split())
 _SUPPRESSES = ("suppress", "raises", "assertRaises", "catch", "ignore")
 _MOST_ROUNDS = 8  # through a loop until nothing changes; two do for nearly all
+_DEEPEST = 3  # loops in loops that are gone through until nothing changes: each level doubles the work
+_MOST_STATEMENTS = 1_500  # of a function: each has a set of names
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,17 @@ class Liveness:
 
 
 def liveness(function: FunctionNode, removable: Removable) -> Liveness | None:
-    """The liveness of a function's names; None where its code can look at all names, as `locals()` does.
+    """The liveness of a function's names; None where its code can look at all names, as `locals()` does, or is too long.
 
     `removable` says of an expression whether it has no effect but its value: only then what it reads does not matter
     when its value does not.
     """
     kept: set[str] = set()
+    statements = 0
     for node in _all_nodes(function.body):
+        statements += isinstance(node, ast.stmt)
+        if statements > _MOST_STATEMENTS:
+            return None
         if isinstance(node, ast.Call) and _leaf(node.func) in _SEES_ALL:
             return None
         if isinstance(node, (ast.Global, ast.Nonlocal)):
@@ -104,6 +110,7 @@ class _Analysis:
 
     def __init__(self, answer: Liveness) -> None:
         self.answer = answer
+        self._depth = 0
         self._reads: dict[ast.AST, Names] = {}
 
     def block(self, statements: Sequence[ast.stmt], after: Names, exits: _Exits) -> Names:
@@ -151,12 +158,20 @@ class _Analysis:
         bound = NOTHING if isinstance(node, ast.While) else _stored(node.target)
         test = self.read(node.test) if isinstance(node, ast.While) else self.read(node.target)
         head = test | self.block(node.orelse, after, exits)
-        for _ in range(_MOST_ROUNDS):
+        rounds = _MOST_ROUNDS
+        if self._depth == _DEEPEST:
+            head, rounds = (
+                head | self.read(node),
+                1,
+            )  # whatever is read in it may be read in the next iteration
+        self._depth += 1
+        for _ in range(rounds):
             inner = replace(exits, leave=after, again=head)
             wider = head | (self.block(node.body, head, inner) - bound)
             if wider == head:
                 break
             head = wider
+        self._depth -= 1
         return head if isinstance(node, ast.While) else head | self.read(node.iter)
 
     def _with(self, node: ast.With | ast.AsyncWith, after: Names, exits: _Exits) -> Names:
