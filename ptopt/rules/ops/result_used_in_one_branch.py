@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._pure import changes, costly, is_module_call, is_pure, nested_functions, reads
+from ptopt.rules.ops._wasted import works_in
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
 
@@ -134,6 +135,8 @@ class ResultUsedInOneBranch(Rule):
             return
         if Often.UNKNOWN < file.frequencies.of(node).often <= Often.EPOCH:
             return
+        if branch is None and works_in(value, file):
+            return  # of networks, PTO489 says so
         module = any(isinstance(n, ast.Call) and is_module_call(n, file) for n in walk(value))
         if branch is None:
             text = f"`{name}` is computed here and never read. Remove {quote(file, value)}: its kernels run on each call."
