@@ -67,6 +67,8 @@ def test_what_is_said_of_a_result_that_nobody_reads(body: str, said: str) -> Non
         "out = self.encoder(x)\nprint(locals())\nreturn y",
         "out = self.encoder(x)\ndef later():\n    return out\nreturn later",
         "out = self.model.load(x)\nreturn y",
+        "out = self.model(x)\nreturn self.model.attention",  # kept by the run
+        "try:\n    out = self.model(x)\nexcept RuntimeError:\n    y = y // 2\nreturn y",
         "out = self.encoder(x)\nself.out = out",
         "if flag:\n    out = self.encoder(x)\nif flag:\n    return out\nreturn y",
         "if flag:\n    out = self.encoder(x)\nelse:\n    out = y\nif not flag:\n    return out\nreturn out",
@@ -74,6 +76,11 @@ def test_what_is_said_of_a_result_that_nobody_reads(body: str, said: str) -> Non
 )
 def test_effects_and_reads_are_left_alone(body: str) -> None:
     assert _problems("result-never-read", _forward(body)) == []
+
+
+def test_what_a_method_without_arguments_may_use_is_stated_with_less() -> None:
+    (problem,) = _problems("result-never-read", _forward("out = self.encoder(x)\nreturn self.heads()"))
+    assert problem.confidence == 0.5
 
 
 def test_one_run_more_beside_a_loop_of_them_is_stated_with_less() -> None:

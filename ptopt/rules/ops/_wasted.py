@@ -25,7 +25,7 @@ _NETWORK = re.compile(
     r"|_(model|encoder|decoder|backbone|unet|vae|discriminator|vocoder)$",
     re.I,
 )
-_RUNS = re.compile(
+RUNS = re.compile(
     r"^(forward|forward_\w+|generate|encode|decode|encode_\w+|decode_\w+|extract_features?|get_(text|image|audio)_features|"
     r"get_\w*embeddings?|predict|infer|sample|inference)$"
 )
@@ -140,7 +140,7 @@ def _expensive(call: ast.Call, file: SourceFile) -> Work | None:
         made = _of_function(call, file)
         return made if made is not None and made.kind == "host" else None
     receiver = func
-    if isinstance(func, ast.Attribute) and _RUNS.search(func.attr):
+    if isinstance(func, ast.Attribute) and RUNS.search(func.attr):
         receiver = func.value
     while isinstance(receiver, ast.Subscript):
         receiver = receiver.value

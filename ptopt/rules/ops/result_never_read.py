@@ -20,6 +20,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._wasted import (
+    RUNS,
     Work,
     is_only_work,
     removable,
@@ -35,6 +36,9 @@ from ptopt.source.liveness import Assigned, Liveness, assigned_names
 
 _ON_PURPOSE = re.compile(r"^_|unused|ignore|dummy|warm|trash|discard", re.I)
 _LOSS = re.compile(r"loss", re.I)
+_OF_MODULES = re.compile(
+    r"^(train|eval|parameters|zero_grad|requires_grad_|to|cuda|cpu|half|modules|state_dict)$"
+)
 _REPORTS = re.compile(r"print|log|tqdm|update|set_")
 
 
@@ -261,7 +265,9 @@ class ResultNeverRead(Rule):
             if not per_item and not decodes:
                 return
             prior = min(prior, TEXTBOOK if per_item and decodes else 0.6)
-        elif _runs_in_loop_too(waste, function, file):
+        elif _is_asked_later(waste, function, file) or _finds_what_fits(waste.end, file):
+            return
+        elif _runs_in_loop_too(waste, function, file) or _keeps_for(waste, function, file):
             prior = 0.5
         message, evidence = _said(waste, function, frequency, file)
         yield Problem(
@@ -302,6 +308,55 @@ def _runs_in_loop_too(waste: Waste, function: FunctionNode, file: SourceFile) ->
     return not assigned_names(waste.end).isdisjoint(bound) or any(
         file.source(work.call.func) in called for work in waste.works
     )
+
+
+def _is_asked_later(waste: Waste, function: FunctionNode, file: SourceFile) -> bool:
+    """Is the network asked afterwards for what it kept: `self.model.attention`?"""
+    asked, _ = _last_questions(function, file)
+    return any(asked.get(_network(work.call, file), 0) > waste.end.lineno for work in waste.works)
+
+
+def _keeps_for(waste: Waste, function: FunctionNode, file: SourceFile) -> bool:
+    """May a method without arguments use what the run has left: `return self.execute_heads()`?"""
+    return _last_questions(function, file)[1] > waste.end.lineno
+
+
+def _network(call: ast.Call, file: SourceFile) -> str:
+    """The name of what is run: `self.model` of `self.model.encode(x)`."""
+    func = call.func
+    if isinstance(func, ast.Attribute) and RUNS.search(func.attr):
+        func = func.value
+    return file.source(func)
+
+
+@remembered
+def _last_questions(function: FunctionNode, file: SourceFile) -> tuple[dict[str, int], int]:
+    """Where the function last asks each object for an attribute, and `self` for something without an argument."""
+    asked: dict[str, int] = {}
+    own = 0
+    for node in own_nodes(function):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, (ast.Name, ast.Attribute)):
+            continue
+        call = file.index.parent(node)
+        called = isinstance(call, ast.Call) and call.func is node
+        if not (called and (RUNS.search(node.attr) or _OF_MODULES.search(node.attr))):
+            of = file.source(node.value)
+            asked[of] = max(asked.get(of, 0), node.lineno)
+        if called and file.source(node.value) == "self" and not (call.args or call.keywords):  # type: ignore[union-attr]
+            own = max(own, node.lineno)
+    return asked, own
+
+
+def _finds_what_fits(node: ast.AST, file: SourceFile) -> bool:
+    """Does it try out a batch size?"""
+    for ancestor, child in file.index.ancestors(node):
+        if isinstance(ancestor, ast.Try) and child in ancestor.body:
+            caught = " ".join(file.source(h.type) for h in ancestor.handlers if h.type is not None)
+            if "RuntimeError" in caught or "Memory" in caught:
+                return True
+        if isinstance(ancestor, FUNCTIONS):
+            return False
+    return False
 
 
 @remembered
@@ -470,7 +525,8 @@ def _said(
         if len(waste.statements) == 1
         else "Delete it with what it is computed of, or use it"
     )
-    return f"Nothing reads {named}: {runs}. {what}.", evidence
+    value = "this value of " if any(file.uses.loads(function, name) for name in names) else ""
+    return f"Nothing reads {value}{named}: {runs}. {what}.", evidence
 
 
 def _sum_of_others(
@@ -496,11 +552,20 @@ def _loss_sums(function: FunctionNode, file: SourceFile) -> tuple[ast.BinOp, ...
 
 
 def _next_value(names: Sequence[str], end: Assigned, function: FunctionNode, file: SourceFile) -> int:
-    """The line that gives the one name its next value; 0 where there is none, or where the name is never read."""
+    """The line that gives the one name its next value; 0 where it stands in another branch, or where the name is never read."""
     if len(names) != 1 or not file.uses.loads(function, names[0]):
         return 0
-    line = _next_binding(names[0], end.end_lineno or end.lineno, function, file)
-    return line if line < sys.maxsize else 0
+    bindings = file.bindings.of(function, names[0])
+    place = bisect_right(bindings, end.end_lineno or end.lineno, key=lambda b: b.line)
+    if place == len(bindings):
+        return 0
+    around = dict(file.index.ancestors(end))
+    for ancestor, child in file.index.ancestors(bindings[place].node):
+        if ancestor in around:
+            other = around[ancestor]
+            apart = isinstance(ancestor, ast.If) and (child in ancestor.body) != (other in ancestor.body)
+            return 0 if apart else bindings[place].line
+    return 0
 
 
 def _fix(waste: Waste, file: SourceFile) -> Fix | None:

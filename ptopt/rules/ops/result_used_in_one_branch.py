@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._pure import changes, costly, is_module_call, is_pure, nested_functions, reads
-from ptopt.rules.ops._wasted import works_in
+from ptopt.rules.ops._wasted import is_only_work, runs_for_effect, works_in
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
+
+_NETWORK = 4  # what running a network, or decoding a sample, costs beside single operations
 
 
 class ResultUsedInOneBranch(Rule):
@@ -117,6 +119,9 @@ class ResultUsedInOneBranch(Rule):
             statement = file.index.statement_of(work)
             if isinstance(statement, ast.Assign):
                 weights[statement] = max(worth, weights.get(statement, 0))
+        for assign in file.index.of_type(ast.Assign):
+            if assign not in weights and works_in(assign.value, file) and is_only_work(assign.value, file):
+                weights[assign] = _NETWORK
         for assign, weight in weights.items():
             target = assign.targets[0]
             if len(assign.targets) == 1 and isinstance(target, ast.Name):
@@ -129,7 +134,9 @@ class ResultUsedInOneBranch(Rule):
             return
         loads = file.uses.loads(function, name)
         branch = _branch(node, loads, file) if loads else None
-        if (loads and branch is None) or _escapes(name, function, file) or not is_pure(value, file):
+        if (loads and branch is None) or _escapes(name, function, file):
+            return
+        if weight < _NETWORK and not is_pure(value, file):
             return
         if branch is not None and _changed(value, node, branch[0], function, file):
             return
@@ -137,6 +144,10 @@ class ResultUsedInOneBranch(Rule):
             return
         if branch is None and works_in(value, file):
             return  # of networks, PTO489 says so
+        works = works_in(value, file)
+        host = bool(works) and all(work.kind == "host" for work in works)
+        if works and (runs_for_effect(function, file) or host and not file.frequencies.of(node).in_worker):
+            return
         module = any(isinstance(n, ast.Call) and is_module_call(n, file) for n in walk(value))
         if branch is None:
             text = f"`{name}` is computed here and never read. Remove {quote(file, value)}: its kernels run on each call."
@@ -148,7 +159,7 @@ class ResultUsedInOneBranch(Rule):
         yield Problem(
             node,
             text,
-            0.4,
+            0.6 if works else 0.4,
             (Evidence(loads[0].lineno, "the only branch that reads it"),) if loads else (),
             subject=value,
             facts={"cost": weight, "module": module, "unused": branch is None, "uses": len(loads)},
