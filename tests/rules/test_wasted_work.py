@@ -87,3 +87,31 @@ def test_one_run_more_beside_a_loop_of_them_is_stated_with_less() -> None:
     body = "out = self.decoder(x)\nfor t in y:\n    out = self.decoder(t)\n    x = x + out\nreturn x"
     (problem,) = _problems("result-never-read", _forward(body))
     assert problem.confidence == 0.5
+
+
+@pytest.mark.parametrize(
+    ("test", "stated"),
+    [
+        ("batch_idx != 0", TEXTBOOK),
+        ("batch_idx % 10", TEXTBOOK),
+        ("self.training", 0.6),
+        ("y > self.bound", 0.4),
+    ],
+)
+def test_how_often_an_exit_is_taken_decides(test: str, stated: float) -> None:
+    code = f"""
+        class Net(nn.Module):
+            def validation_step(self, x, y, batch_idx):
+                audio = self.vocoder(x)
+                if {test}:
+                    return y
+                return audio
+        """
+    (problem,) = _problems("result-used-in-one-branch", code)
+    assert problem.confidence == stated
+
+
+@pytest.mark.parametrize("test", ["y is None", "len(y) == 0", "audio.mean() > 1", "not y"])
+def test_rare_exits_and_those_that_read_the_result_are_left_alone(test: str) -> None:
+    code = f"def step(self, x: torch.Tensor, y):\n    audio = self.vocoder(x)\n    if {test}:\n        return y\n    return audio\n"
+    assert _problems("result-used-in-one-branch", code) == []

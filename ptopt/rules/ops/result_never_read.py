@@ -5,7 +5,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptopt.rules.base import (
     TEXTBOOK,
@@ -245,7 +245,7 @@ class ResultNeverRead(Rule):
         for statement in working:
             opposite = _only_read_under_the_opposite(statement, node, file)
             if opposite is not None:
-                waste = Waste(statement, _works(statement, file), (statement,), opposite)
+                waste = Waste(statement, _works(statement, file), (statement,), opposite=opposite)
                 yield from self._problems(waste, node, found, file)
 
     def _problems(
@@ -270,7 +270,7 @@ class ResultNeverRead(Rule):
         elif _runs_in_loop_too(waste, function, file) or _keeps_for(waste, function, file):
             prior = 0.5
         message, evidence = _said(waste, function, frequency, file)
-        yield Problem(
+        problem = Problem(
             waste.end,
             message,
             prior,
@@ -285,18 +285,23 @@ class ResultNeverRead(Rule):
                 "opposite": waste.opposite is not None,
             },
         )
+        places = [*waste.statements, *waste.operands, *_shown_by(waste, function, file)]
+        others = tuple(replace(problem, node=place, fix=None) for place in places if place is not waste.end)
+        yield replace(problem, elsewhere=others)
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
     """Statements whose values nobody reads: `end` is the last of them, `works` what they run.
 
-    `opposite`: the read that stands under the opposite condition, and that condition.
+    `statements`: from the first expensive one to the end; `operands`: what is computed for them alone. `opposite`: the read that
+    stands under the opposite condition, and that condition.
     """
 
     end: Assigned
     works: list[Work]
     statements: tuple[Assigned, ...]
+    operands: tuple[Assigned, ...] = ()
     opposite: tuple[ast.Name, str] | None = None
 
 
@@ -426,8 +431,16 @@ def _unread(
                 path.append(after)
             known = ends.setdefault(path[-1], [])
             known += [s for s in path if s not in known]
+    operands: dict[Assigned, list[Assigned]] = {}
+    belongs = {s: end for end, statements in ends.items() for s in statements}
+    for statement in reversed(dead):
+        after = _computed_of(statement, readers, function, file)
+        if statement not in belongs and after in belongs:
+            belongs[statement] = belongs[after]
+            operands.setdefault(belongs[after], []).append(statement)
     for end, statements in ends.items():
-        yield Waste(end, [w for s in statements if s in working for w in _works(s, file)], tuple(statements))
+        works = [w for s in statements if s in working for w in _works(s, file)]
+        yield Waste(end, works, tuple(statements), tuple(operands.get(end, ())))
 
 
 def _computed_of(
@@ -505,7 +518,7 @@ def _said(
             ),
             (Evidence(read.lineno, "the read under the opposite condition"),),
         )
-    others_summed = _sum_of_others(names, waste.end, function, file)
+    others_summed = _sum_of_others(waste.end, function, file)
     if others_summed is not None:
         return (
             (
@@ -529,11 +542,17 @@ def _said(
     return f"Nothing reads {value}{named}: {runs}. {what}.", evidence
 
 
-def _sum_of_others(
-    names: Sequence[str], end: Assigned, function: FunctionNode, file: SourceFile
-) -> ast.AST | None:
+def _shown_by(waste: Waste, function: FunctionNode, file: SourceFile) -> list[ast.AST]:
+    """The other lines that show the problem: the sum without the term, the read under the opposite condition."""
+    if waste.opposite is not None:
+        return [waste.opposite[0]]
+    summed = _sum_of_others(waste.end, function, file)
+    return [summed] if summed is not None else []
+
+
+def _sum_of_others(end: Assigned, function: FunctionNode, file: SourceFile) -> ast.AST | None:
     """A later sum of losses, where the unread value is named like one."""
-    if not any(_LOSS.search(name) for name in names):
+    if not any(_LOSS.search(name) for name in assigned_names(end)):
         return None
     return next((s for s in _loss_sums(function, file) if s.lineno > end.lineno), None)
 
