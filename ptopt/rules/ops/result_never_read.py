@@ -19,9 +19,8 @@ from ptopt.rules.base import (
     SourceFile,
     quote,
 )
+from ptopt.rules.ops._networks import RUNS, Work
 from ptopt.rules.ops._wasted import (
-    RUNS,
-    Work,
     is_only_work,
     removable,
     runs_for_effect,
@@ -550,7 +549,7 @@ def _shown_by(waste: Waste, function: FunctionNode, file: SourceFile) -> list[as
     return [summed] if summed is not None else []
 
 
-def _sum_of_others(end: Assigned, function: FunctionNode, file: SourceFile) -> ast.AST | None:
+def _sum_of_others(end: Assigned, function: FunctionNode, file: SourceFile) -> ast.BinOp | None:
     """A later sum of losses, where the unread value is named like one."""
     if not any(_LOSS.search(name) for name in assigned_names(end)):
         return None
