@@ -529,7 +529,7 @@ def _said(
     again = _next_value(names, waste.end, function, file)
     if again:
         return (
-            f"Line {again} gives {named} another value before anything reads this one: {runs}. Delete this line.",
+            f"Line {again} gives {named} another value before anything reads this one: {runs}. Delete it.",
             (*evidence, Evidence(again, "gets another value here")),
         )
     what = (
