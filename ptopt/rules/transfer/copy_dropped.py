@@ -18,9 +18,8 @@ from ptopt.rules.base import (
 )
 from ptopt.source.bindings import is_self
 from ptopt.source.calls import last_name
-from ptopt.source.file import remembered
 from ptopt.source.frequency import Often
-from ptopt.source.index import FUNCTIONS, FunctionNode, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _MOVES = frozenset(
     "to cuda cpu half float double bfloat16 int long short bool byte type type_as contiguous".split()
@@ -212,18 +211,18 @@ class CopyDropped(Rule):
             node,
             f"{quote(file, call)} does not change `{text}`: it returns another tensor, and nothing takes it. {advice}.",
             prior,
-            fix=_fix(call, tensor, function, file),
+            fix=_fix(call, tensor, file),
             subject=call,
             facts={"moves": method in ("to", "cuda", "cpu")},
         )
 
 
 def _copied(call: ast.Call) -> ast.expr | None:
-    """The name, attribute or element that a chain of copies starts with."""
+    """The name or attribute that a chain of copies starts with."""
     expr: ast.expr = call
     while isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute) and expr.func.attr in _COPIES:
         expr = expr.func.value
-    return expr if isinstance(expr, (ast.Name, ast.Attribute, ast.Subscript)) else None
+    return expr if isinstance(expr, (ast.Name, ast.Attribute)) else None
 
 
 def _is_probe(node: ast.AST, function: FunctionNode | None, file: SourceFile) -> bool:
@@ -240,12 +239,6 @@ def _is_probe(node: ast.AST, function: FunctionNode | None, file: SourceFile) ->
 
 def _is_tensor(expr: ast.expr, function: FunctionNode | None, file: SourceFile) -> bool:
     """Is it surely a tensor?"""
-    if isinstance(expr, ast.Subscript):
-        return (
-            isinstance(expr.value, ast.Name)
-            and _is_tensor(expr.value, function, file)
-            and file.values.is_tensor(expr)
-        )
     if not file.values.is_tensor(expr):
         return False
     if isinstance(expr, ast.Attribute):
@@ -257,7 +250,7 @@ def _is_tensor(expr: ast.expr, function: FunctionNode | None, file: SourceFile) 
         return False
     if binding.kind == "parameter" and binding.value is not None:
         return True  # annotated as one
-    if not _attributes_used(function, file).get(expr.id, frozenset()).isdisjoint(_TELLING):
+    if not _TELLING.isdisjoint(file.once(_attributes_asked).get((function, expr.id), ())):
         return True
     return binding.kind == "assign" and binding.value is not None and _gives_tensor(binding.value, file)
 
@@ -273,19 +266,19 @@ def _gives_tensor(value: ast.expr, file: SourceFile) -> bool:
     return isinstance(value.func, ast.Attribute) and value.func.attr in _TELLING
 
 
-@remembered
-def _attributes_used(function: FunctionNode | None, file: SourceFile) -> dict[str, frozenset[str]]:
-    """Name -> the attributes that the function asks of it."""
-    table: dict[str, set[str]] = {}
+def _attributes_asked(file: SourceFile) -> dict[tuple[FunctionNode | None, str], set[str]]:
+    """(function, name) -> the attributes that the function asks of it."""
+    table: dict[tuple[FunctionNode | None, str], set[str]] = {}
     for attribute in file.index.of_type(ast.Attribute):
-        if isinstance(attribute.value, ast.Name) and file.index.function_of(attribute) is function:
-            table.setdefault(attribute.value.id, set()).add(attribute.attr)
-    return {name: frozenset(found) for name, found in table.items()}
+        if isinstance(attribute.value, ast.Name):
+            key = (file.index.function_of(attribute), attribute.value.id)
+            table.setdefault(key, set()).add(attribute.attr)
+    return table
 
 
-def _fix(call: ast.Call, tensor: ast.expr, function: FunctionNode | None, file: SourceFile) -> Fix | None:
-    """Assigns the copy, where the name is not a loop's, and a copy of the same tensor is what was meant."""
-    if last_name(call.func) == "detach" or any(isinstance(n, ast.Call) for n in walk(tensor)):
+def _fix(call: ast.Call, tensor: ast.expr, file: SourceFile) -> Fix | None:
+    """Assigns the copy, unless the loop that gives the name takes nothing back, or the attribute is a parameter."""
+    if last_name(call.func) == "detach":
         return None
     if isinstance(tensor, ast.Name):
         binding = file.bindings.last_before(tensor)
