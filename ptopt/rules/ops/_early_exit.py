@@ -25,7 +25,8 @@ _NEAR = 20  # statements before the exit that are looked at
 _HEAVY = 3  # a product, a convolution, a submodule
 _EXITS = (ast.Return, ast.Continue)
 _COUNTER = re.compile(
-    r"(^|_)(idx|index|i|step|iter|iteration|batch_idx|batch_nb|batch_i|n_iter|it|global_step)$", re.I
+    r"^(batch_(idx|nb|i|index|id|num|ndx)|idx|index|i|step|steps|iter|iteration|n_iter|it|global_step|cur_step|batch_idx_\w+)$",
+    re.I,
 )
 _OPTION = re.compile(
     r"^(training|return_\w+|\w*only\w*|use_\w+|compute_\w+|with_\w+|output_\w+|need_\w+|get_\w+|inference|is_train\w*|is_test\w*|"
