@@ -162,7 +162,7 @@ def _costs(default: ast.expr, file: SourceFile) -> tuple[str, ast.Call, float] |
         read = call.args[0] if called_name(call) in _READ_AS and len(call.args) == 1 else call
         on_host = file.values.of(read).device == "cpu" if read is not call else False
         if not on_host and file.waits.is_wait(call):
-            return "waits for the device", call, TEXTBOOK
+            return "waits for the device", call, 0.75
     works = [work for work in works_in(default, file) if work.kind != "host"]
     if works:
         return "runs", works[0].call, TEXTBOOK
