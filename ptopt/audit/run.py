@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ptopt.audit.audit import audit, training_scripts
-from ptopt.audit.stated import with_readme
 from ptopt.audit.values import Audit
 from ptopt.change import ChangedFile, whole_file
 from ptopt.findings import Condition
 from ptopt.pathkind import is_reviewable
 from ptopt.project.around import Neighbours
 from ptopt.project.naming import Naming, may_name
+from ptopt.project.stated import with_readme
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
 
