@@ -51,7 +51,7 @@ def test_without_votes_nothing_moves() -> None:
 def test_a_rule_that_people_do_not_want_becomes_quiet_and_returns() -> None:
     against = [vote(f"dev{n}", False, number=n) for n in range(1, 6)]
     found = one_rule(against)
-    assert found.quiet(LEAST) and found.now < QUIET_BELOW < found.before == 0.5
+    assert found.quiet(LEAST) and found.quiet(QUIET_BELOW) and found.now < LEAST < found.before == 0.5
     assert not shows(state(against).learned(), ORDINARY)
     # What is explored is liked: by the same people, and it is back.
     again = [vote(f"dev{n}", True, number=10 + n) for n in range(1, 5)]
