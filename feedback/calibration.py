@@ -31,8 +31,8 @@ from ptopt.rules.base import Rule
 from service.models import CommentRow, Repository, Signal
 
 STRENGTHS = (20.0, 40.0, 4.0)  # of the prior, in votes: of a repository, of a family, of a rule
-QUIET_BELOW = 0.12  # the share of wanted comments below which a rule is quiet, whatever the threshold
-EXPLORE = 0.12  # share of the usual quiet findings that are shown all the same
+QUIET_BELOW = 0.1  # the share of wanted comments below which a rule is quiet, whatever the threshold
+EXPLORE = 0.11  # share of the quiet findings that are shown all the same, but of doubtful ones less
 FOLLOW_UP = 1.0  # the same, once the newest opinion on a quiet rule is good
 FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
 FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
@@ -77,7 +77,7 @@ class RuleState:
             now = shifted(self.before, self.by_writers)
             return (
                 f"quiet here: {text}; {now:.2f} by those who may write, as they think now, is below "
-                f"{max(least, QUIET_BELOW):.2f}; about {self.explore:.0%} are still shown"
+                f"{max(least, QUIET_BELOW):.2f}; {self.explore:.0%} are still shown"
             )
         if self.now < max(least, QUIET_BELOW):
             return (
