@@ -32,8 +32,7 @@ from service.models import CommentRow, Repository, Signal
 
 STRENGTHS = (20.0, 40.0, 4.0)  # of the prior, in votes: of a repository, of a family, of a rule
 QUIET_BELOW = 0.1  # the share of wanted comments below which a rule is quiet, whatever the threshold
-EXPLORE = 0.11  # share of the quiet findings that are shown all the same, but of doubtful ones less
-FOLLOW_UP = 1.0  # the same, once the newest opinion on a quiet rule is good
+EXPLORE = 0.11  # share of the quiet findings that are shown all the same: all, if the newest opinion is good
 FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
 FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
 _LARGEST = 4.0  # log-odds
@@ -62,7 +61,7 @@ class RuleState:
 
     @property
     def explore(self) -> float:
-        return FOLLOW_UP if self.hopeful else EXPLORE
+        return 1.0 if self.hopeful else EXPLORE
 
     def quiet(self, least: float) -> bool:
         """Is the usual finding of the rule not reported, where comments need this confidence?"""
@@ -106,7 +105,7 @@ class RepositoryState:
         """What a review is to take into account."""
         rules = {
             state.rule: RuleFeedback(
-                state.offset, state.by_writers if state.may_quiet else None, state.explore
+                state.offset, state.by_writers if state.may_quiet else None, EXPLORE, state.hopeful
             )
             for state in self.rules
         }

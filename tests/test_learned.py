@@ -97,6 +97,7 @@ def test_doubtful_findings_are_explored_less() -> None:
     learned, feedback = NOTHING_LEARNED, RuleFeedback(-4.0, by_writers=-3.5, explore=0.1)
     assert learned.explored(feedback, 0.9) == learned.explored(feedback, USUAL) == 0.1
     assert learned.explored(feedback, USUAL / 2) == pytest.approx(0.05)
+    assert learned.explored(RuleFeedback(-4.0, -3.5, 0.1, hopeful=True), USUAL / 2) == 1.0
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.34, 0.5, 0.99])

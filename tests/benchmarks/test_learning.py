@@ -45,7 +45,7 @@ def test_what_is_unwanted_from_now_on_becomes_quiet() -> None:
 
 
 def test_a_review_explores_one_comment() -> None:
-    hopeful = Learned({one.rule: RuleFeedback(-4.0, -4.0, explore=9.0) for one in BAD}, quiet_below=0.2)
+    hopeful = Learned({one.rule: RuleFeedback(-4.0, -4.0, hopeful=True) for one in BAD}, quiet_below=0.2)
     shown = list(replay._review([*BAD, *GOOD], hopeful, 0.0, random.Random(1)))
     assert shown == [BAD[0], *GOOD]
 

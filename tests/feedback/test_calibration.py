@@ -246,7 +246,7 @@ def test_a_good_word_on_a_quiet_rule_is_followed_up() -> None:
     stranger = vote("eve", True, number=20, writes=False)
     assert one_rule([*against, stranger]).explore == calibration.EXPLORE
     found = one_rule([*against, vote("dev9", True, number=21)])
-    assert found.quiet(LEAST) and found.explore == calibration.FOLLOW_UP
+    assert found.quiet(LEAST) and found.explore == 1.0
 
 
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(0, 6))
