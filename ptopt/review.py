@@ -399,7 +399,8 @@ def _settle(
             if not quiet and proposal.confidence >= least:
                 sure.append(proposal)
             elif quiet and weighed.confidence >= least and weighed.reported:
-                explored = learned.explores(proposal.finding.fingerprint, feedback.explore)
+                share = learned.explored(feedback, weighed.confidence)
+                explored = learned.explores(proposal.finding.fingerprint, share)
                 quieted.append(dataclasses.replace(proposal.finding, explored=explored))
         old += [p.finding for p in sure if p.in_baseline]
         suppressed += [p.finding for p in sure if p.silenced_by]
