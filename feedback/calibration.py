@@ -3,7 +3,7 @@
 The prior of a comment is the ranker's score. In each cell (the repository; a family in it; a rule in it) the share of good
 votes has a Beta prior around the mean score of the comments that were voted on, shifted by the cells above, with the
 strength of that level; the posterior mean, as a difference of log-odds, is what the cell adds. Only votes of the
-repository itself count: nobody moves another one. Whether a rule is quiet is decided by `feedback.minds`, from the votes of those
+repository itself count: nobody moves another one. Whether a rule is quiet is decided by `feedback.wanted`, from the votes of those
 who may write alone.
 
 The strengths are fitted to judged comments: how well do those of other commits of a repository predict one of it?
@@ -22,7 +22,7 @@ from functools import cache
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from feedback import minds
+from feedback import wanted
 from feedback.labels import Comment, Opinion, Vote, limited, opinions, votes
 from ptopt.findings import Severity
 from ptopt.learned import Learned, RuleFeedback, log_odds, shifted
@@ -115,7 +115,7 @@ class RepositoryState:
 def state(cast: Iterable[Vote], family_of: Callable[[str], str] | None = None) -> RepositoryState:
     """What the votes on one repository add up to. Raises ValueError for several repositories."""
     known = tuple(cast)
-    by_writers = {rule: minds.offset(said) for rule, said in minds.heard(known).items()}
+    by_writers = {rule: wanted.offset(said) for rule, said in wanted.votes_by_rule(known).items()}
     return state_of(opinions(known), by_writers, family_of)
 
 
@@ -124,7 +124,7 @@ def state_of(
     by_writers: Mapping[str, float],
     family_of: Callable[[str], str] | None = None,
 ) -> RepositoryState:
-    """What opinions on one repository add up to, and what those who may write think of each rule now (`minds.offset`).
+    """What opinions on one repository add up to, and what those who may write think of each rule now (`wanted.offset`).
     Raises ValueError for several repositories."""
     found = limited(effective)
     if len({opinion.repository for opinion in found}) > 1:

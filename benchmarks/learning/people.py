@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from benchmarks.learning.rows import Candidate, family_of
-from feedback import minds
+from feedback import wanted
 from feedback.calibration import RepositoryState, state_of
 from feedback.labels import Comment, Opinion, Vote, opinions, votes
 from feedback.signals import SignalKind
@@ -67,7 +67,7 @@ class Repository:
         self.ring = [Person(f"ring{at}", attack.ring_writes, 0.0, True) for at in range(attack.ring)]
         self._cast: dict[tuple[str, str], list[Vote]] = {}
         self._opinions: dict[tuple[str, str], Opinion] = {}
-        self._heard: dict[str, list[minds.Heard]] = {}
+        self._votes_of: dict[str, list[wanted.NumberedVote]] = {}
         self._by_writers: dict[str, float] = {}
         self._votes = 0
         self.pull = 0
@@ -105,9 +105,9 @@ class Repository:
     def _hear(self, vote: Vote) -> None:
         rule, self._votes = vote.comment.rule, self._votes + 1
         if vote.writes:
-            said = self._heard.setdefault(rule, [])
-            said.append(minds.Heard(self._votes, vote))
-            self._by_writers[rule] = minds.offset(said)
+            said = self._votes_of.setdefault(rule, [])
+            said.append(wanted.NumberedVote(self._votes, vote))
+            self._by_writers[rule] = wanted.offset(said)
 
     def _answer(self, who: Person, useful: bool) -> Signal:
         good = (

@@ -1,4 +1,4 @@
-"""What those who may write think of a rule now: who is heard, for how much, and what a change of minds does."""
+"""What those who may write think of a rule now: whose votes count, and how much, and what a change of minds does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback import minds
+from feedback import wanted
 from feedback.labels import Vote, votes
 from ptopt.learned import shifted
 from tests.feedback.evidence import Row, at, comment
@@ -26,11 +26,11 @@ def says(
 
 def share(cast: list[Vote], score: float = 0.4, rule: str = "PTO101") -> float:
     """How likely a comment of the rule is wanted."""
-    return shifted(score, minds.offset(minds.heard(cast).get(rule, ())))
+    return shifted(score, wanted.offset(wanted.votes_by_rule(cast).get(rule, ())))
 
 
 def test_without_votes_the_score_stands() -> None:
-    assert minds.offset(()) == 0.0 and share([]) == 0.4
+    assert wanted.offset(()) == 0.0 and share([]) == 0.4
 
 
 def test_votes_move_it_both_ways() -> None:
@@ -82,7 +82,7 @@ def test_nobody_hears_strangers_or_silence() -> None:
 def test_neither_order_nor_copies_of_votes_matter(cast: list[Vote], chance: Any) -> None:
     again = cast * 2
     chance.shuffle(again)
-    assert minds.heard(again) == minds.heard(cast)
-    for said in minds.heard(cast).values():
+    assert wanted.votes_by_rule(again) == wanted.votes_by_rule(cast)
+    for said in wanted.votes_by_rule(cast).values():
         assert all(one.vote.writes for one in said)
-        assert 0 < shifted(0.4, minds.offset(said)) < 1
+        assert 0 < shifted(0.4, wanted.offset(said)) < 1

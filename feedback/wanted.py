@@ -28,24 +28,24 @@ _LOWEST, _NARROW = -6.0, 1.0  # mean and deviation of the offset of a rule that 
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class NumberedVote:
     """A vote of somebody who may write, and its number among all votes in the repository."""
 
     number: int
     vote: Vote
 
 
-def heard(cast: Iterable[Vote]) -> Mapping[str, Sequence[Heard]]:
+def votes_by_rule(cast: Iterable[Vote]) -> Mapping[str, Sequence[NumberedVote]]:
     """By rule, the oldest first, each voter once for a pull request. Silence is left out: it makes nothing quiet."""
     ordered = sorted(distinct(cast), key=lambda v: (v.at, v.comment.rule, v.comment.pull, v.voter))
-    by_rule: defaultdict[str, list[Heard]] = defaultdict(list)
+    by_rule: defaultdict[str, list[NumberedVote]] = defaultdict(list)
     for number, vote in enumerate(vote for vote in ordered if vote.kind != SILENCE):
         if vote.writes:
-            by_rule[vote.comment.rule].append(Heard(number, vote))
+            by_rule[vote.comment.rule].append(NumberedVote(number, vote))
     return by_rule
 
 
-def offset(said: Sequence[Heard]) -> float:
+def offset(said: Sequence[NumberedVote]) -> float:
     """The log-odds by which a usual comment of the rule is more wanted than its score says; 0 without votes."""
     weighed = [(one, weight) for one, weight in _weights(said) if weight]
     if not weighed:
@@ -68,7 +68,7 @@ def offset(said: Sequence[Heard]) -> float:
     return log_odds(wanted) - usual
 
 
-def _weights(said: Sequence[Heard]) -> list[tuple[Heard, float]]:
+def _weights(said: Sequence[NumberedVote]) -> list[tuple[NumberedVote, float]]:
     """What each vote weighs, so that those of one person weigh together what one does."""
     shares: list[float] = []
     seen: Counter[str] = Counter()
