@@ -9,6 +9,8 @@ from ptopt.rules.engine import run
 from ptopt.source.file import SourceFile
 from training.mutators import Mutator, mutators
 from training.mutators.base import apply, remove_keyword
+from training.mutators.layers import CompileInLoop, ModuleBuiltInForward, ScalarListRebuilt
+from training.mutators.loaders import LoaderRebuilt
 
 RULES = {rule.name: rule for rule in rules()}
 EXAMPLES = [
@@ -91,3 +93,46 @@ def test_edits_that_overlap_are_refused() -> None:
 
     with pytest.raises(ValueError, match="overlap"):
         apply("abcdef", (Edit(0, 3, "x"), Edit(2, 4, "y")))
+
+
+def mutated(mutator: type[Mutator], text: str) -> list[str]:
+    source = SourceFile.parse("a.py", text.encode())
+    return [apply(text, m.edits)[0] for m in mutator().mutate(source) if not m.guarded]
+
+
+NET = "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        {}\n\n    def forward(self, x):\n        {}\n"
+
+
+@pytest.mark.parametrize(
+    ("init", "call"),
+    [
+        ("pass", "self.pooling(x)"),
+        ("self.dropout = nn.Dropout(0.1)", "self.dropout(x)"),
+        ("self.proj = nn.Conv1d(8, 8, 1)", "self.proj(x)"),
+    ],
+)
+def test_only_what_is_a_layer_by_its_name_is_built_in_forward(init: str, call: str) -> None:
+    assert mutated(ModuleBuiltInForward, NET.format(init, f"return {call}")) == []
+    (linear,) = mutated(ModuleBuiltInForward, NET.format("pass", "return self.out_proj(x)"))
+    assert "return nn.Linear(x.shape[-1], x.shape[-1]).to(x.device)(x)" in linear
+
+
+@pytest.mark.parametrize("call", ["self.log(x)", "self.get_model(x)", "self.reshape_mask(x)"])
+def test_methods_are_not_compiled(call: str) -> None:
+    assert mutated(CompileInLoop, NET.format("pass", f"return {call}")) == []
+    assert mutated(CompileInLoop, NET.format("pass", "return self.text_encoder(x)"))
+
+
+def test_what_a_convolution_makes_is_not_normalised_as_an_image() -> None:
+    assert mutated(ScalarListRebuilt, NET.format("pass", "x = self.conv(x)\n        return x")) == []
+
+
+def test_a_loader_that_the_outer_loop_makes_is_not_made_before_it() -> None:
+    text = (
+        "import torch\n\n\ndef run(fold_of, model, optimizer):\n    for fold in range(5):\n        loader = fold_of(fold)\n"
+        "        for epoch in range(9):\n            for x in loader:\n                model(x.cuda()).mean().backward()\n"
+        "                optimizer.step()\n"
+    )
+    source = SourceFile.parse("a.py", text.encode())
+    found = list(LoaderRebuilt().mutate(source))
+    assert found and not any(m.answered or m.fast for m in found)

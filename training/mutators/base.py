@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,6 +96,11 @@ def _names(source: SourceFile) -> Names:
 
 
 _IMPORTS = "import gc, math, os, torch\nimport numpy as np\nfrom torch import nn\nfrom torch.nn import functional as F"
+
+
+def words(name: str) -> frozenset[str]:
+    """The words of a name in lower case: those of "layer_norm1" are "layer" and "norm", of "dropout" itself alone."""
+    return frozenset(re.findall(r"[a-z]+", name.lower()))
 
 
 def is_known(source: SourceFile, code: str) -> bool:

@@ -119,7 +119,12 @@ class LoaderRebuilt:
                 )
                 outer = list(source.index.loops_of(loop))[-1]
                 once = f"{name.rpartition('.')[2]}_shuffled"
-                start = insert_before(source, outer, f"{once} = {made}")
+                bound = any(
+                    isinstance(n.ctx, ast.Store) and source.source(n) in (name, name.partition(".")[0])
+                    for n in source.index.of_type(ast.Name, ast.Attribute)
+                    if source.index.within(n, outer)
+                )
+                start = None if bound else insert_before(source, outer, f"{once} = {made}")
                 fast = (*imports, start, replace(source, node, once)) if start is not None else ()
                 yield Mutation((*imports, replace(source, node, made)), fast=fast, answered=bool(fast))
                 break
