@@ -8,9 +8,12 @@ from ptopt.rules import rules
 from ptopt.rules.engine import run
 from ptopt.source.file import SourceFile
 from training.mutators import Mutator, mutators
+from training.mutators.attention import AttentionByHand, CausalMaskMaterialised, EagerAttention
 from training.mutators.base import apply, remove_keyword
 from training.mutators.layers import CompileInLoop, ModuleBuiltInForward, ScalarListRebuilt
 from training.mutators.loaders import LoaderRebuilt
+from training.mutators.optim import OptimizerBuiltInLoop
+from training.mutators.switches import DetectAnomalyAroundBackward
 
 RULES = {rule.name: rule for rule in rules()}
 EXAMPLES = [
@@ -136,3 +139,47 @@ def test_a_loader_that_the_outer_loop_makes_is_not_made_before_it() -> None:
     source = SourceFile.parse("a.py", text.encode())
     found = list(LoaderRebuilt().mutate(source))
     assert found and not any(m.answered or m.fast for m in found)
+
+
+ATTENTION = "import torch\nimport torch.nn.functional as F\n\n\ndef forward(q, k, v):\n    return F.scaled_dot_product_attention(q, k, v, {})\n"
+
+
+@pytest.mark.parametrize("value", ["False", "causal", "not self.training"])
+def test_no_mask_is_put_where_nothing_was_masked(value: str) -> None:
+    assert mutated(CausalMaskMaterialised, ATTENTION.format(f"is_causal={value}")) == []
+    assert mutated(CausalMaskMaterialised, ATTENTION.format("is_causal=True"))
+
+
+def test_a_scale_keeps_its_brackets() -> None:
+    (slow,) = mutated(AttentionByHand, ATTENTION.format("scale=1 / q.size(-1)"))
+    assert "* (1 / q.size(-1))" in slow
+
+
+@pytest.mark.parametrize(
+    ("loaded", "number"), [("AutoModel", 1), ("LlamaForCausalLM", 1), ("AutoTokenizer", 0), ("WhisperProcessor", 0)]
+)  # fmt: skip
+def test_only_models_of_transformers_are_made_eager(loaded: str, number: int) -> None:
+    text = f"from transformers import {loaded}\n\n\nmodel = {loaded}.from_pretrained(name)\n"
+    assert len(mutated(EagerAttention, text)) == number
+    assert mutated(EagerAttention, text.replace("from transformers", "from nemo.models")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("backward", "super().backward(loss)"),
+        ("backward", "kernel.backward(a, b)"),
+        ("step", "kernel.backward(a, b)"),
+    ],
+)
+def test_only_the_backward_pass_of_a_loss_is_searched_for_anomalies(name: str, call: str) -> None:
+    text = f"import torch\n\n\nclass A(B):\n    def {name}(self, loss, a, b):\n        {call}\n"
+    assert mutated(DetectAnomalyAroundBackward, text) == []
+
+
+def test_no_optimizer_is_made_behind_its_step() -> None:
+    text = (
+        "import torch\n\n\ndef train(model, loader, optimizer):\n    for x in loader:\n        loss = model(x.cuda())\n"
+        "        loss.backward()\n        optimizer.step()\n        optimizer.zero_grad()\n"
+    )
+    assert mutated(OptimizerBuiltInLoop, text) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
@@ -68,7 +69,8 @@ class AttentionByHand:
             scores = pick(("scores", "attn", "att", "dots"), source, place)
             weights = pick(("weights", "probs", "attn_weights"), source, place + 1)
             scale = parts.get("scale", "None")
-            divided = f"/ math.sqrt({q}.size(-1))" if scale == "None" else f"* {scale}"
+            given_scale = "" if scale == "None" else _bracketed(given["scale"], scale)
+            divided = f"* {given_scale}" if given_scale else f"/ math.sqrt({q}.size(-1))"
             product = pick(
                 (f"{q} @ {k}.transpose(-2, -1)", f"torch.matmul({q}, {k}.transpose(-1, -2))"), source, place
             )
@@ -105,7 +107,8 @@ class AttentionByHand:
 
 
 def _bracketed(node: ast.expr, text: str) -> str:
-    return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
+    plain = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
+    return text if isinstance(node, plain) else f"({text})"
 
 
 class CausalMaskMaterialised:
@@ -128,6 +131,8 @@ class CausalMaskMaterialised:
             causal = next((k for k in call.keywords if k.arg == "is_causal"), None)
             if causal is None or keyword_of(call, "attn_mask") is not None or len(call.args) != 3:
                 continue
+            if source.source(causal.value) != "True":
+                continue  # nothing is masked, or now and then: the mask would be a change
             if not isinstance(call.args[0], (ast.Name, ast.Attribute)) or not alone(source, statement):
                 continue
             n = f"{source.source(call.args[0])}.size(-2)"
@@ -201,5 +206,14 @@ class EagerAttention:
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("from_pretrained"):
+            if not _loads_model(source, call):
+                continue  # a tokenizer, a processor, a model of another library
             if call.args and keyword_of(call, "attn_implementation") is None and not has_unpacking(call):
                 yield Mutation((add_keyword(source, call, 'attn_implementation="eager"'),))
+
+
+_MODEL = re.compile(r"^transformers\.(?:.+\.)?(?:AutoModel\w*|\w+Model|\w+For[A-Z]\w+)\.from_pretrained$")
+
+
+def _loads_model(source: SourceFile, call: ast.Call) -> bool:
+    return _MODEL.match(source.imports.qualified(call.func)) is not None

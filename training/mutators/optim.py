@@ -45,8 +45,9 @@ class OptimizerBuiltInLoop:
                 step is None
                 or not isinstance(statement, ast.Expr)
                 or not isinstance(call.func, ast.Attribute)
+                or statement.lineno > step.statement.lineno
             ):
-                continue
+                continue  # behind the step of the optimizer nobody makes another
             name = source.source(call.func.value)
             model = "self.model" if name.startswith("self.") else "model"
             rate = pick(("0.01", "1e-3", "0.1"), source, source.bounds(call)[0])

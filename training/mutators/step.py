@@ -283,14 +283,13 @@ class BranchOnTensor:
             _STEP,
             _STEP.replace(
                 "        loss.backward()\n",
-                "        if loss > 10:\n            loss = loss * 0.1\n        loss.backward()\n",
+                "        if loss > 100:\n            loss = loss / 100\n        loss.backward()\n",
             ),
         ),
     )
     choices = (  # test; the loss where it holds
         ("LOSS > 10", "LOSS * 0.1"),
         ("LOSS > 5.0", "5.0 + 0.1 * (LOSS - 5.0)"),
-        ("LOSS < 0", "-LOSS"),
         ("LOSS > 100", "LOSS / 100"),
     )
     templates = tuple(f"if {test}:\n    LOSS = {value}" for test, value in choices)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
+from ptopt.rules.base import has_unpacking
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
@@ -132,7 +133,13 @@ class DetectAnomalyAroundBackward:
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("backward"):
             statement = source.index.statement_of(call)
-            if isinstance(statement, ast.Expr):
+            function = source.index.function_of(call)
+            of_a_loss = len(call.args) <= 1 and not has_unpacking(
+                call
+            )  # no kernel's, and no `super().backward(*args)`
+            if function is not None and function.name == "backward":
+                continue
+            if isinstance(statement, ast.Expr) and of_a_loss:
                 edit = wrapped(source, statement, "with torch.autograd.detect_anomaly():")
                 if edit is not None:
                     yield Mutation((*need_import(source, "torch", "import torch"), edit))
