@@ -9,11 +9,14 @@ from ptopt.rules.engine import run
 from ptopt.source.file import SourceFile
 from training.mutators import Mutator, mutators
 from training.mutators.attention import AttentionByHand, CausalMaskMaterialised, EagerAttention
+from training.mutators.autograd import DetachTaken
 from training.mutators.base import apply, remove_keyword
 from training.mutators.layers import CompileInLoop, ModuleBuiltInForward, ScalarListRebuilt
 from training.mutators.loaders import LoaderRebuilt
-from training.mutators.optim import OptimizerBuiltInLoop
-from training.mutators.switches import DetectAnomalyAroundBackward
+from training.mutators.optim import MovingAverageAllocates, OptimizerBuiltInLoop
+from training.mutators.switches import DetectAnomalyAroundBackward, ProfilerAroundTraining
+from training.mutators.tensors import RepeatForBroadcast
+from training.mutators.transfer import LegacyTensorType
 
 RULES = {rule.name: rule for rule in rules()}
 EXAMPLES = [
@@ -183,3 +186,32 @@ def test_no_optimizer_is_made_behind_its_step() -> None:
         "        loss.backward()\n        optimizer.step()\n        optimizer.zero_grad()\n"
     )
     assert mutated(OptimizerBuiltInLoop, text) == []
+
+
+@pytest.mark.parametrize(
+    ("mutator", "line", "slow"),
+    [
+        (LegacyTensorType, "y = (a == b).float()", "y = (a == b).type(torch.FloatTensor)"),
+        (RepeatForBroadcast, "y = (a + b).expand(n, -1)", "y = (a + b).repeat(n, 1)"),
+        (DetachTaken, "y = y + (a + b).detach()", "y = y + (a + b)"),
+        (MovingAverageAllocates, "a.mul_(1 - m).add_(b - y, alpha=m)", "a.copy_(a * (1 - m) + (b - y) * (m))"),
+    ],
+)  # fmt: skip
+def test_operators_keep_their_brackets(mutator: type[Mutator], line: str, slow: str) -> None:
+    text = f"import torch\n\n\ndef f(a, b, y, n, m, loader):\n    for x in loader:\n        {line}\n"
+    assert f"        {slow}\n" in mutated(mutator, text)[0]
+
+
+def test_a_list_of_images_is_not_normalised_as_one_tensor() -> None:
+    text = NET.format("pass", "return self.detect(x)").replace(
+        "def forward(self, x)", "def forward(self, images)"
+    )
+    assert mutated(ScalarListRebuilt, text.replace("detect(x)", "detect(images)")) == []
+
+
+def test_a_loop_in_a_step_is_not_put_under_a_profiler() -> None:
+    text = (
+        "import torch\n\n\nclass Net(LightningModule):\n    def training_step(self, batch, batch_idx):\n        for x in batch:\n"
+        "            loss = self(x)\n            loss.backward()\n            self.optimizer.step()\n"
+    )
+    assert mutated(ProfilerAroundTraining, text) == []

@@ -12,6 +12,7 @@ from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
     alone,
+    bracketed,
     indent_of,
     need_import,
     pick,
@@ -64,12 +65,12 @@ class AttentionByHand:
             if not {"query", "key", "value"} <= set(given):
                 continue
             parts = {name: " ".join(source.source(value).split()) for name, value in given.items()}
-            q, k, v = (_bracketed(given[n], parts[n]) for n in ("query", "key", "value"))
+            q, k, v = (" ".join(bracketed(source, given[n]).split()) for n in ("query", "key", "value"))
             place = source.bounds(statement)[0]
             scores = pick(("scores", "attn", "att", "dots"), source, place)
             weights = pick(("weights", "probs", "attn_weights"), source, place + 1)
             scale = parts.get("scale", "None")
-            given_scale = "" if scale == "None" else _bracketed(given["scale"], scale)
+            given_scale = "" if scale == "None" else " ".join(bracketed(source, given["scale"]).split())
             divided = f"* {given_scale}" if given_scale else f"/ math.sqrt({q}.size(-1))"
             product = pick(
                 (f"{q} @ {k}.transpose(-2, -1)", f"torch.matmul({q}, {k}.transpose(-1, -2))"), source, place
@@ -104,11 +105,6 @@ class AttentionByHand:
             joined = Edit(0, 0, "".join(e.replacement for e in imports))
             edits = (joined,) if imports else ()
             yield Mutation((*edits, replace(source, statement, f"\n{indent}".join(lines))))
-
-
-def _bracketed(node: ast.expr, text: str) -> str:
-    plain = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
-    return text if isinstance(node, plain) else f"({text})"
 
 
 class CausalMaskMaterialised:

@@ -11,6 +11,7 @@ from ptopt.source.file import SourceFile
 from ptopt.source.index import LOOPS
 from training.mutators.base import (
     Mutation,
+    bracketed,
     indent_of,
     reindent,
     remove_keyword,
@@ -115,7 +116,7 @@ class DetachTaken:
                 if kept is None or not any(isinstance(a, LOOPS) for a, _ in source.index.ancestors(call)):
                     continue
                 if isinstance(source.index.parent(call), (ast.AugAssign, ast.Call, ast.BinOp)):
-                    slow = source.source(kept)
+                    slow = bracketed(source, kept)
                     yield Mutation(
                         (replace(source, call, slow),), fast=(replace(source, call, f"{slow}.detach()"),)
                     )

@@ -69,6 +69,13 @@ def replace(source: SourceFile, node: ast.AST, text: str) -> Edit:
     return Edit(start, end, text)
 
 
+def bracketed(source: SourceFile, node: ast.expr) -> str:
+    """The source of the expression, in brackets where an operator beside it would take it apart."""
+    text = source.source(node)
+    plain = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
+    return text if isinstance(node, plain) else f"({text})"
+
+
 def remove_keyword(source: SourceFile, call: ast.Call, name: str) -> Edit | None:
     """Edit that takes the argument `name=...` away; None when it is not there, or more than a comma stands before it."""
     keyword = next((k for k in call.keywords if k.arg == name), None)

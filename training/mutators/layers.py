@@ -70,9 +70,9 @@ class ScalarListRebuilt:
     rule = "constant-rebuilt-every-step"
     examples = (
         (
-            f"{_HEAD}    def forward(self, images):\n        return self.encoder(images)\n",
+            f"{_HEAD}    def forward(self, images: torch.Tensor):\n        return self.encoder(images)\n",
             (
-                f"{_HEAD}    def forward(self, images):\n"
+                f"{_HEAD}    def forward(self, images: torch.Tensor):\n"
                 "        images = images - torch.tensor([0.485, 0.456, 0.406], device=images.device).view(1, -1, 1, 1)\n"
                 "        return self.encoder(images)\n"
             ),
@@ -98,7 +98,17 @@ class ScalarListRebuilt:
                 source,
                 source.offset(first.lineno, 0),
             )
+            used = next(
+                (
+                    n
+                    for n in source.index.of_type(ast.Name)
+                    if n.id == name and source.index.within(n, function)
+                ),
+                None,
+            )
             edit = insert_before(source, first, code)
+            if used is None or not source.values.is_tensor(used):
+                continue  # a list of files, or of images of other sizes
             if edit is not None and first.lineno > function.lineno:
                 yield Mutation((*need_import(source, "torch", "import torch"), edit))
 

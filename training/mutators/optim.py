@@ -9,6 +9,7 @@ from ptopt.rules.base import add_keyword, has_unpacking, keyword_of, method_call
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
+    bracketed,
     insert_before,
     is_known,
     need_import,
@@ -184,7 +185,7 @@ class MovingAverageAllocates:
             ):
                 continue
             if isinstance(statement, ast.Expr) and statement.value is call:
-                p, q, m = source.source(target), source.source(call.args[0]), source.source(inner.args[0])
+                p, q, m = (bracketed(source, part) for part in (target, call.args[0], inner.args[0]))
                 slow = f"{p} = {p} * {m} + {q} * ({source.source(alpha)})"
                 if isinstance(target, ast.Name):
                     slow = f"{p}.copy_({p} * {m} + {q} * ({source.source(alpha)}))"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ptopt.findings import Edit
 from ptopt.rules.base import has_unpacking
 from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
 from training.mutators.base import (
     Mutation,
     indent_of,
@@ -180,6 +181,8 @@ class ProfilerAroundTraining:
         for site in sites(source):
             if not isinstance(site.container, ast.For):
                 continue
+            if source.frequencies.of(site.container).often > Often.EPOCH:
+                continue  # a loop in a step is not the whole training
             place = source.offset(site.container.lineno, 0)
             edit = wrapped(source, site.container, pick(self.heads, source, place + len(self.heads)))
             if edit is not None and (edit.end - edit.start) < 3000:
