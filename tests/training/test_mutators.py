@@ -9,12 +9,19 @@ from ptopt.rules.engine import run
 from ptopt.source.file import SourceFile
 from training.mutators import Mutator, mutators
 from training.mutators.attention import AttentionByHand, CausalMaskMaterialised, EagerAttention
-from training.mutators.autograd import DetachTaken
+from training.mutators.autograd import DetachTaken, NoGradTaken
 from training.mutators.base import apply, remove_keyword
+from training.mutators.growing import CatInLoop
 from training.mutators.layers import CompileInLoop, ModuleBuiltInForward, ScalarListRebuilt
 from training.mutators.loaders import LoaderRebuilt
 from training.mutators.optim import MovingAverageAllocates, OptimizerBuiltInLoop
-from training.mutators.switches import DetectAnomalyAroundBackward, ProfilerAroundTraining
+from training.mutators.step import MetricKeepsGraph, SynchronizeEveryStep
+from training.mutators.switches import (
+    AnomalyDetectionOn,
+    CudnnAutotuneOff,
+    DetectAnomalyAroundBackward,
+    ProfilerAroundTraining,
+)
 from training.mutators.tensors import RepeatForBroadcast
 from training.mutators.transfer import LegacyTensorType
 
@@ -215,3 +222,45 @@ def test_a_loop_in_a_step_is_not_put_under_a_profiler() -> None:
         "            loss = self(x)\n            loss.backward()\n            self.optimizer.step()\n"
     )
     assert mutated(ProfilerAroundTraining, text) == []
+
+
+def test_a_parameter_of_another_method_is_not_known_here() -> None:
+    text = (
+        "import torch\n\n\nclass A:\n    def __init__(self, device):\n        self.device = torch.device(device)\n\n"
+        "    def train_step(self, batch):\n        loss = self.model(batch)\n        loss.backward()\n        self.optimizer.step()\n"
+        "        return loss\n"
+    )
+    made = mutated(SynchronizeEveryStep, text) + mutated(SynchronizeEveryStep, text.replace("batch", "data"))
+    assert made and not any("synchronize(device)" in slow for slow in made)
+
+
+def test_a_script_that_trains_nothing_gets_no_settings() -> None:
+    text = "import torch\n\n\ndef main():\n    model = torch.load('a.pt').to('cpu')\n    torch.save(model, 'b.pt')\n"
+    assert mutated(AnomalyDetectionOn, text) == mutated(CudnnAutotuneOff, text) == []
+
+
+def test_a_loop_over_optimizers_is_not_the_training() -> None:
+    text = (
+        "import torch\n\n\ndef optimizers_step(optimizers, scaler):\n    for optimizer in optimizers:\n"
+        "        scaler.step(optimizer)\n        optimizer.step()\n"
+    )
+    assert mutated(ProfilerAroundTraining, text) == []
+
+
+def test_a_pass_that_only_asks_for_a_shape_keeps_its_no_grad() -> None:
+    text = "import torch\n\n\ndef width(net):\n    with torch.no_grad():\n        return net({}).shape[1]\n"
+    assert mutated(NoGradTaken, text.format("torch.rand(1, 3, 8, 8)")) == []
+    assert mutated(NoGradTaken, text.format("images"))
+
+
+def test_what_a_loop_within_a_step_collects_is_gone_with_it() -> None:
+    text = (
+        "import torch\n\n\nclass Net(LightningModule):\n    def training_step(self, batch, batch_idx):\n        for x in batch:\n"
+        "            loss = self(x)\n            loss.backward()\n            self.optimizer.step()\n"
+    )
+    assert mutated(MetricKeepsGraph, text) == []
+
+
+def test_another_library_whose_name_begins_with_torch_is_not_torch() -> None:
+    text = CatInLoop.examples[0][0].replace("import torch\n", "import torchdrug as torch\n")
+    assert mutated(CatInLoop, text) == []

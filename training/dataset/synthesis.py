@@ -210,7 +210,10 @@ def _mutated(
 
 
 def _matters(source: SourceFile, rule: Rule, node: ast.AST) -> bool:
-    """Does the line run so often that somebody would act? What waits, copies or records once costs nothing."""
+    """Would somebody act? What waits, copies or records once costs nothing, and neither does one wait of several."""
+    scope = next(source.index.loops_of(node), None) or source.index.function_of(node)
+    if rule.family == "sync" and scope is not None and source.waits.others(node, scope):
+        return False
     often = source.frequencies.of(node).often
     return often != Often.RARELY and not (often == Often.ONCE and rule.family in _REPEATED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
@@ -22,6 +23,11 @@ from training.mutators.base import (
 
 def _turns_off(source: SourceFile, expr: ast.expr) -> bool:
     return source.source(expr).removesuffix("()").rpartition(".")[2] in ("no_grad", "inference_mode")
+
+
+_DUMMY = re.compile(
+    r"torch\.(rand|randn|zeros|ones|empty)\(|dummy"
+)  # the input of a pass that only asks for shapes
 
 
 class NoGradTaken:
@@ -47,7 +53,7 @@ class NoGradTaken:
         for node in source.index.of_type(ast.With):
             if len(node.items) == 1 and _turns_off(source, node.items[0].context_expr):
                 edit = unwrapped(source, node, node.body)
-                if edit is not None:
+                if edit is not None and not _DUMMY.search(source.source(node)):
                     yield Mutation((edit,))
         for function in source.index.of_type(ast.FunctionDef):
             for decorator in function.decorator_list:

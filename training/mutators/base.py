@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import zlib
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import ClassVar, Protocol
 
 from ptopt.findings import Edit
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FunctionNode, Loop
+from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 from training.mutators.names import Names
 
 
@@ -110,9 +111,31 @@ def words(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z]+", name.lower()))
 
 
-def is_known(source: SourceFile, code: str) -> bool:
-    """Does the file show all that `code` names? Imports that the mutation adds count as shown."""
-    return not names(source).unknown_in(ast.parse(f"{_IMPORTS}\n{code}"))
+def is_known(source: SourceFile, code: str, place: ast.AST) -> bool:
+    """Does the file show all that `code` names, at this place? Imports that the mutation adds count as shown."""
+    wanted = ast.parse(f"{_IMPORTS}\n{code}")
+    if names(source).unknown_in(wanted):
+        return False
+    plain = Names.of(wanted)
+    return not plain.used - plain.set - _visible(source, place) - frozenset(dir(builtins))
+
+
+def _visible(source: SourceFile, place: ast.AST) -> frozenset[str]:
+    """The names of the module and of the function around the place: a parameter of `__init__` is none in another method."""
+    around = [node for node, _ in source.index.ancestors(place) if isinstance(node, FUNCTIONS)]
+    own = place if isinstance(place, FUNCTIONS) else None
+    outermost = around[-1] if around else own
+    found = source.once(_of_module)
+    if outermost is None:
+        return found
+    inside = Names.of(outermost)
+    return found | inside.used | inside.set
+
+
+def _of_module(source: SourceFile) -> frozenset[str]:
+    outside = [n for n in source.index.of_type(ast.Name) if source.index.function_of(n) is None]
+    made = source.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return frozenset({n.id for n in outside} | {n.name for n in made} | set(source.imports.local_names()))
 
 
 def indent_of(source: SourceFile, statement: ast.stmt) -> str:

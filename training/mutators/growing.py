@@ -46,7 +46,7 @@ class CatInLoop:
                     and len(call.args) > 1
                 ):
                     continue
-                if not source.imports.qualified(call.func).startswith("torch"):
+                if not source.imports.qualified(call.func).startswith("torch."):
                     continue
                 edits = self._edits(source, call, call.args[0].id, name)
                 if edits:
@@ -137,7 +137,7 @@ class ElementLoop:
             if not isinstance(func, ast.Attribute) or func.attr not in self.names or has_unpacking(call):
                 continue
             out, text = target.id, source.source(call)
-            if source.imports.qualified(func).startswith("torch"):
+            if source.imports.qualified(func).startswith("torch."):
                 tensor = call.args[0] if call.args else None
             else:
                 tensor = func.value

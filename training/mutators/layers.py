@@ -133,7 +133,7 @@ class ModuleBuiltInForward:
         ),
         (frozenset({"conv"}), "Conv2d", "nn.Conv2d({x}.shape[1], {x}.shape[1], 3, padding=1)"),
     )
-    others = frozenset("batch group instance rms pos position".split())  # that go with one of the words
+    others = frozenset("batch group instance rms pos position model".split())  # that go with one of the words
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.index.of_type(ast.Call):
@@ -158,7 +158,8 @@ class ModuleBuiltInForward:
         own = words(attribute)
         shown = _set_in_sight(source).get(attribute)
         for known, layer, made in self.layers:
-            if own & known and not own & self.others and shown in (None, layer):
+            of_images = "2d" not in layer or "conv" in source.text.lower()
+            if own & known and not own & self.others and shown in (None, layer) and of_images:
                 return made
         return None
 

@@ -150,7 +150,8 @@ class IteratorRebuilt:
                 and name.replace(".", "").isidentifier()
             ):
                 loader = next(
-                    (n for n in ("train_loader", "loader", "self.train_loader") if is_known(source, n)), ""
+                    (n for n in ("train_loader", "loader", "self.train_loader") if is_known(source, n, call)),
+                    "",
                 )
                 if loader:
                     yield Mutation((replace(source, call.args[0], f"iter({loader})"),), answered=False)
@@ -242,11 +243,11 @@ class DeviceMoveInDataset:
         for name in self.names:
             for call in source.calls_named(name):
                 made = (
-                    source.imports.qualified(call.func).startswith("torch")
+                    source.imports.qualified(call.func).startswith("torch.")
                     and keyword_of(call, "device") is None
                 )
                 if made and source.context.is_item_code(call) is not None:
                     _, end = source.bounds(call)
-                    named = [n for n in ("self.device", "device") if is_known(source, n)]
+                    named = [n for n in ("self.device", "device") if is_known(source, n, call)]
                     move = pick((".cuda()", *(f".to({n})" for n in named)), source, end)
                     yield Mutation((Edit(end, end, move),), answered=False)

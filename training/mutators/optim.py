@@ -54,7 +54,7 @@ class OptimizerBuiltInLoop:
             rate = pick(("0.01", "1e-3", "0.1"), source, source.bounds(call)[0])
             # Without momentum: another optimizer has a state, which the loop would reset.
             made = f"torch.optim.SGD({model}.parameters(), lr={rate})"
-            if not is_known(source, made):
+            if not is_known(source, made, statement):
                 continue
             edit = insert_before(source, statement, f"{name} = {made}")
             before_loop = (

@@ -67,7 +67,7 @@ class LogOfSoftmax:
                 continue
             name = source.imports.qualified(call.func)
             slow = text.replace("log_softmax", "softmax")
-            if name.startswith("torch"):
+            if name.startswith("torch."):
                 if not isinstance(call.func, ast.Attribute):
                     continue
                 log = pick((f"torch.log({slow})", f"{slow}.log()"), source, source.bounds(call)[0])

@@ -177,6 +177,16 @@ def test_what_runs_now_and_then_is_no_problem() -> None:
     assert slow and all(s.text.split("\n")[s.positives[0].start - 1].startswith("    opt") for s in slow)
 
 
+def test_one_wait_of_several_is_no_problem() -> None:
+    text = FILE.replace(
+        "            optimizer.step()\n", "            optimizer.step()\n            print(loss.item())\n"
+    )
+    made = [s for region in regions("a.py", text) for s in samples_of(region, ORIGIN)]
+    assert not [
+        s for s in made if s.kind == "mutated" and s.main_rule in ("item-every-step", "branch-on-tensor")
+    ]
+
+
 def test_a_sample_survives_its_json(samples: list[Sample]) -> None:
     for sample in [*samples, *rule_examples.examples()]:
         assert Sample.from_json(sample.to_json()) == sample
