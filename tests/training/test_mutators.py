@@ -10,12 +10,12 @@ from ptopt.source.file import SourceFile
 from training.mutators import Mutator, mutators
 from training.mutators.attention import AttentionByHand, CausalMaskMaterialised, EagerAttention
 from training.mutators.autograd import DetachTaken, NoGradTaken
-from training.mutators.base import apply, remove_keyword
+from training.mutators.base import apply, is_known, remove_keyword
 from training.mutators.growing import CatInLoop
 from training.mutators.layers import CompileInLoop, ModuleBuiltInForward, ScalarListRebuilt
 from training.mutators.loaders import LoaderRebuilt
 from training.mutators.optim import MovingAverageAllocates, OptimizerBuiltInLoop
-from training.mutators.step import MetricKeepsGraph, SynchronizeEveryStep
+from training.mutators.step import MetricKeepsGraph
 from training.mutators.switches import (
     AnomalyDetectionOn,
     CudnnAutotuneOff,
@@ -227,11 +227,13 @@ def test_a_loop_in_a_step_is_not_put_under_a_profiler() -> None:
 def test_a_parameter_of_another_method_is_not_known_here() -> None:
     text = (
         "import torch\n\n\nclass A:\n    def __init__(self, device):\n        self.device = torch.device(device)\n\n"
-        "    def train_step(self, batch):\n        loss = self.model(batch)\n        loss.backward()\n        self.optimizer.step()\n"
-        "        return loss\n"
+        "    def train_step(self, batch):\n        self.optimizer.step()\n"
     )
-    made = mutated(SynchronizeEveryStep, text) + mutated(SynchronizeEveryStep, text.replace("batch", "data"))
-    assert made and not any("synchronize(device)" in slow for slow in made)
+    source = SourceFile.parse("a.py", text.encode())
+    made, step = (function.body[0] for function in source.index.of_type(ast.FunctionDef))
+    assert is_known(source, "torch.cuda.synchronize(device)", made)
+    assert not is_known(source, "torch.cuda.synchronize(device)", step)
+    assert is_known(source, "torch.cuda.synchronize(self.device)", step)
 
 
 def test_a_script_that_trains_nothing_gets_no_settings() -> None:
