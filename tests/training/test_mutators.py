@@ -11,7 +11,7 @@ from training.mutators import Mutator, mutators
 from training.mutators.attention import AttentionByHand, CausalMaskMaterialised, EagerAttention
 from training.mutators.autograd import DetachTaken, NoGradTaken
 from training.mutators.base import apply, is_known, remove_keyword
-from training.mutators.growing import CatInLoop
+from training.mutators.growing import CatInLoop, ItemPerElement
 from training.mutators.layers import CompileInLoop, ModuleBuiltInForward, ScalarListRebuilt
 from training.mutators.loaders import LoaderRebuilt
 from training.mutators.optim import MovingAverageAllocates, OptimizerBuiltInLoop
@@ -266,3 +266,9 @@ def test_what_a_loop_within_a_step_collects_is_gone_with_it() -> None:
 def test_another_library_whose_name_begins_with_torch_is_not_torch() -> None:
     text = CatInLoop.examples[0][0].replace("import torch\n", "import torchdrug as torch\n")
     assert mutated(CatInLoop, text) == []
+
+
+def test_numbers_that_are_counted_are_not_read_one_by_one() -> None:
+    text = "import torch\n\n\ndef axes(x):\n    return torch.{}(x.dim()).tolist()\n"
+    assert mutated(ItemPerElement, text.format("arange")) == []
+    assert mutated(ItemPerElement, text.format("randperm"))
