@@ -69,7 +69,7 @@ class Result:
 
     @property
     def helps(self) -> bool:
-        """Better than the ranker alone in the whole of the interval?"""
+        """More precise than the ranker alone in the whole of the interval?"""
         return self.gain is not None and self.gain.low > 0
 
 
