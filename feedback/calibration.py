@@ -3,7 +3,8 @@
 The prior of a comment is the ranker's score. In each cell (the repository; a family in it; a rule in it) the share of good
 votes has a Beta prior around the mean score of the comments that were voted on, shifted by the cells above, with the
 strength of that level; the posterior mean, as a difference of log-odds, is what the cell adds. Only votes of the
-repository itself count: nobody moves another one.
+repository itself count: nobody moves another one. Whether a rule is quiet is decided by `feedback.minds`, from the votes of those
+who may write alone.
 
 The strengths are fitted to judged comments: how well do those of other commits of a repository predict one of it?
 `python -m benchmarks.learning prior` fits them again.
@@ -21,6 +22,7 @@ from functools import cache
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from feedback import minds
 from feedback.labels import Comment, Opinion, Vote, limited, opinions, votes
 from ptopt.findings import Severity
 from ptopt.learned import Learned, RuleFeedback, log_odds, shifted
@@ -29,12 +31,10 @@ from ptopt.rules.base import Rule
 from service.models import CommentRow, Repository, Signal
 
 STRENGTHS = (20.0, 40.0, 4.0)  # of the prior, in votes: of a repository, of a family, of a rule
-QUIET_BELOW = 0.3  # the expected share of good comments below which a rule is quiet, whatever the threshold
-EXPLORE = 0.03  # share of the quiet findings that are shown all the same
-FOLLOW_UP = 0.5  # the same, once the newest opinion on a quiet rule is good
+QUIET_BELOW = 0.1  # the share of wanted comments below which a rule is quiet, whatever the threshold
+EXPLORE = 0.11  # share of the quiet findings that are shown all the same: all, if the newest opinion is good
 FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
 FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
-MAJORITY = 0.6  # and so large a share of those who may write and said anything
 _LARGEST = 4.0  # log-odds
 _NEWEST = 5_000  # comments of a repository that count
 
@@ -52,7 +52,7 @@ class RuleState:
     people: int  # who can be named
     against: int  # of those who may write
     fewest: int  # how many it takes against the rule
-    by_writers: float  # what the offset is by the votes of those who may write alone
+    by_writers: float  # what the offset is now, by the votes of those who may write alone
     hopeful: bool  # is the newest opinion a good one?
 
     @property
@@ -61,7 +61,7 @@ class RuleState:
 
     @property
     def explore(self) -> float:
-        return FOLLOW_UP if self.hopeful else EXPLORE
+        return 1.0 if self.hopeful else EXPLORE
 
     def quiet(self, least: float) -> bool:
         """Is the usual finding of the rule not reported, where comments need this confidence?"""
@@ -73,8 +73,10 @@ class RuleState:
         effect = f"confidence {self.before:.2f} -> {self.now:.2f} ({self.offset:+.1f} log-odds)"
         text = f"{said}; {self.good:.1f} of {self.votes:.1f} effective votes are good; {effect}"
         if self.quiet(least):
+            now = shifted(self.before, self.by_writers)
             return (
-                f"quiet here: {text}; below {max(least, QUIET_BELOW):.2f}, {self.explore:.0%} are still shown"
+                f"quiet here: {text}; {now:.2f} by those who may write, as they think now, is below "
+                f"{max(least, QUIET_BELOW):.2f}; {self.explore:.0%} are still shown"
             )
         if self.now < max(least, QUIET_BELOW):
             return (
@@ -103,7 +105,7 @@ class RepositoryState:
         """What a review is to take into account."""
         rules = {
             state.rule: RuleFeedback(
-                state.offset, state.by_writers if state.may_quiet else None, state.explore
+                state.offset, state.by_writers if state.may_quiet else None, EXPLORE, state.hopeful
             )
             for state in self.rules
         }
@@ -112,22 +114,28 @@ class RepositoryState:
 
 def state(cast: Iterable[Vote], family_of: Callable[[str], str] | None = None) -> RepositoryState:
     """What the votes on one repository add up to. Raises ValueError for several repositories."""
-    return state_of(opinions(cast), family_of)
+    known = tuple(cast)
+    by_writers = {rule: minds.offset(said) for rule, said in minds.heard(known).items()}
+    return state_of(opinions(known), by_writers, family_of)
 
 
-def state_of(effective: Iterable[Opinion], family_of: Callable[[str], str] | None = None) -> RepositoryState:
-    """What opinions on one repository add up to. Raises ValueError for several repositories."""
+def state_of(
+    effective: Iterable[Opinion],
+    by_writers: Mapping[str, float],
+    family_of: Callable[[str], str] | None = None,
+) -> RepositoryState:
+    """What opinions on one repository add up to, and what those who may write think of each rule now (`minds.offset`).
+    Raises ValueError for several repositories."""
     found = limited(effective)
     if len({opinion.repository for opinion in found}) > 1:
         raise ValueError("votes of different repositories do not belong together")
     moved = offsets(found, family_of or _family)
-    # Whoever may not write has a say in the confidence, and none in whether a rule is quiet.
-    by_writers = offsets([o for o in found if o.writes], family_of or _family)
     by_rule: defaultdict[str, list[Opinion]] = defaultdict(list)
     for opinion in found:
         by_rule[opinion.rule].append(opinion)
+    # Whoever may not write has a say in the confidence, and none in whether a rule is quiet.
     rules = tuple(
-        _state(rule, cell, moved.rules[rule], by_writers.rules.get(rule, 0.0))
+        _state(rule, cell, moved.rules[rule], by_writers.get(rule, 0.0))
         for rule, cell in sorted(by_rule.items())
     )
     return RepositoryState(moved, rules)
@@ -237,7 +245,7 @@ def _state(rule: str, cell: Sequence[Opinion], offset: float, by_writers: float)
     against = sum(o.good < 0.5 for o in writers)
     known = _known(rule)
     critical = known is not None and known.severity is Severity.HIGH
-    fewest = max(FEWEST_AGAINST_CRITICAL if critical else FEWEST_AGAINST, math.ceil(MAJORITY * len(writers)))
+    fewest = FEWEST_AGAINST_CRITICAL if critical else FEWEST_AGAINST
     good = math.fsum(o.weight * o.good for o in cell)
     # Of those who may write: a stranger would be able to bring a rule back.
     newest = max((o for o in cell if o.writes), key=lambda o: (o.at, o.voter), default=None)

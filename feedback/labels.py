@@ -188,13 +188,21 @@ def label_of(cast: Sequence[Vote]) -> Label:
 
 def opinions(cast: Iterable[Vote]) -> tuple[Opinion, ...]:
     """One opinion for each voter, rule and repository. What was cast twice counts once."""
-    by_voter: defaultdict[tuple[int, str, str], dict[int, Vote]] = defaultdict(dict)
+    by_voter: defaultdict[tuple[int, str, str], list[Vote]] = defaultdict(list)
+    for vote in distinct(cast):
+        by_voter[vote.comment.repository, vote.comment.rule, vote.voter].append(vote)
+    return tuple(_opinion(several) for _, several in sorted(by_voter.items()))
+
+
+def distinct(cast: Iterable[Vote]) -> tuple[Vote, ...]:
+    """Of the votes of one voter on a rule in a pull request the one that is trusted most."""
+    found: dict[tuple[int, str, str, int], Vote] = {}
     for vote in cast:
-        of_pulls = by_voter[vote.comment.repository, vote.comment.rule, vote.voter]
-        other = of_pulls.get(vote.comment.pull)
+        key = (vote.comment.repository, vote.comment.rule, vote.voter, vote.comment.pull)
+        other = found.get(key)
         if other is None or _trust(vote) > _trust(other):
-            of_pulls[vote.comment.pull] = vote
-    return tuple(_opinion(of_pulls.values()) for _, of_pulls in sorted(by_voter.items()))
+            found[key] = vote
+    return tuple(found.values())
 
 
 def limited(found: Iterable[Opinion]) -> tuple[Opinion, ...]:

@@ -26,6 +26,8 @@ class Safety(str, enum.Enum):
 # The confidence of the textbook case of a rule, proved by the code around it: worth a comment whatever the ranker makes of the
 # few examples that it has seen.
 TEXTBOOK = 0.9
+# P(useful) of such a case at least: 7 of the first 8 that readers judged were useful, on the safe side.
+TEXTBOOK_WORTH = 0.7
 
 
 class Severity(str, enum.Enum):

@@ -18,7 +18,7 @@ from ptopt.left_out import comment_threshold, counted_left_out
 from ptopt.model.interface import ModelUnavailableError
 from ptopt.pathkind import PYTHON, is_config, is_config_for_sure
 from ptopt.proposals import MOST_PLACES, Fixes, Proposal, Unlikely, left_out, propose
-from ptopt.ranker.model import threshold
+from ptopt.ranker.model import is_lifted, threshold
 from ptopt.ranking import grouped, joined, merged, rank
 from ptopt.rules import config_rules, rules
 from ptopt.rules.base import Rule
@@ -226,6 +226,7 @@ class _Inspector:
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
         self._floor = min(floor, judged, threshold(config.min_confidence))
         self._least = comment_threshold(config)
+        self._lifted = is_lifted(config.min_confidence)
 
     def inspect(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         """What is proposed on the file, or why it is not reviewed; None for files of other languages."""
@@ -298,7 +299,18 @@ class _Inspector:
         fixes = Fixes(source, hits)
         unlikely: list[Unlikely] = []
         places: Counter[str] = Counter()
-        found = propose(source, hits, change, self._floor, fixes, suppressions, unlikely, places, self._least)
+        found = propose(
+            source,
+            hits,
+            change,
+            self._floor,
+            fixes,
+            suppressions,
+            unlikely,
+            places,
+            self._least,
+            self._lifted,
+        )
         proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
         notes += [
             NotReviewed(
@@ -387,7 +399,8 @@ def _settle(
             if not quiet and proposal.confidence >= least:
                 sure.append(proposal)
             elif quiet and weighed.confidence >= least and weighed.reported:
-                explored = learned.explores(proposal.finding.fingerprint, feedback.explore)
+                share = learned.explored(feedback, weighed.confidence)
+                explored = learned.explores(proposal.finding.fingerprint, share)
                 quieted.append(dataclasses.replace(proposal.finding, explored=explored))
         old += [p.finding for p in sure if p.in_baseline]
         suppressed += [p.finding for p in sure if p.silenced_by]

@@ -48,8 +48,16 @@ def unknown(environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, 
             yield name, next(iter(difflib.get_close_matches(name.upper(), sorted(names), n=1)), "")
 
 
+_LONG = ("webhook_secret", "secret_key", "setup_token")
+_LEAST = 20  # characters
+
+
 def incomplete(values: Settings) -> Iterator[str]:
     """What is valid, and yet may not be what somebody wants."""
+    for name in _LONG:
+        given = getattr(values, name)
+        if given is not None and len(given.get_secret_value()) < _LEAST:
+            yield f"PTOPT_{name.upper()} can be guessed: take {_LEAST} random characters at least, such as those of `openssl rand -hex 32`."
     if values.app_id is not None:
         if values.dashboard and values.client_id is None:
             yield "PTOPT_CLIENT_ID is not set: nobody can sign in to the dashboard."

@@ -41,6 +41,7 @@ settings.load_profile("same")
 # What a test expects of a review does not depend on what the ranker has learned: here, and in programs that tests start, it
 # takes the confidence that the rules state. Not a fixture, since some modules review their samples when they are imported.
 os.environ[ENVIRONMENT] = str(Path(__file__).with_name("stated_confidence.json"))
+os.environ["COLUMNS"] = "80"  # what the command prints is as wide wherever the tests run
 
 
 @pytest.fixture

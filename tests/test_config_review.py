@@ -106,7 +106,7 @@ def test_only_what_the_change_wrote() -> None:
     assert names(found) == [("pinning-off", 3)]
 
 
-def test_a_fix_that_leaves_its_hunk_is_for_reading() -> None:
+def test_a_fix_that_leaves_its_hunk_cannot_be_posted() -> None:
     text = plain(next(case.code for case in find_rule("PTO071").INVALID if case.fixed))  # type: ignore[union-attr]
     line = next(n for n, code in enumerate(text.split("\n"), 1) if "pip install" in code)
     whole = whole_file(".github/workflows/ci.yml", text.encode())
@@ -115,7 +115,7 @@ def test_a_fix_that_leaves_its_hunk_is_for_reading() -> None:
     read = load(file.path, text.encode())
     assert isinstance(read, ConfigFile)
     (proposal,), _ = propose_config(read, seen_in(read, config_rules()), file, 0.0, Suppressions(), 0.43)
-    assert proposal.finding.fix is not None and str(proposal.finding.fix.safety) == "display"
+    assert proposal.finding.fix is not None and not proposal.finding.fix.postable
 
 
 def test_what_is_surely_ours_is_named_when_it_cannot_be_read() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ptopt.change import Change, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding, Review
-from ptopt.learned import FEEDBACK, NOTHING_LEARNED, Learned, RuleFeedback, log_odds, shifted
+from ptopt.learned import FEEDBACK, NOTHING_LEARNED, USUAL, Learned, RuleFeedback, log_odds, shifted
 from ptopt.project.facts import NO_FACTS
 from ptopt.report import render
 from ptopt.review import review_change
@@ -91,6 +91,13 @@ def test_the_family_speaks_for_rules_without_votes() -> None:
 def test_explain_shows_it() -> None:
     review = reviewed(Learned({BEST.rule: RuleFeedback(1.0)}))
     assert f"{FEEDBACK} +1.0" in " ".join(render("terminal", review, width=200, explain=True).split())
+
+
+def test_doubtful_findings_are_explored_less() -> None:
+    learned, feedback = NOTHING_LEARNED, RuleFeedback(-4.0, by_writers=-3.5, explore=0.1)
+    assert learned.explored(feedback, 0.9) == learned.explored(feedback, USUAL) == 0.1
+    assert learned.explored(feedback, USUAL / 2) == pytest.approx(0.05)
+    assert learned.explored(RuleFeedback(-4.0, -3.5, 0.1, hopeful=True), USUAL / 2) == 1.0
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.34, 0.5, 0.99])

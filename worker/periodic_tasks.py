@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from itertools import groupby
 
 import structlog
 from celery import Celery
@@ -146,14 +146,19 @@ class MissedDeliveries:
         Tries come further and further apart, for as long as GitHub remembers: we may be away for a day.
         """
         every = timedelta(seconds=self._resources.settings.redeliver_every)
-        ordered = sorted(deliveries, key=lambda one: (one.guid.lower(), one.delivered_at, one.id))
+        succeeded: set[str] = set()
+        tried: defaultdict[str, list[Delivery]] = defaultdict(list)
+        for one in deliveries:  # of those that succeeded, nearly all, no more than the name is kept
+            if 200 <= one.status_code < 300:
+                succeeded.add(one.guid.lower())
+            else:
+                tried[one.guid.lower()].append(one)
         failed = []
-        for _, group in groupby(ordered, key=lambda one: one.guid.lower()):
-            tries = list(group)
+        for tries in (tries for guid, tries in tried.items() if guid not in succeeded):
+            last = max(tries, key=lambda one: (one.delivered_at, one.id))
             wait = min(every * 2.0 ** min(len(tries) - 2, 16), _LONGEST_WAIT)
-            rested = len(tries) == 1 or now - tries[-1].delivered_at >= wait
-            if rested and not any(200 <= one.status_code < 300 for one in tries):
-                failed.append(tries[-1])
+            if len(tries) == 1 or now - last.delivered_at >= wait:
+                failed.append(last)
         guids = [one.guid.lower() for one in failed]
         with reading(self._resources.engine) as session:
             known = set(session.scalars(select(DeliveryRow.guid).where(DeliveryRow.guid.in_(guids))))

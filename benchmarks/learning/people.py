@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from benchmarks.learning.rows import Candidate, family_of
+from feedback import minds
 from feedback.calibration import RepositoryState, state_of
 from feedback.labels import Comment, Opinion, Vote, opinions, votes
 from feedback.signals import SignalKind
@@ -66,11 +67,14 @@ class Repository:
         self.ring = [Person(f"ring{at}", attack.ring_writes, 0.0, True) for at in range(attack.ring)]
         self._cast: dict[tuple[str, str], list[Vote]] = {}
         self._opinions: dict[tuple[str, str], Opinion] = {}
+        self._heard: dict[str, list[minds.Heard]] = {}
+        self._by_writers: dict[str, float] = {}
+        self._votes = 0
         self.pull = 0
 
     def state(self) -> RepositoryState:
-        """What the review knows: the same as of all votes at once."""
-        return state_of(self._opinions.values(), family_of)
+        """What the review knows: the same as of all votes at once, but for their order within a pull request."""
+        return state_of(self._opinions.values(), self._by_writers, family_of)
 
     def useful(self, one: Candidate) -> bool:
         return one.useful and one.rule not in self.unwanted
@@ -94,8 +98,16 @@ class Repository:
                     key = (one.rule, vote.voter)
                     self._cast.setdefault(key, []).append(vote)
                     (self._opinions[key],) = opinions(self._cast[key])
+                    self._hear(vote)
                 answered += bool(cast)
         return answered
+
+    def _hear(self, vote: Vote) -> None:
+        rule, self._votes = vote.comment.rule, self._votes + 1
+        if vote.writes:
+            said = self._heard.setdefault(rule, [])
+            said.append(minds.Heard(self._votes, vote))
+            self._by_writers[rule] = minds.offset(said)
 
     def _answer(self, who: Person, useful: bool) -> Signal:
         good = (

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.learning import rows
@@ -71,8 +71,21 @@ def shows(learned: Learned, one: Candidate, least: float) -> float:
     """The probability that a review shows the candidate, as `ptopt.review` decides."""
     feedback = learned.of(one.rule, family_of(one.rule))
     if learned.quiet(feedback, one.score, least):
-        return feedback.explore if one.score >= least else 0.0
+        return learned.explored(feedback, one.score) if one.score >= least else 0.0
     return 1.0 if learned.confidence(feedback, one.score, least) >= least else 0.0
+
+
+def _review(
+    drawn: Iterable[Candidate], learned: Learned, least: float, chance: random.Random
+) -> Iterator[Candidate]:
+    """What a review of these shows: of those that are quiet one at most, as `ptopt.review` does."""
+    explored = False
+    for one in drawn:
+        if chance.random() < shows(learned, one, least):
+            quiet = learned.quiet(learned.of(one.rule, family_of(one.rule)), one.score, least)
+            if not (quiet and explored):
+                yield one
+            explored |= quiet
 
 
 def run(
@@ -85,7 +98,7 @@ def run(
         learned = current.learned()
         while given < wanted and pulls < _MOST_PULLS:
             drawn = repository.chance.choices(candidates, k=_IN_REVIEW)
-            shown = [c for c in dict.fromkeys(drawn) if repository.chance.random() < shows(learned, c, least)]
+            shown = list(_review(dict.fromkeys(drawn), learned, least, repository.chance))
             pulls += 1
             answered = repository.pull_request(shown)
             if answered:

@@ -8,6 +8,7 @@
     applied   apply the fixes that are offered on such commits, and check them
     sheet     deal comments to readers
     collect   join their verdicts with the comments
+    experts   compare with what readers would have said of random commits
     refresh   renew the features of judged comments
     verdicts  what readers said of comments, and their agreement
     FOLDER [--all-paths] [--min-confidence X] [-v]    score ptopt on cases that lie in a folder
@@ -23,7 +24,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.quality import applied, comments, fixes, mine, sheets, verdicts
+from benchmarks.quality import applied, comments, experts, fixes, mine, sheets, verdicts
 from benchmarks.quality.changes import config_of
 from benchmarks.quality.score import outcome
 from benchmarks.quality.summary import print_case, print_summary
@@ -37,6 +38,7 @@ COMMANDS = {
     "sheet": sheets.sheet,
     "applied": applied.main,
     "comments": comments.main,
+    "experts": experts.main,
     "fixes": fixes.main,
     "mine": mine.main,
     "verdicts": verdicts.main,

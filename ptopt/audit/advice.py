@@ -132,8 +132,7 @@ _MOST_PLACES = 6
 
 # Measure -> the torch that first has what the advice names.
 _SINCE = {
-    "precision": "1.10", "tf32": "1.12", "compile": "2.0", "attention": "2.0", "fused_optimizer": "2.0", "persistent_workers": "1.7",
-    "channels_last": "1.5",
+    "precision": "1.10", "tf32": "1.12", "attention": "2.0", "fused_optimizer": "2.0", "channels_last": "1.5",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ptopt.audit.advice import gaps, too_new
 from ptopt.audit.commands import Commands
@@ -26,7 +27,7 @@ from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
 from ptopt.audit.values import Audit, EntryPoint, Level, State
-from ptopt.audit.weigh import is_in_table, weighed
+from ptopt.audit.weigh import folded, is_in_table, weighed
 from ptopt.configs.values import Document
 from ptopt.findings import Review
 from ptopt.pathkind import PYTHON
@@ -45,17 +46,39 @@ ENTRY_WORK = 6_000_000  # visited nodes
 _LISTED = 12
 
 
-def audit(
-    name: str, files: Mapping[str, bytes], facts: ProjectFacts, review: Review, sure: float, *, scripts: frozenset[str] = frozenset()
-) -> Audit:  # fmt: skip
-    """The audit of a repository.
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """The scripts of a repository that train."""
 
-    `files`: Python files, notebooks and shell scripts by path. `review`: of its files, whole. `sure`: the confidence from
-    which a review would comment. `scripts`: files that are started by a console script.
+    files: int  # Python files of the repository
+    entries: tuple[EntryPoint, ...]
+    lost: tuple[str, ...]  # what could not be followed, in words
+
+    def paths(self) -> frozenset[str]:
+        """The scripts, and where their training stands."""
+        loops = (entry.loop.path for entry in self.entries if entry.loop is not None)
+        return frozenset({*(entry.path for entry in self.entries), *loops})
+
+
+def training_scripts(
+    files: Mapping[str, bytes], facts: ProjectFacts, scripts: frozenset[str] = frozenset()
+) -> Scripts:
+    """The scripts that train, with their measures.
+
+    `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script.
     """
     python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
     entries, lost = entry_points(python, launches(files), read_all(files), facts, scripts)
-    found = tuple(
+    return Scripts(len(python), entries, tuple(lost))
+
+
+def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure: float) -> Audit:
+    """The audit of a repository.
+
+    `review`: of its files, whole. `sure`: the confidence from which a review would comment.
+    """
+    entries = scripts.entries
+    found = folded(
         sorted(
             (weighed(f, sure, entries) for f in review.findings if not is_in_table(f, entries)),
             key=lambda w: (list(Level).index(w.level), -w.finding.confidence, w.finding.sort_key()),
@@ -66,14 +89,14 @@ def audit(
         missing = tuple(gap for gap in missing if gap.key not in _NEEDS_HOST_DATA)
     return Audit(
         name=name,
-        files=len(python),
+        files=scripts.files,
         entries=entries,
         findings=found,
         gaps=missing,
         good=good(entries),
         plan=plan(missing, found),
         notes=(*((OVERLAP, SHARE) if missing else ()), *too_new(entries, facts)),
-        not_judged=(*lost, *_unknown(entries)),
+        not_judged=(*scripts.lost, *_unknown(entries)),
         not_reviewed=review.not_reviewed,
     )
 

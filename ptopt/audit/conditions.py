@@ -10,6 +10,7 @@ from dataclasses import replace
 from ptopt.audit.known import Value
 from ptopt.audit.live import Live, is_main_test
 from ptopt.audit.modules import Module
+from ptopt.audit.values import Place
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 DEPTH = 12
@@ -21,6 +22,7 @@ ENVIRONMENT = re.compile(
     r"\bgpus?\b|RANK\b",
     re.I,
 )
+_RARE = re.compile(r"OutOfMemory|RuntimeError|MemoryError|KeyboardInterrupt|Timeout|Connection")
 _FIRST_PROCESS = re.compile(
     r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
     r"is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
@@ -38,6 +40,10 @@ class Conditions(ABC):
     @abstractmethod
     def of(self, expr: ast.AST | None, module: Module, depth: int = 0) -> Value:
         """What an expression comes to by default."""
+
+    @abstractmethod
+    def place(self, module: Module, node: ast.AST) -> Place:
+        """Where a node stands."""
 
     def truth_of(self, test: ast.expr, module: Module, depth: int = 0) -> Value:
         """The truth of a condition by default; that of the first process, where processes differ."""
@@ -74,6 +80,8 @@ class Conditions(ABC):
         for ancestor, child in module.file.index.ancestors(node):
             if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef, ast.Module)):
                 break
+            if isinstance(ancestor, ast.ExceptHandler) and _is_rare(ancestor):
+                return Value(True, False, "only after an error", self.place(module, ancestor))
             wanted: bool | None = None
             if isinstance(ancestor, ast.If):
                 wanted = True if child in ancestor.body else False if child in ancestor.orelse else None
@@ -167,3 +175,8 @@ class Conditions(ABC):
                         return module, ancestor
                     break
         return None
+
+
+def _is_rare(handler: ast.ExceptHandler) -> bool:
+    """Is it for what goes wrong in a run, and not for what is missing on some machines, such as a package?"""
+    return handler.type is not None and bool(_RARE.search(ast.unparse(handler.type)))

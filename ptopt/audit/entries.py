@@ -11,6 +11,7 @@ from ptopt.audit.live import Live, is_main_test
 from ptopt.audit.modules import Module, Modules, dotted_name
 from ptopt.audit.options import Options
 from ptopt.pathkind import path_kind
+from ptopt.source.index import FunctionNode
 
 MOST_CANDIDATES = 120
 _TRAINING_NAME = re.compile(r"train|finetune|fine_tune|main|run|sft|dpo|ppo|grpo|fit")
@@ -84,11 +85,38 @@ def training_start(live: Live) -> Start | None:
     evaluator = Evaluator(live, Options(live))
     packages = live.packages()
     found = [
-        start for start in _starts(live, packages) if evaluator.runs(start[2], start[1]).truth is not False
+        (framework, module, call)
+        for framework, module, call in _starts(live, packages)
+        if evaluator.runs(call, module).truth is not False
+        and _is_reached(live, module.file.index.function_of(call), module, set())
     ]
     if not found:
         return None
-    return min(found, key=lambda start: _ORDER.get(start[0], 5))  # of a framework the first
+
+    def rank(start: Start) -> tuple[bool, int]:
+        """The script's own loop or trainer first, then the framework that hides most of it."""
+        return start[1].path != live.start.path, _ORDER.get(start[0], 5)
+
+    return min(found, key=rank)
+
+
+def _is_reached(live: Live, function: FunctionNode | None, module: Module, seen: set[FunctionNode]) -> bool:
+    """Does anything that runs name the method? What a class offers beside is not started by all who make an object of it."""
+    if function is None or function in seen:
+        return function is None
+    seen.add(function)
+    named_by_others = _CALLED_BY_OTHERS.match(function.name) is not None
+    if not isinstance(module.file.index.parent(function), ast.ClassDef) or named_by_others or live.dynamic:
+        return True
+    return any(
+        _is_reached(live, other.file.index.function_of(node), other, seen)
+        for other, node in live.mentions.get(function.name, [])
+    )
+
+
+_CALLED_BY_OTHERS = re.compile(
+    r"(__\w+__|on_\w+|\w*_step|forward\w*|(train|fit|run|main|step|loop|learn|update)(_((one_)?epoch|batch|loop|iter(ation)?))?)$"
+)
 
 
 _ORDER = {

@@ -41,6 +41,7 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
+_OF_LIBRARY = "default of transformers"
 
 
 class Evaluator(Conditions):
@@ -270,7 +271,9 @@ class Evaluator(Conditions):
             elif at is not None and 0 <= at < len(call.args):
                 values.append(self.of(call.args[at], other, depth))
             elif None in given:
-                values.append(self._unpacked(name, given[None], other, call, depth))
+                passed = self._unpacked(name, given[None], other, call, depth)
+                own = self._default(function, name, module, depth)
+                values.append(own if own.known and passed.note.startswith(_OF_LIBRARY) else passed)
             else:
                 values.append(self._default(function, name, module, depth))
         if not values:
@@ -399,7 +402,7 @@ class Evaluator(Conditions):
         if not options:
             settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
             if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
-                note = f"default of transformers for `{name}`"
+                note = f"{_OF_LIBRARY} for `{name}`"
                 return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
             return agreed(settings) or self._unknown(expr, module)
         here = [option for option in options if option.path == self.live.start.path]

@@ -42,7 +42,7 @@ def plan(gaps: tuple[Gap, ...], findings: tuple[Weighed, ...]) -> tuple[Phase, .
         place = Place(finding.path, finding.span.start)
         scope = finding.impact[0].scope if finding.impact else "the code at this place"
         step = Step(f"{finding.rule} {finding.name}: {finding.message}", "a suggested edit" if quick else "an hour",
-                    scope, finding.impact, (place,))  # fmt: skip
+                    scope, finding.impact, (place, *weighed.also))  # fmt: skip
         steps[0 if quick else 1].append((order.index(weighed.level), step))
     phases = []
     for (title, effort), found in zip(_PHASES, steps, strict=True):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ptopt.audit.audit import audit
-from ptopt.audit.stated import with_readme
+from ptopt.audit.audit import audit, training_scripts
 from ptopt.audit.values import Audit
 from ptopt.change import ChangedFile, whole_file
+from ptopt.findings import Condition
 from ptopt.pathkind import is_reviewable
 from ptopt.project.around import Neighbours
 from ptopt.project.naming import Naming, may_name
+from ptopt.project.stated import with_readme
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from ptopt.project.facts import ProjectFacts
 
 _BELOW = 0.8  # an audit also lists, as low, what is a little less sure than a comment on a pull request
+
+_OTHERS = {Condition.RIGHT, Condition.STATED}  # a lower confidence would lift them, too
 
 
 def audit_of(
@@ -38,9 +42,20 @@ def audit_of(
     )
     sure = threshold(config.min_confidence)
     broad = config.model_copy(update={"min_confidence": sure * _BELOW})
+    told = with_readme(facts, files)
+    scripts = training_scripts(files, told)
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
-    review = review_files(
-        watch([*whole, *not_read]), config=broad, facts=facts, limit_to_change=False,
-        neighbours=Neighbours(lambda: files, files.get),
-    )  # fmt: skip
-    return audit(name, files, with_readme(facts, files), review, sure)
+    reviewed = functools.partial(
+        review_files, facts=facts, limit_to_change=False, neighbours=Neighbours(lambda: files, files.get)
+    )
+    # What trains is reviewed wherever it lies: often among the examples, which `skip` leaves out elsewhere.
+    train = [f for f in whole if f.path in scripts.paths() and config.why_skipped(f.path) is not None]
+    rest = [f for f in whole if f not in train]
+    review = reviewed(watch([*rest, *not_read]), config=broad)
+    more = reviewed(train, config=broad.model_copy(update={"skip": ()}))
+    review = dataclasses.replace(
+        review,
+        findings=tuple(f for f in (*review.findings, *more.findings) if _OTHERS.isdisjoint(f.missed)),
+        not_reviewed=(*review.not_reviewed, *more.not_reviewed),
+    )
+    return audit(name, scripts, told, review, sure)

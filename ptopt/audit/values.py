@@ -72,6 +72,7 @@ class Weighed:
     finding: Finding
     level: Level
     reason: str
+    also: tuple[Place, ...] = ()  # where else the same is said, word for word
 
 
 @dataclass(frozen=True, slots=True)

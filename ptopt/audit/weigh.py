@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ptopt.audit.values import EntryPoint, Level, Measure, State, Weighed
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ptopt.audit.values import EntryPoint, Level, Measure, Place, State, Weighed
 from ptopt.findings import Finding, Severity
 
 _OF_ACCUMULATION = ("accumulation-syncs-every-micro-batch",)
@@ -13,6 +16,7 @@ _IN_THE_TABLE = {
     "loader-without-workers": "workers", "trainer-without-workers": "workers", "loader-without-pinning": "pin_memory",
     "workers-restarted-each-epoch": "persistent_workers", "data-parallel": "distributed", "cudnn-autotune-off": "cudnn_benchmark",
     "blocking-copy-from-pinned-loader": "non_blocking", "batch-copy-waits": "non_blocking",
+    "zero-grad-fills-zeros": "set_to_none", "zero-grad-keeps-tensors": "set_to_none",
 }  # fmt: skip
 
 
@@ -36,6 +40,18 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
         finding,
         Level.LOW,
         f"{finding.severity} severity" + ("" if often else ", seldom or unknown how often"),
+    )
+
+
+def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:
+    """Each statement once, at the first place where it is made: a repository can have a dozen workflows of one form."""
+    groups: dict[tuple[str, str, Level, str], list[Weighed]] = {}
+    for each in findings:
+        finding = each.finding
+        groups.setdefault((finding.rule, finding.message, each.level, each.reason), []).append(each)
+    return tuple(
+        replace(first, also=tuple(Place(w.finding.path, w.finding.span.start) for w in others))
+        for first, *others in groups.values()
     )
 
 

@@ -85,7 +85,7 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     @click.option(
         "--min-confidence", type=click.FloatRange(0, 1), metavar="P",
-        help="Only findings with at least this confidence, from 0 to 1; 0: all that the rules propose.",
+        help="Findings with at least this confidence, from 0 to 1; 0: all that the rules propose.",
     )  # fmt: skip
     @click.option("--all-paths", is_flag=True, help="Review tests, examples, demos and the like too.")
     @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are findings.")

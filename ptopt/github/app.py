@@ -29,6 +29,11 @@ class NewApp:
     client_secret: str = field(repr=False, default="")
 
 
+# A busy App gets ten thousand deliveries, the most of other lists, within hours. Only the first look after a start reads all
+# that GitHub remembers.
+_DELIVERY_PAGES = 5_000
+
+
 class AppClient:
     """Acts with the App's JWT, not in an installation."""
 
@@ -40,8 +45,12 @@ class AppClient:
         return self._auth.slug()
 
     def deliveries(self, since: datetime) -> Iterator[Delivery]:
-        """Deliveries made at or after `since`, newest first. GitHub remembers three days."""
-        for page in self._transport.pages("/app/hook/deliveries", parsing.each(parsing.delivery)):
+        """Deliveries made at or after `since`, newest first. GitHub remembers three days.
+
+        TooLargeError after half a million of them.
+        """
+        each = parsing.each(parsing.delivery)
+        for page in self._transport.pages("/app/hook/deliveries", each, most=_DELIVERY_PAGES):
             for delivery in page:
                 if delivery.delivered_at < since:
                     return

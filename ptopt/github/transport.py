@@ -121,15 +121,20 @@ class Transport:
         self._cache.put(path, Answer(200, httpx.Headers({"etag": _NOT_SENT}), json.dumps(data)))
 
     def pages(
-        self, path: str, parse: Callable[[Any], T], parameters: Mapping[str, str | int] | None = None
+        self,
+        path: str,
+        parse: Callable[[Any], T],
+        parameters: Mapping[str, str | int] | None = None,
+        most: int | None = None,
     ) -> Iterator[T]:
-        """One parsed value for each page of at most 100. TooLargeError after 100 pages."""
+        """One parsed value for each page of at most 100. TooLargeError after `most` pages (default: 100)."""
+        most = MAX_PAGES if most is None else most
         url: str | None = _with(path, {"per_page": PER_PAGE, **(parameters or {})})
 
         def page(data: Any) -> tuple[T, bool]:
             return parse(data), isinstance(data, list) and len(data) >= PER_PAGE
 
-        for _ in range(MAX_PAGES):
+        for _ in range(most):
             if url is None:
                 return
             here, answer = url, self._get(url, MAX_ANSWER)
@@ -140,7 +145,7 @@ class Transport:
                 self._cache.put(here, Answer())
             yield value
         if url is not None:
-            raise TooLargeError(f"GET {path}: more than {MAX_PAGES} pages")
+            raise TooLargeError(f"GET {path}: more than {most:,} pages")
 
     def write(
         self,

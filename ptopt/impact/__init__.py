@@ -33,6 +33,8 @@ _OF_SUCH_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("accidental-float64", "adding the noise"): ("accidental-float64:drawn",),
     ("accidental-float64", "the loss"): ("symbol:loss", "path:loss"),
 }
+# A rule -> the rule whose figures hold for it: what it sees costs the same.
+_COSTS_AS_MUCH: Mapping[str, str] = {"no-grad-removed": "evaluation-records-graph"}
 _MANY = math.log1p(100)  # iterations, in the scale of the feature: the benchmarks run thousands
 
 
@@ -54,7 +56,7 @@ def _tables() -> dict[str, tuple[Impact, ...]]:
 
 def of_rule(name: str) -> tuple[Impact, ...]:
     """Gains of the rule with this name, our own measurements first; empty when nobody measured it."""
-    return _tables().get(name, ())
+    return _tables().get(_COSTS_AS_MUCH.get(name, name), ())
 
 
 def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:

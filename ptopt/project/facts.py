@@ -64,7 +64,7 @@ _READERS: dict[str, Callable[[Reading], None]] = {
     **dict.fromkeys(_DOCKERFILES, readers.dockerfile),
 }
 
-FACT_FILES: tuple[str, ...] = tuple(dict.fromkeys((*_READERS, *LENGTH_FILES)))
+FACT_FILES: tuple[str, ...] = tuple(dict.fromkeys((*_READERS, *LENGTH_FILES, "README.md", "README.rst")))
 """Paths, from the root of the repository, of the files `read_facts` understands."""
 
 
@@ -150,7 +150,7 @@ NO_FACTS = ProjectFacts()
 def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
     """Pins of the packages in `PACKAGES`, and the line length, from files by their path from the root of the repository.
 
-    Reads those named in FACT_FILES and the requirements files they include. Never raises: what cannot be read
+    Reads those named in FACT_FILES and the requirements files they include; a README where nothing else names a torch. Never raises: what cannot be read
     is listed in `unread`.
     """
     pins: set[Pin] = set()
@@ -194,7 +194,12 @@ def read_facts(files: Mapping[str, bytes]) -> ProjectFacts:
     pins.update(pin for pin in optional_pins if pin.package not in settled)
     ordered = sorted(pins, key=lambda pin: (pin.package, pin.path, pin.line, pin.specifier))
     by_package = {name: tuple(group) for name, group in itertools.groupby(ordered, lambda pin: pin.package)}
-    return ProjectFacts(by_package, tuple(sorted(unread)), line_length(files), with_torch=frozenset(bringing))
+    from ptopt.project.stated import with_readme
+
+    found = ProjectFacts(
+        by_package, tuple(sorted(unread)), line_length(files), with_torch=frozenset(bringing)
+    )
+    return with_readme(found, files)
 
 
 def _locked_text(data: bytes) -> str:

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ptopt.findings import TEXTBOOK, Condition
+from ptopt.findings import TEXTBOOK, TEXTBOOK_WORTH, Condition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,41 +119,57 @@ class Ranker:
     origin: str = ""  # what it was learned from
 
     def worth(self, features: Mapping[str, float]) -> float:
-        """P(useful). What a rule states with `TEXTBOOK` is its textbook case, proved by the code around it: worth a comment,
-        however few examples the ranker has seen of it."""
+        """P(useful): that of a textbook case is `TEXTBOOK_WORTH` at least."""
         useful = self.useful.probability(features)
-        return max(useful, self.threshold) if features.get("stated confidence", 0.0) >= TEXTBOOK else useful
+        return max(useful, TEXTBOOK_WORTH) if _is_textbook(features) else useful
+
+    def truth(self, features: Mapping[str, float]) -> float | None:
+        """P(right): that of a textbook case is what a comment asks for at least; None where the weights do not tell."""
+        if self.right is None:
+            return None
+        right = self.right.probability(features)
+        return max(right, self.least_right) if _is_textbook(features) else right
 
     def is_sure(self, features: Mapping[str, float]) -> bool:
         """Are the rule and the ranker sure enough that the statement is right?"""
-        return features.get("stated confidence", 0.0) >= self.least_stated and (
-            self.right is None or self.right.probability(features) >= self.least_right
-        )
+        right = self.truth(features)
+        stated = features.get("stated confidence", 0.0)
+        return stated >= self.least_stated and (right is None or right >= self.least_right)
 
     def missed(self, features: Mapping[str, float], min_confidence: float) -> tuple[Condition, ...]:
         """The conditions of a comment that a hit with these features does not meet."""
         sure = features.get("stated confidence", 0.0) >= self.least_stated
-        right = self.right is None or self.right.probability(features) >= self.least_right
-        met = (self.worth(features) >= min_confidence, right, sure)
+        right = self.truth(features)
+        true = right is None or right >= self.least_right
+        met = (self.worth(features) >= min_confidence, true, sure)
         return tuple(condition for condition, holds in zip(Condition, met, strict=True) if not holds)
 
     def least(self, min_confidence: float) -> dict[Condition, float]:
         """What each condition of a comment asks for."""
         return dict(zip(Condition, (min_confidence, self.least_right, self.least_stated), strict=True))
 
-    def admits(self, features: Mapping[str, float], min_confidence: float) -> bool:
-        """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is."""
-        return not min_confidence or (self.worth(features) >= min_confidence and self.is_sure(features))
+    def admits(self, features: Mapping[str, float], min_confidence: float, lifted: bool = False) -> bool:
+        """Is a hit with these features useful and right enough for a comment? With 0.0, every hit is.
+
+        `lifted`: only the confidence counts.
+        """
+        useful = not min_confidence or self.worth(features) >= min_confidence
+        return useful and (not min_confidence or lifted or self.is_sure(features))
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful
         parts = useful.parts(features, self.means)
         strongest = sorted(parts.items(), key=lambda part: (-abs(part[1]), part[0]))[:reasons]
         return Weighed(
-            None if self.right is None else self.right.probability(features),
+            self.truth(features),
             self.worth(features),
             tuple((name, round(weight, 2)) for name, weight in strongest if abs(weight) >= 0.05),
         )
+
+
+def _is_textbook(features: Mapping[str, float]) -> bool:
+    """Is the statement proved by the code around it, so that it holds however few examples the ranker has seen?"""
+    return features.get("stated confidence", 0.0) >= TEXTBOOK
 
 
 def read(text: str) -> Ranker:
@@ -238,6 +254,11 @@ def default_ranker() -> Ranker:
 def threshold(chosen: float | None) -> float:
     """The confidence from which on a proposal becomes a comment; `chosen` is what the settings say, if they do."""
     return ranker().threshold if chosen is None else chosen
+
+
+def is_lifted(chosen: float | None) -> bool:
+    """Does a confidence that the settings ask for lift the other conditions of a comment? One below the ranker's threshold does."""
+    return chosen is not None and chosen < ranker().threshold
 
 
 def comment_conditions() -> dict[Condition, float]:

@@ -55,6 +55,8 @@ def summary(
         yield indented(how)
     for finding in review.over_limit:
         yield indented(_named(review, finding))
+    if review.over_limit and review.left_out is None:
+        yield indented(f"--budget {len(review.findings) + len(review.over_limit)} shows them in full")
     if suppressed and review.suppressed:
         yield Text("Suppressed:", "dim")
         for finding in review.suppressed:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ptopt.address import rule_page
 from ptopt.findings import (
+    TEXTBOOK,
+    TEXTBOOK_WORTH,
     Condition,
     Finding,
     Impact,
@@ -342,6 +344,10 @@ def excerpt(review: Review, path: str, span: Span, context: int = 0) -> list[tup
 def weighed(finding: Finding) -> str:
     """What the ranker made of a finding: its probabilities, and the features that moved the confidence most."""
     parts = [] if finding.right is None else [f"true {finding.right:.2f}"]
-    parts.append(f"worth acting on {finding.confidence:.2f}")
+    proved = finding.stated is not None and finding.stated >= TEXTBOOK
+    case = (
+        ", as a textbook case of its rule at least" if proved and finding.confidence == TEXTBOOK_WORTH else ""
+    )
+    parts.append(f"worth acting on {finding.confidence:.2f}{case}")
     parts += [f"{name.replace(':', ': ')} {weight:+.2f}" for name, weight in finding.reasons]
     return "; ".join(parts)

@@ -29,6 +29,9 @@ _EVAL_HOOKS = frozenset(
         "predict_batch",  # of Catalyst
     }
 )
+_OFF_BY_FRAMEWORK = _EVAL_HOOKS - {
+    "prediction_step"
+}  # that of transformers turns autograd off itself, or nobody does
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing|predict|prediction|infer|inference)"
     r"(_|$|\d)",
@@ -313,7 +316,7 @@ class Context:
         answer = (
             any(self._turns_grad_off(d) for d in function.decorator_list)
             or (self._uses_volatile and not self.trains(function))
-            or (function.name in _EVAL_HOOKS and isinstance(self._index.parent(function), ast.ClassDef))
+            or (function.name in _OFF_BY_FRAMEWORK and isinstance(self._index.parent(function), ast.ClassDef))
             or self._switched_off(function, None)
             or self._all_callers_off(function, callers)
         )

@@ -24,6 +24,15 @@ _CANONICAL = {
     "torch.nn.modules.activation.MultiheadAttention": "torch.nn.MultiheadAttention",
 }
 
+# What these names stand for where they come through `from .parts import *`: everybody means the same by them.
+_THROUGH_STAR = {
+    "torch": "torch",
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+    "np": "numpy",
+    "DataLoader": "torch.utils.data.DataLoader",
+}
+
 
 class Imports:
     """Import table of one file: aliases, `from` imports, relative imports, names that were bound again."""
@@ -44,6 +53,8 @@ class Imports:
                 if alias.name != "*":
                     joined = f"{module}{'' if module.endswith('.') else '.'}{alias.name}"
                     self._names.setdefault(alias.asname or alias.name, joined)
+        if any(alias.name == "*" for origin in index.of_type(ast.ImportFrom) for alias in origin.names):
+            self._names = {**_THROUGH_STAR, **self._names}
         self._locals: dict[FunctionNode, frozenset[str]] = {}
         self._rebound = self._names_bound_again()
 

@@ -71,7 +71,10 @@ _SEQUENCES = frozenset({"list", "tuple"})
 _NUMBERS = frozenset({"int", "float", "bool", "Number", "Real", "Integral"})
 _ASKS = ("is_", "has_")  # functions and methods by these names give Python's own bool
 _ANYTHING = re.compile(r"tensor|\bAny\b|\bobject\b|\bNone\b|Variable|Array|^[A-Z]\w?$", re.I)
-_TENSOR_ANNOTATION = re.compile(r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$")
+# `torch.tensor` is a function, but people write it for the type.
+_TENSOR_ANNOTATION = re.compile(
+    r"(^|\.)(Tensor|FloatTensor|LongTensor|BoolTensor|IntTensor)$|^torch\.tensor$"
+)
 
 
 class Values:
@@ -91,6 +94,7 @@ class Values:
         self._imports = imports
         self._calls = calls
         self._known: dict[ast.expr, Value] = {}
+        self._entries: dict[tuple[FunctionNode | None, str], dict[str, list[ast.expr]]] = {}
         self._depth = 0
         self._returns: dict[FunctionNode, Value] = {}
         self._roots: dict[FunctionNode | None, frozenset[str]] = {}  # names that are backpropagated
@@ -124,6 +128,8 @@ class Values:
         if isinstance(expr, ast.Call):
             return self._call(expr)
         if isinstance(expr, ast.BinOp):
+            if isinstance(expr.op, ast.Add) and (_is_list(expr.left) or _is_list(expr.right)):
+                return Value("list")  # `[0] + ends`
             return self._join(expr.left, expr.right)
         if isinstance(expr, ast.UnaryOp):
             return SCALAR if isinstance(expr.op, ast.Not) else self.of(expr.operand)
@@ -144,7 +150,7 @@ class Values:
             base = self.of(expr.value)
             if base.kind in ("tensor", "array") or base == ON_HOST:
                 return base
-            return replace(base, kind="tensor") if base.kind == "tensors" else UNKNOWN
+            return replace(base, kind="tensor") if base.kind == "tensors" else self._entry(expr)
         if isinstance(expr, (ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp)):
             return self._sequence(expr)
         if isinstance(expr, ast.IfExp):
@@ -157,6 +163,36 @@ class Values:
         if isinstance(expr, (ast.Dict, ast.Set, ast.DictComp, ast.SetComp)):
             return Value("list")
         return UNKNOWN
+
+    def _entry(self, expr: ast.Subscript) -> Value:
+        """`cache["index"]` of a name that the function gives a dictionary with that key, or several that agree."""
+        key, name = expr.slice, expr.value
+        if not (isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(name, ast.Name)):
+            return UNKNOWN
+        if (name.id, key.value) in self._stored_entries:
+            return UNKNOWN
+        place = (self._index.function_of(expr), name.id)
+        if place not in self._entries:
+            table = self._entries[place] = {}
+            for binding in self._bindings.of(*place):
+                if binding.kind == "assign" and isinstance(binding.value, ast.Dict):
+                    for each, value in zip(binding.value.keys, binding.value.values, strict=True):
+                        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                            table.setdefault(each.value, []).append(value)
+        given = {self.of(value) for value in self._entries[place].get(key.value, ())}
+        return given.pop() if len(given) == 1 else UNKNOWN
+
+    @cached_property
+    def _stored_entries(self) -> frozenset[tuple[str, str]]:
+        """Name and key of each `d["key"] = ...` of the file."""
+        return frozenset(
+            (part.value.id, part.slice.value)
+            for part in self._index.of_type(ast.Subscript)
+            if part.ctx.__class__ is not ast.Load
+            and isinstance(part.value, ast.Name)
+            and isinstance(part.slice, ast.Constant)
+            and isinstance(part.slice.value, str)
+        )
 
     def _sequence(self, expr: ast.List | ast.Tuple | ast.ListComp | ast.GeneratorExp) -> Value:
         elements = [expr.elt] if isinstance(expr, (ast.ListComp, ast.GeneratorExp)) else expr.elts
@@ -664,6 +700,13 @@ class Values:
 def is_loss_name(name: str) -> bool:
     """Is the name one that people give to a loss?"""
     return bool(_LOSS_NAME.search(name))
+
+
+def _is_list(node: ast.expr) -> bool:
+    """Is it a list as it is written, or one made longer: `[0] + ends`?"""
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        node = node.left
+    return isinstance(node, (ast.List, ast.ListComp))
 
 
 def _is_zero(node: ast.expr) -> bool:

@@ -103,3 +103,29 @@ def test_hostile_programs_end(name: str) -> None:
     entries, lost = entry_points({"a.ipynb" if notebook else "a.py": data}, {}, {}, NO_FACTS, frozenset())
     assert {m.state for entry in entries for m in entry.measures} <= set(State)
     assert all(note.startswith("a.") for note in lost)
+
+
+def test_a_script_that_trains_is_reviewed_wherever_it_lies(audited: Auditor) -> None:
+    script = PLAIN.replace(
+        "loss = model(x.cuda()).sum()", "loss = model(x.cuda()).sum()\n        torch.cuda.empty_cache()"
+    )
+    found = audited({"examples/train.py": script, "examples/other.py": "import torch\n"})
+    assert "cache-cleared-every-step" in {w.finding.name for w in found.findings}
+    assert [item.path for item in found.not_reviewed] == ["examples/other.py"]
+
+
+def test_the_same_statement_about_several_files_is_made_once(audited: Auditor) -> None:
+    workflow = """\
+        on: push
+        jobs:
+          test:
+            runs-on: ubuntu-latest
+            steps:
+              - uses: actions/checkout@v4
+              - run: pip install torch
+              - run: pytest
+        """
+    found = audited({f".github/workflows/{name}.yml": workflow for name in ("a", "b", "c")})
+    (first,) = (w for w in found.findings if w.finding.name == "cuda-build-on-cpu-runner")
+    assert first.finding.path == ".github/workflows/a.yml"
+    assert [str(place) for place in first.also] == [".github/workflows/b.yml:7", ".github/workflows/c.yml:7"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ptopt.audit.values import State
 from tests.audit.conftest import Auditor
+from tests.audit.test_measures import LOADER, script
 
 LOOP = """
 import torch
@@ -166,3 +168,40 @@ def test_a_file_that_does_not_parse_is_named(audited: Auditor) -> None:
     audit = audited({"train.py": "import torch\nif __name__ == '__main__':\n    print 'old'\n"})
     assert audit.entries == ()
     assert [note.partition(":")[0] for note in audit.not_judged] == ["train.py"]
+
+
+LIBRARY = """
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+
+class Tagger(nn.Module):
+    def arguments(self, folder, dataloader_num_workers=1, **kwargs):
+        return TrainingArguments(folder, dataloader_num_workers=dataloader_num_workers, **kwargs)
+
+    def train_model(self, data, **training):
+        trainer = Trainer(model=self, args=self.arguments("out", **training), train_dataset=data)
+        trainer.train()
+
+    def predict(self, x):
+        return self(x)
+"""
+
+
+def test_a_method_that_trains_is_started_by_those_who_call_it(audited: Auditor) -> None:
+    files = {
+        "tagger.py": LIBRARY,
+        "train.py": "from tagger import Tagger\n\nif __name__ == '__main__':\n    Tagger().train_model([1], bf16=True)\n",
+        "serve.py": "from tagger import Tagger\n\nif __name__ == '__main__':\n    print(Tagger().predict(1))\n",
+    }
+    (entry,) = audited(files).entries
+    assert entry.path == "train.py" and entry.framework == "transformers"
+    workers = next(m for m in entry.measures if m.key == "workers")
+    assert workers.state is State.ON and "`num_workers` is 1" in workers.detail
+
+
+def test_the_loop_of_the_script_itself_comes_before_the_trainer_of_a_library(audited: Auditor) -> None:
+    own = script(before=LOADER.format(", num_workers=2"), after="from tagger import Tagger\n")
+    own = own.replace("def main():", "def main():\n    Tagger().train_model([1])")
+    (entry,) = audited({"tagger.py": LIBRARY, "own.py": own}).entries
+    assert (entry.path, entry.framework) == ("own.py", "PyTorch")

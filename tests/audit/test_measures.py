@@ -309,6 +309,53 @@ OLD = {"requirements.txt": "torch==1.8.0\n"}
 def test_what_an_old_torch_has(audited: Auditor) -> None:
     found = audited({"train.py": script(), **OLD})
     (entry,) = found.entries
-    assert next(m for m in entry.measures if m.key == "tf32").state is ON
+    states = {m.key: m.state for m in entry.measures}
+    assert states["tf32"] is ON
+    assert states["compile"] is NONE
     assert {gap.key for gap in found.gaps}.isdisjoint({"compile", "fused_optimizer", "tf32"})
-    assert any("torch==1.8.0" in note and "torch.compile" in note for note in found.notes)
+    assert any("torch==1.8.0" in note and "Mixed precision" in note for note in found.notes)
+
+
+def test_what_is_called_by_the_training_is_no_evaluation_whatever_its_name(audited: Auditor) -> None:
+    helper = """
+def predict(model, x, amp):
+    if amp:
+        with torch.cuda.amp.autocast():
+            return model(x)
+    return model(x)
+"""
+    code = script(after=helper, step="        loss = predict(model, x, args.amp).sum()")
+    found = measure(audited, "precision", code)
+    assert found.state is OFF and "autocast" in found.detail and "`--amp`" in found.detail
+
+
+def test_data_parallel_by_an_option_that_is_off(audited: Auditor) -> None:
+    option = "parser.add_argument('--use_multi_gpu', action='store_true')"
+    wrap = "    if args.use_multi_gpu:\n        model = nn.DataParallel(model)"
+    found = measure(audited, "distributed", script(before=wrap, args=option))
+    assert found.state is OFF and found.detail == "one process on one device, default of `--use_multi_gpu`"
+    always = measure(audited, "distributed", script(before="    model = nn.DataParallel(model)"))
+    assert "`DataParallel`" in always.detail
+
+
+def test_gradients_averaged_by_hand(audited: Auditor) -> None:
+    helper = """
+def average_gradients(model):
+    for p in model.parameters():
+        torch.distributed.all_reduce(p.grad)
+"""
+    code = script(after=helper, step="        loss = model(x).sum()\n        average_gradients(model)")
+    assert measure(audited, "distributed", code).state is ON
+    reported = "        loss = model(x).sum()\n        torch.distributed.all_reduce(loss)"
+    assert measure(audited, "distributed", script(step=reported)).state is OFF
+
+
+def test_what_stands_in_an_error_handler_does_not_run_by_default(audited: Auditor) -> None:
+    step = """\
+        try:
+            loss = model(x).sum()
+        except torch.cuda.OutOfMemoryError:
+            model.gradient_checkpointing_enable()
+            loss = model(x).sum()"""
+    found = measure(audited, "gradient_checkpointing", script(step=step))
+    assert found.state is OFF and "only after an error" in found.detail

@@ -11,6 +11,7 @@ from benchmarks.learning.histories import KINDS
 from benchmarks.learning.people import Repository
 from benchmarks.learning.rows import Candidate, family_of
 from feedback.calibration import STRENGTHS
+from ptopt.learned import Learned, RuleFeedback
 
 GOOD = [Candidate("a/b", f"s{n}", "item-every-step", 0.4, True) for n in range(6)]
 BAD = [Candidate("a/b", f"s{n}", "host-copy-every-step", 0.25, False) for n in range(10)]
@@ -34,13 +35,19 @@ def test_other_tastes_are_drawn_around_the_ranker_s_score() -> None:
 def test_people_teach_what_is_not_wanted() -> None:
     before, *_, after = replay.learning({"a/b": [*GOOD, *BAD]}, 2, 0.0)
     assert before.addressed == pytest.approx(6 / 16) and before.lost == 0
-    assert after.addressed > 0.9 and after.lost < 0.01
+    assert after.addressed > 0.8 and after.lost < 0.01  # the rest is explored
 
 
 def test_what_is_unwanted_from_now_on_becomes_quiet() -> None:
     settled, (at_once, *_, later) = replay.drift({"a/b": [*GOOD, *BAD]}, 1, 0.0, returns=False)
     assert settled.good == at_once.good == later.good == 0  # there is nothing left that they want
     assert later.shown < at_once.shown
+
+
+def test_a_review_explores_one_comment() -> None:
+    hopeful = Learned({one.rule: RuleFeedback(-4.0, -4.0, hopeful=True) for one in BAD}, quiet_below=0.2)
+    shown = list(replay._review([*BAD, *GOOD], hopeful, 0.0, random.Random(1)))
+    assert shown == [BAD[0], *GOOD]
 
 
 def test_a_run_is_the_same_each_time() -> None:

@@ -352,3 +352,10 @@ def test_excludes(specifier: str, expected: bool) -> None:
 
 def test_nothing_is_excluded_where_nothing_is_pinned() -> None:
     assert not facts().excludes("torch", "2.0")
+
+
+def test_a_readme_speaks_where_nothing_else_does() -> None:
+    readme = {"README.md": b"## Requirements\n- PyTorch == 1.2.0\n"}
+    assert read_facts(readme).excludes("torch", "1.10")
+    assert not read_facts({**readme, "requirements.txt": b"torch>=2.0\n"}).excludes("torch", "1.10")
+    assert not read_facts({"README.md": b"Tested with PyTorch 1.2 or later.\n"}).excludes("torch", "1.10")

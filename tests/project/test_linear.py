@@ -63,6 +63,7 @@ FILES: dict[str, tuple[str, Callable[[int], str]]] = {
     ),
     "setup.py, assignments": ("setup.py", lambda n: "\n".join(f"a{i} = ['torch>=2']" for i in range(n))),
     "Pipfile": ("Pipfile", lambda n: "[packages]\n" + "\n".join(f'lib{i} = ">=1.{i}"' for i in range(n))),
+    "README": ("README.md", lambda n: "Install with pip, tested with PyTorch\n" * (n // 8)),
     "Pipfile.lock": ("Pipfile.lock", lambda n: f'{{"default": {_json_lines(n // 3)}}}'),
     "conda": (
         "environment.yml",
@@ -95,7 +96,12 @@ SOURCES: dict[str, Callable[[int], object]] = {
 
 def test_each_reader_has_a_file() -> None:
     named = {path for path, _ in FILES.values()}
-    alike = {"requirements": "requirements.txt", "constraints": "requirements.txt", ".lock": "uv.lock"}
+    alike = {
+        "README": "README.md",
+        "requirements": "requirements.txt",
+        "constraints": "requirements.txt",
+        ".lock": "uv.lock",
+    }
     for path in set(FACT_FILES) - {"ruff.toml", ".ruff.toml", ".style.yapf", ".flake8", "tox.ini"}:
         like = next((known for part, known in alike.items() if part in path), path)
         like = "environment.yml" if path.endswith((".yml", ".yaml")) else like

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptopt.findings import TEXTBOOK
+from ptopt.findings import TEXTBOOK, TEXTBOOK_WORTH
 from ptopt.ranker.model import ENVIRONMENT, Head, Ranker, WeightsError, from_file, ranker, read
 
 HEAD = Head(bias=-1.0, weights={"a": 2.0, "b": -0.5}, slope=0.5, offset=0.1)
@@ -79,11 +79,12 @@ def test_a_comment_has_to_be_useful_and_right() -> None:
     assert known.admits({"a": -9.0, "b": -9.0}, 0.0), "whoever wants to see everything does"
 
 
-def test_the_textbook_case_of_a_rule_is_worth_a_comment_where_it_is_right() -> None:
+def test_the_textbook_case_of_a_rule_is_worth_a_comment() -> None:
     unlikely, sure = Head(bias=-4.0, weights={}), Head(bias=4.0, weights={})
     textbook = {"stated confidence": TEXTBOOK}
     weights = Ranker(sure, unlikely, {}, least_right=0.85, threshold=0.4)
-    assert weights.weigh(textbook).useful == 0.4 and weights.admits(textbook, 0.4)
+    assert weights.weigh(textbook).useful == TEXTBOOK_WORTH and weights.admits(textbook, 0.4)
     assert not weights.admits({"stated confidence": 0.85}, 0.4)
-    assert not weights.admits(textbook, 0.5), "a threshold of the user's own counts"
-    assert not Ranker(unlikely, unlikely, {}, least_right=0.85, threshold=0.4).admits(textbook, 0.4)
+    assert not weights.admits(textbook, TEXTBOOK_WORTH + 0.1), "a threshold of the user's own counts"
+    proved = Ranker(unlikely, unlikely, {}, least_right=0.85, threshold=0.4)
+    assert proved.weigh(textbook).right == 0.85 and proved.admits(textbook, 0.4)

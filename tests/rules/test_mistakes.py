@@ -436,6 +436,67 @@ MISTAKES = {
                 sample_images(args, None, steps)
         """,
     ),
+    "no_grad on a network that is frozen where it is put in eval mode": (
+        "evaluation-records-graph",
+        """
+        def measure(build, loader):
+            sampler = build()
+            sampler.eval().requires_grad_(False).to(device)
+            for x in loader:
+                total += sampler(x.cuda()).sum().item()
+        """,
+    ),
+    "a list of bounds that was read at once, with a first and a last one": (
+        "tensor-as-python-number",
+        """
+        class Net(nn.Module):
+            def forward(self, x: torch.Tensor, masks: torch.Tensor):
+                ends = masks.nonzero().squeeze().cpu()
+                ends = [0] + (ends + 1).numpy().tolist() + [x.shape[0]]
+                return [self.gru(x[ends[i] : ends[i + 1]]) for i in range(len(ends) - 1)]
+        """,
+    ),
+    "weights of a parameter in one branch, of a module in the other": (
+        "freezes-nothing",
+        """
+        def unlock(x):
+            if isinstance(x, nn.Parameter):
+                x.requires_grad = False
+            else:
+                for p in x.parameters():
+                    p.requires_grad = False
+        """,
+    ),
+    "a generator that an endpoint hands over to be streamed": (
+        "inference-blocks-event-loop",
+        """
+        from fastapi import FastAPI
+        from transformers import pipeline
+
+        app = FastAPI()
+        model = pipeline("text-generation")
+
+        def stream(prompt):
+            yield model(prompt)
+
+        @app.post("/generate")
+        async def generate(prompt: str):
+            return StreamingResponse(stream(prompt))
+        """,
+    ),
+    "gradients that a helper divides by the scale before they are clipped": (
+        "clipped-while-scaled",
+        """
+        def prepare(scaler, optimizer):
+            scaler.unscale_(optimizer)
+
+        def step(loss, model, optimizer, scaler):
+            scaler.scale(loss).backward()
+            prepare(scaler, optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+        """,
+    ),
     "a report on the last batch, too": (
         "item-every-step",
         """

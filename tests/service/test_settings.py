@@ -14,6 +14,8 @@ from service.settings import Settings
 ROOT = Path(__file__).parents[2]
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nAA==\n-----END RSA PRIVATE KEY-----\n"
 
+LONG = "0123456789abcdef" * 4
+
 
 def bot(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return python("bot", *arguments, **environment)
@@ -106,7 +108,7 @@ def test_the_service_does_not_start_without_the_schema(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_settings_that_are_complete() -> None:
     result = python(
-        "service", "settings", PTOPT_SETUP_TOKEN="t", PTOPT_SECRET_KEY="k", PTOPT_PUBLIC_URL="https://a.org"
+        "service", "settings", PTOPT_SETUP_TOKEN=LONG, PTOPT_SECRET_KEY=LONG, PTOPT_PUBLIC_URL="https://a.org"
     )
     assert (result.returncode, result.stdout) == (0, "The settings are valid.\n")
 
@@ -127,15 +129,23 @@ def test_nothing_set_says_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("given", "note"),
     [
-        ({"secret_key": "k"}, "the App that /setup stored is used"),
-        ({"setup_token": "t", "secret_key": "k"}, "PTOPT_PUBLIC_URL is not set"),
-        ({"setup_token": "t", "public_url": "https://a.org"}, "PTOPT_SECRET_KEY is not set"),
-        ({"app_id": "3", "private_key": PEM, "webhook_secret": "s"}, "PTOPT_CLIENT_ID is not set"),
+        ({"secret_key": LONG}, "the App that /setup stored is used"),
+        ({"setup_token": LONG, "secret_key": LONG}, "PTOPT_PUBLIC_URL is not set"),
+        ({"setup_token": LONG, "public_url": "https://a.org"}, "PTOPT_SECRET_KEY is not set"),
+        ({"app_id": "3", "private_key": PEM, "webhook_secret": LONG}, "PTOPT_CLIENT_ID is not set"),
     ],
 )
 def test_what_may_be_missing(given: dict[str, str], note: str) -> None:
     (found,) = settings_table.incomplete(Settings(**given))
     assert note in found
+
+
+@pytest.mark.parametrize("name", ["webhook_secret", "secret_key", "setup_token"])
+def test_a_secret_that_can_be_guessed_is_named(name: str) -> None:
+    notes = [
+        note for note in settings_table.incomplete(Settings(**{name: "abc"})) if "can be guessed" in note
+    ]
+    assert notes and notes[0].startswith(f"PTOPT_{name.upper()} ") and "abc" not in notes[0]
 
 
 def test_an_empty_secret_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,3 +49,10 @@ def test_imports_tells_packages() -> None:
     file = SourceFile.parse("f.py", b"import torch.nn as nn\nfrom transformers import Trainer\n")
     assert file.imports.imports("torch") and file.imports.imports("transformers")
     assert not file.imports.imports("torchvision")
+
+
+def test_names_that_come_through_a_star() -> None:
+    assert _qualified("from .parts import *\nnn.Linear(1, 2)") == "torch.nn.Linear"
+    assert _qualified("from .parts import *\nimport mynn as nn\nnn.Linear(1, 2)") == "mynn.Linear"
+    assert _qualified("from .parts import *\n\ndef f(nn):\n    nn.Linear(1, 2)") == ""
+    assert _qualified("from .parts import Block\nnn.Linear(1, 2)") == ""

@@ -89,6 +89,21 @@ def test_what_one_look_leaves_the_next_one_finds(
     assert task.look(now() + hours) == 0
 
 
+def test_missed_deliveries_are_found_behind_more_pages_than_other_lists_have(
+    resources: Resources, github: FakeGitHub, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some ten thousand deliveries were more than 100 pages, and none of those that failed was asked for again."""
+    monkeypatch.setattr("ptopt.github.transport.MAX_PAGES", 1)
+    monkeypatch.setattr("ptopt.github.transport.PER_PAGE", 2)
+    github.webhook_url = f"http://127.0.0.1:{free_port()}/"
+    for name in "abcde":
+        repo.pull(files={f"{name}.py": FAST}, author="dev")
+    missed = {d.guid for d in github.deliveries if d.event == "pull_request"}
+    assert MissedDeliveries(resources).look(now()) == len(missed) == 5
+    github.drain()
+    assert set(asked(github)) == missed
+
+
 def test_without_an_app_no_delivery_is_missed(resources: Resources) -> None:
     early = Resources(resources.settings.model_copy(update={"app_id": None, "private_key": None}))
     assert MissedDeliveries(early).look(now()) == 0

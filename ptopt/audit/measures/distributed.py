@@ -16,6 +16,9 @@ _STRATEGIES = {
     "DataParallelPlus": "DataParallel", "parallel_apply": "DataParallel", "data_parallel": "DataParallel", "convert_sync_batchnorm": "",
 }  # fmt: skip
 
+_BY_DEFAULT = re.compile(r"default of `--?\w*(multi|parallel|distributed)")
+_GRADIENTS = re.compile(r"\.grad\b|\bgrads?\b|gradient")
+
 
 def strategy(setup: Setup) -> Measure:
     key, title = "distributed", "Distributed training"
@@ -54,10 +57,16 @@ def strategy(setup: Setup) -> Measure:
         return setup.decide(key, title, live, "", launcher=True)
     if found and not real:
         chosen = next((c for c in found if c.value.truth is not False), found[0])
+        if chosen.value.truth is None and _BY_DEFAULT.match(chosen.value.note):
+            detail = f"one process on one device, {chosen.value.note}"
+            return Measure(key, title, State.OFF, detail, (chosen.place,))
         if chosen.value.truth is not False:
             return Measure(
                 key, title, State.OFF, "`DataParallel`: one process drives all GPUs", (chosen.place,)
             )
+    by_hand = [] if found else list(_averaged_by_hand(setup))
+    if by_hand:
+        return setup.decide(key, title, by_hand, "", launcher=True)
     return setup.decide(key, title, found, "one process on one device", blind=setup.blind)
 
 
@@ -77,6 +86,15 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.calls("initialize"):
         if setup.qualified(module, call.func).startswith("deepspeed"):
             yield setup.site(module, call, "DeepSpeed")
+
+
+def _averaged_by_hand(setup: Setup) -> Iterator[Candidate]:
+    """`dist.all_reduce(p.grad)` for each parameter, between the backward pass and the step."""
+    for module, call in setup.calls("all_reduce", "all_reduce_coalesced"):
+        function = module.file.index.function_of(call)
+        text = ast.unparse(call if function is None else function)
+        if _GRADIENTS.search(text) and re.search(r"dist|hvd|comm", ast.unparse(call.func)):
+            yield setup.site(module, call, "gradients are averaged by `all_reduce`")
 
 
 def _details(setup: Setup, module: Module, call: ast.Call) -> str:

@@ -19,6 +19,7 @@ _EVAL = re.compile(
     r"(^|[_.\W])(val|valid|validation|test|eval|evaluation|dev|predict|infer)|(val|test|eval)_?(set|loader|dl|data)",
     re.I,
 )
+_COUNTS_CPUS = re.compile(r"cpu_count|sched_getaffinity")
 _SAMPLES = re.compile(r"^(sampl(e|ing)|generate|inference)")
 _TRAIN = re.compile(r"train|\btr_", re.I)
 _FOREIGN = re.compile(r"^(nvidia|webdataset|ffcv|tensorflow_datasets)$")
@@ -177,12 +178,14 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
     default, whose = loader.default(setup, name, default)
     place = setup.place(loader.module, loader.call)
     if given is not None:
-        if "cpu_count" in ast.unparse(given) or "sched_getaffinity" in ast.unparse(given):
+        if _COUNTS_CPUS.search(ast.unparse(given)):
             return Value(True, "by the number of CPUs", "", place)
         value = setup.value(loader.module, given)
         return replace(value, place=value.place or place)
     if setup.unpacks(loader.call):
         unpacked = setup.unpacked(loader.module, loader.call, name, Value(True, default, whose))
+        if unpacked is not None and not unpacked.known and _COUNTS_CPUS.search(unpacked.note):
+            return Value(True, "by the number of CPUs", "", place)
         if unpacked is not None:
             return replace(unpacked, place=unpacked.place or place)
         return Value(False, note=f"`**` in the call at {place}", place=place)
@@ -266,6 +269,9 @@ def pin_memory(setup: Setup) -> Measure:
 
 def persistent_workers(setup: Setup) -> Measure:
     key, title = "persistent_workers", "Persistent workers"
+    if setup.facts.excludes("torch", "1.7"):
+        why = f"torch has it since 1.7; the project needs {setup.facts.describe('torch')}"
+        return setup.not_applicable(key, title, why)
     number = _setting(setup, "num_workers", 0)
     if number and all(v.truth is False for v in number):
         return setup.not_applicable(key, title, "the loader has no workers")

@@ -209,9 +209,12 @@ def _may_compute(setup: Setup, module: Module, node: ast.AST) -> bool:
 
 
 def _in_training(module: Module, call: ast.Call) -> bool:
-    """Not in an evaluation alone."""
+    """Not in an evaluation alone: what a training calls is none, whatever its name."""
     function = module.file.index.function_of(call)
-    return function is None or not module.file.context.is_eval_function(function)
+    if function is None or not module.file.context.is_eval_function(function):
+        return True
+    callers = (module.file.index.function_of(other) for other in module.file.calls.callers(function))
+    return any(caller is not None and module.file.context.trains(caller) for caller in callers)
 
 
 def _enabled(setup: Setup, module: Module, enabled: ast.expr | None) -> Value | None:
@@ -279,6 +282,9 @@ def _tf32(setup: Setup) -> Iterator[Candidate]:
 
 def compiled(setup: Setup) -> Measure:
     key, title = "compile", "torch.compile"
+    if setup.facts.excludes("torch", "2.0"):
+        why = f"torch has it since 2.0; the project needs {setup.facts.describe('torch')}"
+        return setup.not_applicable(key, title, why)
     found = list(_compiles(setup))
     if setup.framework in ("transformers", "TRL") and not any(c.value.truth for c in found):
         value = TrainerArguments(setup).of("torch_compile")

@@ -60,6 +60,13 @@ def _is_forward(call: ast.Call) -> bool:
 
 def evaluation(setup: Setup) -> Measure:
     key, title = "evaluation", "Evaluation without a graph"
+    if setup.framework in ("transformers", "TRL"):
+        arguments = TrainerArguments(setup)
+        for name in ("eval_strategy", "evaluation_strategy"):  # the second until transformers 4.41
+            strategy = arguments.of(name)
+            never = strategy.known and str(strategy.value).lower() in ("no", "false")
+            if never and not setup.calls("evaluate"):
+                return setup.not_applicable(key, title, f"nothing is evaluated: `{name}` is no")
     if setup.framework in _BY_FRAMEWORK:
         return Measure(key, title, State.ON, f"{setup.framework} evaluates without a graph", setup.where())
     graph: list[Place] = []
@@ -241,7 +248,9 @@ def _place(place: Place | None) -> tuple[Place, ...]:
 
 def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
     name = setup.qualified(module, call.func)
-    if name in ("torch.save", "xm.save") or name.endswith((".torch.save", "fabric.save")):
+    if name in ("torch.save", "xm.save") or name.endswith(
+        (".torch.save", "fabric.save", "accelerator.save", "accelerate.save")
+    ):
         return not _is_no_state(module, call)
     last = name.rpartition(".")[2]
     if last == "save" and isinstance(call.func, ast.Attribute):

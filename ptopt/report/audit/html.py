@@ -16,13 +16,14 @@ from ptopt.report.audit.text import (
     NO_FIGURE,
     SYMBOLS,
     names,
+    not_reviewed,
     number_of,
     of_level,
     outcome,
     started,
     tally,
 )
-from ptopt.report.text import count, gain, one_line, place, rule_link, split_code
+from ptopt.report.text import gain, one_line, place, rule_link, split_code
 
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _CLASS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "na"}
@@ -68,7 +69,7 @@ def _body(audit: Audit) -> Iterator[str]:
         for note in audit.not_judged:
             yield f"<li>{_prose(note)}</li>"
         if audit.not_reviewed:
-            yield f"<li>{count(len(audit.not_reviewed), 'file')} not reviewed for findings.</li>"
+            yield f"<li>{_text(not_reviewed(audit))}.</li>"
         yield "</ul></section>"
     yield f"</main><footer>ptopt {_text(__version__)}</footer>"
 
@@ -99,6 +100,7 @@ def _finding(weighed: Weighed) -> Iterator[str]:
     head = f'<a href="{escape(page)}">{title}</a>' if _LINK.fullmatch(page) else title
     yield f"<article><h3>{head}</h3><p><code>{_text(place(finding.path, finding.span))}</code> {_prose(finding.message)} "
     yield f"<small>{_text(weighed.reason)}</small></p>"
+    yield from _places(weighed.also)
     yield from _ranges(finding.impact)
     if finding.when_wrong:
         yield f'<p class="wrong">Wrong if: {_prose(finding.when_wrong)}</p>'

@@ -82,6 +82,7 @@ def _finding(weighed: Weighed) -> dict[str, Any]:
         "path": finding.path,
         "start_line": finding.span.start,
         "end_line": finding.span.end,
+        "also": [_place(p) for p in weighed.also],
         "message": finding.message,
         "when_wrong": finding.when_wrong,
         "confidence": finding.confidence,

@@ -6,9 +6,18 @@ from collections.abc import Iterator
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Weighed
 from ptopt.findings import Impact
-from ptopt.report.audit.text import HEADINGS, NO_FIGURE, SYMBOLS, names, of_level, outcome, started
+from ptopt.report.audit.text import (
+    HEADINGS,
+    NO_FIGURE,
+    SYMBOLS,
+    names,
+    not_reviewed,
+    of_level,
+    outcome,
+    started,
+)
 from ptopt.report.places import linked_rule
-from ptopt.report.text import code_span, count, gain, markdown_source, markdown_text, one_line, place
+from ptopt.report.text import code_span, gain, markdown_source, markdown_text, one_line, place
 
 _MOST_TABLES = 8  # tables of scripts that stand open; the others are folded
 _MOST_LOW = 20
@@ -52,7 +61,7 @@ def _blocks(audit: Audit, tables: bool) -> Iterator[str]:
         yield "### Not judged"
         notes = [markdown_text(note) for note in audit.not_judged]
         if audit.not_reviewed:
-            notes.append(f"{count(len(audit.not_reviewed), 'file')} not reviewed for findings")
+            notes.append(markdown_text(not_reviewed(audit)))
         yield "\n".join(f"- {note}" for note in notes[:_LISTED])
 
 
@@ -81,6 +90,8 @@ def _finding(weighed: Weighed) -> Iterator[str]:
     finding = weighed.finding
     at = code_span(place(finding.path, finding.span))
     yield f"- {at} {linked_rule(finding.rule, finding.name)}: {markdown_text(finding.message)} ({weighed.reason})"
+    if weighed.also:
+        yield f"  - Also at {', '.join(code_span(str(p)) for p in weighed.also)}"
     yield from _gains(finding.impact)
     if finding.when_wrong:
         yield f"  - Wrong if: {markdown_text(finding.when_wrong)}"

@@ -12,7 +12,18 @@ from rich.text import Text
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, State, Weighed
 from ptopt.findings import Impact
-from ptopt.report.audit.text import HEADINGS, NO_FIGURE, SYMBOLS, names, of_level, outcome, places, started
+from ptopt.report.audit.text import (
+    HEADINGS,
+    NO_FIGURE,
+    SYMBOLS,
+    Machines,
+    names,
+    not_reviewed,
+    of_level,
+    outcome,
+    places,
+    started,
+)
 from ptopt.report.bullets import bullet
 from ptopt.report.text import impact_line, one_line, place
 from ptopt.report.unbroken import Unbroken
@@ -37,6 +48,7 @@ def render(audit: Audit, width: int, color: bool) -> str:
 
 def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType]:
     """`whole` keeps links and long paths in one piece."""
+    machines = Machines()
     yield Text(f"Training audit of {one_line(audit.name)}", "bold")
     yield Text(f"{outcome(audit)}.")
     for entry in audit.entries[:_MOST_ENTRIES]:
@@ -53,9 +65,9 @@ def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType
             yield Text()
             yield Text(HEADINGS[level], _LEVEL[level])
         for gap in gaps:
-            yield _gap(gap, whole)
+            yield _gap(gap, whole, machines)
         for weighed in findings[:_MOST_FINDINGS]:
-            yield _finding(weighed, whole)
+            yield _finding(weighed, whole, machines)
         if len(findings) > _MOST_FINDINGS:
             yield _indented(
                 Text(f"and {len(findings) - _MOST_FINDINGS} more findings (`ptopt check` lists them)", "dim")
@@ -68,11 +80,16 @@ def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType
                 Text(one_line(f"{good.title}: {'; '.join(good.details)} ({names(good.entries)})"))
             )
     yield from _plan(audit)
-    if audit.not_judged:
+    notes = [*audit.not_judged[:_LISTED], *filter(None, [not_reviewed(audit)])]
+    if notes:
         yield Text()
         yield Text("Not judged", "bold")
-        for note in audit.not_judged[:_LISTED]:
+        for note in notes:
             yield _indented(Text(one_line(note), "dim"))
+    machines_named = [Text(one_line(line), "dim") for line in machines.lines()]
+    if machines_named:
+        yield Text()
+        yield Group(*machines_named)
 
 
 def _entry(entry: EntryPoint) -> RenderableType:
@@ -90,15 +107,15 @@ def _entry(entry: EntryPoint) -> RenderableType:
     return Group(head, table, *limits)
 
 
-def _gap(gap: Gap, whole: Callable[[str], str]) -> RenderableType:
+def _gap(gap: Gap, whole: Callable[[str], str], machines: Machines) -> RenderableType:
     head = Text.assemble((gap.title, "bold"), f": off in {one_line(names(gap.entries))}")
     lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
-    lines += [_indented(text) for text in _gains(gap.impact, whole)]
+    lines += [_indented(text) for text in _gains(gap.impact, whole, machines)]
     lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
     return _indented(Group(*lines))
 
 
-def _finding(weighed: Weighed, whole: Callable[[str], str]) -> RenderableType:
+def _finding(weighed: Weighed, whole: Callable[[str], str], machines: Machines) -> RenderableType:
     finding = weighed.finding
     head = Text.assemble(
         (whole(place(finding.path, finding.span)), "bold"),
@@ -106,16 +123,18 @@ def _finding(weighed: Weighed, whole: Callable[[str], str]) -> RenderableType:
         (f"  {weighed.reason}", "dim"),
     )
     lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
-    lines += [_indented(text) for text in _gains(finding.impact, whole)]
+    if weighed.also:
+        lines.append(_indented(Text(f"Also at {whole(places(weighed.also))}")))
+    lines += [_indented(text) for text in _gains(finding.impact, whole, machines)]
     if finding.when_wrong:
         lines.append(_indented(Text(f"Wrong if: {one_line(finding.when_wrong)}", "dim")))
     return _indented(Group(*lines))
 
 
-def _gains(impacts: tuple[Impact, ...], whole: Callable[[str], str]) -> list[Text]:
+def _gains(impacts: tuple[Impact, ...], whole: Callable[[str], str], machines: Machines) -> list[Text]:
     if not impacts:
         return [Text(f"Expected: {NO_FIGURE}", "dim")]
-    return [Text(f"Expected: {whole(impact_line(impact))}", "dim") for impact in impacts]
+    return [Text(f"Expected: {whole(impact_line(machines.short(impact)))}", "dim") for impact in impacts]
 
 
 def _plan(audit: Audit) -> Iterator[RenderableType]:

@@ -14,8 +14,9 @@ from ptopt.rules.autograd._models import (
     optimised_in,
     path_of,
 )
-from ptopt.rules.base import Evidence, SourceFile
+from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
 from ptopt.rules.shared.autograd import run_with_autograd_off, turns_autograd_off
+from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 
@@ -27,6 +28,11 @@ _INFERS = re.compile(
     r"|extract_features?|embed\w*|encode|inpaint|upscale|enhance|separate|demo)(_|$)",
     re.I,
 )
+_DATA = re.compile(r"load|data|batch|(^|_)dls?\b|_iter\b|valid|test|eval", re.I)
+_TRIES_OUT = re.compile(
+    r"bench|warm_?up|profile|timing|convert|export|verif|check|compare|test_\w+|latency|throughput", re.I
+)
+_TOOL = re.compile(r"(^|/)(tests?|stubs?)/|convert|export|bench", re.I)
 _READS = frozenset({"numpy", "item", "tolist", "detach", "argmax"})
 _WHOLE = re.compile(r"(eval|evaluate|validate|test)$")
 _OTHER = re.compile(r"MLX|Mlx|Jax|JAX|Flax|TensorFlow|Keras|Paddle|Onnx|ONNX|^TF[A-Z]")  # frameworks
@@ -42,6 +48,7 @@ _WANTS_GRAPH = re.compile(
 _FRAMEWORK = re.compile(
     r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$|Streamer$|LogitsProcessor$|StoppingCriteria$"
 )
+_LEFT_TO_IT = frozenset({"prediction_step"})  # the Trainer of transformers turns autograd off nowhere else
 _PLAIN_RESULT = re.compile(
     r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I
 )
@@ -113,6 +120,8 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         calls = [(c, p) for c, p in calls if file.index.within(c, case.loop)]
     first = next(((c, p) for c, p in calls if p in evals), calls[0])
     optimised = optimised_in(file)
+    if _is_textbook(function, case, first, evals, file):
+        case = replace(case, confidence=TEXTBOOK)
     facts = {
         "kept": float(function is not None and escapes(function, [c for c, _ in calls], file)),
         "switched": float(first[1] in evals),
@@ -128,6 +137,34 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         "callers": float(len(file.calls.callers(function)) if function is not None else 0),
     }
     return Evaluation(case, calls, first, _evidence(function, case.loop, calls, evals, file), facts)
+
+
+def _is_textbook(
+    function: FunctionNode | None,
+    case: Case,
+    first: tuple[ast.Call, str],
+    evals: dict[str, int],
+    file: SourceFile,
+) -> bool:
+    """Is the network put in eval mode right here, run over data, and nothing left of it that carries a graph?"""
+    call, path = first
+    if (
+        path not in evals
+        or not network_of(call, file)
+        or _TRIES_OUT.search(_name_of(function, file) if function else "")
+    ):
+        return False
+    if BENCHMARK_PATH.search(file.path) or _TOOL.search(file.path):
+        return False
+    if case.loop is not None:
+        return case.confidence >= 0.85
+    over_data = any(
+        isinstance(loop, ast.For) and _DATA.search(file.source(loop.iter))
+        for loop in file.index.loops_of(call)
+    )
+    return (
+        function is not None and over_data and case.confidence >= 0.8 and not escapes(function, [call], file)
+    )
 
 
 def _evidence(
@@ -268,6 +305,8 @@ def _run_by_a_base(function: FunctionNode, file: SourceFile) -> bool:
     cls = file.index.parent(function)
     if not isinstance(cls, ast.ClassDef) or file.calls.callers(function):
         return False
+    if function.name in _LEFT_TO_IT:
+        return False
     own = {other.name for other in file.index.of_type(ast.ClassDef)}
     return any(
         last_name(base) not in own | _PLAIN_BASES and not file.imports.qualified(base).startswith("torch.")
@@ -394,7 +433,11 @@ def in_training(call: ast.Call, function: FunctionNode | None, file: SourceFile)
 def wanted_elsewhere(function: FunctionNode, calls: list[tuple[ast.Call, str]], file: SourceFile) -> bool:
     """Does a framework run the function without autograd, or a caller backpropagate what it returns?"""
     cls = file.index.class_of(function)
-    if cls is not None and any(_FRAMEWORK.search(file.source(base)) for base in cls.bases):
+    if (
+        function.name not in _LEFT_TO_IT
+        and cls is not None
+        and any(_FRAMEWORK.search(file.source(base)) for base in cls.bases)
+    ):
         return True
     if "test" in function.name and re.search(r"\bassert|pytest|raises", file.source(function)):
         return True

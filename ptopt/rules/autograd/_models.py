@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from ptopt.rules.base import SourceFile, is_literal
 from ptopt.source.calls import last_name
-from ptopt.source.index import FunctionNode, own_nodes
+from ptopt.source.index import COMPREHENSIONS, FunctionNode, own_nodes
 from ptopt.source.torch_names import GRADLESS_FUNCTIONS, KEEPS_TENSOR
 
 _MODEL_NAME = re.compile(
@@ -41,10 +41,12 @@ _SELF_CONTAINED = re.compile(
 )
 _OF_ARRAYS = frozenset({"astype", "copy", "fill", "dot"})
 _PRETRAINED = re.compile(r"(^|\.)(\w*Model\w*|(?!\w*Pipeline)\w*For[A-Z]\w*)\.from_pretrained$")
+_GIVE_ITSELF = frozenset({"eval", "train", "to", "cuda", "cpu", "half", "float", "requires_grad_"})
 _MODULE_METHODS = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
 _GRADLESS_METHODS = GRADLESS_FUNCTIONS | frozenset(
     "item numpy tolist detach multinomial size dim numel batch_decode argmax topk_indices".split()
 )
+_WITHOUT_GRAPH = frozenset({"data", "shape", "dtype", "device", "sequences", "indices"})
 _PICKS = frozenset({"topk", "max", "min", "sort", "kthvalue"})  # give values and indices
 _PLAIN_BUILTINS = frozenset({"float", "int", "len", "str", "bool", "print", "range", "type", "isinstance"})
 _SCORE = re.compile(
@@ -91,8 +93,11 @@ def _collect(file: SourceFile) -> Networks:
 
 
 def _receivers(call: ast.Call, func: ast.Attribute, file: SourceFile) -> set[str]:
-    """`model` of `model.eval()`; of `model = build().cuda().eval()` also."""
-    texts = {path} if (path := path_of(func.value)) else set()
+    """`model` of `model.eval()` and `model.eval().requires_grad_(False)`; of `model = build().cuda().eval()` also."""
+    receiver = func.value
+    while isinstance(receiver, ast.Call) and last_name(receiver.func) in _GIVE_ITSELF:
+        receiver = receiver.func.value if isinstance(receiver.func, ast.Attribute) else receiver.func
+    texts = {path} if (path := path_of(receiver)) else set()
     parent = file.index.parent(call)
     if func.attr in ("eval", "requires_grad_") and isinstance(parent, ast.Assign):
         texts |= {path for target in parent.targets if (path := path_of(target))}
@@ -298,8 +303,12 @@ def _carries(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file: Sou
         return False
     if isinstance(expr, (ast.Name, ast.Attribute)) and path_of(expr) in tainted:
         return True
-    if isinstance(expr, ast.Attribute) and expr.attr in ("data", "shape", "dtype", "device", "sequences"):
+    if isinstance(expr, ast.Attribute) and expr.attr in _WITHOUT_GRAPH:
         return False
+    if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Mod) and _is_text(expr.left):
+        return False
+    if isinstance(expr, COMPREHENSIONS):
+        return _comprehension_carries(expr, sources, tainted, file)
     if isinstance(expr, ast.Call):
         func = expr.func
         if isinstance(func, ast.Name) and (func.id in _PLAIN_BUILTINS or _SCORE.search(func.id)):
@@ -320,4 +329,25 @@ def _carries(expr: ast.expr, sources: set[ast.AST], tainted: set[str], file: Sou
         _carries(child, sources, tainted, file)
         for child in ast.iter_child_nodes(expr)
         if isinstance(child, ast.expr)
-    ) or any(_carries(gen.iter, sources, tainted, file) for gen in getattr(expr, "generators", ()))
+    )
+
+
+def _comprehension_carries(
+    expr: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp,
+    sources: set[ast.AST],
+    tainted: set[str],
+    file: SourceFile,
+) -> bool:
+    """`[x.item() for x in outputs]` carries nothing, `[x * 2 for x in outputs]` what `outputs` does."""
+    inside = set(tainted)
+    for generator in expr.generators:
+        if _carries(generator.iter, sources, inside, file):
+            inside |= _names(generator.target)
+        else:
+            inside -= _names(generator.target)
+    parts = [expr.key, expr.value] if isinstance(expr, ast.DictComp) else [expr.elt]
+    return any(_carries(part, sources, inside, file) for part in parts)
+
+
+def _is_text(expr: ast.expr) -> bool:
+    return isinstance(expr, ast.JoinedStr) or (isinstance(expr, ast.Constant) and isinstance(expr.value, str))

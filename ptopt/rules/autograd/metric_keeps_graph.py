@@ -253,10 +253,24 @@ def _kept(node: ast.AST, target: ast.expr, value: ast.expr, file: SourceFile) ->
         node,
         f"`{path}` keeps the autograd graph of every step alive, because {quote(file, value)} still carries it. "
         f"Keep `{carrier.id}.detach()`, which cuts the graph without waiting for the GPU.",
-        0.75 if carrier is not value else TEXTBOOK if step.kind == "loop" else 0.85,
+        0.75
+        if carrier is not value
+        else TEXTBOOK
+        if step.kind == "loop" or _never_emptied(path, file)
+        else 0.85,
         (Evidence(step.line, "the training step"),),
         _detached(carrier, path, file),
         cause=step.node,
+    )
+
+
+def _never_emptied(path: str, file: SourceFile) -> bool:
+    """Is it an attribute of `self` that is bound once, and never cleared: does it grow until the end?"""
+    bound = len(re.findall(rf"{re.escape(path)}\s*(?::[^=\n]+)?=(?!=)", file.text))
+    return (
+        path.startswith("self.")
+        and bound <= 1
+        and not re.search(rf"{re.escape(path)}\.(clear|pop)", file.text)
     )
 
 

@@ -25,7 +25,7 @@ from ptopt.rules.shared.loaders import (
     makes_device_items,
     readings,
 )
-from ptopt.source.index import walk
+from ptopt.source.index import FUNCTIONS, own_nodes, walk
 
 
 class LoaderWithoutWorkers(Rule):
@@ -256,7 +256,7 @@ class LoaderWithoutWorkers(Rule):
             if work is None or loops
             else 0.45,
             (Evidence(work.line, "work for each item"),) if work is not None else (),
-            _fix(loader, workers, file),
+            _fix(loader, workers, file) if loops and _can_be_sent(loader, file) else None,
             at=_first(loop) if loop is not None else None,
             facts={
                 "item_work": {"heavy": 3.0, "light": 2.0, "toy": 1.0}[work.weight]
@@ -286,6 +286,18 @@ def _is_zero(workers: ast.expr) -> bool:
 def _confidence(work: ItemWork, workers: ast.expr | None) -> float:
     sure = {"heavy": 0.8, "light": 0.65, "toy": 0.55}[work.weight]
     return sure if workers is None else sure - 0.1  # a written 0 may be deliberate
+
+
+def _can_be_sent(loader: Loader, file: SourceFile) -> bool:
+    """Can the function that joins a batch go to a worker process? A lambda or a local function cannot where it is pickled."""
+    collate = loader.arguments.get("collate_fn")
+    if isinstance(collate, ast.Lambda):
+        return False
+    local = file.index.function_of(loader.call)
+    return not any(
+        isinstance(node, FUNCTIONS) and isinstance(collate, ast.Name) and node.name == collate.id
+        for node in (own_nodes(local) if local is not None else ())
+    )
 
 
 def _fix(loader: Loader, workers: ast.expr | None, file: SourceFile) -> Fix:

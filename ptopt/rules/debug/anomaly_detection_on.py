@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
+    TEXTBOOK,
     Benchmark,
     Fix,
     Invalid,
@@ -148,7 +149,7 @@ with torch.autograd.set_detect_anomaly(True):
             node,
             f"{what} records a traceback for every operation and searches every gradient for NaN, in every run: "
             "training becomes several times slower. Remove it, or put it behind a debug option.",
-            0.85,
+            TEXTBOOK,
             fix=Fix(Safety.UNSAFE, (edit,), "nobody relies on the error that it raises on NaN")
             if edit
             else None,

@@ -211,7 +211,9 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
         trains = every_step(node, file) is not None or average is not None
         prior = 0.3 if unknown else 0.4 if frequency.often < Often.STEP else 0.5
         if trains and not guarded:
-            prior = 0.5 if phases else 0.78 if _after_del(node, file) else TEXTBOOK
+            prior = (
+                0.5 if phases else TEXTBOOK
+            )  # five of five that readers judged behind a `del` were useful, too
         line = frequency.line
         edit = remove_statement(file, node) if trains and not guarded else None
         when = f"runs {frequency.reason}" if frequency.reason else "runs on each call of this function"
@@ -265,7 +267,7 @@ def _guard(node: ast.AST, file: SourceFile) -> str:
     for ancestor, child in file.index.ancestors(node):
         if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return ""
-        if isinstance(ancestor, ast.Try):
+        if isinstance(ancestor, ast.ExceptHandler):
             return "error"  # somebody deals with running out of memory
         if isinstance(ancestor, ast.If) and child is not ancestor.test:
             test = file.source(ancestor.test)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._pure import cost, is_module_call
+from ptopt.rules.ops._wasted import expensive
 from ptopt.rules.shared.flow import runs_network
 from ptopt.source.calls import called_name
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
 
 _PREPARES = re.compile(r"unwrap|load|get_|build|create|make|init|prepare|copy|wrap|compile|cast|to$", re.I)
+_TOKENS = re.compile(r"(^|[._])tok(en)?(izer)?[._](decode|encode)$", re.I)  # the text of a token: no network
 
 
 class ResultOverwritten(Rule):
@@ -142,7 +144,7 @@ class ResultOverwritten(Rule):
             node,
             f"{quote(file, node.value, 50)} runs in every case, but line {again.lineno} replaces `{name}` before anything reads it, "
             f"when the condition at line {branch[0].lineno} holds. Compute it in the other branch only.",
-            0.45 if worth > 2 else 0.35,
+            0.6 if worth > 3 else 0.45 if worth > 2 else 0.35,
             (Evidence(again.lineno, "replaced here, unread"),),
             subject=node.value,
             facts={
@@ -154,6 +156,11 @@ class ResultOverwritten(Rule):
 
 
 def _worth(node: ast.AST, file: SourceFile) -> int:
+    work = expensive(node, file) if isinstance(node, ast.Call) else None
+    if work is not None and (work.kind != "host" or file.frequencies.of(node).in_worker):
+        return 4
+    if isinstance(node, ast.Call) and _TOKENS.search(file.source(node.func)):
+        return 0
     if isinstance(node, ast.Call) and (
         is_module_call(node, file) or runs_network(node, file) and not _PREPARES.search(called_name(node))
     ):

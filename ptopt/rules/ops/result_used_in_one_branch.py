@@ -2,19 +2,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.ops._early_exit import Early, needed_only_behind
 from ptopt.rules.ops._pure import changes, costly, is_module_call, is_pure, nested_functions, reads
+from ptopt.rules.ops._wasted import is_only_work, runs_for_effect, works_in
 from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
+
+_NETWORK = 4  # what running a network, or decoding a sample, costs beside single operations
 
 
 class ResultUsedInOneBranch(Rule):
     """A tensor is computed in every case and used in one branch only, or not at all.
 
     ## What it does
-    Finds a local name that gets the result of tensor operations or of a submodule and is read in one branch of a
-    condition only, or nowhere.
+    Finds a local name that gets the result of tensor operations, of a network or of decoding a sample, and is read in one branch
+    of a condition only, only behind an early `return` or `continue` that does not need it, or nowhere.
 
     ## Why it is slow
     Eager PyTorch runs what it meets: the kernels are launched in the other case, too, and the result is thrown away.
@@ -75,6 +80,21 @@ class ResultUsedInOneBranch(Rule):
             if y.max() > 0.5:
                 return x
         """,
+        """
+        def forward(self, x, boxes):
+            y = self.decoder(x)
+            if len(boxes) == 0:
+                return x
+            return y + boxes
+        """,
+        """
+        def forward(self, x, mode):
+            y = self.decoder(x)
+            if mode == "decode":
+                return y
+            else:
+                raise NotImplementedError(mode)
+        """,
     )
     INVALID = (
         Invalid(
@@ -92,6 +112,17 @@ class ResultUsedInOneBranch(Rule):
             def forward(self, x, w):
                 scores = torch.matmul(x, w)  # !
                 return x + 1
+            """
+        ),
+        Invalid(
+            """
+            def validation_step(self, batch, batch_idx):
+                loss = self.loss(batch)
+                audio = self.vocoder(batch)  # !
+                again = self.vocoder(loss)
+                if batch_idx != 0:
+                    return loss
+                self.show(audio, again)
             """
         ),
         Invalid(
@@ -116,10 +147,17 @@ class ResultUsedInOneBranch(Rule):
             statement = file.index.statement_of(work)
             if isinstance(statement, ast.Assign):
                 weights[statement] = max(worth, weights.get(statement, 0))
+        for assign in file.index.of_type(ast.Assign):
+            if assign not in weights and works_in(assign.value, file) and is_only_work(assign.value, file):
+                weights[assign] = _NETWORK
         for assign, weight in weights.items():
             target = assign.targets[0]
             if len(assign.targets) == 1 and isinstance(target, ast.Name):
                 yield from self._check(assign, target.id, weight, file)
+        for condition in file.index.of_type(ast.If):
+            early = needed_only_behind(condition, file)
+            if early is not None:
+                yield _before_exit(early, condition, file)
 
     def _check(self, node: ast.Assign, name: str, weight: int, file: SourceFile) -> Iterator[Problem]:
         """Problems of one assignment of costly work to a name."""
@@ -128,11 +166,19 @@ class ResultUsedInOneBranch(Rule):
             return
         loads = file.uses.loads(function, name)
         branch = _branch(node, loads, file) if loads else None
-        if (loads and branch is None) or _escapes(name, function, file) or not is_pure(value, file):
+        if (loads and branch is None) or _escapes(name, function, file):
+            return
+        if weight < _NETWORK and not is_pure(value, file):
             return
         if branch is not None and _changed(value, node, branch[0], function, file):
             return
         if Often.UNKNOWN < file.frequencies.of(node).often <= Often.EPOCH:
+            return
+        if branch is None and works_in(value, file):
+            return  # of networks, PTO489 says so
+        works = works_in(value, file)
+        host = bool(works) and all(work.kind == "host" for work in works)
+        if works and (runs_for_effect(function, file) or host and not file.frequencies.of(node).in_worker):
             return
         module = any(isinstance(n, ast.Call) and is_module_call(n, file) for n in walk(value))
         if branch is None:
@@ -145,11 +191,31 @@ class ResultUsedInOneBranch(Rule):
         yield Problem(
             node,
             text,
-            0.4,
+            0.6 if works and branch is not None and _asks_mode(branch[0], file) else 0.4,
             (Evidence(loads[0].lineno, "the only branch that reads it"),) if loads else (),
             subject=value,
             facts={"cost": weight, "module": module, "unused": branch is None, "uses": len(loads)},
         )
+
+
+def _before_exit(early: Early, node: ast.If, file: SourceFile) -> Problem:
+    """The problem of work that stands before an exit which does not need it."""
+    first, others = early.calls[0], len(early.calls) - 1
+    more = f" and {others} other call{'s' if others > 1 else ''}" if others else ""
+    problem = Problem(
+        early.statements[0],
+        f"{quote(file, first)}{more} run{'' if others else 's'} also where `if {early.test}` (line {node.lineno}) leaves by "
+        f"`{early.leaves}`, and only the code below that reads the result. Move the call{'s' if others else ''} below it.",
+        early.often,
+        (
+            *(Evidence(s.lineno, "needed only behind the exit") for s in early.statements[1:]),
+            Evidence(node.lineno, "the exit that does not need it"),
+        ),
+        subject=first,
+        facts={"calls": len(early.calls), "networks": early.networks, "exit": True},
+    )
+    others_at = [*early.statements[1:], node.test]
+    return replace(problem, elsewhere=tuple(replace(problem, node=place) for place in others_at))
 
 
 def _escapes(name: str, function: FunctionNode, file: SourceFile) -> bool:
@@ -181,8 +247,16 @@ def _branch(node: ast.Assign, loads: list[ast.Name], file: SourceFile) -> tuple[
             return None
         found = here
     if found is not None and isinstance(found[0], ast.If) and found[0].lineno > node.lineno:
+        other = found[0].orelse if found[1] == "branch" else found[0].body
+        if other and isinstance(other[-1], ast.Raise):
+            return None  # then nothing is gained
         return found if found[1] == "branch" or found[0].orelse else None
     return None
+
+
+def _asks_mode(condition: ast.AST, file: SourceFile) -> bool:
+    """Does it ask whether the module trains, which changes within a run?"""
+    return isinstance(condition, ast.If) and "training" in file.source(condition.test)
 
 
 def _changed(

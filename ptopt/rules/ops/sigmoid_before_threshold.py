@@ -104,7 +104,7 @@ class SigmoidBeforeThreshold(Rule):
         try:
             moved = f"{_AT[op.name](float(limit)):.4g}"
         except ValueError:
-            moved = f"torch.logit({limit})" if op.name == "sigmoid" else ""
+            moved = f"math.log({limit} / (1 - {limit}))" if op.name == "sigmoid" else ""
         except ZeroDivisionError:
             return
         if not moved:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
+from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
 from ptopt.rules.optim._prepared import bypasses_prepare
+from ptopt.source.calls import called_name
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, own_nodes, walk
 
@@ -20,6 +22,9 @@ _DISTRIBUTED = re.compile(
     r"DistributedDataParallel|\bddp\b|is_distributed|distributed_model|world_size|local_rank", re.I
 )
 _ACCUMULATES = re.compile(r"accum|update_freq|micro_batches|optimizer_period", re.I)
+_WRAPS = re.compile(
+    r"^(create|make|wrap|build|get|setup|to|prepare)_(ddp|distributed_data_parallel)(_model)?$"
+)
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 
 
@@ -71,8 +76,10 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     name = "accumulation-syncs-every-micro-batch"
     family = "optim"
     severity = Severity.HIGH
-    triggers = ("DistributedDataParallel", "Accelerator(", "distributed", "world_size", "local_rank", "ddp")
-    requires = ("backward",)
+    triggers = (
+        "DistributedDataParallel", "Accelerator(", "distributed", "world_size", "local_rank", "ddp", "update_grad", "need_update",
+    )  # fmt: skip
+    requires = ("backward", "update_grad", "need_update")
     nodes = (ast.Call,)
     when_wrong = "the job runs in one process, or memory does not allow unreduced gradients"
 
@@ -205,6 +212,33 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         ),
         Invalid(
             """
+            class Trainer:
+                def __init__(self, model, optimizer):
+                    self.model, self.optimizer, self.micro_steps = DistributedDataParallel(model), optimizer, 0
+
+                def run_step(self, batch):
+                    loss = self.model(batch)
+                    loss.backward()  # !
+                    self.micro_steps += 1
+                    if self.micro_steps >= self.every:
+                        self.optimizer.step()
+                        self.optimizer.zero_grad()
+                        self.micro_steps = 0
+            """
+        ),
+        Invalid(
+            """
+            from torch.nn.parallel import DistributedDataParallel
+
+            def train(model, loader, optimizer, scale_loss, k):
+                model = DistributedDataParallel(model)
+                for i, batch in enumerate(loader):
+                    loss = model(batch) / k
+                    scale_loss(loss, optimizer, parameters=model.parameters(), update_grad=(i + 1) % k == 0)  # !
+            """
+        ),
+        Invalid(
+            """
             from accelerate import Accelerator
 
             accelerator = Accelerator()
@@ -222,11 +256,11 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         if not isinstance(node, ast.Call) or not _is_backward(node, file) or file.search(_HANDLED):
             return
         wrapper = file.once(_wrapper)
-        if wrapper is None and not _is_distributed(file):
+        if wrapper is None and not _is_distributed(file) and not _wrapped_elsewhere(node, file):
             return
         function = file.index.function_of(node)
         loop = next(file.index.loops_of(node), None)
-        step = _later_step(node, loop or function, file)
+        step = _switched_step(node) or _later_step(node, loop or function, file)
         sign = step or _divided(node, file) or _stepped_by_class(function, file)
         if sign is None:
             return
@@ -239,13 +273,13 @@ class AccumulationSyncsEveryMicroBatch(Rule):
             if step is not None
             else "the loss is divided to be accumulated, and applied"
         )
-        sure = wrapper is not None and loop is not None and step is not None
-        yield Problem(
+        sure = wrapper is not None and step is not None
+        found = Problem(
             node,
             f"Under DDP the gradients are averaged over all processes in every backward pass, but {shown} only after several of "
             f"them (line {sign.lineno}). Run the forward and the backward pass of all but the last one under "  # type: ignore[attr-defined]
             f"`with {context}`.",
-            0.65 if sure and accelerate else 0.72 if sure else 0.55,
+            0.65 if sure and accelerate else TEXTBOOK if sure else 0.55,
             (
                 *(
                     [Evidence(wrapper.lineno, "the model's gradients are averaged over processes")]
@@ -261,12 +295,21 @@ class AccumulationSyncsEveryMicroBatch(Rule):
                 "step_seen": float(step is not None),
             },
         )
+        # A change may add the counting alone: then the comment stands there.
+        yield dataclasses.replace(
+            found, elsewhere=() if step is None else (dataclasses.replace(found, node=step),)
+        )
 
 
 def _is_distributed(file: SourceFile) -> bool:
     """Do words tell that another file wraps the model in DDP? `DataParallel` has one process, and no `no_sync`."""
     plain = "DataParallel(" in file.text and "DistributedDataParallel" not in file.text
     return not plain and bool(file.search(_DISTRIBUTED))
+
+
+def _wrapped_elsewhere(call: ast.Call, file: SourceFile) -> bool:
+    """Is it a step by switch, as `engine` files have it, in a repository that wraps its model in DDP?"""
+    return _switched_step(call) is not None and file.repository.mentions(b"DistributedDataParallel(")
 
 
 def _divided(backward: ast.Call, file: SourceFile) -> ast.AST | None:
@@ -299,11 +342,17 @@ def _stepped_by_class(function: FunctionNode | None, file: SourceFile) -> ast.AS
 
 
 def _is_backward(call: ast.Call, file: SourceFile) -> bool:
-    """A backward pass, or a method of this file that does nothing but one."""
+    """A backward pass, or a method of this file that does nothing but one, or one that steps when it is told to."""
     func = call.func
     if not isinstance(func, ast.Attribute):
-        return False
-    return func.attr == "backward" or func.attr == "_backward"
+        return _switched_step(call) is not None
+    return func.attr in ("backward", "_backward") or _switched_step(call) is not None
+
+
+def _switched_step(call: ast.Call) -> ast.expr | None:
+    """`(i + 1) % k == 0` of `loss_scaler(loss, optimizer, update_grad=(i + 1) % k == 0)`, as timm and its heirs write it."""
+    told = keyword_of(call, "update_grad") or keyword_of(call, "need_update")
+    return told if told is not None and _has_modulo(told) else None
 
 
 def _qualified(call: ast.Call, file: SourceFile) -> str:
@@ -315,6 +364,8 @@ def _wrapper(file: SourceFile) -> ast.Call | None:
     for call in file.index.of_type(ast.Call):
         name = _qualified(call, file)
         if name == _DDP or name.endswith("parallel.distributed.DistributedDataParallel"):
+            return call
+        if call.args and _WRAPS.search(called_name(call)):
             return call
         if name in ("accelerate.Accelerator", "accelerate.accelerator.Accelerator"):
             handled = keyword_of(call, "gradient_accumulation_steps") is not None
@@ -377,13 +428,46 @@ def _is_step(call: ast.Call) -> bool:
 
 
 def _modulo_guard(node: ast.AST, loop: Loop | FunctionNode, file: SourceFile) -> ast.If | None:
-    """The `if step % k == 0:` between the node and its loop."""
+    """The `if step % k == 0:` between the node and its loop, or the `if self.count >= k:` that sets the count back."""
     for ancestor, child in file.index.ancestors(node):
         if ancestor is loop or isinstance(ancestor, FUNCTIONS):
             return None
-        if isinstance(ancestor, ast.If) and child in ancestor.body and _has_modulo(ancestor.test):
+        if not isinstance(ancestor, ast.If) or child not in ancestor.body:
+            continue
+        if _has_modulo(ancestor.test) or _sets_count_back(ancestor, file):
             return ancestor
     return None
+
+
+@remembered
+def _sets_count_back(condition: ast.If, file: SourceFile) -> bool:
+    """Does it compare a count, which its function adds 1 to, and set it to 0 in its body?"""
+    test = condition.test
+    compared = (
+        {ast.unparse(test.left), *map(ast.unparse, test.comparators)}
+        if isinstance(test, ast.Compare)
+        else set()
+    )
+    back = {
+        ast.unparse(target)
+        for node in own_nodes(condition)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value == 0
+        for target in node.targets
+    }
+    return bool(compared & back & _counted(file.index.function_of(condition) or file.tree))
+
+
+@remembered
+def _counted(scope: ast.AST) -> frozenset[str]:
+    """What the scope adds 1 to."""
+    return frozenset(
+        ast.unparse(node.target)
+        for node in own_nodes(scope)
+        if isinstance(node, ast.AugAssign)
+        and isinstance(node.op, ast.Add)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value == 1
+    )
 
 
 def _has_modulo(test: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from ptopt.change import ChangedFile
 from ptopt.findings import Severity
-from ptopt.rules.base import Problem, Rule, SourceFile, Span, has_unpacking
+from ptopt.rules.base import Fix, Problem, Rule, SourceFile, Span, has_unpacking
 from ptopt.rules.examples import plain
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 
@@ -66,13 +66,15 @@ class Loss:
 
     @cached_property
     def anchor(self) -> int:
-        """Where a comment stands: an added line of the place, else the line that follows in the hunk."""
-        if self.added and (self.function is not None or abs(self.added[0] - self.line) <= _CLOSE):
+        """Where a comment stands: the definition that lost a decorator, an added line nearby, the line that follows in the hunk."""
+        if self.function is not None and self.function.lineno == self.line:
+            return self.line
+        if self.added and abs(self.added[0] - self.line) <= _CLOSE:
             return self.added[0]
         for hunk in self.change.hunks:
             if hunk.start <= self.line <= hunk.start + hunk.count:
                 return min(self.line, hunk.start + hunk.count - 1)
-        return self.first
+        return self.added[0] if self.added else self.first
 
     @cached_property
     def node(self) -> ast.AST:
@@ -191,10 +193,19 @@ class Regression(Rule):
             yield Problem(
                 loss.node,
                 f"This change takes out `{_shown(loss.text, self.measure)}` here. {self.message}",
-                self.prior,
+                self.confidence(loss),
+                fix=self.fix(loss),
                 span=Span(loss.anchor, loss.anchor),
                 facts={"lines_added": float(len(loss.added)), "lines_removed": float(len(change.removed))},
             )
+
+    def confidence(self, loss: Loss) -> float:
+        """How sure it is that the measure is missed there; `prior`, unless a rule can prove it."""
+        return self.prior
+
+    def fix(self, loss: Loss) -> Fix | None:
+        """What puts the measure back; nothing, unless a rule can write it."""
+        return None
 
     def is_loss(self, loss: Loss) -> bool:
         """What else must hold; nothing, unless a rule says so."""
@@ -295,4 +306,5 @@ def _lines(file: SourceFile) -> int:
 
 def _shown(text: str, measure: re.Pattern[str]) -> str:
     found = None if _ARGUMENT.match(text) else measure.search(text)  # an argument is shown whole
-    return " ".join((found[0] if found else text).replace("`", "'").split()).strip(" ,:")
+    words = " ".join((found[0] if found else text).replace("`", "'").split()).strip(" ,:@")
+    return f"{words})" if words.count("(") > words.count(")") else words

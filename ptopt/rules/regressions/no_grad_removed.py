@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import re
 
-from ptopt.rules.base import Invalid
+from ptopt.findings import TEXTBOOK
+from ptopt.rules.autograd._evaluates import Evaluation, evaluation_of
+from ptopt.rules.autograd._no_grad import decorate, wrap
+from ptopt.rules.base import Fix, Invalid, Severity
 from ptopt.rules.regressions._base import Loss, Regression
 from ptopt.rules.shared.autograd import turns_autograd_off
+
+_EVALUATES = 0.6  # how sure it must be that the code only evaluates
 
 
 class NoGradRemoved(Regression):
@@ -12,6 +17,7 @@ class NoGradRemoved(Regression):
 
     id = "PTO952"
     name = "no-grad-removed"
+    severity = Severity.HIGH
     triggers = ("model", "net", "forward")
     measure = re.compile(r"\bno_grad\(|\binference_mode\(|set_grad_enabled\(False\)|@torch\.no_grad\b")
     still = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
@@ -60,6 +66,16 @@ class NoGradRemoved(Regression):
         ),
         Invalid(
             """
+            import torch
+
+            # - @torch.no_grad()
+            def evaluate(model, loader):  # !
+                model.eval()
+                return sum((model(x).argmax(1) == y).sum() for x, y in loader)
+            """
+        ),
+        Invalid(
+            """
             def evaluate(model, loader):
                 # - with torch.no_grad():
                 # -     for batch in loader:
@@ -80,6 +96,18 @@ class NoGradRemoved(Regression):
         ),
     )
 
+    def confidence(self, loss: Loss) -> float:
+        """Textbook: what is left runs a network, and shows that it only evaluates it."""
+        return self.prior if _evaluation(loss) is None else TEXTBOOK
+
+    def fix(self, loss: Loss) -> Fix | None:
+        found = _evaluation(loss)
+        if found is None or loss.function is None:
+            return None
+        if found.case.loop is not None:
+            return wrap(found.case.loop, "nothing that the loop leaves behind is backpropagated", loss.file)
+        return decorate(loss.function, loss.file)
+
     def is_loss(self, loss: Loss) -> bool:
         """Where the code backpropagates, autograd has to be on; elsewhere it may be off by other means."""
         if "backward(" in loss.place or loss.file.context.grad_off(loss.node):
@@ -88,3 +116,11 @@ class NoGradRemoved(Regression):
         return not any(
             turns_autograd_off(call, loss.file) for call in calls if loss.first <= call.lineno <= loss.last
         )
+
+
+def _evaluation(loss: Loss) -> Evaluation | None:
+    """The evaluation that is left where the measure stood; None where it is none, or not surely."""
+    found = evaluation_of(loss.function, loss.file)
+    if found is None or found.case.confidence < _EVALUATES:
+        return None
+    return found if any(loss.first <= call.lineno <= loss.last for call, _ in found.calls) else None

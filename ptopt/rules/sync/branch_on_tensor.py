@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
+from ptopt.rules.sync.tensor_asked_first import flag_first
 from ptopt.source.index import walk
 
 _NAN_CHECK = re.compile(r"isnan|isinf|isfinite|nan", re.I)
@@ -180,6 +181,8 @@ class BranchOnTensor(Rule):
         place = often_place(test, file) if tensor is not None and isinstance(test, ast.expr) else None
         if tensor is None or place is None or not isinstance(test, ast.expr):
             return
+        if isinstance(test, ast.BoolOp) and flag_first(test, tensor, file) is not None:
+            return  # that of `tensor-asked-first`
         facts = {
             "checks_finite": float(bool(_NAN_CHECK.search(file.source(test)))),
             "leaves": float(_on_purpose(node)),

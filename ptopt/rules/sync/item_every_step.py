@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
+    TEXTBOOK,
     Edit,
     Fix,
     Invalid,
@@ -250,10 +251,13 @@ class ItemEveryStep(Rule):
         if place is None:
             return
         sure = _confidence(node, read, place.step, file) if place.step is not None else 0.4
+        each = _per_parameter(node, place.node, file)
+        if each and place.step is not None and not _guarded(node, place.node, file):
+            sure = TEXTBOOK  # hundreds of waits, not one
         yield Problem(
             node,
-            f"{quote(file, node)} makes Python wait for the GPU {place.words}. "
-            f"{_advice(node, file)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
+            f"{quote(file, node)} makes Python wait for the GPU {'for each parameter, ' if each else ''}{place.words}. "
+            f"{_advice(node, each, file)}{'' if each else small_gain(node, place, file)}{beside(node, place.node, file)}",
             sure,
             place.evidence,
             _fix(node, read, file),
@@ -263,11 +267,36 @@ class ItemEveryStep(Rule):
         )
 
 
-def _advice(node: ast.AST, file: SourceFile) -> str:
+def _per_parameter(node: ast.AST, within: ast.AST, file: SourceFile) -> bool:
+    """Does a loop over the parameters of a network, or a comprehension, read it?"""
+    for ancestor, _ in file.index.ancestors(node):
+        if ancestor is within:
+            break
+        iterables = [ancestor.iter] if isinstance(ancestor, ast.For) else []
+        iterables += [generator.iter for generator in getattr(ancestor, "generators", [])]
+        if any(_PARAMETERS.search(file.source(each)) for each in iterables):
+            return True
+    return False
+
+
+def _guarded(node: ast.AST, within: ast.AST, file: SourceFile) -> bool:
+    """Does a condition inside of the step decide whether it is read?"""
+    for ancestor, child in file.index.ancestors(node):
+        if ancestor is within:
+            break
+        if (
+            isinstance(ancestor, ast.If)
+            and child is not ancestor.test
+            and "grad" not in file.source(ancestor.test)
+        ):
+            return True
+    return False
+
+
+def _advice(node: ast.AST, each: bool, file: SourceFile) -> str:
     """What to do instead, by where the number goes."""
     ways = file.uses.of(node)
-    loop = next(file.index.loops_of(node), None)
-    if isinstance(loop, ast.For) and _PARAMETERS.search(file.source(loop.iter)):
+    if each:
         return "Collect the values of all parameters and read them once: `torch.stack(values).tolist()` after the loop."
     if ways <= {REPORTED, STORED, IGNORED}:
         return "Keep the value on the device (`.detach()`) and read it only on the steps that report it."

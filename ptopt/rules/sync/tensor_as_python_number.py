@@ -1,14 +1,28 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
+from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, wait_facts
+from ptopt.source.file import remembered
+from ptopt.source.frequency import Often
+from ptopt.source.index import FUNCTIONS, walk
 
 _FACTORIES = frozenset({"arange", "zeros", "ones", "empty", "full", "linspace", "eye"})
 _SIZED_METHODS = frozenset({"new_zeros", "new_ones", "new_empty", "new_full"})
+
+# Methods that go through sequences one by one, with a wait for each token in any case.
+_ONE_BY_ONE = re.compile(
+    r"beam|search|decod|generat|infer|predict|sampl(e|ing)$|recogni|transcri|post_?process|^_?test", re.I
+)
+
+_ON_HOST = re.compile(
+    r"^Wav|fbank|kaldi|feature_?extract", re.I
+)  # modules that prepare what is read from disk
+_EXPERTS = re.compile(r"expert|num_tokens|tokens_per", re.I)  # counts that are copied to the host in any case
 
 
 class TensorAsPythonNumber(Rule):
@@ -66,6 +80,12 @@ class TensorAsPythonNumber(Rule):
         loader = DataLoader(dataset, collate_fn=pad)
         """,
         """
+        class Net(nn.Module):
+            def forward(self, x: torch.Tensor, lengths: torch.Tensor):
+                ends = lengths.tolist()
+                return [self.net(x[i, : ends[i]]) for i in range(len(ends))]
+        """,
+        """
         def clip(x: torch.Tensor, low):
             return torch.max(x, low), x.clamp(min=x.mean())
         """,
@@ -91,6 +111,16 @@ class TensorAsPythonNumber(Rule):
             """
             class Net(nn.Module):
                 def forward(self, x: torch.Tensor, lengths: torch.Tensor):
+                    for i in range(x.shape[0]):
+                        length = lengths[i]
+                        x[i, length:] = self.net(x[i, :length])  # !
+                    return x
+            """
+        ),
+        Invalid(
+            """
+            class Net(nn.Module):
+                def forward(self, x: torch.Tensor, lengths: torch.Tensor):
                     longest = lengths.max()
                     mask = torch.arange(longest, device=x.device) < lengths[:, None]  # !
                     return self.net(x[:, :longest], mask)  # !
@@ -103,16 +133,29 @@ class TensorAsPythonNumber(Rule):
         place = often_place(tensor, file) if tensor is not None else None
         if tensor is None or place is None:
             return
+        function = file.index.function_of(node)
+        if function is not None and function.name.startswith("test"):
+            return
+        whole = _element_of(tensor, file) if isinstance(node, ast.Slice) else None
+        cure = (
+            f"Read all of them at once, before the loop: `{file.source(whole)}.tolist()` is one wait, and gives Python numbers"
+            if whole is not None
+            else "Take the number from a shape or from the host data it was made of, or stay with tensor operations "
+            "(`torch.maximum`, `clamp`, a mask)"
+        )
         yield Problem(
             tensor,
             f"{quote(file, tensor)} is a tensor, and {needs} needs a Python number: Python waits for the GPU {place.words}. "
-            "Take the number from a shape or from the host data it was made of, or stay with tensor operations "
-            f"(`torch.maximum`, `clamp`, a mask).{beside(tensor, place.node, file)}",
-            0.45,
+            f"{cure}.{beside(tensor, place.node, file)}",
+            0.45
+            if whole is None
+            else TEXTBOOK
+            if _in_network(node, file) and not _EXPERTS.search(file.source(whole))
+            else 0.6,
             place.evidence,
             cause=place.node,
             subject=tensor,
-            facts=wait_facts(tensor, place.node, file),
+            facts={**wait_facts(tensor, place.node, file), "element": float(whole is not None)},
         )
 
 
@@ -142,6 +185,55 @@ def _asked(node: ast.AST, file: SourceFile) -> tuple[ast.expr | None, str]:
             )
         return next((s for s in sizes if _number_on_device(s, file)), None), f"`{leaf or method}`"
     return None, ""
+
+
+def _in_network(node: ast.AST, file: SourceFile) -> bool:
+    """Does it stand in a method of a module that runs with each forward pass, rather than in a search or a decoder?"""
+    function, cls = file.index.function_of(node), file.index.class_of(node)
+    if function is None or cls is None or not file.context.is_module(cls):
+        return False
+    if _ONE_BY_ONE.search(function.name) or _ON_HOST.search(cls.name):
+        return False
+    few = any(
+        "self." in file.source(loop.iter) for loop in file.index.loops_of(node) if isinstance(loop, ast.For)
+    )
+    return not few and file.frequencies.of_function(function).often >= Often.STEP
+
+
+def _element_of(bound: ast.expr, file: SourceFile, depth: int = 3) -> ast.expr | None:
+    """`ends` where the bound comes from `ends[i]` or `ends[i].sum()`, and a loop or comprehension around it counts `i`."""
+    counted = _counted_around(bound, file)
+    for part in walk(bound):
+        if (
+            isinstance(part, ast.Subscript)
+            and _counts(part.slice, counted)
+            and file.values.is_tensor(part.value)
+        ):
+            return part.value
+        if isinstance(part, ast.Name) and depth and isinstance(part.ctx, ast.Load):
+            binding = file.bindings.last_before(part)
+            if binding is not None and binding.kind == "assign" and binding.value is not None:
+                found = _element_of(binding.value, file, depth - 1)
+                if found is not None:
+                    return found
+    return None
+
+
+def _counts(index: ast.expr, counted: frozenset[str]) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in counted for n in walk(index))
+
+
+@remembered
+def _counted_around(node: ast.expr, file: SourceFile) -> frozenset[str]:
+    """Names that the loops and comprehensions around the node count up."""
+    targets: list[ast.expr] = []
+    for ancestor, _ in file.index.ancestors(node):
+        if isinstance(ancestor, FUNCTIONS):
+            break
+        if isinstance(ancestor, (ast.For, ast.AsyncFor)):
+            targets.append(ancestor.target)
+        targets += [generator.target for generator in getattr(ancestor, "generators", ())]
+    return frozenset(n.id for target in targets for n in walk(target) if isinstance(n, ast.Name))
 
 
 def _number_on_device(expr: ast.expr, file: SourceFile) -> bool:

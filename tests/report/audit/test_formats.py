@@ -53,7 +53,7 @@ def audit_of(text: str, scripts: int = 2) -> Audit:
         name=text,
         files=2,
         entries=(entry,) * scripts,
-        findings=tuple(Weighed(finding, level, "high severity, on every step") for level in Level),
+        findings=tuple(Weighed(finding, level, "high severity, on every step", (place,)) for level in Level),
         gaps=tuple(
             Gap("tf32", "TF32", level, "Do it.", "it is old", (text,), (place,), (impact,)) for level in Level
         ),
@@ -200,3 +200,19 @@ def test_a_long_link_is_whole_in_a_narrow_terminal() -> None:
         audit.gaps[0], impact=(Impact("time", 1.0, 2.0, "the step", "an A100", "published", link),)
     )
     assert link in render("terminal", dataclasses.replace(audit, gaps=(gap,)), width=60)
+
+
+def test_a_machine_is_named_once_in_the_terminal() -> None:
+    audit = audit_of("plain")
+    (weighed, *_) = audit.findings
+    impact = Impact(
+        "time", 1.0, 9.0, "the step", "NVIDIA H100, torch 2.11; 64 rows: 9.0", "measured", "docs/a.md"
+    )
+    finding = dataclasses.replace(weighed.finding, impact=(impact, impact))
+    text = render(
+        "terminal",
+        dataclasses.replace(audit, findings=(dataclasses.replace(weighed, finding=finding),)),
+        width=200,
+    )
+    assert text.count("measured: 64 rows: 9.0 [1]") == 2
+    assert text.count("NVIDIA H100") == 1 and text.endswith("[1] measured on NVIDIA H100, torch 2.11\n")

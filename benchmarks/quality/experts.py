@@ -1,0 +1,132 @@
+"""Compare ptopt with what readers would have said of random commits, without any tool.
+
+    python -m benchmarks.quality experts --clones DIR [--part work|calibrate|judge] [--jobs N]
+
+Four readers read 240 random commits (15 to 350 added lines of code around PyTorch) and wrote down what they would post: grade 3
+surely, 2 perhaps, 1 true but trivial (`data/experts`). A remark counts as met where a comment of ptopt stands within
+NEAR lines of it in the same file: at the same place, whether or not it says the same. `by default` is what a pull
+request would get, `proposed` all that any rule sees.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.quality.changes import config_of, find_clones
+from benchmarks.quality.comments import Work, materials
+from benchmarks.quality.common import in_processes, read_rows
+from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing
+from benchmarks.quality.parts import part_of, read_names
+from benchmarks.quality.summary import share
+from ptopt.findings import Review
+
+NEAR = 3  # lines: a reader points at a line, a rule at a statement
+_DATA = Path(__file__).parent / "data" / "experts"
+_GRADES = {3: "would surely post", 2: "would perhaps post", 1: "true but trivial"}
+
+_Place = tuple[str, int, int]  # path, first and last line
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit: the remarks of its reader, and where ptopt comments."""
+
+    remarks: tuple[dict[str, Any], ...]
+    by_default: frozenset[_Place]
+    proposed: frozenset[_Place]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The commits of one repository, and what the readers said of them."""
+
+    work: Work
+    remarks: dict[str, list[dict[str, Any]]]  # by commit
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.quality experts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_common_options(parser)
+    options = parser.parse_args(arguments)
+    check_common_options(parser, options)
+    tuned = read_names(options.tuned)
+    folders = find_clones(options.clones)
+    shas: defaultdict[str, list[str]] = defaultdict(list)
+    for row in read_rows([_DATA / "commits.jsonl"]):
+        if options.part in (None, part_of(row["repo"], tuned)):
+            shas[row["repo"]].append(row["sha"])
+    remarks: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in read_rows([_DATA / "remarks.jsonl"]):
+        remarks[row["sha"]].append(row)
+    config = config_of(min_confidence=None, all_rules=False, budget=None, all_paths=options.all_paths)
+    readings = [
+        Reading(
+            Work(repo, folders.get(repo), options.cache, of_repo, config, True),
+            {sha: remarks[sha] for sha in of_repo if sha in remarks},
+        )
+        for repo, of_repo in shas.items()
+    ]
+    commits: list[Commit] = []
+    missing: Counter[str] = Counter()
+    for some, lost in in_processes(compare, readings, options.jobs):
+        commits += some
+        if lost:
+            missing["not in the clones"] += lost
+    _print(commits)
+    print_missing(missing)
+    return 0
+
+
+def compare(reading: Reading) -> tuple[list[Commit], int]:
+    """The commits of the repository, and how many of them the clone lacks."""
+    commits, lost = [], 0
+    everything = config_of(min_confidence=0.0, all_rules=True, budget=None, all_paths=True)
+    for sha, material in materials(reading.work):
+        if material is None:
+            lost += 1
+            continue
+        remarks = tuple(reading.remarks.get(sha, ()))
+        by_default = _places(material.review(reading.work.config))
+        proposed = _places(material.review(everything, one_per_cause=False)) if remarks else frozenset()
+        commits.append(Commit(remarks, by_default, proposed))
+    return commits, lost
+
+
+def _places(review: Review) -> frozenset[_Place]:
+    return frozenset((f.path, p.span.start, p.span.end) for f in review.findings for p in f.places())
+
+
+def is_met(remark: dict[str, Any], places: Iterable[_Place]) -> bool:
+    return any(
+        path == remark["path"] and first - NEAR <= remark["line"] <= last + NEAR
+        for path, first, last in places
+    )
+
+
+def _print(commits: Sequence[Commit]) -> None:
+    worth = sum(any(r["grade"] == 3 for r in c.remarks) for c in commits)
+    print(f"commits read                      {len(commits)}")
+    print(f"a reader would surely post on     {share(worth, len(commits))}")
+    print(
+        f"ptopt comments by default on      {share(sum(bool(c.by_default) for c in commits), len(commits))}"
+    )
+    print(f"\n{'remarks':34}{'by default':>16}{'proposed':>16}")
+    for grade, words in _GRADES.items():
+        of = [(r, c) for c in commits for r in c.remarks if r["grade"] == grade]
+        said = sum(is_met(r, c.by_default) for r, c in of)
+        seen = sum(is_met(r, c.proposed) for r, c in of)
+        print(f"{words + f' ({len(of)})':34}{share(said, len(of)):>16}{share(seen, len(of)):>16}")
+    comments = [(place, c) for c in commits for place in c.by_default]
+    named = sum(any(is_met(r, [place]) for r in c.remarks if r["grade"] > 1) for place, c in comments)
+    print(
+        f"\nplaces that ptopt comments by default: {len(comments)}; a reader would post there, too: {named}"
+    )

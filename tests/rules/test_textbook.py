@@ -1,0 +1,208 @@
+"""The textbook case of a rule gets a comment with the weights that ptopt carries, however few examples they were learned from."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+import pytest
+
+from ptopt.change import parse_diff
+from ptopt.config import Config
+from ptopt.findings import Finding
+from ptopt.project.facts import NO_FACTS
+from ptopt.review import review_change
+from ptopt.verify import apply_edits
+
+pytestmark = pytest.mark.usefixtures("learned_ranker")
+
+EVALUATION = """\
+import torch
+
+
+@torch.no_grad()
+def evaluate(model, loader):
+    model.eval()
+    correct = 0
+    for x, y in loader:
+        correct += (model(x).argmax(1) == y).sum()
+    return correct
+"""
+
+
+def comments(base: str, head: str) -> list[Finding]:
+    lines = difflib.unified_diff(base.splitlines(True), head.splitlines(True), "a/train.py", "b/train.py")
+    change = parse_diff("".join(lines).encode(), {"train.py": head.encode()}.get)
+    return list(review_change(change, config=Config(), facts=NO_FACTS).findings)
+
+
+def test_no_grad_is_taken_out_of_an_evaluation() -> None:
+    head = EVALUATION.replace("@torch.no_grad()\n", "").replace(
+        "    correct = 0\n", "    wrong = 0\n    correct = 0\n"
+    )
+    (found,) = comments(EVALUATION, head)
+    assert found.name == "no-grad-removed" and found.span.start == 4, (
+        "the definition, not a line that came with it"
+    )
+    assert found.fix is not None and found.impact
+    assert apply_edits(head, found.fix.edits).count("@torch.no_grad()\ndef evaluate") == 1
+    assert "takes out `torch.no_grad` here" in found.message
+
+
+def test_no_grad_is_taken_out_of_code_that_may_want_gradients() -> None:
+    base = textwrap.dedent(
+        """\
+        import torch
+
+
+        @torch.no_grad()
+        def features(encoder, x):
+            return encoder(x)
+        """
+    )
+    assert comments(base, base.replace("@torch.no_grad()\n", "")) == []
+
+
+def test_a_cache_is_emptied_in_each_step() -> None:
+    base = textwrap.dedent(
+        """\
+        import torch
+
+
+        def train(model, loader, optimizer, criterion):
+            for x, y in loader:
+                loss = criterion(model(x.cuda()), y.cuda())
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        """
+    )
+    (found,) = comments(base, base + "        torch.cuda.empty_cache()\n")
+    assert found.name == "cache-cleared-every-step"
+
+
+def test_losses_are_kept_with_their_graphs() -> None:
+    base = textwrap.dedent(
+        """\
+        import torch
+
+
+        def train(model, loader, optimizer, criterion):
+            losses = []
+            for x, y in loader:
+                loss = criterion(model(x.cuda()), y.cuda())
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            return losses
+        """
+    )
+    head = base.replace(
+        "        optimizer.step()\n", "        optimizer.step()\n        losses.append(loss)\n"
+    )
+    (found,) = comments(base, head)
+    assert found.name == "metric-keeps-graph"
+
+
+TRAINER = """\
+import torch
+from transformers import Trainer
+
+
+class OurTrainer(Trainer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.losses = []
+
+    def training_step(self, model, inputs):
+        loss = self.compute_loss(model, inputs)
+        self.accelerator.backward(loss)
+        return loss.detach()
+
+    @torch.no_grad()
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        model.eval()
+        outputs = [model(**part) for part in inputs]
+        return None, [out.logits.argmax(-1).cpu() for out in outputs], None
+"""
+
+
+def test_losses_are_kept_in_an_attribute_that_is_never_emptied() -> None:
+    head = TRAINER.replace(
+        "    return loss.detach()", "    self.losses.append(loss)\n        return loss.detach()"
+    )
+    (found,) = comments(TRAINER, head)
+    assert found.name == "metric-keeps-graph" and found.stated == 0.9
+
+
+def test_no_grad_is_taken_out_of_the_hook_of_a_trainer() -> None:
+    assert comments(TRAINER, TRAINER.replace("    @torch.no_grad()\n", ""))
+
+
+def test_a_cache_that_is_emptied_in_a_try_is_emptied_in_each_step() -> None:
+    base = textwrap.dedent(
+        """\
+        import torch
+
+
+        def train(model, loader, optimizer, criterion):
+            for x, y in loader:
+                try:
+                    loss = criterion(model(x.cuda()), y.cuda())
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                except RuntimeError:
+                    print("out of memory")
+        """
+    )
+    line = "            torch.cuda.empty_cache()\n"
+    (found,) = comments(base, base.replace("        except", f"{line}        except"))
+    assert found.name == "cache-cleared-every-step"
+    assert comments(base, base.replace('print("out of memory")\n', f'print("out of memory")\n{line}')) == []
+
+
+STEPS = """\
+import torch
+
+
+def train(model, loader, optimizer, criterion, log):
+    for x, y in loader:
+        loss = criterion(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "        log({n: p.grad.norm().item() for n, p in model.named_parameters()})\n",
+        "        for p in model.parameters():\n            log(p.grad.norm().item())\n",
+    ],
+)
+def test_a_number_of_each_parameter_is_read_in_each_step(line: str) -> None:
+    head = STEPS.replace("        optimizer.step()\n", f"{line}        optimizer.step()\n")
+    (found,) = comments(STEPS, head)
+    assert found.name == "item-every-step" and "for each parameter" in found.message
+    assert "0 to 2 %" not in found.message
+
+
+def test_a_number_of_each_parameter_is_read_now_and_then() -> None:
+    base = STEPS.replace("for x, y in loader:", "for step, (x, y) in enumerate(loader):")
+    lines = "        if step % 100 == 0:\n            for p in model.parameters():\n                log(p.grad.norm().item())\n"
+    assert (
+        comments(base, base.replace("        optimizer.step()\n", f"{lines}        optimizer.step()\n")) == []
+    )
+
+
+def test_anomalies_are_looked_for_in_every_run() -> None:
+    base = STEPS + "\n\nif __name__ == '__main__':\n    train(*sys.argv)\n"
+    head = base.replace("    train(*", "    torch.autograd.set_detect_anomaly(True)\n    train(*")
+    (found,) = comments(base, head)
+    assert found.name == "anomaly-detection-on"
+    guarded = base.replace(
+        "    train(*", "    if args.debug:\n        torch.autograd.set_detect_anomaly(True)\n    train(*"
+    )
+    assert comments(base, guarded) == []
