@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from training.demo import demo
+from training.evaluation.ablation_cli import ablation
 from training.evaluation.cli import evaluate
 from training.evaluation.cost import cost
 from training.evaluation.general_cli import calibrate
@@ -248,6 +249,7 @@ main.add_command(sft)
 main.add_command(kto)
 main.add_command(bottleneck)
 main.add_command(evaluate)
+main.add_command(ablation)
 main.add_command(calibrate)
 main.add_command(cost)
 main.add_command(feedback)

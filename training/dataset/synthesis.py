@@ -25,6 +25,7 @@ from ptopt.rules import rules
 from ptopt.rules.base import SURE, Rule
 from ptopt.rules.engine import Prefilter, run
 from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
 from ptopt.syntax import ParseError
 from ptopt.verify import EditError, apply_edits
 from training.dataset.regions import Region, cut
@@ -35,6 +36,9 @@ from training.mutators.names import Names
 
 PER_RULE = 2  # mutations of one rule in one region, guarded ones apart
 CORRECTED = "corrected"  # the kind of samples that are the answer to another
+_REPEATED = frozenset(
+    {"autograd", "memory", "ops", "sync", "transfer"}
+)  # families about what runs again and again
 _CONFIG = Config.model_validate({"min-confidence": 0.0, "skip": []})
 
 
@@ -179,7 +183,11 @@ def _mutated(
         )  # fmt: skip
     known = [f for f in before if f.name == rule.name]
     new = [
-        h for h in hits if h.problem.confidence >= SURE and _is_near(after.span(h.problem.node).start, lines)
+        h
+        for h in hits
+        if h.problem.confidence >= SURE
+        and _is_near(after.span(h.problem.node).start, lines)
+        and _matters(after, rule, h.problem.node)
     ]
     if not new or len(known) >= sum(h.problem.confidence >= SURE for h in hits):
         return None
@@ -199,6 +207,15 @@ def _mutated(
         text, context=context, kind="mutated", main_rule=rule.name, positives=positives,
         before=None if fast is None else text, after=fast, attributes=_change(region.text, text),
     )  # fmt: skip
+
+
+def _matters(source: SourceFile, rule: Rule, node: ast.AST) -> bool:
+    """Would somebody act? What waits, copies or records once costs nothing, and neither does one wait of several."""
+    scope = next(source.index.loops_of(node), None) or source.index.function_of(node)
+    if rule.family == "sync" and scope is not None and source.waits.others(node, scope):
+        return False
+    often = source.frequencies.of(node).often
+    return often != Often.RARELY and not (often == Often.ONCE and rule.family in _REPEATED)
 
 
 def corrected(sample: Sample) -> list[Sample]:

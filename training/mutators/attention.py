@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
@@ -11,6 +12,7 @@ from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
     alone,
+    bracketed,
     indent_of,
     need_import,
     pick,
@@ -63,12 +65,13 @@ class AttentionByHand:
             if not {"query", "key", "value"} <= set(given):
                 continue
             parts = {name: " ".join(source.source(value).split()) for name, value in given.items()}
-            q, k, v = (_bracketed(given[n], parts[n]) for n in ("query", "key", "value"))
+            q, k, v = (" ".join(bracketed(source, given[n]).split()) for n in ("query", "key", "value"))
             place = source.bounds(statement)[0]
             scores = pick(("scores", "attn", "att", "dots"), source, place)
             weights = pick(("weights", "probs", "attn_weights"), source, place + 1)
             scale = parts.get("scale", "None")
-            divided = f"/ math.sqrt({q}.size(-1))" if scale == "None" else f"* {scale}"
+            given_scale = "" if scale == "None" else " ".join(bracketed(source, given["scale"]).split())
+            divided = f"* {given_scale}" if given_scale else f"/ math.sqrt({q}.size(-1))"
             product = pick(
                 (f"{q} @ {k}.transpose(-2, -1)", f"torch.matmul({q}, {k}.transpose(-1, -2))"), source, place
             )
@@ -104,10 +107,6 @@ class AttentionByHand:
             yield Mutation((*edits, replace(source, statement, f"\n{indent}".join(lines))))
 
 
-def _bracketed(node: ast.expr, text: str) -> str:
-    return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
-
-
 class CausalMaskMaterialised:
     """`is_causal=True` becomes a mask."""
 
@@ -128,6 +127,8 @@ class CausalMaskMaterialised:
             causal = next((k for k in call.keywords if k.arg == "is_causal"), None)
             if causal is None or keyword_of(call, "attn_mask") is not None or len(call.args) != 3:
                 continue
+            if source.source(causal.value) != "True":
+                continue  # nothing is masked, or now and then: the mask would be a change
             if not isinstance(call.args[0], (ast.Name, ast.Attribute)) or not alone(source, statement):
                 continue
             n = f"{source.source(call.args[0])}.size(-2)"
@@ -201,5 +202,14 @@ class EagerAttention:
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("from_pretrained"):
+            if not _loads_model(source, call):
+                continue  # a tokenizer, a processor, a model of another library
             if call.args and keyword_of(call, "attn_implementation") is None and not has_unpacking(call):
                 yield Mutation((add_keyword(source, call, 'attn_implementation="eager"'),))
+
+
+_MODEL = re.compile(r"^transformers\.(?:.+\.)?(?:AutoModel\w*|\w+Model|\w+For[A-Z]\w+)\.from_pretrained$")
+
+
+def _loads_model(source: SourceFile, call: ast.Call) -> bool:
+    return _MODEL.match(source.imports.qualified(call.func)) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
@@ -11,6 +12,7 @@ from ptopt.source.file import SourceFile
 from ptopt.source.index import LOOPS
 from training.mutators.base import (
     Mutation,
+    bracketed,
     indent_of,
     reindent,
     remove_keyword,
@@ -21,6 +23,11 @@ from training.mutators.base import (
 
 def _turns_off(source: SourceFile, expr: ast.expr) -> bool:
     return source.source(expr).removesuffix("()").rpartition(".")[2] in ("no_grad", "inference_mode")
+
+
+_DUMMY = re.compile(
+    r"torch\.(rand|randn|zeros|ones|empty)\(|dummy"
+)  # the input of a pass that only asks for shapes
 
 
 class NoGradTaken:
@@ -46,7 +53,7 @@ class NoGradTaken:
         for node in source.index.of_type(ast.With):
             if len(node.items) == 1 and _turns_off(source, node.items[0].context_expr):
                 edit = unwrapped(source, node, node.body)
-                if edit is not None:
+                if edit is not None and not _DUMMY.search(source.source(node)):
                     yield Mutation((edit,))
         for function in source.index.of_type(ast.FunctionDef):
             for decorator in function.decorator_list:
@@ -115,7 +122,7 @@ class DetachTaken:
                 if kept is None or not any(isinstance(a, LOOPS) for a, _ in source.index.ancestors(call)):
                     continue
                 if isinstance(source.index.parent(call), (ast.AugAssign, ast.Call, ast.BinOp)):
-                    slow = source.source(kept)
+                    slow = bracketed(source, kept)
                     yield Mutation(
                         (replace(source, call, slow),), fast=(replace(source, call, f"{slow}.detach()"),)
                     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from typing import ClassVar, Protocol
 
 from ptopt.findings import Edit
 from ptopt.source.file import SourceFile
-from ptopt.source.index import FunctionNode, Loop
+from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
 from training.mutators.names import Names
 
 
@@ -68,6 +70,13 @@ def replace(source: SourceFile, node: ast.AST, text: str) -> Edit:
     return Edit(start, end, text)
 
 
+def bracketed(source: SourceFile, node: ast.expr) -> str:
+    """The source of the expression, in brackets where an operator beside it would take it apart."""
+    text = source.source(node)
+    plain = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
+    return text if isinstance(node, plain) else f"({text})"
+
+
 def remove_keyword(source: SourceFile, call: ast.Call, name: str) -> Edit | None:
     """Edit that takes the argument `name=...` away; None when it is not there, or more than a comma stands before it."""
     keyword = next((k for k in call.keywords if k.arg == name), None)
@@ -97,9 +106,36 @@ def _names(source: SourceFile) -> Names:
 _IMPORTS = "import gc, math, os, torch\nimport numpy as np\nfrom torch import nn\nfrom torch.nn import functional as F"
 
 
-def is_known(source: SourceFile, code: str) -> bool:
-    """Does the file show all that `code` names? Imports that the mutation adds count as shown."""
-    return not names(source).unknown_in(ast.parse(f"{_IMPORTS}\n{code}"))
+def words(name: str) -> frozenset[str]:
+    """The words of a name in lower case: those of "layer_norm1" are "layer" and "norm", of "dropout" itself alone."""
+    return frozenset(re.findall(r"[a-z]+", name.lower()))
+
+
+def is_known(source: SourceFile, code: str, place: ast.AST) -> bool:
+    """Does the file show all that `code` names, at this place? Imports that the mutation adds count as shown."""
+    wanted = ast.parse(f"{_IMPORTS}\n{code}")
+    if names(source).unknown_in(wanted):
+        return False
+    plain = Names.of(wanted)
+    return not plain.used - plain.set - _visible(source, place) - frozenset(dir(builtins))
+
+
+def _visible(source: SourceFile, place: ast.AST) -> frozenset[str]:
+    """The names of the module and of the function around the place: a parameter of `__init__` is none in another method."""
+    around = [node for node, _ in source.index.ancestors(place) if isinstance(node, FUNCTIONS)]
+    own = place if isinstance(place, FUNCTIONS) else None
+    outermost = around[-1] if around else own
+    found = source.once(_of_module)
+    if outermost is None:
+        return found
+    inside = Names.of(outermost)
+    return found | inside.used | inside.set
+
+
+def _of_module(source: SourceFile) -> frozenset[str]:
+    outside = [n for n in source.index.of_type(ast.Name) if source.index.function_of(n) is None]
+    made = source.index.of_type(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return frozenset({n.id for n in outside} | {n.name for n in made} | set(source.imports.local_names()))
 
 
 def indent_of(source: SourceFile, statement: ast.stmt) -> str:

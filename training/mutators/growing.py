@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ptopt.findings import Edit
 from ptopt.rules.base import has_unpacking, keyword_of, method_call
+from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
@@ -46,7 +47,7 @@ class CatInLoop:
                     and len(call.args) > 1
                 ):
                     continue
-                if not source.imports.qualified(call.func).startswith("torch"):
+                if not source.imports.qualified(call.func).startswith("torch."):
                     continue
                 edits = self._edits(source, call, call.args[0].id, name)
                 if edits:
@@ -137,7 +138,7 @@ class ElementLoop:
             if not isinstance(func, ast.Attribute) or func.attr not in self.names or has_unpacking(call):
                 continue
             out, text = target.id, source.source(call)
-            if source.imports.qualified(func).startswith("torch"):
+            if source.imports.qualified(func).startswith("torch."):
                 tensor = call.args[0] if call.args else None
             else:
                 tensor = func.value
@@ -244,7 +245,8 @@ class ItemPerElement:
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("tolist"):
             receiver = method_call(call, "tolist")
-            if receiver is not None and not call.args and rank_of(source, receiver) == 1:
+            counted = isinstance(receiver, ast.Call) and last_name(receiver.func) == "arange"  # a few numbers
+            if receiver is not None and not call.args and not counted and rank_of(source, receiver) == 1:
                 name = pick(("t", "v", "x_i", "value"), source, source.bounds(call)[0])
                 text = f"[{name}.item() for {name} in {source.source(receiver)}]"
                 yield Mutation((replace(source, call, text),))

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 
 from ptopt.findings import Edit
 from ptopt.rules.base import keyword_of
+from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
-    insert_after,
     insert_before,
     names,
     need_import,
     pick,
     remove_keyword,
     replace,
+    words,
 )
 
 _HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
@@ -64,46 +65,52 @@ class ConstantRebuilt:
 
 
 class ScalarListRebuilt:
-    """The output of a convolution is normalised by a list that is made a tensor each time."""
+    """Images that a module is given are normalised by a list that is made a tensor each time."""
 
     rule = "constant-rebuilt-every-step"
     examples = (
         (
-            _forward("x = self.conv(x)\nreturn x"),
-            _forward(
-                "x = self.conv(x)\nx = x - torch.tensor([0.485, 0.456, 0.406], device=x.device).view(1, -1, 1, 1)\nreturn x"
+            f"{_HEAD}    def forward(self, images: torch.Tensor):\n        return self.encoder(images)\n",
+            (
+                f"{_HEAD}    def forward(self, images: torch.Tensor):\n"
+                "        images = images - torch.tensor([0.485, 0.456, 0.406], device=images.device).view(1, -1, 1, 1)\n"
+                "        return self.encoder(images)\n"
             ),
         ),
     )
+    images = frozenset("image images img imgs pixel_values frames rgb x_img input_image input_images".split())
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for function in source.index.of_type(ast.FunctionDef):
-            if function.name != "forward":
+            given = [a.arg for a in function.args.args[1:] if a.arg in self.images]
+            if function.name != "forward" or not given:
                 continue
-            for statement in function.body:
-                if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
-                    continue
-                target, func = statement.targets[0], statement.value.func
-                layer = (
-                    isinstance(func, ast.Attribute)
-                    and isinstance(func.value, ast.Name)
-                    and func.value.id == "self"
-                )
-                if not isinstance(target, ast.Name) or not layer or "conv" not in source.source(func):
-                    continue
-                name = target.id
-                code = pick(
-                    (
-                        f"{name} = {name} - torch.tensor([0.485, 0.456, 0.406], device={name}.device).view(1, -1, 1, 1)",
-                        f"{name} = {name} / torch.tensor([0.229, 0.224, 0.225]).to({name}.device).view(1, -1, 1, 1)",
-                    ),
-                    source,
-                    source.offset(statement.lineno, 0),
-                )
-                edit = insert_after(source, statement, code)
-                if edit is not None:
-                    yield Mutation((*need_import(source, "torch", "import torch"), edit))
-                break
+            name = given[0]
+            documented = isinstance(function.body[0], ast.Expr) and isinstance(
+                function.body[0].value, ast.Constant
+            )
+            first = function.body[1] if documented and len(function.body) > 1 else function.body[0]
+            code = pick(
+                (
+                    f"{name} = {name} - torch.tensor([0.485, 0.456, 0.406], device={name}.device).view(1, -1, 1, 1)",
+                    f"{name} = {name} / torch.tensor([0.229, 0.224, 0.225]).to({name}.device).view(1, -1, 1, 1)",
+                ),
+                source,
+                source.offset(first.lineno, 0),
+            )
+            used = next(
+                (
+                    n
+                    for n in source.index.of_type(ast.Name)
+                    if n.id == name and source.index.within(n, function)
+                ),
+                None,
+            )
+            edit = insert_before(source, first, code)
+            if used is None or not source.values.is_tensor(used):
+                continue  # a list of files, or of images of other sizes
+            if edit is not None and first.lineno > function.lineno:
+                yield Mutation((*need_import(source, "torch", "import torch"), edit))
 
 
 class ModuleBuiltInForward:
@@ -116,12 +123,17 @@ class ModuleBuiltInForward:
             _forward("return nn.Linear(x.shape[-1], x.shape[-1]).to(x.device)(x)"),
         ),
     )
-    layers = (
-        (("norm", "ln"), "nn.LayerNorm({x}.shape[-1])"),
-        (("bn",), "nn.BatchNorm2d({x}.shape[1])"),
-        (("proj", "fc", "linear", "lin", "out", "head", "to_"), "nn.Linear({x}.shape[-1], {x}.shape[-1])"),
-        (("conv",), "nn.Conv2d({x}.shape[1], {x}.shape[1], 3, padding=1)"),
+    layers = (  # words of the attribute's name, the class of the layer, how it is made
+        (frozenset({"norm", "ln", "layernorm"}), "LayerNorm", "nn.LayerNorm({x}.shape[-1])"),
+        (frozenset({"bn", "batchnorm"}), "BatchNorm2d", "nn.BatchNorm2d({x}.shape[1])"),
+        (
+            frozenset({"proj", "projection", "fc", "linear", "lin"}),
+            "Linear",
+            "nn.Linear({x}.shape[-1], {x}.shape[-1])",
+        ),
+        (frozenset({"conv"}), "Conv2d", "nn.Conv2d({x}.shape[1], {x}.shape[1], 3, padding=1)"),
     )
+    others = frozenset("batch group instance rms pos position model".split())  # that go with one of the words
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.index.of_type(ast.Call):
@@ -135,20 +147,45 @@ class ModuleBuiltInForward:
             ):
                 continue
             x = call.args[0].id
-            made = next(
-                (made for words, made in self.layers if any(w in func.attr.lower() for w in words)), None
-            )
+            made = self._made(source, func.attr)
             if made is not None and source.context.forward_of(call) is not None:
                 text = f"{made.format(x=x)}.to({x}.device)"
                 edits = (*need_import(source, "nn", "from torch import nn"), replace(source, func, text))
                 yield Mutation(edits, answered=False)
 
+    def _made(self, source: SourceFile, attribute: str) -> str | None:
+        """How the layer is made; None where it is none of these by its name, or another one by `__init__`."""
+        own = words(attribute)
+        shown = _set_in_sight(source).get(attribute)
+        for known, layer, made in self.layers:
+            of_images = "2d" not in layer or "conv" in source.text.lower()
+            if own & known and not own & self.others and shown in (None, layer) and of_images:
+                return made
+        return None
+
+
+def _set_in_sight(source: SourceFile) -> dict[str, str]:
+    """By attribute of `self`: the name of what it is set to, as in {"fc": "Linear"}."""
+    return source.once(_find_set)
+
+
+def _find_set(source: SourceFile) -> dict[str, str]:
+    return {
+        node.targets[0].attr: last_name(node.value.func)
+        for node in source.index.of_type(ast.Assign)
+        if isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Attribute)
+    }
+
 
 class CompileInLoop:
-    """A part of the module is compiled on each call."""
+    """A network that the module holds is compiled on each call."""
 
     rule = "compile-in-loop"
-    examples = ((_forward("return self.inner(x)"), _forward("return torch.compile(self.inner)(x)")),)
+    examples = ((_forward("return self.encoder(x)"), _forward("return torch.compile(self.encoder)(x)")),)
+    networks = frozenset(
+        "model net network encoder decoder backbone transformer unet generator discriminator teacher student".split()
+    )
+    verbs = frozenset("get build make load set save is has init create update prepare run forward".split())
 
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.index.of_type(ast.Call):
@@ -162,6 +199,8 @@ class CompileInLoop:
                 isinstance(func, ast.Attribute)
                 and isinstance(func.value, ast.Name)
                 and func.value.id == "self"
+                and bool(words(func.attr) & self.networks)
+                and not words(func.attr) & self.verbs
             )
             model = isinstance(func, ast.Name) and func.id in (
                 "model",

@@ -119,7 +119,12 @@ class LoaderRebuilt:
                 )
                 outer = list(source.index.loops_of(loop))[-1]
                 once = f"{name.rpartition('.')[2]}_shuffled"
-                start = insert_before(source, outer, f"{once} = {made}")
+                bound = any(
+                    isinstance(n.ctx, ast.Store) and source.source(n) in (name, name.partition(".")[0])
+                    for n in source.index.of_type(ast.Name, ast.Attribute)
+                    if source.index.within(n, outer)
+                )
+                start = None if bound else insert_before(source, outer, f"{once} = {made}")
                 fast = (*imports, start, replace(source, node, once)) if start is not None else ()
                 yield Mutation((*imports, replace(source, node, made)), fast=fast, answered=bool(fast))
                 break
@@ -145,7 +150,8 @@ class IteratorRebuilt:
                 and name.replace(".", "").isidentifier()
             ):
                 loader = next(
-                    (n for n in ("train_loader", "loader", "self.train_loader") if is_known(source, n)), ""
+                    (n for n in ("train_loader", "loader", "self.train_loader") if is_known(source, n, call)),
+                    "",
                 )
                 if loader:
                     yield Mutation((replace(source, call.args[0], f"iter({loader})"),), answered=False)
@@ -237,11 +243,11 @@ class DeviceMoveInDataset:
         for name in self.names:
             for call in source.calls_named(name):
                 made = (
-                    source.imports.qualified(call.func).startswith("torch")
+                    source.imports.qualified(call.func).startswith("torch.")
                     and keyword_of(call, "device") is None
                 )
                 if made and source.context.is_item_code(call) is not None:
                     _, end = source.bounds(call)
-                    named = [n for n in ("self.device", "device") if is_known(source, n)]
+                    named = [n for n in ("self.device", "device") if is_known(source, n, call)]
                     move = pick((".cuda()", *(f".to({n})" for n in named)), source, end)
                     yield Mutation((Edit(end, end, move),), answered=False)

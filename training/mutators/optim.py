@@ -9,6 +9,7 @@ from ptopt.rules.base import add_keyword, has_unpacking, keyword_of, method_call
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
+    bracketed,
     insert_before,
     is_known,
     need_import,
@@ -45,14 +46,15 @@ class OptimizerBuiltInLoop:
                 step is None
                 or not isinstance(statement, ast.Expr)
                 or not isinstance(call.func, ast.Attribute)
+                or statement.lineno > step.statement.lineno
             ):
-                continue
+                continue  # behind the step of the optimizer nobody makes another
             name = source.source(call.func.value)
             model = "self.model" if name.startswith("self.") else "model"
             rate = pick(("0.01", "1e-3", "0.1"), source, source.bounds(call)[0])
             # Without momentum: another optimizer has a state, which the loop would reset.
             made = f"torch.optim.SGD({model}.parameters(), lr={rate})"
-            if not is_known(source, made):
+            if not is_known(source, made, statement):
                 continue
             edit = insert_before(source, statement, f"{name} = {made}")
             before_loop = (
@@ -183,7 +185,7 @@ class MovingAverageAllocates:
             ):
                 continue
             if isinstance(statement, ast.Expr) and statement.value is call:
-                p, q, m = source.source(target), source.source(call.args[0]), source.source(inner.args[0])
+                p, q, m = (bracketed(source, part) for part in (target, call.args[0], inner.args[0]))
                 slow = f"{p} = {p} * {m} + {q} * ({source.source(alpha)})"
                 if isinstance(target, ast.Name):
                     slow = f"{p}.copy_({p} * {m} + {q} * ({source.source(alpha)}))"

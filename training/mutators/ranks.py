@@ -83,7 +83,7 @@ def _made(source: SourceFile, value: ast.expr, depth: int) -> int | None:
     if not isinstance(value, ast.Call) or depth == 0:
         return None
     leaf = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-    in_torch = source.imports.qualified(value.func).startswith("torch")
+    in_torch = source.imports.qualified(value.func).startswith("torch.")
     plain = not any(isinstance(a, ast.Starred) for a in value.args)
     if leaf in _FLAT:
         return 1 if not (leaf == "flatten" and len(value.args) + len(value.keywords) > in_torch) else None

@@ -100,12 +100,17 @@ class _Statement:
         if name in self.starts:
             fresh = name not in names(source).used | names(source).set
             return code if fresh and self._start(source, site, code) is not None else ""
-        return code if is_known(source, code) else ""
+        return code if is_known(source, code, site.statement) else ""
 
     def _start(self, source: SourceFile, site: Site, code: str) -> Edit | None:
         name = code.split("(")[0].split()[0].partition(".")[0]
         if name not in self.starts or not isinstance(site.container, ast.For):
             return None
+        function = source.index.function_of(site.container)
+        if function is not None and source.index.function_of(function) is not None:
+            return None  # a closure: how often it runs is not in sight
+        if source.frequencies.of(site.container).often > Often.EPOCH:
+            return None  # what a loop within a step collects is gone with the step
         return insert_before(source, site.container, f"{name} = {self.starts[name]}")
 
     def _put_fast(self, source: SourceFile, site: Site, fast: str, after: str) -> tuple[Edit, ...]:
@@ -135,8 +140,8 @@ def _names(site: Site) -> dict[str, str]:
 
 def _guard(site: Site, source: SourceFile, place: int) -> str:
     counter = site.counter or ("self.global_step" if site.method else "")
-    every = pick(("50", "100", "10", "500"), source, place + 1)
-    shown = counter and is_known(source, counter)
+    every = pick(("50", "100", "200", "500"), source, place + 1)
+    shown = counter and is_known(source, counter, site.statement)
     return f"if {counter} % {every} == 0:" if shown else ""
 
 
@@ -283,14 +288,13 @@ class BranchOnTensor:
             _STEP,
             _STEP.replace(
                 "        loss.backward()\n",
-                "        if loss > 10:\n            loss = loss * 0.1\n        loss.backward()\n",
+                "        if loss > 100:\n            loss = loss / 100\n        loss.backward()\n",
             ),
         ),
     )
     choices = (  # test; the loss where it holds
         ("LOSS > 10", "LOSS * 0.1"),
         ("LOSS > 5.0", "5.0 + 0.1 * (LOSS - 5.0)"),
-        ("LOSS < 0", "-LOSS"),
         ("LOSS > 100", "LOSS / 100"),
     )
     templates = tuple(f"if {test}:\n    LOSS = {value}" for test, value in choices)

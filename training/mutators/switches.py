@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
+from ptopt.rules.base import has_unpacking
 from ptopt.source.file import SourceFile
+from ptopt.source.frequency import Often
 from training.mutators.base import (
     Mutation,
     indent_of,
@@ -25,7 +27,7 @@ _SETUP = re.compile(
     re.I,
 )
 _STEPS = re.compile(r"optimi[sz]er\.step|backward\(|for .+ in .*[lL]oader")
-_TRAINS = re.compile(r"optimi[sz]er\.step|backward\(|[lL]oader|epochs|\.cuda\(|\.to\(|init_process_group")
+_TRAINS = re.compile(r"optim|backward\(|[lL]oader|epoch|\btrain|init_process_group")
 
 
 _MAIN = """import torch
@@ -64,7 +66,7 @@ class _Setting:
             first = body[1] if documented else body[0]
             place = source.offset(first.lineno, 0)
             for templates, guarded in ((self.templates, False), (self.look_alikes, True)):
-                choices = tuple(t for t in templates if is_known(source, t))
+                choices = tuple(t for t in templates if is_known(source, t, function))
                 edit = insert_before(source, first, pick(choices, source, place)) if choices else None
                 if edit is not None:
                     yield Mutation((*need_import(source, *self.imports), edit), guarded)
@@ -132,7 +134,13 @@ class DetectAnomalyAroundBackward:
     def mutate(self, source: SourceFile) -> Iterator[Mutation]:
         for call in source.calls_named("backward"):
             statement = source.index.statement_of(call)
-            if isinstance(statement, ast.Expr):
+            function = source.index.function_of(call)
+            of_a_loss = len(call.args) <= 1 and not has_unpacking(
+                call
+            )  # no kernel's, and no `super().backward(*args)`
+            if function is not None and function.name == "backward":
+                continue
+            if isinstance(statement, ast.Expr) and of_a_loss:
                 edit = wrapped(source, statement, "with torch.autograd.detect_anomaly():")
                 if edit is not None:
                     yield Mutation((*need_import(source, "torch", "import torch"), edit))
@@ -173,6 +181,9 @@ class ProfilerAroundTraining:
         for site in sites(source):
             if not isinstance(site.container, ast.For):
                 continue
+            in_step = source.frequencies.of(site.container).often > Often.EPOCH
+            if in_step or "backward(" not in source.source(site.container):
+                continue  # not the whole training: a loop in a step, or one over optimizers
             place = source.offset(site.container.lineno, 0)
             edit = wrapped(source, site.container, pick(self.heads, source, place + len(self.heads)))
             if edit is not None and (edit.end - edit.start) < 3000:

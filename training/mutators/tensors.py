@@ -9,6 +9,7 @@ from ptopt.rules.base import has_unpacking, keyword_of, method_call
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
+    bracketed,
     need_import,
     pick,
     remove_keyword,
@@ -46,7 +47,7 @@ class RepeatForBroadcast:
             sizes = ["1" if source.source(a) == "-1" else source.source(a) for a in call.args]
             if sizes.count("1") == len(sizes) - 1:
                 yield Mutation(
-                    (replace(source, call, f"{source.source(receiver)}.repeat({', '.join(sizes)})"),)
+                    (replace(source, call, f"{bracketed(source, receiver)}.repeat({', '.join(sizes)})"),)
                 )
 
 
@@ -66,7 +67,7 @@ class LogOfSoftmax:
                 continue
             name = source.imports.qualified(call.func)
             slow = text.replace("log_softmax", "softmax")
-            if name.startswith("torch"):
+            if name.startswith("torch."):
                 if not isinstance(call.func, ast.Attribute):
                     continue
                 log = pick((f"torch.log({slow})", f"{slow}.log()"), source, source.bounds(call)[0])

@@ -9,6 +9,7 @@ from ptopt.rules.base import keyword_of, method_call
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
     Mutation,
+    bracketed,
     need_import,
     remove_keyword,
     replace,
@@ -101,7 +102,7 @@ class LegacyTensorType:
             for call in source.calls_named(name):
                 receiver = method_call(call, name)
                 if receiver is not None and not call.args and not call.keywords:
-                    text = f"{source.source(receiver)}.type(torch.{legacy})"
+                    text = f"{bracketed(source, receiver)}.type(torch.{legacy})"
                     yield Mutation(
                         (*need_import(source, "torch", "import torch"), replace(source, call, text))
                     )

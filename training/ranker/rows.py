@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 RIGHT, TRIVIAL, WRONG = "RTW"
 
@@ -37,6 +38,16 @@ class Row:
         return self.verdict != WRONG
 
 
+def read_row(row: Mapping[str, Any], drawn: bool = True) -> Row | None:
+    """A line of a file as a row; None where it says nothing to a ranker: without features, or left out as `read` says."""
+    verdict, features = row["verdict"], row.get("features")
+    if verdict not in (RIGHT, TRIVIAL, WRONG) or not features or row.get("dated"):
+        return None
+    known = {str(k): float(v) for k, v in features.items()}
+    message, weight = row.get("message", ""), 1.0 if drawn else FOUND_WEIGHT
+    return Row(row["repo"], row["rule"], verdict, known, message, drawn, weight=weight)
+
+
 def read(files: Iterable[Path], drawn: bool = True) -> list[Row]:
     """The decided rows that have features; `drawn`: are they of random commits? Raises ValueError for a line that is no row.
 
@@ -48,12 +59,9 @@ def read(files: Iterable[Path], drawn: bool = True) -> list[Row]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-                verdict, features = row["verdict"], row.get("features")
-                if verdict in (RIGHT, TRIVIAL, WRONG) and features and not row.get("dated"):
-                    known = {str(k): float(v) for k, v in features.items()}
-                    message, weight = row.get("message", ""), 1.0 if drawn else FOUND_WEIGHT
-                    rows.append(Row(row["repo"], row["rule"], verdict, known, message, drawn, weight=weight))
+                row = read_row(json.loads(line), drawn)
+                if row is not None:
+                    rows.append(row)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise ValueError(f"{path}, line {number}: not a judged comment ({error!r})") from error
     return rows

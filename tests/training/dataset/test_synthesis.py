@@ -155,6 +155,38 @@ def test_what_a_rule_proposes_with_doubt_is_no_example_of_code_without_a_problem
         assert sample.positives and not {f.name for f in found}.intersection(sample.negatives)
 
 
+RARE = """\
+import torch
+
+
+class Trainer:
+    def step(self, model, x, optimizer):
+        loss = model(x.cuda())
+        if not torch.isfinite(loss):
+            optimizer.zero_grad()
+            return
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_what_runs_now_and_then_is_no_problem() -> None:
+    made = [s for region in regions("a.py", RARE) for s in samples_of(region, ORIGIN)]
+    slow = [s for s in made if s.kind == "mutated" and s.main_rule == "zero-grad-keeps-tensors"]
+    assert slow and all(s.text.split("\n")[s.positives[0].start - 1].startswith("    opt") for s in slow)
+
+
+def test_one_wait_of_several_is_no_problem() -> None:
+    text = FILE.replace(
+        "            optimizer.step()\n", "            optimizer.step()\n            print(loss.item())\n"
+    )
+    made = [s for region in regions("a.py", text) for s in samples_of(region, ORIGIN)]
+    assert not [
+        s for s in made if s.kind == "mutated" and s.main_rule in ("item-every-step", "branch-on-tensor")
+    ]
+
+
 def test_a_sample_survives_its_json(samples: list[Sample]) -> None:
     for sample in [*samples, *rule_examples.examples()]:
         assert Sample.from_json(sample.to_json()) == sample
