@@ -206,3 +206,11 @@ def test_anomalies_are_looked_for_in_every_run() -> None:
         "    train(*", "    if args.debug:\n        torch.autograd.set_detect_anomaly(True)\n    train(*"
     )
     assert comments(base, guarded) == []
+
+
+def test_no_grad_that_goes_with_the_loop_is_said_once() -> None:
+    head = EVALUATION.replace("@torch.no_grad()\n", "").replace(
+        "correct += (model(x)", "correct += (model(x.cuda())"
+    )
+    (found,) = comments(EVALUATION, head)
+    assert found.name == "evaluation-records-graph"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import SourceFile
+from ptopt.rules.shared.networks import path_of
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 from ptopt.source.values import is_loss_name

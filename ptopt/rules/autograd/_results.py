@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.autograd._models import network_of
 from ptopt.rules.base import SourceFile
+from ptopt.rules.shared.networks import network_of
 from ptopt.rules.shared.uses import uses_by_binding
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, own_nodes, walk

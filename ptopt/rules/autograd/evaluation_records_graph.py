@@ -4,9 +4,9 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from ptopt.rules.autograd._evaluates import evaluation_of
-from ptopt.rules.autograd._no_grad import decorate, wrap
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.shared.evaluation import evaluation_of
+from ptopt.rules.shared.no_grad import decorate, wrap
 
 
 class EvaluationRecordsGraph(Rule):

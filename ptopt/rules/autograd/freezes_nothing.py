@@ -4,7 +4,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import (
     TEXTBOOK,
     Edit,
@@ -19,6 +18,7 @@ from ptopt.rules.base import (
     quote,
     replace_node,
 )
+from ptopt.rules.shared.networks import path_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import remembered
 

@@ -4,11 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.autograd._evaluates import computes_forces, discarded, evaluation_of, may_be_off
-from ptopt.rules.autograd._models import network_method_of, network_of, networks, optimised_in, path_of
-from ptopt.rules.autograd._no_grad import wrap
 from ptopt.rules.autograd._results import around, cuts_of, detach_of
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
+from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of, may_be_off
+from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
+from ptopt.rules.shared.no_grad import wrap
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes
 

@@ -15,7 +15,6 @@ from ptopt.rules.autograd._carriers import (
     returns,
     with_gradient,
 )
-from ptopt.rules.autograd._models import path_of
 from ptopt.rules.base import (
     TEXTBOOK,
     Edit,
@@ -29,6 +28,7 @@ from ptopt.rules.base import (
     SourceFile,
     quote,
 )
+from ptopt.rules.shared.networks import path_of
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ptopt.rules.autograd._evaluates import computes_forces
-from ptopt.rules.autograd._models import path_of, requires_grad_set
-from ptopt.rules.autograd._no_grad import indented, no_grad_text
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile
+from ptopt.rules.shared.evaluation import computes_forces
+from ptopt.rules.shared.networks import path_of, requires_grad_set
+from ptopt.rules.shared.no_grad import indented, no_grad_text
 from ptopt.source.index import own_nodes, walk
 
 

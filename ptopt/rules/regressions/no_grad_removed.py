@@ -3,11 +3,11 @@ from __future__ import annotations
 import re
 
 from ptopt.findings import TEXTBOOK
-from ptopt.rules.autograd._evaluates import Evaluation, evaluation_of
-from ptopt.rules.autograd._no_grad import decorate, wrap
 from ptopt.rules.base import Fix, Invalid, Severity
 from ptopt.rules.regressions._base import Loss, Regression
 from ptopt.rules.shared.autograd import turns_autograd_off
+from ptopt.rules.shared.evaluation import Evaluation, evaluation_of
+from ptopt.rules.shared.no_grad import decorate, wrap
 
 _EVALUATES = 0.6  # how sure it must be that the code only evaluates
 
@@ -112,6 +112,13 @@ class NoGradRemoved(Regression):
         """Where the code backpropagates, autograd has to be on; elsewhere it may be off by other means."""
         if "backward(" in loss.place or loss.file.context.grad_off(loss.node):
             return False
+        found = evaluation_of(loss.function, loss.file)
+        if (
+            found is not None
+            and found.case.confidence >= TEXTBOOK
+            and found.first[0].lineno in loss.change.added
+        ):
+            return False  # `evaluation-records-graph` says it, on a line of the change
         calls = loss.file.calls.calls_in(loss.function)
         return not any(
             turns_autograd_off(call, loss.file) for call in calls if loss.first <= call.lineno <= loss.last

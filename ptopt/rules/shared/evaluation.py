@@ -6,7 +6,9 @@ import ast
 import re
 from dataclasses import dataclass, replace
 
-from ptopt.rules.autograd._models import (
+from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
+from ptopt.rules.shared.autograd import run_with_autograd_off, turns_autograd_off
+from ptopt.rules.shared.networks import (
     escapes,
     network_method_of,
     network_of,
@@ -14,8 +16,6 @@ from ptopt.rules.autograd._models import (
     optimised_in,
     path_of,
 )
-from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
-from ptopt.rules.shared.autograd import run_with_autograd_off, turns_autograd_off
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
