@@ -30,6 +30,17 @@ MISTAKES = {
                 total += loss.item()
         """,
     ),
+    "a graph that each iteration goes through again": (
+        "graph-retained",
+        """
+        def jacobian(model, image):
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            output = model(image)
+            for i in range(output.shape[1]):
+                output[0][i].backward(retain_graph=True)
+                optimizer.step()
+        """,
+    ),
     "no_grad on what passes a differentiable result on": (
         "evaluation-records-graph",
         """

@@ -151,6 +151,8 @@ class GraphRetained(Rule):
             return
         if next(file.index.loops_of(node), None) is not step.node or _carries_over(step.node, file):
             return
+        if not _is_made_in(step.node, node, file):
+            return
         yield Problem(
             node,
             f"{quote(file, node)} is the only backward call, and each iteration of the loop at line {step.node.lineno} "
@@ -160,6 +162,17 @@ class GraphRetained(Rule):
             step_evidence(step, file)[:1],
             _fix(node, file),
         )
+
+
+def _is_made_in(loop: ast.For | ast.AsyncFor, backward: ast.Call, file: SourceFile) -> bool:
+    """Is what is backpropagated bound in the loop? `output[0][i].backward(retain_graph=True)` goes through one graph again and again."""
+    root: ast.AST = backward.func
+    while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    if not isinstance(root, ast.Name):
+        return True
+    bindings = file.bindings.of(file.index.function_of(backward), root.id)
+    return any(file.index.within(b.node, loop) and b.node is not loop for b in bindings) or not bindings
 
 
 def _users_of_graphs(file: SourceFile) -> list[ast.Call]:

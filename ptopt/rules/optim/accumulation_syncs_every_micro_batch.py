@@ -15,7 +15,7 @@ from ptopt.source.index import FUNCTIONS, FunctionNode, Loop, own_nodes, walk
 # Any of these tells that somebody decides when gradients are averaged, or that another engine does.
 _HANDLED = re.compile(
     r"no_sync|ddp_sync|accumulate\(|no_backward_sync|require_backward_grad_sync|set_requires_gradient_sync|deepspeed"
-    r"|gradient_accumulation_plugin|GradientAccumulationPlugin|FullyShardedDataParallel|fully_shard|\bFSDP\b|horovod"
+    r"|gradient_accumulation_plugin|GradientAccumulationPlugin|FullyShardedDataParallel|fully_shard|\bFSDP\b|horovod|bmtrain|\bbmt\b|colossalai"
     r"|apex\.parallel|[Bb]ooster\.|set_is_last_backward|DistributedFusedAdam|delay_allreduce|DataParallelImpl"
 )
 _DISTRIBUTED = re.compile(
@@ -84,6 +84,18 @@ class AccumulationSyncsEveryMicroBatch(Rule):
     when_wrong = "the job runs in one process, or memory does not allow unreduced gradients"
 
     VALID = (
+        """
+        import bmtrain as bmt
+
+        def train(model, loader, optimizer, args):
+            model = bmt.BMTrainModelWrapper(model)
+            part = len(loader.dataset) // bmt.world_size()
+            for step, batch in enumerate(loader):
+                loss = model(batch).mean() / args.gradient_accumulation_steps
+                loss.backward()
+                if step % args.gradient_accumulation_steps == 0:
+                    optimizer.step()
+        """,
         """
         class Trainer:
             def __init__(self, transformer, codec):
