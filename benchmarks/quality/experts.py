@@ -1,9 +1,10 @@
 """Compare ptopt with what readers would have said of random commits, without any tool.
 
-    python -m benchmarks.quality experts --clones DIR [--part work|calibrate|judge] [--jobs N]
+    python -m benchmarks.quality experts --clones DIR [--second] [--part work|calibrate|judge] [--jobs N]
 
 Four readers read 240 random commits (15 to 350 added lines of code around PyTorch) and wrote down what they would post: grade 3
-surely, 2 perhaps, 1 true but trivial (`data/experts`). A remark counts as met where a comment of ptopt stands within
+surely, 2 perhaps, 1 true but trivial (`data/experts`). Two others read 93 commits of repositories that nothing had been made
+on (`--second`), after rules had been made from what the first had said. A remark counts as met where a comment of ptopt stands within
 NEAR lines of it in the same file: at the same place, whether or not it says the same. `by default` is what a pull
 request would get, `proposed` all that any rule sees.
 """
@@ -56,16 +57,18 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common_options(parser)
+    parser.add_argument("--second", action="store_true", help="the commits that were read later")
     options = parser.parse_args(arguments)
     check_common_options(parser, options)
     tuned = read_names(options.tuned)
     folders = find_clones(options.clones)
     shas: defaultdict[str, list[str]] = defaultdict(list)
-    for row in read_rows([_DATA / "commits.jsonl"]):
+    which = "-second" if options.second else ""
+    for row in read_rows([_DATA / f"commits{which}.jsonl"]):
         if options.part in (None, part_of(row["repo"], tuned)):
             shas[row["repo"]].append(row["sha"])
     remarks: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in read_rows([_DATA / "remarks.jsonl"]):
+    for row in read_rows([_DATA / f"remarks{which}.jsonl"]):
         remarks[row["sha"]].append(row)
     config = config_of(min_confidence=None, all_rules=False, budget=None, all_paths=options.all_paths)
     readings = [

@@ -45,9 +45,10 @@ def test_totals(reading: Reading, capsys: pytest.CaptureFixture[str]) -> None:
     assert "would surely post (2)" in out and "1/2 50.0%" in out
 
 
-def test_each_remark_is_on_a_commit_that_was_read() -> None:
+@pytest.mark.parametrize(("which", "number"), [("", 240), ("-second", 93)])
+def test_each_remark_is_on_a_commit_that_was_read(which: str, number: int) -> None:
     data = Path(experts.__file__).parent / "data" / "experts"
-    commits = {(row["repo"], row["sha"]) for row in read_rows([data / "commits.jsonl"])}
-    remarks = list(read_rows([data / "remarks.jsonl"]))
-    assert len(commits) == 240 and {(row["repo"], row["sha"]) for row in remarks} <= commits
+    commits = {(row["repo"], row["sha"]) for row in read_rows([data / f"commits{which}.jsonl"])}
+    remarks = list(read_rows([data / f"remarks{which}.jsonl"]))
+    assert len(commits) == number and {(row["repo"], row["sha"]) for row in remarks} <= commits
     assert {row["grade"] for row in remarks} == {1, 2, 3}
