@@ -41,6 +41,15 @@ MISTAKES = {
                 optimizer.step()
         """,
     ),
+    "a tensor without elements": (
+        "factory-then-move",
+        """
+        class Net(nn.Module):
+            def forward(self, x):
+                found = [row for row in x if row.sum() > 0]
+                return torch.stack(found) if found else torch.empty(0, x.shape[1]).to(x.device)
+        """,
+    ),
     "no_grad on what passes a differentiable result on": (
         "evaluation-records-graph",
         """

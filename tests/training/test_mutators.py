@@ -160,6 +160,13 @@ def test_no_mask_is_put_where_nothing_was_masked(value: str) -> None:
     assert mutated(CausalMaskMaterialised, ATTENTION.format("is_causal=True"))
 
 
+def test_no_mask_is_put_where_a_cache_brings_more_keys() -> None:
+    cached = ATTENTION.format("is_causal=True").replace(
+        "    return", "    k = torch.cat((cache, k), dim=-2)\n    return"
+    )
+    assert mutated(CausalMaskMaterialised, cached) == []
+
+
 def test_a_scale_keeps_its_brackets() -> None:
     (slow,) = mutated(AttentionByHand, ATTENTION.format("scale=1 / q.size(-1)"))
     assert "* (1 / q.size(-1))" in slow

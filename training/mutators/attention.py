@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.findings import Edit
+from ptopt.rules.attention.causal_mask_materialised import joins_a_cache
 from ptopt.rules.base import add_keyword, has_unpacking, keyword_of
 from ptopt.source.file import SourceFile
 from training.mutators.base import (
@@ -127,8 +128,8 @@ class CausalMaskMaterialised:
             causal = next((k for k in call.keywords if k.arg == "is_causal"), None)
             if causal is None or keyword_of(call, "attn_mask") is not None or len(call.args) != 3:
                 continue
-            if source.source(causal.value) != "True":
-                continue  # nothing is masked, or now and then: the mask would be a change
+            if source.source(causal.value) != "True" or joins_a_cache(call, source):
+                continue  # nothing is masked, or now and then, or other keys: the mask would be a change
             if not isinstance(call.args[0], (ast.Name, ast.Attribute)) or not alone(source, statement):
                 continue
             n = f"{source.source(call.args[0])}.size(-2)"

@@ -26,6 +26,8 @@ _FOLDS_DTYPE = frozenset({"zeros", "ones", "empty", "eye"})
 _COMPUTED = frozenset({"arange", "linspace", "logspace", "hann_window", "hamming_window"})
 _RANDOM = frozenset({"rand", "randn", "randint", "randperm", "normal"})
 
+_SIZED = frozenset({"empty", "zeros", "ones", "rand", "randn"})  # whose arguments are sizes
+
 
 class FactoryThenMove(Rule):
     """A tensor is filled on the CPU and then copied to the device.
@@ -180,6 +182,8 @@ class FactoryThenMove(Rule):
             or file.imports.qualified(factory.func) != f"torch.{leaf}"
         ):
             return
+        if leaf in _SIZED and _is_empty(factory):
+            return  # nothing is filled, and nothing copied
         if has_unpacking(factory) or any(
             keyword_of(factory, name) is not None
             for name in ("device", "out", "requires_grad", "pin_memory", "generator")
@@ -249,3 +253,9 @@ def _whole_numbers(factory: ast.Call, leaf: str) -> bool:
 
 def _may_be_none(call: ast.Call) -> bool:
     return any(not isinstance(v, ast.Constant) for v in [*call.args, *(k.value for k in call.keywords)])
+
+
+def _is_empty(factory: ast.Call) -> bool:
+    """`torch.empty(0, width)`"""
+    sizes = [e for a in factory.args for e in (a.elts if isinstance(a, (ast.Tuple, ast.List)) else [a])]
+    return any(isinstance(size, ast.Constant) and size.value == 0 for size in sizes)
