@@ -214,3 +214,23 @@ def test_no_grad_that_goes_with_the_loop_is_said_once() -> None:
     )
     (found,) = comments(EVALUATION, head)
     assert found.name == "evaluation-records-graph"
+
+
+def test_images_are_decoded_between_the_steps() -> None:
+    base = "import torch\nimport torchvision\n"
+    head = base + textwrap.dedent(
+        """\
+
+
+        def get_data(args):
+            transforms = torchvision.transforms.Compose([torchvision.transforms.Resize(80), torchvision.transforms.ToTensor()])
+            dataset = torchvision.datasets.ImageFolder(args.dataset_path, transform=transforms)
+            return torch.utils.data.DataLoader(dataset, batch_size=args.batch_size, shuffle=True)
+        """
+    )
+    (found,) = comments(base, head)
+    assert found.name == "loader-without-workers"
+    assert comments(base, head.replace("shuffle=True", "shuffle=True, num_workers=args.workers")) == []
+    assert (
+        comments(base, head.replace("datasets.ImageFolder(args.dataset_path", 'datasets.CIFAR10("."')) == []
+    )

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import (
+    TEXTBOOK,
     Benchmark,
     Evidence,
     Fix,
@@ -250,7 +251,9 @@ class LoaderWithoutWorkers(Rule):
         yield Problem(
             node,
             f"{what} without workers this runs {where}. Start with `num_workers=4` and raise it while the GPU waits.",
-            _confidence(work, workers)
+            TEXTBOOK
+            if _decodes_to_train(loader, work, workers) and (trained is not None or not loops)
+            else _confidence(work, workers)
             if sure and work is not None
             else 0.35
             if work is None or loops
@@ -269,6 +272,12 @@ class LoaderWithoutWorkers(Rule):
                 "collates": float("collate_fn" in loader.arguments),
             },
         )
+
+
+def _decodes_to_train(loader: Loader, work: ItemWork | None, workers: ast.expr | None) -> bool:
+    """Does a shuffled loader, for which nobody chose a number of workers, read and decode an image file for each item?"""
+    decodes = work is not None and "reads and decodes" in work.words
+    return decodes and workers is None and is_literal(loader.arguments.get("shuffle"), True)
 
 
 def _runs_network(loop: ast.For, file: SourceFile) -> bool:
