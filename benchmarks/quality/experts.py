@@ -67,14 +67,14 @@ def main(arguments: Sequence[str]) -> int:
     for row in read_rows([_DATA / f"commits{which}.jsonl"]):
         if options.part in (None, part_of(row["repo"], tuned)):
             shas[row["repo"]].append(row["sha"])
-    remarks: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    remarks: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in read_rows([_DATA / f"remarks{which}.jsonl"]):
-        remarks[row["sha"]].append(row)
+        remarks[row["repo"], row["sha"]].append(row)  # a fork has the same commits
     config = config_of(min_confidence=None, all_rules=False, budget=None, all_paths=options.all_paths)
     readings = [
         Reading(
             Work(repo, folders.get(repo), options.cache, of_repo, config, True),
-            {sha: remarks[sha] for sha in of_repo if sha in remarks},
+            {sha: remarks[repo, sha] for sha in of_repo if (repo, sha) in remarks},
         )
         for repo, of_repo in shas.items()
     ]
