@@ -28,7 +28,7 @@ from ptopt.github.values import PullFile, PullRequest, TreeEntry
 from ptopt.inputs import MAX_FILE, MAX_PROJECT_FILE, together_too_large
 from ptopt.pathkind import PYTHON, is_config, is_config_for_sure, is_reviewable
 from ptopt.project.around import MOST_BYTES, MOST_FILES, files_around
-from ptopt.project.facts import FACT_FILES
+from ptopt.project.facts import FACT_FILES, PIN_FILES, README_FILES
 from ptopt.project.naming import NO_NAMING, Naming, namers
 
 _REST = "*.py"  # stands for the files that nobody listed
@@ -336,6 +336,8 @@ def project_files(
         for name in FACT_FILES
         if name in entries and entries[name].type == "blob" and entries[name].size <= MAX_PROJECT_FILE
     ]
+    if any(name in PIN_FILES for name, _ in present):  # a README speaks where nothing else does
+        present = [(name, entry) for name, entry in present if name not in README_FILES]
     with threads() as pool:
         read = {
             name: pool.submit(github.blob, pull.repo, entry.sha, MAX_PROJECT_FILE)

@@ -64,7 +64,12 @@ _READERS: dict[str, Callable[[Reading], None]] = {
     **dict.fromkeys(_DOCKERFILES, readers.dockerfile),
 }
 
-FACT_FILES: tuple[str, ...] = tuple(dict.fromkeys((*_READERS, *LENGTH_FILES, "README.md", "README.rst")))
+PIN_FILES = frozenset(_READERS)
+"""Those of `FACT_FILES` in which packages are pinned."""
+
+README_FILES = ("README.md", "README.rst")
+
+FACT_FILES: tuple[str, ...] = tuple(dict.fromkeys((*_READERS, *LENGTH_FILES, *README_FILES)))
 """Paths, from the root of the repository, of the files `read_facts` understands."""
 
 

@@ -331,5 +331,5 @@ def test_versions_come_from_the_head(github: FakeGitHub, repo: Repo) -> None:
 def test_a_project_that_names_no_versions(github: FakeGitHub, repo: Repo) -> None:
     api = client(repo)
     pull = repo.pull(files={"train.py": NEW})
-    assert project_files(api, api.pull(repo.full_name, pull.number)) == {}
-    assert asked(github, "/git/") == 1
+    assert project_files(api, api.pull(repo.full_name, pull.number)) == {"README.md": b"# Models\n"}
+    assert asked(github, "/git/") == 2

@@ -85,6 +85,7 @@ class ResultNeverRead(Rule):
     name = "result-never-read"
     family = "ops"
     severity = Severity.HIGH
+    triggers = ("def ",)
     nodes = FUNCTIONS
     when_wrong = "the call is made for an effect besides its result"
 
