@@ -105,7 +105,8 @@ def test_files_around_the_change_are_read(github: FakeGitHub, repo: Repo, client
     assert len(outcome.change.around) == MOST_FILES
     assert sum(path.startswith("lib/part") for path in outcome.change.around) >= MOST_FILES - 2
     paths = [request.path for request in github.requests[before:]]
-    assert sum("/git/blobs/" in path for path in paths) == 2  # the head, and the README, as nothing else names a torch
+    # The head, and the README, as nothing else names a torch.
+    assert sum("/git/blobs/" in path for path in paths) == 2
     assert sum(path == "/graphql" for path in paths) == 1
 
 
