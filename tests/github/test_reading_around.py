@@ -249,7 +249,7 @@ def test_one_query_of_several_that_fails(
     monkeypatch.setattr(server.graphql, "handle", lambda call: answers.pop() if answers else handle(call))
     assert list(around(MANY)) == files_around(MANY, {"lib/train.py"}, 8)
     assert not answers
-    assert by_rest(github) == 8
+    assert by_rest(github) <= 8  # less what another query brought before
 
 
 @pytest.mark.parametrize("fault", ["primary-limit", "secondary-limit", "secondary-limit-429"])

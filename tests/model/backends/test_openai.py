@@ -157,7 +157,7 @@ def test_answers_come_in_the_order_of_the_prompts_and_not_too_many_at_once(
 def test_a_review_keeps_a_server_busy_with_all_marks_at_once(backend: Open, server: FakeServer) -> None:
     def slow(body: dict[str, Any]) -> Reply:
         reply = completion(yes=-1.0, no=-float(body["prompt"].count("Answer")) - 1)
-        reply.after = 0.2
+        reply.after = 1.0  # so long that all are on their way also on a busy machine
         return reply
 
     server.replies["/v1/completions"] = slow
