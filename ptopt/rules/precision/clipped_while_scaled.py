@@ -146,6 +146,18 @@ class ClippedWhileScaled(Rule):
     INVALID = (
         Invalid(
             """
+            for x, y in loader:
+                with torch.autocast("cuda"):
+                    loss = F.mse_loss(model(x.cuda()), y.cuda())
+                scaler.scale(loss).backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # !
+                scaler.unscale_(optimizer)
+                scaler.step(optimizer)
+                scaler.update()
+            """
+        ),
+        Invalid(
+            """
             scaler = torch.amp.GradScaler("cuda")
             for x in loader:
                 optimizer.zero_grad()
@@ -282,14 +294,28 @@ class ClippedWhileScaled(Rule):
             return
         # In another method: all that stands before the step.
         first = scaled.lineno if file.index.function_of(scaled) is function else 0
-        if _between(_unscaling(function, scaler, file), first, node.lineno):
-            return
+        unscaled = _between(_unscaling(function, scaler, file), first, node.lineno)
         for call in _between(_clipping(function, file), first + 1, node.lineno):
+            late = [other for other in unscaled if other.lineno > call.lineno]
+            if len(late) < len(unscaled) or not all(_is_of(o, "unscale_", scaler, file) for o in late):
+                continue  # divided before, or nobody knows when
+            if any(_exclude(call, other, file) for other in late):
+                continue
             if _exclude(call, scaled, file) or _exclude(call, node, file) or _exclude(scaled, node, file):
                 continue
             later = _between(_steps(function, scaler, file), call.lineno)
             optimizers = {file.source(step.args[0]) for step in later}
             optimizer = file.source(node.args[0])
+            moved = tuple(
+                Problem(
+                    other,
+                    f"{quote(file, other, 50)} comes after {quote(file, call, 50)}, which sees "
+                    f"gradients that are still multiplied by the scale of `{scaler}` (65,536 at first). Put it before line {call.lineno}.",
+                    TEXTBOOK,
+                    cause=function,
+                )
+                for other in late
+            )
             yield Problem(
                 call,
                 f"{quote(file, call, 50)} sees gradients that are still multiplied by the scale of `{scaler}` (65,536 at first), "
@@ -302,8 +328,9 @@ class ClippedWhileScaled(Rule):
                     ),
                     Evidence(node.lineno, "only this divides the gradients by the scale"),
                 ),
-                _fix(call, node, scaler, optimizer, file) if len(optimizers) == 1 else None,
+                _fix(call, node, scaler, optimizer, file) if len(optimizers) == 1 and not late else None,
                 cause=function,
+                elsewhere=moved,
             )
             return
 
