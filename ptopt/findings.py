@@ -87,9 +87,8 @@ class Fix:
     safety: Safety
     edits: tuple[Edit, ...]
     assumption: str = ""
-    postable: bool = (
-        True  # as one suggestion on the change: it stays in a hunk, and its edits are near each other
-    )
+    # As one suggestion on the change: it stays in a hunk, and its edits are near each other.
+    postable: bool = True
 
 
 @dataclass(frozen=True, slots=True, order=True)

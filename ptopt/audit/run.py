@@ -42,15 +42,16 @@ def audit_of(
     )
     sure = threshold(config.min_confidence)
     broad = config.model_copy(update={"min_confidence": sure * _BELOW})
-    told = with_readme(facts, files)
-    scripts = training_scripts(files, told)
+    known = with_readme(facts, files)
+    scripts = training_scripts(files, known)
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
     reviewed = functools.partial(
         review_files, facts=facts, limit_to_change=False, neighbours=Neighbours(lambda: files, files.get)
     )
     # What trains is reviewed wherever it lies: often among the examples, which `skip` leaves out elsewhere.
-    train = [f for f in whole if f.path in scripts.paths() and config.why_skipped(f.path) is not None]
-    rest = [f for f in whole if f not in train]
+    skipped = {path for path in scripts.paths() if config.why_skipped(path) is not None}
+    train = [f for f in whole if f.path in skipped]
+    rest = [f for f in whole if f.path not in skipped]
     review = reviewed(watch([*rest, *not_read]), config=broad)
     more = reviewed(train, config=broad.model_copy(update={"skip": ()}))
     review = dataclasses.replace(
@@ -58,4 +59,4 @@ def audit_of(
         findings=tuple(f for f in (*review.findings, *more.findings) if _OTHERS.isdisjoint(f.missed)),
         not_reviewed=(*review.not_reviewed, *more.not_reviewed),
     )
-    return audit(name, scripts, told, review, sure)
+    return audit(name, scripts, known, review, sure)

@@ -153,8 +153,9 @@ class Ranker:
 
         `lifted`: only the confidence counts.
         """
-        useful = not min_confidence or self.worth(features) >= min_confidence
-        return useful and (not min_confidence or lifted or self.is_sure(features))
+        if not min_confidence:
+            return True
+        return self.worth(features) >= min_confidence and (lifted or self.is_sure(features))
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
         useful = self.useful

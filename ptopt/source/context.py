@@ -29,9 +29,8 @@ _EVAL_HOOKS = frozenset(
         "predict_batch",  # of Catalyst
     }
 )
-_OFF_BY_FRAMEWORK = _EVAL_HOOKS - {
-    "prediction_step"
-}  # that of transformers turns autograd off itself, or nobody does
+# `prediction_step`, of transformers, turns autograd off itself, or nobody does.
+_OFF_BY_FRAMEWORK = _EVAL_HOOKS - {"prediction_step"}
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|val|test|testing|predict|prediction|infer|inference)"
     r"(_|$|\d)",

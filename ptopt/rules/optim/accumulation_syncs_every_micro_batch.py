@@ -354,7 +354,7 @@ def _stepped_by_class(function: FunctionNode | None, file: SourceFile) -> ast.AS
 
 
 def _is_backward(call: ast.Call, file: SourceFile) -> bool:
-    """A backward pass, or a method of this file that does nothing but one, or one that steps when it is told to."""
+    """A backward pass, or a method of this file that does nothing but one, or one with an argument that says when it steps."""
     func = call.func
     if not isinstance(func, ast.Attribute):
         return _switched_step(call) is not None
@@ -363,8 +363,8 @@ def _is_backward(call: ast.Call, file: SourceFile) -> bool:
 
 def _switched_step(call: ast.Call) -> ast.expr | None:
     """`(i + 1) % k == 0` of `loss_scaler(loss, optimizer, update_grad=(i + 1) % k == 0)`, as timm and its heirs write it."""
-    told = keyword_of(call, "update_grad") or keyword_of(call, "need_update")
-    return told if told is not None and _has_modulo(told) else None
+    condition = keyword_of(call, "update_grad") or keyword_of(call, "need_update")
+    return condition if condition is not None and _has_modulo(condition) else None
 
 
 def _qualified(call: ast.Call, file: SourceFile) -> str:

@@ -218,14 +218,16 @@ def _is_flag(value: ast.expr, asked: set[str], file: SourceFile) -> bool:
         return all(_is_flag(part, asked, file) for part in value.values)
     if isinstance(value, ast.Compare):
         constants = [c.value for c in value.comparators if isinstance(c, ast.Constant)]
-        told = all(c is None or isinstance(c, (str, bool)) for c in constants)
+        not_number = all(c is None or isinstance(c, (str, bool)) for c in constants)
         all_constant = len(constants) == len(value.comparators)
-        return all_constant and _is_option(value.left, told, file) and ast.unparse(value.left) not in asked
+        return (
+            all_constant and _is_option(value.left, not_number, file) and ast.unparse(value.left) not in asked
+        )
     return _is_option(value, False, file) and ast.unparse(value) not in asked
 
 
-def _is_option(node: ast.expr, told: bool, file: SourceFile) -> bool:
-    """Not a tensor: of a parameter its default says so, or, where it is `told`, the text that it is compared with."""
+def _is_option(node: ast.expr, not_number: bool, file: SourceFile) -> bool:
+    """Not a tensor: of a parameter its default says so, or, where `not_number`, what it is compared with: text, a bool or None."""
     if file.waits.branch_tensor(node) is not None:
         return False
     if isinstance(node, ast.Attribute):
@@ -240,7 +242,7 @@ def _is_option(node: ast.expr, told: bool, file: SourceFile) -> bool:
     defaults = dict(zip([a.arg for a in positional], given.defaults, strict=True))
     defaults |= {a.arg: d for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None}
     known = isinstance(defaults.get(node.id), ast.Constant)
-    return known or (told and any(a.arg == node.id for a in (*given.args, *given.kwonlyargs)))
+    return known or (not_number and any(a.arg == node.id for a in (*given.args, *given.kwonlyargs)))
 
 
 def _as_part(value: ast.expr, file: SourceFile) -> str:
