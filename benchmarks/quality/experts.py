@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from typing import Any
 from benchmarks.quality.changes import config_of, find_clones
 from benchmarks.quality.comments import Work, materials
 from benchmarks.quality.common import in_processes, read_rows
-from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing
-from benchmarks.quality.model import model_options
+from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing, review_options
+from benchmarks.quality.model import ModelOptions, model_options
 from benchmarks.quality.parts import part_of, read_names
 from benchmarks.quality.summary import share
 from ptopt.findings import Review
@@ -63,33 +63,41 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--reading", choices=READINGS, default="first", help="default: %(default)s")
     options = parser.parse_args(arguments)
     check_common_options(parser, options)
-    tuned = read_names(options.tuned)
     folders = find_clones(options.clones)
-    shas: defaultdict[str, list[str]] = defaultdict(list)
-    which = "" if options.reading == "first" else f"-{options.reading}"
-    for row in read_rows([_DATA / f"commits{which}.jsonl"]):
-        if options.part in (None, part_of(row["repo"], tuned)):
-            shas[row["repo"]].append(row["sha"])
-    remarks: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in read_rows([_DATA / f"remarks{which}.jsonl"]):
-        remarks[row["repo"], row["sha"]].append(row)  # a fork has the same commits
-    config = config_of(min_confidence=None, all_rules=False, budget=None, all_paths=options.all_paths)
-    readings = [
-        Reading(
-            Work(repo, folders.get(repo), options.cache, of_repo, config, True, model_options(options)),
-            {sha: remarks[repo, sha] for sha in of_repo if (repo, sha) in remarks},
-        )
-        for repo, of_repo in shas.items()
-    ]
     commits: list[Commit] = []
     missing: Counter[str] = Counter()
-    for some, lost in in_processes(compare, readings, options.jobs):
+    for some, lost in in_processes(
+        compare, readings(options.reading, folders, options, model_options(options)), options.jobs
+    ):
         commits += some
         if lost:
             missing["not in the clones"] += lost
     _print(commits)
     print_missing(missing)
     return 0
+
+
+def readings(
+    which: str, folders: Mapping[str, Path], options: argparse.Namespace, model: ModelOptions
+) -> list[Reading]:
+    """One of READINGS, by repository, as far as the options of the command want it."""
+    tuned = read_names(options.tuned)
+    suffix = "" if which == "first" else f"-{which}"
+    shas: defaultdict[str, list[str]] = defaultdict(list)
+    for row in read_rows([_DATA / f"commits{suffix}.jsonl"]):
+        if options.part in (None, part_of(row["repo"], tuned)):
+            shas[row["repo"]].append(row["sha"])
+    remarks: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in read_rows([_DATA / f"remarks{suffix}.jsonl"]):
+        remarks[row["repo"], row["sha"]].append(row)  # a fork has the same commits
+    config = review_options(options)
+    return [
+        Reading(
+            Work(repo, folders.get(repo), options.cache, of_repo, config, True, model),
+            {sha: remarks[repo, sha] for sha in of_repo if (repo, sha) in remarks},
+        )
+        for repo, of_repo in shas.items()
+    ]
 
 
 def compare(reading: Reading) -> tuple[list[Commit], int]:
