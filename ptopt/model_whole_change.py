@@ -29,6 +29,9 @@ Enabled = Callable[[str, str, str, bool, str], bool]
 
 _LIBRARIES = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed", b"vllm")
 KIND = "kind of claim:"  # begins the name of the feature that says it
+CHECKED = (
+    "stated when checked"  # the feature with the probability that the model gave when it doubted its claim
+)
 
 
 def changed(source: SourceFile, change: ChangedFile | None, calibration: Calibration) -> tuple[Region, ...]:
@@ -75,12 +78,14 @@ def with_claims(
             views = runner(_views, results[at], several, facts)
             doubted += [(at, claim, view) for claim, view in zip(several, views, strict=True)]
     checks = advisor.check([(claim, view) for _, claim, view in doubted])
-    least = advisor.calibration.change_threshold or 0.0
+    calibration = advisor.calibration
+    least = calibration.change_threshold or 0.0
     own: defaultdict[int, list[Proposal]] = defaultdict(list)
     for (at, claim, _), check in zip(doubted, checks, strict=True):
         invalid += check is None
         if check is not None and check.verdict == "right" and check.probability >= least:
-            own[at].append(_proposal(claim, check, results[at], advisor.record.name))
+            confidence = calibration.change_confidence  # what the model states is no probability
+            own[at].append(_proposal(claim, check, results[at], advisor.record.name, confidence))
     found = [
         dataclasses.replace(result, proposals=(*result.proposals, *own.get(at, ())))
         for at, result in enumerate(results)
@@ -115,7 +120,7 @@ def _views(result: FileResult, claims: Sequence[Claim], facts: ProjectFacts) -> 
     return views
 
 
-def _proposal(claim: Claim, check: Check, result: FileResult, model: str) -> Proposal:
+def _proposal(claim: Claim, check: Check, result: FileResult, model: str, confidence: float) -> Proposal:
     rule = FoundByModel
     span = Span(claim.start, claim.end)
     code = "\n".join(line.text for line in claim.region.lines if line.number in span.lines())
@@ -130,11 +135,15 @@ def _proposal(claim: Claim, check: Check, result: FileResult, model: str) -> Pro
         symbol=claim.region.symbol,
         message=f"Found by a model (`{name}`), not by a rule: {KINDS[claim.kind]}.",
         when_wrong=rule.when_wrong,
-        confidence=round(check.probability, 2),
+        confidence=round(confidence, 2),
         fingerprint=fingerprint(f"{rule.id} {claim.kind}", result.path, claim.region.symbol, code),
         origin="model",
         explanation=" ".join(f"{claim.problem} {claim.fix}".split()),
-        features=((f"{KIND}{claim.kind}", 1.0), ("stated by the model", claim.sure)),
+        features=(
+            (f"{KIND}{claim.kind}", 1.0),
+            ("stated by the model", claim.sure),
+            (CHECKED, check.probability),
+        ),
     )
     silenced_by = result.suppressions.matching(rule.keys(), span.start, span.end)
-    return Proposal(finding, None, check.probability, check.probability, silenced_by)
+    return Proposal(finding, None, confidence, confidence, silenced_by)

@@ -24,6 +24,7 @@ from benchmarks.quality.fixes import add_common_options, check_common_options, p
 from benchmarks.quality.model import model_options
 from benchmarks.quality.summary import share
 from ptopt.model.general import read_general
+from ptopt.model_whole_change import CHECKED
 from ptopt.rules.model.found_by_model import FoundByModel
 
 LEAST_RIGHT = 0.5  # share of the comments from the threshold on
@@ -55,12 +56,15 @@ def main(arguments: Sequence[str]) -> int:
         for some, lost in in_processes(judged, readings(reading, folders, options, model), options.jobs):
             found += some
             missing["not in the clones"] += lost
-    threshold = least_threshold(found)
-    _print(found, threshold)
+    decided = least_threshold(found)
+    _print(found, decided)
     print_missing(+missing)
     if options.file is not None:
         known = read_general(str(options.file))
-        calibration = dataclasses.replace(known.calibration, change_threshold=threshold)
+        threshold, share_right = decided or (None, 0.0)
+        calibration = dataclasses.replace(
+            known.calibration, change_threshold=threshold, change_confidence=share_right
+        )
         options.file.write_text(
             dataclasses.replace(known, calibration=calibration).to_json(), encoding="utf-8"
         )
@@ -79,22 +83,24 @@ def judged(reading: Reading) -> tuple[list[Judged], int]:
         for finding in review.findings:
             if finding.rule == FoundByModel.id:
                 place = (finding.path, finding.span.start, finding.span.end)
-                found.append((finding.confidence, any(is_met(remark, [place]) for remark in remarks)))
+                found.append(
+                    (dict(finding.features)[CHECKED], any(is_met(remark, [place]) for remark in remarks))
+                )
     return found, lost
 
 
-def least_threshold(found: Sequence[Judged]) -> float | None:
-    """The least step from which on enough comments are right; None where none is."""
+def least_threshold(found: Sequence[Judged]) -> tuple[float, float] | None:
+    """The least step from which on enough comments are right, with the share that is; None where there is none."""
     for step in _STEPS:
         right = [is_right for probability, is_right in found if probability >= step]
         if len(right) >= LEAST_COMMENTS and sum(right) / len(right) >= LEAST_RIGHT:
-            return step
+            return step, round(sum(right) / len(right), 2)
     return None
 
 
-def _print(found: Sequence[Judged], threshold: float | None) -> None:
+def _print(found: Sequence[Judged], decided: tuple[float, float] | None) -> None:
     print(f"{'from a probability of':24}comments, and those where a reader would post, too")
     for step in _STEPS:
         right = [is_right for probability, is_right in found if probability >= step]
         print(f"{step:<24.2f}{share(sum(right), len(right))}")
-    print("no threshold" if threshold is None else f"threshold {threshold:.2f}")
+    print("no threshold" if decided is None else f"threshold {decided[0]:.2f}, confidence {decided[1]:.2f}")

@@ -22,6 +22,7 @@ from ptopt.model.calibration import Calibration
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 _SECONDS = 600.0  # that a review waits for a server
+_CONFIDENCE = 0.5  # of recorded findings: all that matters is that they are shown
 _NOTHING = '{"findings": []}'
 
 
@@ -42,7 +43,8 @@ class ModelOptions:
         if self.answers is None and self.ask is None:
             return None
         recorded = Recorded(_recorded(self.answers) if self.answers else {}, self.ask)
-        return Advisor(recorded, Calibration(change_threshold=self.threshold))
+        calibration = Calibration(change_threshold=self.threshold, change_confidence=_CONFIDENCE)
+        return Advisor(recorded, calibration)
 
 
 RULES_ALONE = ModelOptions()

@@ -37,9 +37,9 @@ class Calibration:
     judge: JudgeFit | None = None
     advise_threshold: float | None = None  # probability from which its own findings are shown
     explain: bool = False  # whether its sentences are shown
-    change_threshold: float | None = (
-        None  # probability from which what it finds in a change as a whole is shown
-    )
+    # Probability from which what it finds in a change as a whole is shown; None: it is not asked.
+    change_threshold: float | None = None
+    change_confidence: float = 0.0  # the share of that which was right where it was measured
     measured_on: str = ""  # the data, in words
 
     @classmethod
@@ -89,7 +89,9 @@ class Calibration:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise CalibrationError(f"the calibration is not JSON: {error}") from None
-        names = ("judge", "advise_threshold", "change_threshold", "explain", "measured_on")
+        names = (
+            "judge", "advise_threshold", "change_threshold", "change_confidence", "explain", "measured_on",
+        )  # fmt: skip
         fields = _table(data, "the calibration", names)
         judge, explain = fields.get("judge"), fields.get("explain", False)
         if not isinstance(explain, bool):
@@ -99,6 +101,7 @@ class Calibration:
             advise_threshold=_probability(fields, "advise_threshold"),
             explain=explain,
             change_threshold=_probability(fields, "change_threshold"),
+            change_confidence=_probability(fields, "change_confidence") or 0.0,
             measured_on=str(fields.get("measured_on", "")),
         )
 

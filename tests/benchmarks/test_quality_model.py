@@ -14,6 +14,7 @@ from benchmarks.quality.changes import Material, config_of
 from benchmarks.quality.comments import Work, materials
 from benchmarks.quality.experts import Reading
 from benchmarks.quality.model import ModelOptions
+from ptopt.model_whole_change import CHECKED
 from tests.benchmarks.clones import SLOW, Repository
 from training.evaluation.labels import finds
 
@@ -60,7 +61,7 @@ def test_answers_are_recorded_in_two_rounds(work: Work, tmp_path: Path) -> None:
     assert isinstance(material, Material)
     review = material.review(work.config, advisor=model.advisor())
     found = [f for f in review.findings if f.name == "found-by-model"]
-    assert [f.confidence for f in found] == [0.8]
+    assert [dict(f.features)[CHECKED] for f in found] == [0.8]
     at = found[0].span
     assert finds(found[0], "host-device-sync", at.start, at.end)
     assert not finds(found[0], "host-device-sync", at.end + 10, at.end + 10)
@@ -93,6 +94,6 @@ def test_a_comment_is_right_where_a_reader_would_post(work: Work, tmp_path: Path
 
 def test_the_threshold_is_the_least_that_is_right_often_enough() -> None:
     found = [(0.5, False)] * 12 + [(0.7, True)] * 8 + [(0.7, False)] * 4
-    assert calibrate.least_threshold(found) == 0.55
+    assert calibrate.least_threshold(found) == (0.55, 0.67)
     assert calibrate.least_threshold(found[:12]) is None
     assert calibrate.least_threshold([(0.9, True)] * 5) is None

@@ -31,7 +31,7 @@ from ptopt.report import render
 from ptopt.source.file import SourceFile
 from tests.model.scripted import Scripted, review
 
-WHOLE = Calibration(change_threshold=0.6, measured_on="a test")
+WHOLE = Calibration(change_threshold=0.6, change_confidence=0.7, measured_on="a test")
 BASE = """\
 import torch
 from transformers import AutoModel
@@ -90,7 +90,7 @@ def test_a_claim_that_stands_is_a_comment_with_the_words_as_a_quotation() -> Non
     backend = _answers(CLAIM, RIGHT)
     (finding,) = _reviewed(backend).findings
     assert (finding.rule, finding.span.start, finding.symbol) == ("PTO990", 12, "embed")
-    assert finding.confidence == 0.8 and finding.fix is None and finding.origin == "model"
+    assert finding.confidence == 0.7 and finding.fix is None and finding.origin == "model"
     assert "Found by a model (`scripted`), not by a rule" in finding.message
     assert finding.explanation == "The weights are read from disk for each `path`. Load the model once."
 
@@ -224,7 +224,7 @@ def test_the_page_of_kinds_is_in_the_prompt() -> None:
 
 def test_the_calibration_keeps_the_threshold() -> None:
     assert Calibration.from_json(WHOLE.to_json()) == WHOLE and not WHOLE.silent
-    assert Calibration.from_json("{}").change_threshold is None
+    assert Calibration.from_json("{}") == Calibration()
     with pytest.raises(CalibrationError, match="change_threshold must be from 0 to 1"):
         Calibration.from_json('{"change_threshold": 2}')
 
