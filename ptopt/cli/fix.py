@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ptopt.cli.files import progress, stream, write_to
-from ptopt.cli.options import Settings, Stdin, paths_options, settings_options
+from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
 from ptopt.cli.output import colored, fixed_rules, path_from_here, write
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 @paths_options
 @click.option("--unsafe", is_flag=True, help="Also apply fixes that rest on a stated assumption.")
 @click.option("--diff", is_flag=True, help="Print the changes as a diff without writing them.")
-@click.option(
-    "--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave alone what this file lists."
-)
+@baseline_option("Leave alone what this file lists.")
 @settings_options
 def fix(
     paths: Sequence[Path],
@@ -48,7 +46,7 @@ def fix(
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
 
-    known = frozenset[str]() if baseline is None else read_baseline(baseline)
+    known = read_baseline(baseline)
     root, files, config, facts, _ = stream(paths, settings, stdin)
     near = neighbours_in(root)
     lost: set[str] = set()

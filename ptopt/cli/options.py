@@ -127,6 +127,11 @@ def paths_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def baseline_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option of a command that takes a baseline; `text` says what becomes of what the file lists."""
+    return click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help=text)
+
+
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--format", "format_", type=click.Choice(FORMATS), default="terminal", show_default=True)
     @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
