@@ -282,6 +282,7 @@ class Review:
     not_reviewed: tuple[NotReviewed, ...] = ()
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
     files_reviewed: int = 0
+    reviewed: tuple[str, ...] = ()  # their paths
     config_path: str = ""  # "" when the defaults are in force
     sources: dict[str, str] | None = (
         None  # path -> the code of each file with a finding, line by line as on disk

@@ -422,6 +422,7 @@ def _settle(
         not_reviewed=tuple(sorted({note for file in results for note in file.not_reviewed})),
         unused_suppressions=tuple(sorted(unused)),
         files_reviewed=sum(file.reviewed for file in results),
+        reviewed=tuple(sorted(file.path for file in results if file.reviewed)),
         config_path=config.origin,
         sources={path: texts[path] for path in dict.fromkeys(f.path for f in shown) if path in texts},
         dropped=tuple(sorted(dropped, key=Finding.sort_key)),

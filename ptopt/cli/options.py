@@ -148,7 +148,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         is_flag=True,
         help="List suppressed findings too; SARIF leaves them out otherwise.",
     )
-    @click.option("-v", "--verbose", is_flag=True, help="List each file that was not reviewed.")
+    @click.option(
+        "-v", "--verbose", is_flag=True, help="List the files that were reviewed, and those that were not."
+    )
     @functools.wraps(command)
     def wrapped(
         format_: str,

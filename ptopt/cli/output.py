@@ -72,7 +72,7 @@ def _from_here(review: Review, root: Path) -> Review:
     changes |= {
         name: {shown(p): v for p, v in (getattr(review, name) or {}).items()} for name in ("sources", "cells")
     }
-    return dataclasses.replace(review, **changes)
+    return dataclasses.replace(review, reviewed=tuple(map(shown, review.reviewed)), **changes)
 
 
 def width() -> int:

@@ -24,6 +24,7 @@ def as_data(review: Review) -> dict[str, Any]:
         "version": VERSION,
         "tool": {"name": "ptopt", "version": __version__},
         "files_reviewed": review.files_reviewed,
+        "reviewed": list(review.reviewed),
         "config_path": review.config_path,
         "compared": review.compared,
         "below_threshold": sum(review.left_out.places.values()) if review.left_out else 0,

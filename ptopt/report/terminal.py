@@ -55,8 +55,8 @@ def render(
     verbose: bool = False,
     suppressed: bool = False,
 ) -> str:
-    """`width` in columns; `explain` shows what each finding was weighed by, `verbose` lists each file that was not
-    reviewed, `suppressed` the findings that a comment silences. Colours are the 16 of the terminal's own theme.
+    """`width` in columns; `explain` shows what each finding was weighed by, `verbose` lists the files that were reviewed
+    and those that were not, `suppressed` the findings that a comment silences. Colours are the 16 of the terminal's own theme.
     """
     out = io.StringIO()
     console = Console(

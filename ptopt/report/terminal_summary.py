@@ -61,6 +61,9 @@ def summary(
         yield Text("Suppressed:", "dim")
         for finding in review.suppressed:
             yield indented(_named(review, finding))
+    if verbose and review.reviewed:
+        yield Text("Reviewed:", "dim")
+        yield from map(indented, map(visible, review.reviewed))
     yield from _not_reviewed(review, verbose, indented)
     if review.unused_suppressions:
         yield Text("Unused suppressions:", "yellow")

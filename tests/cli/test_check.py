@@ -16,6 +16,14 @@ def test_check_reviews_whole_files(tree: Path) -> None:
     assert [n["path"] for n in document["not_reviewed"]] == ["tests/test_train.py"]
 
 
+def test_the_files_that_were_reviewed_are_listed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Reviewed:\n  ops.py\n  train.py\nNot reviewed:\n" in run("check", tree, "-v").stdout
+    document = json.loads(run("check", tree, "--format", "json").stdout)
+    assert document["reviewed"] == ["ops.py", "train.py"]
+    monkeypatch.chdir(tree / "tests")  # paths as seen from here
+    assert "Reviewed:\n  test_train.py\n" in run("check", "--all-paths", "-v").stdout
+
+
 def test_all_paths_reviews_tests_too(tree: Path) -> None:
     assert ("PTO101", "tests/test_train.py", 13) in findings(
         run("check", tree, "--all-paths", "--format", "json")
