@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ptopt.findings import Finding, Review
 from ptopt.pathkind import language
 from ptopt.report.conditions import wrong_if
+from ptopt.report.machines import Machines
 from ptopt.report.patch import fix_diff
 from ptopt.report.places import other_places
 from ptopt.report.text import (
@@ -37,8 +38,10 @@ def render(review: Review) -> str:
     blocks = [f"**ptopt**: {markdown_text(headline(review))}."]
     if review.model is not None and review.model.note:
         blocks.append(MODEL_AWAY)
-    for finding in review.findings:
+    machines = Machines()
+    for finding in map(machines.shortened, review.findings):
         blocks += _finding(review, finding)
+    blocks += map(markdown_text, machines.lines())
     blocks += _details(
         f"{count(len(review.over_limit), 'finding')} not shown (comment limit reached)",
         [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.over_limit],

@@ -19,6 +19,7 @@ from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
 from ptopt.ranker.model import comment_conditions
 from ptopt.report.conditions import wrong_if
+from ptopt.report.machines import Machines
 from ptopt.report.patch import fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.terminal_summary import summary
@@ -70,10 +71,13 @@ def render(
         emoji=False,
         _environ={},
     )
-    unbroken = Unbroken()
-    for finding in review.findings:
+    unbroken, machines = Unbroken(), Machines()
+    for finding in map(machines.shortened, review.findings):
         console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
+    named = [Text(one_line(line), "dim") for line in machines.lines()]
+    if named:
+        console.print(*named, "", sep="\n")
     for line in summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2)):
         console.print(line)
     text = unbroken.restore(out.getvalue().rstrip("\n"))
