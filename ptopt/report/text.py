@@ -198,6 +198,21 @@ def headline(review: Review) -> str:
     return f"{counted(review.findings, 'performance finding')} in {of}{files}"
 
 
+def outcome(review: Review) -> str:
+    """The headline with what was compared, and how many findings are not shown or can be fixed; without the full stop."""
+    facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
+    if review.over_limit:
+        facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
+    if review.in_baseline:
+        facts.append(f"{count(places_of(review.in_baseline), 'place')} in the baseline")
+    if review.suppressed:
+        facts.append(f"{len(review.suppressed):,} suppressed")
+    safe = sum(1 for f in review.findings if f.fix is not None and f.fix.safety is Safety.SAFE)
+    if safe:
+        facts.append(f"{safe:,} with a safe fix (`ptopt fix`)")
+    return ", ".join(facts)
+
+
 def counted(findings: Collection[Finding], noun: str = "finding") -> str:
     """The one way in which findings are counted: `2 findings at 5 places`."""
     return _at_places(len(findings), places_of(findings), noun)
