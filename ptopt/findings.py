@@ -215,9 +215,14 @@ class Finding:
         return (self.path, self.span.start, self.span.end, self.rule)
 
 
+def lines_of(findings: Iterable[Finding]) -> frozenset[tuple[str, Span]]:
+    """The lines that they stand on, which are what is counted as places: once, however many rules comment on them."""
+    return frozenset((f.path, place.span) for f in findings for place in f.places())
+
+
 def places_of(findings: Iterable[Finding]) -> int:
-    """On how many places they stand: the same lines count once, however many rules comment on them."""
-    return len({(f.path, place.span) for f in findings for place in f.places()})
+    """On how many places they stand."""
+    return len(lines_of(findings))
 
 
 def fingerprint(rule: str, path: str, symbol: str, code: str, occurrence: int = 0) -> str:

@@ -7,6 +7,8 @@ import pytest
 
 from tests.cli.command import OPS, findings, run, unwrapped
 
+EXAMPLE = Path(__file__).parents[2] / "examples/pull-request/head"
+
 
 def test_check_reviews_whole_files(tree: Path) -> None:
     result = run("check", tree, "--format", "json")
@@ -110,3 +112,12 @@ def test_statistics(tree: Path) -> None:
     )
     assert run("check", tree, "--statistics").stdout == expected
     assert run("check", tree, "--statistics", "--budget", "1").stdout == expected  # the total of the table
+
+
+def test_the_sums_of_the_statistics_add_up(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text((EXAMPLE / "train.py").read_text())
+    *table, total = run("check", tmp_path, "--statistics", "--min-confidence", "0").stdout.splitlines()
+    findings, places = (sum(int(row.split()[column]) for row in table[1:]) for column in (0, 1))
+    assert total == (
+        f"{findings} performance findings at {places - 1} places in 1 file; 1 of the places has several rules."
+    )
