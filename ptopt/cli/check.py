@@ -33,7 +33,7 @@ _REASON = "not reviewed yet"  # of a suppression that `--add-suppressions` write
 
 @click.command()
 @paths_options
-@baseline_option("Report what this file does not list.")
+@baseline_option("Report only what this file does not list.")
 @click.option(
     "--write-baseline", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
     help="Write what is found to this file, for --baseline.",

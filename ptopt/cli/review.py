@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--tree", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the patched files."
 )
 @click.option("--repo", metavar="DIR", type=click.Path(path_type=Path), default=".", help="A git checkout.")
-@baseline_option("Report what this file does not list.")
+@baseline_option("Report only what this file does not list: see `ptopt check --write-baseline`.")
 @profile_option
 @output_options
 @model_options
