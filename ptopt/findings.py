@@ -111,6 +111,7 @@ class Place:
     when_wrong: str = ""
     severity: Severity | None = field(default=None, compare=False)
     impact: tuple[Impact, ...] = field(default=(), compare=False)  # what the comment itself does not state
+    path: str = ""  # "" for the file of the comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +212,16 @@ class Finding:
         """All places of the comment, its own first."""
         return (self.as_place(), *self.also)
 
+    def path_of(self, place: Place) -> str:
+        return place.path or self.path
+
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)
 
 
 def lines_of(findings: Iterable[Finding]) -> frozenset[tuple[str, Span]]:
     """The lines that they stand on, which are what is counted as places: once, however many rules comment on them."""
-    return frozenset((f.path, place.span) for f in findings for place in f.places())
+    return frozenset((f.path_of(place), place.span) for f in findings for place in f.places())
 
 
 def places_of(findings: Iterable[Finding]) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ptopt.file_result import FileResult
 from ptopt.findings import Condition, Finding, LeftOut, Span, lines_of
 from ptopt.ranker.model import ranker, threshold
-from ptopt.ranking import grouped, merged
+from ptopt.ranking import across_files, grouped, merged
 
 if TYPE_CHECKING:
     from ptopt.config import Config
@@ -40,6 +40,8 @@ def counted_left_out(
         everything += (f for f in map(merged, groups) if f.fingerprint not in muted)
         for finding in (p.finding for p in file.left_out):
             missed[finding.path, finding.span] = finding.missed[0]
+    if one_per_cause:
+        everything = across_files(everything)
     all_places = lines_of(everything)
     # What is not in the list misses the threshold: a model, or people, moved it there.
     places = Counter(missed.get(key, Condition.CONFIDENCE) for key in all_places - shown)

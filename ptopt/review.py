@@ -19,7 +19,7 @@ from ptopt.model.interface import ModelUnavailableError
 from ptopt.pathkind import PYTHON, is_config, is_config_for_sure
 from ptopt.proposals import MOST_PLACES, Fixes, Proposal, Unlikely, left_out, propose
 from ptopt.ranker.model import is_lifted, threshold
-from ptopt.ranking import grouped, joined, merged, rank
+from ptopt.ranking import across_files, grouped, joined, merged, rank
 from ptopt.rules import config_rules, rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Prefilter, run
@@ -421,6 +421,8 @@ def _settle(
         unused += _unused(file, config)
     comments.sort(key=rank)
     wanted = [f for f in comments if f.fingerprint not in muted]
+    if one_per_cause:
+        wanted = across_files(wanted)
     shown = wanted[:budget]
     quieted.sort(key=rank)
     if budget is not None and len(shown) < budget:  # a quiet rule takes no place of another

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, Place, State, Weighed
@@ -57,9 +57,15 @@ def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:
         finding = each.finding
         groups.setdefault((finding.rule, finding.message, each.level, each.reason), []).append(each)
     return tuple(
-        replace(first, also=tuple(Place(w.finding.path, w.finding.span.start) for w in others))
-        for first, *others in groups.values()
+        replace(group[0], also=tuple(place for each in group for place in _files(each.finding))[1:])
+        for group in groups.values()
     )
+
+
+def _files(finding: Finding) -> Iterator[Place]:
+    """Where it stands: its first place in each file."""
+    yield Place(finding.path, finding.span.start)
+    yield from (Place(place.path, place.span.start) for place in finding.also if place.path)
 
 
 def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:

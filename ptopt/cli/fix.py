@@ -43,6 +43,7 @@ def fix(
     from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
     from ptopt.inputs import neighbours_in
+    from ptopt.ranking import across_files
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
 
@@ -89,7 +90,8 @@ def fix(
     if stdin is not None and not diff:
         click.echo(after, nl=False)
     places = sum(len(result.fixed) for result in results)
-    fixed = sum(len({finding.rule for finding in result.fixed}) for result in results)
+    fixed = len(across_files(f for result in results for f in {f.rule: f for f in result.fixed}.values()))
+    left = across_files(left)
     at = f" at {places:,} places" if places > fixed else ""
     done = (
         f"{'Would fix' if diff else 'Fixed'} {count(fixed, 'finding')}{at} in {count(len(results), 'file')}"

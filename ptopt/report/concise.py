@@ -12,7 +12,7 @@ from ptopt.report.text import count, left_out_lines, one_line, outcome, visible
 def render(review: Review) -> str:
     lines = sorted(
         (
-            visible(finding.path),
+            visible(finding.path_of(place)),
             place.span.start,
             f"{place.rule} {one_line(place.name)}: {one_line(place.message or finding.message)}",
         )

@@ -100,7 +100,7 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "fix": _fix(review, finding),
         "fingerprint": finding.fingerprint,
         "origin": finding.origin,
-        "also": [_place(review, finding.path, place) for place in finding.also],
+        "also": [_place(review, finding.path_of(place), place) for place in finding.also],
         "assumes": finding.assumes,
     }
     if finding.measured is not None:
@@ -125,6 +125,7 @@ def _place(review: Review, path: str, place: Place) -> dict[str, Any]:
         "rule": place.rule,
         "name": place.name,
         "family": place.family,
+        "path": path,
         "start_line": place.span.start,
         "end_line": place.span.end,
         "cell": _cell(review, path, place.span),

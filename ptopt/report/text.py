@@ -19,6 +19,7 @@ from ptopt.findings import (
     Severity,
     Span,
     UnusedSuppression,
+    lines_of,
     places_of,
 )
 from ptopt.rules import find_rule, known_names
@@ -193,7 +194,7 @@ def headline(review: Review) -> str:
     files = count(review.files_reviewed, "file")
     if not review.findings and not review.over_limit:
         return f"No performance findings in {files}"
-    having = len({finding.path for finding in review.findings or review.over_limit})
+    having = len({path for path, _ in lines_of(review.findings or review.over_limit)})
     of = "" if having == review.files_reviewed else f"{having:,} of "
     return f"{counted(review.findings, 'performance finding')} in {of}{files}"
 
