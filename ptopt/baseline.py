@@ -26,8 +26,10 @@ def as_baseline(findings: Iterable[Finding]) -> str:
     return f'{{\n  "version": {_VERSION},\n  "findings": [{body}{chr(10) + "  " if lines else ""}]\n}}\n'
 
 
-def read_baseline(path: Path) -> frozenset[str]:
-    """The fingerprints in the file. Raises `BaselineError` and `OSError`."""
+def read_baseline(path: Path | None) -> frozenset[str]:
+    """The fingerprints in the file; none without one. Raises `BaselineError` and `OSError`."""
+    if path is None:
+        return frozenset()
     try:
         data = json.loads(path.read_bytes())
         found = frozenset(entry["fingerprint"] for entry in data["findings"])

@@ -111,6 +111,7 @@ class Place:
     when_wrong: str = ""
     severity: Severity | None = field(default=None, compare=False)
     impact: tuple[Impact, ...] = field(default=(), compare=False)  # what the comment itself does not state
+    path: str = ""  # "" for the file of the comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +212,21 @@ class Finding:
         """All places of the comment, its own first."""
         return (self.as_place(), *self.also)
 
+    def path_of(self, place: Place) -> str:
+        return place.path or self.path
+
     def sort_key(self) -> tuple[str, int, int, str]:
         return (self.path, self.span.start, self.span.end, self.rule)
 
 
+def lines_of(findings: Iterable[Finding]) -> frozenset[tuple[str, Span]]:
+    """The lines that they stand on, which are what is counted as places: once, however many rules comment on them."""
+    return frozenset((f.path_of(place), place.span) for f in findings for place in f.places())
+
+
 def places_of(findings: Iterable[Finding]) -> int:
-    """On how many places they stand: the same lines count once, however many rules comment on them."""
-    return len({(f.path, place.span) for f in findings for place in f.places()})
+    """On how many places they stand."""
+    return len(lines_of(findings))
 
 
 def fingerprint(rule: str, path: str, symbol: str, code: str, occurrence: int = 0) -> str:
@@ -282,6 +291,7 @@ class Review:
     not_reviewed: tuple[NotReviewed, ...] = ()
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
     files_reviewed: int = 0
+    reviewed: tuple[str, ...] = ()  # their paths
     config_path: str = ""  # "" when the defaults are in force
     sources: dict[str, str] | None = (
         None  # path -> the code of each file with a finding, line by line as on disk

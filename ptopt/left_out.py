@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ptopt.file_result import FileResult
-from ptopt.findings import Condition, Finding, LeftOut, Span, places_of
+from ptopt.findings import Condition, Finding, LeftOut, Span, lines_of
 from ptopt.ranker.model import ranker, threshold
-from ptopt.ranking import grouped, merged
+from ptopt.ranking import across_files, grouped, merged
 
 if TYPE_CHECKING:
     from ptopt.config import Config
-
-_Place = tuple[str, Span]  # as `places_of` counts
 
 
 def comment_threshold(config: Config) -> float:
@@ -31,9 +29,9 @@ def counted_left_out(
     limit: int | None,
 ) -> LeftOut | None:
     """What stands below the conditions of a comment; None where nothing does. `comments` are those that meet them."""
-    shown = set(_places(f for f in comments if f.fingerprint not in muted))
+    shown = lines_of(f for f in comments if f.fingerprint not in muted)
     everything: list[Finding] = []
-    missed: dict[_Place, Condition] = {}
+    missed: dict[tuple[str, Span], Condition] = {}
     for file in results:
         proposals = [p for p in (*file.proposals, *file.left_out) if p.reported]
         if not proposals:
@@ -42,14 +40,12 @@ def counted_left_out(
         everything += (f for f in map(merged, groups) if f.fingerprint not in muted)
         for finding in (p.finding for p in file.left_out):
             missed[finding.path, finding.span] = finding.missed[0]
-    all_places = set(_places(everything))
+    if one_per_cause:
+        everything = across_files(everything)
+    all_places = lines_of(everything)
     # What is not in the list misses the threshold: a model, or people, moved it there.
     places = Counter(missed.get(key, Condition.CONFIDENCE) for key in all_places - shown)
     if not places:
         return None
     least = ranker().least(threshold(config.min_confidence))
-    return LeftOut(dict(places), least, len(everything), places_of(everything), limit)
-
-
-def _places(findings: Iterable[Finding]) -> Iterable[_Place]:
-    return ((f.path, place.span) for f in findings for place in f.places())
+    return LeftOut(dict(places), least, len(everything), len(all_places), limit)

@@ -11,6 +11,7 @@ from ptopt.change import ChangedFile
 from ptopt.findings import Finding, Fix, Place, Safety, Severity, Span
 from ptopt.proposals import Fixes, Proposal
 
+_REPEATED = "workflow"  # the family of rules that speak of a file which projects copy
 _FIRST_CODE = re.compile(r"`([^`]+)`")
 _WEIGHT = {Severity.HIGH: 1.0, Severity.MEDIUM: 0.85, Severity.LOW: 0.7}
 
@@ -89,6 +90,34 @@ def merged(group: Sequence[Proposal]) -> Finding:
     return dataclasses.replace(
         best, also=tuple(sorted(others.values())), fix=fix, fix_rule=rule, severity=severity
     )
+
+
+def across_files(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, where workflows that say the same make one: a repository can have a dozen of one form.
+
+    It is the first of them, with the places of the others.
+    """
+    found: dict[Hashable, list[Finding]] = {}
+    for finding in findings:
+        alike = (finding.rule, finding.message) if finding.family == _REPEATED else len(found)
+        found.setdefault(alike, []).append(finding)
+    return [_with_places(*several) for several in found.values()]
+
+
+def _with_places(first: Finding, *others: Finding) -> Finding:
+    if not others:
+        return first
+    places = [
+        dataclasses.replace(
+            place,
+            path=other.path,
+            message="" if place.message == first.message else place.message,
+            impact=tuple(i for i in place.impact if i not in first.impact),
+        )
+        for other in others
+        for place in other.places()
+    ]
+    return dataclasses.replace(first, also=(*first.also, *places))
 
 
 def _place(other: Finding, best: Finding) -> Place:

@@ -19,12 +19,13 @@ from ptopt.model.interface import ModelUnavailableError
 from ptopt.pathkind import PYTHON, is_config, is_config_for_sure
 from ptopt.proposals import MOST_PLACES, Fixes, Proposal, Unlikely, left_out, propose
 from ptopt.ranker.model import is_lifted, threshold
-from ptopt.ranking import grouped, joined, merged, rank
+from ptopt.ranking import across_files, grouped, joined, merged, rank
 from ptopt.rules import config_rules, rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Prefilter, run
 from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source import work
+from ptopt.source.decode import parse_python
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Parsed, Repository
 from ptopt.source.work import WorkLimitError, limited
@@ -44,6 +45,9 @@ FILE_WORK = 3_000_000
 COUNT_WORK = FILE_WORK // 4  # of one file, for what was left out of its review
 CHANGE_WORK = 30_000_000
 MOST_PARSED_OF_A_CHANGE = 60  # trees of files around, for all of its files
+UNASKED_BYTES = (
+    500_000  # of files that no rule has a question on, parsed only to name those that do not parse
+)
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
 
@@ -223,6 +227,7 @@ class _Inspector:
         self._calibration = calibration
         self._prefilter = Prefilter(rules())
         self._work_left = CHANGE_WORK
+        self._unasked_left = UNASKED_BYTES
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
         self._floor = min(floor, judged, threshold(config.min_confidence))
         self._least = comment_threshold(config)
@@ -241,14 +246,11 @@ class _Inspector:
         wanted = [r for r in self._prefilter(file.head) if r.concerns(change) and self._enabled(r, file.path)]
         for_rules = bool(wanted) or _mentions_ptopt(file.head)
         if not for_rules and not self._may_be_advised_on(file.head):
-            return FileResult(file.path)
+            return self._unasked(file.path, file.head)
         try:
             source = SourceFile.parse(file.path, file.head, self._facts, self._around.of(file))
         except ParseError as error:
-            # Where the rules had no question, an unreadable file is no loss.
-            return (
-                FileResult.skipped(NotReviewed(file.path, str(error))) if for_rules else FileResult(file.path)
-            )
+            return FileResult.skipped(NotReviewed(file.path, str(error)))
         lost = source.parsed.lost if for_rules else ()
         notes = [NotReviewed(file.path, reason) for reason in lost]
         if not self._limit_to_change:
@@ -260,6 +262,16 @@ class _Inspector:
             result = self._proposed(source, file, wanted, notes)
         self._work_left -= account.spent
         return result
+
+    def _unasked(self, path: str, head: bytes) -> FileResult:
+        """No rule has a question on the file: it is clean, or it does not parse, which is said while asking costs little."""
+        if len(head) <= self._unasked_left:
+            self._unasked_left -= len(head)
+            try:
+                parse_python(path, head)
+            except ParseError as error:
+                return FileResult.skipped(NotReviewed(path, str(error)))
+        return FileResult(path)
 
     def _inspect_config(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         from ptopt.config_review import inspect_config
@@ -415,6 +427,8 @@ def _settle(
         unused += _unused(file, config)
     comments.sort(key=rank)
     wanted = [f for f in comments if f.fingerprint not in muted]
+    if one_per_cause:
+        wanted = across_files(wanted)
     shown = wanted[:budget]
     quieted.sort(key=rank)
     if budget is not None and len(shown) < budget:  # a quiet rule takes no place of another
@@ -428,6 +442,7 @@ def _settle(
         not_reviewed=tuple(sorted({note for file in results for note in file.not_reviewed})),
         unused_suppressions=tuple(sorted(unused)),
         files_reviewed=sum(file.reviewed for file in results),
+        reviewed=tuple(sorted(file.path for file in results if file.reviewed)),
         config_path=config.origin,
         sources={path: texts[path] for path in dict.fromkeys(f.path for f in shown) if path in texts},
         dropped=tuple(sorted(dropped, key=Finding.sort_key)),

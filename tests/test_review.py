@@ -7,12 +7,12 @@ import textwrap
 
 import pytest
 
-from ptopt.change import parse_diff
+from ptopt.change import parse_diff, whole_file
 from ptopt.config import Config, load_config
 from ptopt.findings import Review, Safety, Span
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.proposals import MOST_PLACES
-from ptopt.review import review_change, review_files
+from ptopt.review import UNASKED_BYTES, review_change, review_files
 from ptopt.rules import known_names
 from ptopt.verify import apply_edits
 
@@ -196,6 +196,17 @@ def test_a_broken_file_is_not_looked_at_and_the_others_are() -> None:
     assert [f.path for f in review.findings] == ["train.py"]
     (skipped,) = review.not_reviewed
     assert skipped.path == "a.py" and "does not parse" in skipped.reason and review.files_reviewed == 1
+
+
+def test_a_broken_file_without_torch_is_not_called_clean() -> None:
+    files = [whole_file(path, text.encode()) for path, text in (("a.py", "x = (\n"), ("b.py", "x = 1\n"))]
+    review = review_files(files, config=Config(), facts=NO_FACTS, limit_to_change=False)
+    (skipped,) = review.not_reviewed
+    assert (skipped.path, review.reviewed) == ("a.py", ("b.py",)) and "does not parse" in skipped.reason
+    # In a large tree, parsing what no rule asks about would take the time of the whole check.
+    padding = whole_file("0.py", (b"# " + b"a" * 97 + b"\n") * (UNASKED_BYTES // 100))
+    review = review_files([padding, *files], config=Config(), facts=NO_FACTS, limit_to_change=False)
+    assert review.not_reviewed == ()
 
 
 def test_fingerprints_survive_line_shifts_and_tell_twins_apart() -> None:

@@ -27,7 +27,7 @@ from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
 from ptopt.audit.values import Audit, EntryPoint, Level, State
-from ptopt.audit.weigh import folded, is_in_table, weighed
+from ptopt.audit.weigh import folded, is_in_table, is_said, weighed
 from ptopt.configs.values import Document
 from ptopt.findings import Review
 from ptopt.pathkind import PYTHON
@@ -84,7 +84,7 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
             key=lambda w: (list(Level).index(w.level), -w.finding.confidence, w.finding.sort_key()),
         )
     )
-    missing = gaps(entries, facts)
+    missing = tuple(gap for gap in gaps(entries, facts) if not is_said(gap, found))
     if any(finding.name in _ON_DEVICE for finding in review.findings):  # it has to be moved out first
         missing = tuple(gap for gap in missing if gap.key not in _NEEDS_HOST_DATA)
     return Audit(

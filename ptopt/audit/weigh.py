@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ptopt.audit.values import EntryPoint, Level, Measure, Place, State, Weighed
+from ptopt.audit.values import EntryPoint, Gap, Level, Measure, Place, State, Weighed
 from ptopt.findings import Finding, Severity
 
+_ORDER = {level: number for number, level in enumerate(Level)}
 _OF_ACCUMULATION = ("accumulation-syncs-every-micro-batch",)
 _EACH_STEP = ("often:step", "often:layer", "often:element")
 # Rules that say of a file what the table says of a script: the table has it.
@@ -18,6 +19,12 @@ _IN_THE_TABLE = {
     "blocking-copy-from-pinned-loader": "non_blocking", "batch-copy-waits": "non_blocking",
     "zero-grad-fills-zeros": "set_to_none", "zero-grad-keeps-tensors": "set_to_none",
 }  # fmt: skip
+
+# Measures of which rules say more than the table: which line, and what to write there.
+_SAYS_MORE = {
+    "attention": frozenset({"attention-by-hand", "attention-in-steps"}),
+    "evaluation": frozenset({"evaluation-records-graph", "no-grad-removed"}),
+}
 
 
 def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> Weighed:
@@ -50,9 +57,15 @@ def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:
         finding = each.finding
         groups.setdefault((finding.rule, finding.message, each.level, each.reason), []).append(each)
     return tuple(
-        replace(first, also=tuple(Place(w.finding.path, w.finding.span.start) for w in others))
-        for first, *others in groups.values()
+        replace(group[0], also=tuple(place for each in group for place in _files(each.finding))[1:])
+        for group in groups.values()
     )
+
+
+def _files(finding: Finding) -> Iterator[Place]:
+    """Where it stands: its first place in each file."""
+    yield Place(finding.path, finding.span.start)
+    yield from (Place(place.path, place.span.start) for place in finding.also if place.path)
 
 
 def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
@@ -83,6 +96,17 @@ def is_in_table(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
         for entry in entries
         for measure in entry.measures
     )
+
+
+def is_said(gap: Gap, findings: Iterable[Weighed]) -> bool:
+    """Do findings that weigh as much say it of each file that the gap rests on? Then they say it better."""
+    said = {
+        path
+        for each in findings
+        if each.finding.name in _SAYS_MORE.get(gap.key, ()) and _ORDER[each.level] <= _ORDER[gap.level]
+        for path in (each.finding.path, *(place.path for place in each.also))
+    }
+    return bool(gap.evidence) and said.issuperset(place.path for place in gap.evidence)
 
 
 def _trains_in(entry: EntryPoint, path: str) -> bool:

@@ -16,6 +16,7 @@ from ptopt.cli.options import (
     Output,
     Settings,
     Stdin,
+    baseline_option,
     model_options,
     output_options,
     paths_options,
@@ -32,10 +33,7 @@ _REASON = "not reviewed yet"  # of a suppression that `--add-suppressions` write
 
 @click.command()
 @paths_options
-@click.option(
-    "--baseline", metavar="FILE", type=click.Path(path_type=Path),
-    help="Report what this file does not list.",
-)  # fmt: skip
+@baseline_option("Report only what this file does not list.")
 @click.option(
     "--write-baseline", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
     help="Write what is found to this file, for --baseline.",
@@ -69,7 +67,7 @@ def check(
 
     if write_baseline is not None and baseline is not None:
         raise click.UsageError("--write-baseline cannot be combined with --baseline")
-    known = frozenset[str]() if baseline is None else read_baseline(baseline)
+    known = read_baseline(baseline)
     if reason is not None and not add_suppressions:
         raise click.UsageError("--reason goes with --add-suppressions")
     if reason is not None and not reason.isprintable():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ptopt.cli.files import progress, stream, write_to
-from ptopt.cli.options import Settings, Stdin, paths_options, settings_options
+from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
 from ptopt.cli.output import colored, fixed_rules, path_from_here, write
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 @paths_options
 @click.option("--unsafe", is_flag=True, help="Also apply fixes that rest on a stated assumption.")
 @click.option("--diff", is_flag=True, help="Print the changes as a diff without writing them.")
-@click.option(
-    "--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave alone what this file lists."
-)
+@baseline_option("Leave alone what this file lists.")
 @settings_options
 def fix(
     paths: Sequence[Path],
@@ -45,10 +43,11 @@ def fix(
     from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
     from ptopt.inputs import neighbours_in
+    from ptopt.ranking import across_files
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
 
-    known = frozenset[str]() if baseline is None else read_baseline(baseline)
+    known = read_baseline(baseline)
     root, files, config, facts, _ = stream(paths, settings, stdin)
     near = neighbours_in(root)
     lost: set[str] = set()
@@ -91,7 +90,8 @@ def fix(
     if stdin is not None and not diff:
         click.echo(after, nl=False)
     places = sum(len(result.fixed) for result in results)
-    fixed = sum(len({finding.rule for finding in result.fixed}) for result in results)
+    fixed = len(across_files(f for result in results for f in {f.rule: f for f in result.fixed}.values()))
+    left = across_files(left)
     at = f" at {places:,} places" if places > fixed else ""
     done = (
         f"{'Would fix' if diff else 'Fixed'} {count(fixed, 'finding')}{at} in {count(len(results), 'file')}"

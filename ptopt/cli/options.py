@@ -127,6 +127,11 @@ def paths_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def baseline_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option of a command that takes a baseline; `text` says what becomes of what the file lists."""
+    return click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help=text)
+
+
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--format", "format_", type=click.Choice(FORMATS), default="terminal", show_default=True)
     @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
@@ -143,7 +148,9 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         is_flag=True,
         help="List suppressed findings too; SARIF leaves them out otherwise.",
     )
-    @click.option("-v", "--verbose", is_flag=True, help="List each file that was not reviewed.")
+    @click.option(
+        "-v", "--verbose", is_flag=True, help="List the files that were reviewed, and those that were not."
+    )
     @functools.wraps(command)
     def wrapped(
         format_: str,

@@ -66,13 +66,24 @@ def _from_here(review: Review, root: Path) -> Review:
     shown = path_from_here(root)
     listed = ("findings", "over_limit", "suppressed", "in_baseline", "not_reviewed", "unused_suppressions")
     changes: dict[str, Any] = {
-        name: tuple(dataclasses.replace(item, path=shown(item.path)) for item in getattr(review, name))
-        for name in listed
+        name: tuple(_moved(item, shown) for item in getattr(review, name)) for name in listed
     }
     changes |= {
         name: {shown(p): v for p, v in (getattr(review, name) or {}).items()} for name in ("sources", "cells")
     }
-    return dataclasses.replace(review, **changes)
+    return dataclasses.replace(review, reviewed=tuple(map(shown, review.reviewed)), **changes)
+
+
+def _moved(item: Any, shown: Callable[[str], str]) -> Any:
+    """The item with its path, and those of its places in other files, as they are shown."""
+    import dataclasses
+
+    changes: dict[str, Any] = {"path": shown(item.path)}
+    if any(place.path for place in getattr(item, "also", ())):
+        changes["also"] = tuple(
+            dataclasses.replace(p, path=shown(p.path)) if p.path else p for p in item.also
+        )
+    return dataclasses.replace(item, **changes)
 
 
 def width() -> int:

@@ -11,7 +11,15 @@ import click
 
 from ptopt.cli.files import progress
 from ptopt.cli.model import review_with
-from ptopt.cli.options import ModelChoice, Output, Settings, model_options, output_options, settings_options
+from ptopt.cli.options import (
+    ModelChoice,
+    Output,
+    Settings,
+    baseline_option,
+    model_options,
+    output_options,
+    settings_options,
+)
 from ptopt.cli.output import report
 from ptopt.cli.profile import Kept, profile_option, runs_in
 from ptopt.cli.settings import load
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     "--tree", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the patched files."
 )
 @click.option("--repo", metavar="DIR", type=click.Path(path_type=Path), default=".", help="A git checkout.")
+@baseline_option("Report only what this file does not list: see `ptopt check --write-baseline`.")
 @profile_option
 @output_options
 @model_options
@@ -46,14 +55,17 @@ def review(
     diff: Any,
     tree: Path | None,
     repo: Path,
+    baseline: Path | None,
     profiles: Sequence[Path],
     output: Output,
     model: ModelChoice,
     settings: Settings,
 ) -> None:
     """Review a change: a branch of a git checkout, or a patch."""
+    from ptopt.baseline import read_baseline
     from ptopt.inputs import change_between, change_from_patch, default_base, repository_root
 
+    known = read_baseline(baseline)
     if (diff is None) != (tree is None):
         raise click.UsageError("--diff FILE and --tree DIR go together")
     if diff is not None and tree is not None:
@@ -70,7 +82,15 @@ def review(
     runs = runs_in(profiles, (file.path for file in files))
     kept = Kept(runs)
     seen = kept(progress(files, len(files)))
-    result = review_with(model, seen, config=config, facts=facts, limit_to_change=True, around=change.around)
+    result = review_with(
+        model,
+        seen,
+        config=config,
+        facts=facts,
+        limit_to_change=True,
+        around=change.around,
+        baseline=known,
+    )
     if runs:
         from ptopt.profiles.attach import weighed
 

@@ -38,6 +38,11 @@ _LONGEST = 800  # characters of one text of a finding
 _DIFF_LINES = 60
 _EVIDENCE = 4
 _RULES = 4
+_APPLIED = {  # a fix that is no suggestion
+    Safety.SAFE: "which `ptopt fix` applies",
+    Safety.UNSAFE: "which `ptopt fix --unsafe` applies",
+    Safety.DISPLAY: "to apply by hand",
+}
 _ANSWERS = (
     "Reply `/ptopt explain` for details, or `/ptopt ignore here` to dismiss. 👍 and 👎 are read as feedback."
 )
@@ -165,7 +170,8 @@ def _fix(review: Review, finding: Finding, offer: Suggestion | None) -> list[str
     diff = fix_diff(review, finding, context=0).replace("\r\n", "\n").rstrip("\n").split("\n")[2:]
     if not diff or len(diff) > _DIFF_LINES or size("\n".join(diff)) > LIMIT // 6:
         return []
-    return ["Fix, to apply by hand:", code_fence("\n".join(diff), "diff")]
+    how = _APPLIED[Safety.DISPLAY if finding.fix is None else finding.fix.safety]
+    return [f"Fix, {how}:", code_fence("\n".join(diff), "diff")]
 
 
 def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ptopt.change import Change
 from ptopt.config import Config
-from ptopt.findings import Finding, NotReviewed, Review
+from ptopt.findings import Finding, NotReviewed, Review, lines_of
 from ptopt.github import base_config, config_comment, post, pullstate, reading, together
 from ptopt.github.client import GitHubClient
 from ptopt.github.errors import ForbiddenError, NotFoundError, RejectedError, SupersededError
@@ -281,5 +281,5 @@ def review_without(
         review.dropped,
         review.quieted,
     )
-    known = {(f.path, at.span) for several in in_review for f in several for at in f.places()}
+    known = lines_of(f for several in in_review for f in several)
     return review, tuple(f for f in everything.findings if (f.path, f.span) not in known)

@@ -32,9 +32,9 @@ def gone(comments: Iterable[PostedComment], change: Change, review: Review) -> l
 def _is_another_place(comment: PostedComment, rule: str, findings: Iterable[Finding]) -> bool:
     """Findings of one cause are reported once: the place of this comment may now be reported at another one."""
     return any(
-        finding.path == comment.path
-        and any(place.rule == rule and comment.line in place.span.lines() for place in finding.also)
+        place.rule == rule and finding.path_of(place) == comment.path and comment.line in place.span.lines()
         for finding in findings
+        for place in finding.also
     )
 
 

@@ -97,15 +97,15 @@ def _with_around(
 
 
 def neighbours_in(root: Path) -> Neighbours:
-    """The files around each file of a folder: of a repository those that git tracks, as `change_between` chooses them."""
+    """The files around each file of a folder: of a repository those that git does not ignore, as `change_between` has them."""
 
     def listed() -> Iterable[str]:
         try:
             top = repository_root(root)
         except CheckoutError:
             return _walked(root)
-        found = output(top, "ls-files", "-z", "--", "*.py").split(b"\0")
-        return (os.fsdecode(path) for path in found)
+        tracked = output(top, "ls-files", "-z", "--", "*.py").split(b"\0")
+        return (*map(os.fsdecode, tracked), *_untracked_files(top))
 
     return Neighbours(listed, Tree(root, MOST_BYTES))
 

@@ -24,6 +24,7 @@ def as_data(review: Review) -> dict[str, Any]:
         "version": VERSION,
         "tool": {"name": "ptopt", "version": __version__},
         "files_reviewed": review.files_reviewed,
+        "reviewed": list(review.reviewed),
         "config_path": review.config_path,
         "compared": review.compared,
         "below_threshold": sum(review.left_out.places.values()) if review.left_out else 0,
@@ -99,7 +100,7 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "fix": _fix(review, finding),
         "fingerprint": finding.fingerprint,
         "origin": finding.origin,
-        "also": [_place(review, finding.path, place) for place in finding.also],
+        "also": [_place(review, finding.path_of(place), place) for place in finding.also],
         "assumes": finding.assumes,
     }
     if finding.measured is not None:
@@ -124,6 +125,7 @@ def _place(review: Review, path: str, place: Place) -> dict[str, Any]:
         "rule": place.rule,
         "name": place.name,
         "family": place.family,
+        "path": path,
         "start_line": place.span.start,
         "end_line": place.span.end,
         "cell": _cell(review, path, place.span),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ptopt.findings import Finding, Review
 from ptopt.pathkind import language
 from ptopt.report.conditions import wrong_if
+from ptopt.report.machines import Machines
 from ptopt.report.patch import fix_diff
 from ptopt.report.places import other_places
 from ptopt.report.text import (
@@ -18,11 +19,12 @@ from ptopt.report.text import (
     excerpt,
     fix_line,
     gain,
-    headline,
+    left_out_lines,
     markdown_quote,
     markdown_source,
     markdown_text,
     measured_line,
+    outcome,
     place,
     proof_line,
     unused,
@@ -34,11 +36,15 @@ _LISTED = 20  # entries of a list in the details
 
 
 def render(review: Review) -> str:
-    blocks = [f"**ptopt**: {markdown_text(headline(review))}."]
+    blocks = [f"**ptopt**: {markdown_text(outcome(review))}."]
     if review.model is not None and review.model.note:
         blocks.append(MODEL_AWAY)
-    for finding in review.findings:
+    machines = Machines()
+    for finding in map(machines.shortened, review.findings):
         blocks += _finding(review, finding)
+    blocks += map(markdown_text, machines.lines())
+    if review.left_out is not None:
+        blocks.append(markdown_text("; ".join(left_out_lines(review.left_out)) + "."))
     blocks += _details(
         f"{count(len(review.over_limit), 'finding')} not shown (comment limit reached)",
         [f"{code_span(place(f.path, f.span))} {f.rule} {markdown_text(f.name)}" for f in review.over_limit],

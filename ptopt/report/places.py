@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ptopt.findings import Finding, Impact, Place, Review, Span
+from ptopt.findings import Finding, Impact, Place, Review
 from ptopt.report.text import (
     gain,
     impact_line,
@@ -63,7 +63,7 @@ def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
         by_rule.setdefault(place.rule, []).append(place)
     found = []
     for rule, places in by_rule.items():
-        at = _at([place.span for place in places], finding, review)
+        at = _at(places, finding, review)
         if rule == finding.rule:
             found.append(Also(at))
         else:
@@ -74,10 +74,16 @@ def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
     return found
 
 
-def _at(spans: Sequence[Span], finding: Finding, review: Review | None) -> str:
-    """`here`, `at lines 4, 7-8`, `here and at line 9`; in a notebook `at cell 2:4`."""
+def _at(places: Sequence[Place], finding: Finding, review: Review | None) -> str:
+    """`here`, `at lines 4, 7-8`, `here and at line 9`; in a notebook `at cell 2:4`; in other files `at b.yml:7`."""
+    elsewhere = [f"{visible(at.path)}:{lines(at.span)}" for at in places if at.path]
+    spans = [at.span for at in places if not at.path]
     there = [span for span in spans if span != finding.span]
     here = "here" if len(there) < len(spans) else ""
+    if elsewhere:
+        rest = f" and {len(elsewhere) - _LISTED} more" if len(elsewhere) > _LISTED else ""
+        own = [_at([at for at in places if not at.path], finding, review)] if spans else []
+        return " and ".join([*own, f"at {', '.join(elsewhere[:_LISTED])}{rest}"])
     if not there:
         return here
     rest = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""

@@ -94,7 +94,9 @@ def _result(review: Review, finding: Finding, rule_index: int) -> dict[str, Any]
     }
     related = [_location(finding.path, Span(e.line, e.line), e.note) for e in finding.evidence]
     related += [
-        _location(finding.path, also.span, f"{also.rule} {also.name}: {also.message or finding.message}")
+        _location(
+            finding.path_of(also), also.span, f"{also.rule} {also.name}: {also.message or finding.message}"
+        )
         for also in finding.also
     ]
     if related:

@@ -16,7 +16,11 @@ def render(review: Review) -> str:
     rows = [(findings[rule], number, rule) for rule, number in places.items()]
     rows.sort(key=lambda row: (-row[0], -row[1], row[2]))
     table = [f"{found:>8,}  {number:>6,}  {rule}\n" for found, number, rule in rows]
-    return "".join([*(["findings  places  rule\n"] if rows else []), *table, f"{headline(review)}.\n"])
+    by_line = Counter((f.path_of(place), place.span) for f in review.findings for place in f.places())
+    shared = sum(1 for number in by_line.values() if number > 1)
+    have = f"{shared:,} of the places {'has' if shared == 1 else 'have'} several rules"
+    total = f"{headline(review)}{f'; {have}' if shared else ''}"
+    return "".join([*(["findings  places  rule\n"] if rows else []), *table, f"{total}.\n"])
 
 
 def _title(place: Place) -> str:

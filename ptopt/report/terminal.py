@@ -19,6 +19,7 @@ from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
 from ptopt.ranker.model import comment_conditions
 from ptopt.report.conditions import wrong_if
+from ptopt.report.machines import Machines
 from ptopt.report.patch import fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.terminal_summary import summary
@@ -55,8 +56,8 @@ def render(
     verbose: bool = False,
     suppressed: bool = False,
 ) -> str:
-    """`width` in columns; `explain` shows what each finding was weighed by, `verbose` lists each file that was not
-    reviewed, `suppressed` the findings that a comment silences. Colours are the 16 of the terminal's own theme.
+    """`width` in columns; `explain` shows what each finding was weighed by, `verbose` lists the files that were reviewed
+    and those that were not, `suppressed` the findings that a comment silences. Colours are the 16 of the terminal's own theme.
     """
     out = io.StringIO()
     console = Console(
@@ -70,10 +71,13 @@ def render(
         emoji=False,
         _environ={},
     )
-    unbroken = Unbroken()
-    for finding in review.findings:
+    unbroken, machines = Unbroken(), Machines()
+    for finding in map(machines.shortened, review.findings):
         console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
+    named = [Text(one_line(line), "dim") for line in machines.lines()]
+    if named:
+        console.print(*named, "", sep="\n")
     for line in summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2)):
         console.print(line)
     text = unbroken.restore(out.getvalue().rstrip("\n"))

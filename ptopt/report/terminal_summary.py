@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ptopt.findings import Finding, Fix, Review, Safety, places_of
+from ptopt.findings import Finding, Review
 from ptopt.report.text import (
     MODEL_AWAY,
     count,
-    headline,
     left_out_lines,
     one_line,
+    outcome,
     unused,
     visible,
     where,
@@ -34,16 +34,7 @@ def summary(
         return Padding(Text(whole(text), "dim"), (0, 0, 0, 2))
 
     silent = not review.findings and not review.over_limit
-    facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
-    if review.over_limit:
-        facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
-    if review.in_baseline:
-        facts.append(f"{count(places_of(review.in_baseline), 'place')} in the baseline")
-    if review.suppressed:
-        facts.append(f"{len(review.suppressed):,} suppressed")
-    if review.findings:
-        facts += _fixable(f.fix for f in review.findings)
-    yield Text(f"{', '.join(facts)}.", "bold green" if silent else "bold")
+    yield Text(f"{outcome(review)}.", "bold green" if silent else "bold")
     if review.model is not None and review.model.note:
         yield Text(MODEL_AWAY, "yellow")
         yield indented(one_line(review.model.note))
@@ -61,6 +52,9 @@ def summary(
         yield Text("Suppressed:", "dim")
         for finding in review.suppressed:
             yield indented(_named(review, finding))
+    if verbose and review.reviewed:
+        yield Text("Reviewed:", "dim")
+        yield from map(indented, map(visible, review.reviewed))
     yield from _not_reviewed(review, verbose, indented)
     if review.unused_suppressions:
         yield Text("Unused suppressions:", "yellow")
@@ -74,11 +68,6 @@ def summary(
 
 def _named(review: Review, finding: Finding) -> str:
     return f"{where(review, finding.path, finding.span)}  {finding.rule} {one_line(finding.name)}"
-
-
-def _fixable(fixes: Iterable[Fix | None]) -> list[str]:
-    safe = sum(1 for fix in fixes if fix is not None and fix.safety is Safety.SAFE)
-    return [f"{safe:,} with a safe fix (`ptopt fix`)"] if safe else []
 
 
 def _not_reviewed(

@@ -19,6 +19,7 @@ from ptopt.findings import (
     Severity,
     Span,
     UnusedSuppression,
+    lines_of,
     places_of,
 )
 from ptopt.rules import find_rule, known_names
@@ -193,9 +194,24 @@ def headline(review: Review) -> str:
     files = count(review.files_reviewed, "file")
     if not review.findings and not review.over_limit:
         return f"No performance findings in {files}"
-    having = len({finding.path for finding in review.findings or review.over_limit})
+    having = len({path for path, _ in lines_of(review.findings or review.over_limit)})
     of = "" if having == review.files_reviewed else f"{having:,} of "
     return f"{counted(review.findings, 'performance finding')} in {of}{files}"
+
+
+def outcome(review: Review) -> str:
+    """The headline with what was compared, and how many findings are not shown or can be fixed; without the full stop."""
+    facts = [headline(review) + (f" ({one_line(review.compared)})" if review.compared else "")]
+    if review.over_limit:
+        facts.append(f"{len(review.over_limit):,} not shown (comment limit reached)")
+    if review.in_baseline:
+        facts.append(f"{count(places_of(review.in_baseline), 'place')} in the baseline")
+    if review.suppressed:
+        facts.append(f"{len(review.suppressed):,} suppressed")
+    safe = sum(1 for f in review.findings if f.fix is not None and f.fix.safety is Safety.SAFE)
+    if safe:
+        facts.append(f"{safe:,} with a safe fix (`ptopt fix`)")
+    return ", ".join(facts)
 
 
 def counted(findings: Collection[Finding], noun: str = "finding") -> str:

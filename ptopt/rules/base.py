@@ -29,7 +29,7 @@ MARK = "# !"  # ends the lines of an INVALID example where a comment is expected
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a check yields: the place, the reason in this code, and how to mend it.
+    """What a check yields: the place, the reason in this code, and how to correct it.
 
     `cause` is the node that several problems have in common (the loop whose step they slow down): problems of one
     family with one cause become one comment. By default the cause is the file.

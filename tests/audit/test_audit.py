@@ -46,6 +46,18 @@ def test_what_the_table_says_is_not_said_again_as_a_finding(audited: Auditor) ->
     )
 
 
+def test_what_a_finding_says_with_line_and_edit_is_no_gap_beside_it(audited: Auditor) -> None:
+    example = Path(__file__).parents[2] / "examples/pull-request/head"
+    audit = audited({path.name: path.read_text() for path in example.iterdir()})
+    rows = {measure.key: measure.state for measure in audit.entries[0].measures}
+    assert rows["evaluation"] is rows["attention"] is State.OFF
+    said = {w.finding.name for w in audit.findings}
+    assert {"evaluation-records-graph", "attention-by-hand"} <= said
+    assert {gap.key for gap in audit.gaps}.isdisjoint({"evaluation", "attention"})
+    titles = [step.title for phase in audit.plan for step in phase.steps]
+    assert sum("no_grad" in title for title in titles) == 1
+
+
 def test_the_plan_has_quick_wins_first_and_multiplies_nothing(audited: Auditor) -> None:
     audit = audited({"train.py": PLAIN})
     assert [phase.title for phase in audit.plan] == ["Quick wins", "Next"]

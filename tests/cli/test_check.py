@@ -7,6 +7,8 @@ import pytest
 
 from tests.cli.command import OPS, findings, run, unwrapped
 
+EXAMPLE = Path(__file__).parents[2] / "examples/pull-request/head"
+
 
 def test_check_reviews_whole_files(tree: Path) -> None:
     result = run("check", tree, "--format", "json")
@@ -14,6 +16,14 @@ def test_check_reviews_whole_files(tree: Path) -> None:
     document = json.loads(result.stdout)
     assert document["files_reviewed"] == 2
     assert [n["path"] for n in document["not_reviewed"]] == ["tests/test_train.py"]
+
+
+def test_the_files_that_were_reviewed_are_listed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Reviewed:\n  ops.py\n  train.py\nNot reviewed:\n" in run("check", tree, "-v").stdout
+    document = json.loads(run("check", tree, "--format", "json").stdout)
+    assert document["reviewed"] == ["ops.py", "train.py"]
+    monkeypatch.chdir(tree / "tests")  # paths as seen from here
+    assert "Reviewed:\n  test_train.py\n" in run("check", "--all-paths", "-v").stdout
 
 
 def test_all_paths_reviews_tests_too(tree: Path) -> None:
@@ -102,3 +112,55 @@ def test_statistics(tree: Path) -> None:
     )
     assert run("check", tree, "--statistics").stdout == expected
     assert run("check", tree, "--statistics", "--budget", "1").stdout == expected  # the total of the table
+
+
+def test_the_sums_of_the_statistics_add_up(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text((EXAMPLE / "train.py").read_text())
+    *table, total = run("check", tmp_path, "--statistics", "--min-confidence", "0").stdout.splitlines()
+    findings, places = (sum(int(row.split()[column]) for row in table[1:]) for column in (0, 1))
+    assert total == (
+        f"{findings} performance findings at {places - 1} places in 1 file; 1 of the places has several rules."
+    )
+
+
+@pytest.fixture
+def workflows(tmp_path: Path) -> Path:
+    """A repository with three workflows of one form."""
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    job = "on: push\njobs:\n  test:\n    runs-on: ubuntu-latest\n    steps:\n      - run: pip install torch\n"
+    for name in "abc":
+        (folder / f"{name}.yml").write_text(job)
+    return tmp_path
+
+
+def test_workflows_of_one_form_are_one_finding(workflows: Path) -> None:
+    others = ".github/workflows/b.yml:6, .github/workflows/c.yml:6"
+    text = unwrapped(run("check", workflows))
+    assert f"Also at {others}" in text and "1 performance finding at 3 places in 3 files." in text
+    concise = run("check", workflows, "--format", "concise").stdout.splitlines()
+    assert [line.partition(": ")[0] for line in concise[:-1]] == [
+        f".github/workflows/{name}.yml:6" for name in "abc"
+    ]
+    document = json.loads(run("check", workflows, "--format", "json").stdout)
+    (finding,) = document["findings"]
+    assert [finding["path"], *(place["path"] for place in finding["also"])] == document["reviewed"]
+    sarif = json.loads(run("check", workflows, "--format", "sarif").stdout)
+    related = sarif["runs"][0]["results"][0]["relatedLocations"]
+    uris = [at["physicalLocation"]["artifactLocation"]["uri"] for at in related]
+    assert uris == document["reviewed"][1:]
+
+
+def test_workflows_are_counted_alike_when_they_are_fixed_and_ignored(workflows: Path) -> None:
+    assert "1 finding at 3 places left, 1 with an unsafe fix" in run("fix", workflows).stdout
+    baseline = workflows / "baseline.json"
+    assert run("check", workflows, "--write-baseline", baseline).stdout.startswith("3 places written")
+    listed = json.loads(baseline.read_text())
+    baseline.write_text(json.dumps(listed | {"findings": listed["findings"][:1]}))
+    left = unwrapped(run("check", workflows, "--baseline", baseline))
+    assert "1 performance finding at 2 places in 2 of 3 files, 1 place in the baseline." in left
+    strict = run("check", workflows, "--min-confidence", "0.99")
+    assert "--min-confidence 0 shows all: 1 finding at 3 places" in unwrapped(strict)
+    assert (
+        run("fix", "--unsafe", workflows).stdout.splitlines()[-1] == "Fixed 1 finding at 3 places in 3 files."
+    )

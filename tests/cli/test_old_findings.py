@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import OPS, TRAIN, run
+from tests.cli.command import OPS, TRAIN, findings, run, unwrapped
 
 
 def test_suppressed_findings_are_shown_on_demand(tree: Path) -> None:
@@ -40,6 +40,19 @@ def test_a_baseline_leaves_new_findings(tree: Path) -> None:
     assert (tree / "ops.py").read_text() == moved.replace(
         "torch.log(torch.softmax(x, 2))", "torch.log_softmax(x, 2)"
     )
+
+
+def test_review_leaves_what_the_baseline_lists(checkout: Path) -> None:
+    baseline = checkout / "baseline.json"
+    run("check", checkout, "--write-baseline", baseline)
+    old = run("review", "--repo", checkout, "--baseline", baseline, "--exit-code")
+    assert old.exit_code == 0
+    assert "No performance findings in 1 file (main...working tree), 1 place in the baseline." in unwrapped(
+        old
+    )
+    (checkout / "new.py").write_text(OPS)
+    new = run("review", "--repo", checkout, "--baseline", baseline, "--format", "json")
+    assert {path for _, path, _ in findings(new)} == {"new.py"}
 
 
 def test_suppressions_are_added_above_the_statements(tree: Path) -> None:

@@ -65,6 +65,7 @@ def test_review_says_what_it_compared(checkout: Path) -> None:
         == "No Python, notebooks or configurations to review (origin/develop...working\ntree).\n"
     )
     document = json.loads(run("review", "--repo", checkout, "--format", "json").stdout)
+    assert document["reviewed"] == []
     assert document["compared"] == "origin/develop...working tree"
 
 

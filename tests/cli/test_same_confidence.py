@@ -32,40 +32,46 @@ def train(model, loader, optimizer):
 """
 
 
-@pytest.mark.usefixtures("learned_ranker")
-def test_a_caller_in_another_file_counts_in_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository without a commit, with a function and its caller in files that git does not track."""
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "lib").mkdir()
     (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "lib" / "helpers.py").write_text("import torch\n")
-    git = [
-        "git",
-        "-C",
-        str(tmp_path),
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b",
-        "-c",
-        "commit.gpgsign=false",
-    ]
-    for arguments in (
-        ["init", "-q", "-b", "main"],
-        ["add", "."],
-        ["commit", "-qm", "1"],
-        ["checkout", "-qb", "b"],
-    ):
-        subprocess.run([*git, *arguments], check=True)
     (tmp_path / "lib" / "helpers.py").write_text(HELPERS)
-    said = []
-    for command in (
-        ("check", tmp_path / "lib" / "helpers.py"),
-        ("check", tmp_path),
-        ("review", "--repo", tmp_path, "--base", "main"),
-    ):
-        report = json.loads(run(*command, "--min-confidence", "0", "--format", "json").stdout)
-        (finding,) = [f for f in report["findings"] if f["path"] == "lib/helpers.py"]
-        assert any("train.py" in e["note"] for e in finding["evidence"]) or "step" in finding["message"]
-        said.append((finding["rule"], finding["confidence"], finding["right"], finding["message"]))
-    assert said[0] == said[1] == said[2]
+    git(tmp_path, "init", "-q", "-b", "main")
+    return tmp_path
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True)
+
+
+def helper(*command: str | Path) -> tuple[object, ...]:
+    """What is said of the helper, and how surely."""
+    report = json.loads(run(*command, "--min-confidence", "0", "--format", "json").stdout)
+    (finding,) = [f for f in report["findings"] if f["path"] == "lib/helpers.py"]
+    assert any("train.py" in e["note"] for e in finding["evidence"]) or "step" in finding["message"]
+    return finding["rule"], finding["confidence"], finding["right"], finding["message"]
+
+
+@pytest.mark.usefixtures("learned_ranker")
+def test_a_caller_in_another_file_counts_in_both(repository: Path) -> None:
+    (repository / "lib" / "helpers.py").write_text("import torch\n")
+    for arguments in (["add", "."], ["commit", "-qm", "1"], ["checkout", "-qb", "b"]):
+        git(repository, *arguments)
+    (repository / "lib" / "helpers.py").write_text(HELPERS)
+    file = helper("check", repository / "lib" / "helpers.py")
+    folder = helper("check", repository)
+    assert file == folder == helper("review", "--repo", repository, "--base", "main")
+
+
+@pytest.mark.usefixtures("learned_ranker")
+def test_a_caller_counts_before_git_tracks_it(repository: Path) -> None:
+    before = helper("check", repository)
+    git(repository, "add", ".")
+    added = helper("check", repository)
+    git(repository, "commit", "-qm", "1")
+    assert before == added == helper("check", repository)

@@ -140,6 +140,13 @@ def test_a_fix_for_reading_is_a_diff() -> None:
     )
 
 
+@pytest.mark.parametrize(("safety", "flag"), [(Safety.SAFE, ""), (Safety.UNSAFE, " --unsafe")])
+def test_a_fix_that_is_no_suggestion_says_what_applies_it(safety: Safety, flag: str) -> None:
+    edits = ITEM.fix.edits if ITEM.fix else ()
+    text = body_of(dataclasses.replace(ITEM, fix=Fix(safety, edits, "all is well", postable=False)))
+    assert f"Fix, which `ptopt fix{flag}` applies:\n\n```diff\n" in text and "by hand" not in text
+
+
 def test_a_finding_without_a_fix() -> None:
     assert "```" not in body_of(dataclasses.replace(ITEM, fix=None))
 

@@ -57,7 +57,7 @@ def test_a_finding_without_a_comment_is_told_in_full() -> None:
     assert (
         "Findings on lines that GitHub takes no comment on:\n\n"
         f"{TITLE} · `train.py:10`\n\n`loss.item()` makes Python wait for the GPU.\n\n"
-        "Fix, to apply by hand:\n\n```diff\n@@ -10 +10 @@\n" in text
+        "Fix, which `ptopt fix` applies:\n\n```diff\n@@ -10 +10 @@\n" in text
     )
     assert "- Wrong if: the value is needed on every step\n" in text
 

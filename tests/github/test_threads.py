@@ -55,6 +55,9 @@ def test_a_finding_that_is_gone() -> None:
         reviewed(over_limit=(ITEM,)),
         reviewed(dataclasses.replace(OTHER, also=(AT_TEN,))),  # reported at another place
         reviewed(dataclasses.replace(OTHER, rule="PTO104", also=(AT_TEN,))),  # of the comment of another rule
+        reviewed(
+            dataclasses.replace(OTHER, path="a.yml", also=(dataclasses.replace(AT_TEN, path="train.py"),))
+        ),  # in another file
     ],
 )
 def test_a_finding_that_is_still_there(there: object) -> None:

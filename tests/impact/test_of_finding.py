@@ -121,3 +121,18 @@ def test_a_measurement_is_claimed_for_the_kind_of_code_that_was_measured(
 def test_what_is_claimed_for_one_kind_of_code_is_in_the_tables() -> None:
     for rule, scope in impact._OF_SUCH_CODE:
         assert scope in {i.scope for i in impact.of_rule(rule)}, (rule, scope)
+
+
+def test_each_figure_of_a_wait_says_when_it_holds() -> None:
+    code = (
+        "import torch\n\n\ndef train(model, loader, optimizer):\n    for x, y in loader:\n        loss = model(x.cuda()).mean()\n"
+        "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n        print(loss.item())\n"
+    )
+    config = Config().model_copy(update={"min_confidence": 0.0, "select": ("item-every-step",)})
+    review = review_files(
+        [whole_file("train.py", code.encode())], config=config, facts=NO_FACTS, limit_to_change=False
+    )
+    (found,) = review.findings
+    assert "where a step waits once: without it, steps of 2 to 8 ms took 0 to 2 % less time" in found.message
+    (gain,) = found.impact
+    assert gain.conditions.startswith("the first of two reads in a step")

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from ptopt.findings import Review
+import dataclasses
+import re
+
+from ptopt.findings import Condition, LeftOut, Review
 from ptopt.report import render
 
 
@@ -9,8 +12,22 @@ def test_one_line_for_each_place_in_order(review: Review) -> None:
         "src/train.py:9: PTO101 item-every-step: `loss.item()` waits for the GPU on every step.",
         "src/train.py:10: PTO101 item-every-step: `total += loss.item()` waits for the GPU on every step.",
         "src/train.py:11: PTO104 tensor-logged-every-step: `print(loss.item())` waits for the GPU on every step.",
+        "2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with a safe fix (`ptopt fix`).",
+        "42 files not reviewed.",
     ]
 
 
+def test_what_the_ranker_left_out_is_counted_and_taken_for_no_place(silent: Review) -> None:
+    left = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.47}, 2, 3, limit=1)
+    text = render("concise", dataclasses.replace(silent, left_out=left, compared="main...working tree"))
+    assert text.splitlines() == [
+        "No performance findings in 12 files (main...working tree).",
+        "3 places left out: below the threshold of confidence (0.47); --min-confidence 0 --budget 2 shows all: 2 findings at 3 places.",
+    ]
+    assert not re.search(r":\d", text)
+
+
 def test_no_text_of_a_stranger_makes_a_line(hostile: Review) -> None:
-    assert render("concise", hostile).count("\n") == 1
+    assert (
+        render("concise", hostile).count("\n") == 3
+    )  # the place, the outcome, and a file that is not reviewed

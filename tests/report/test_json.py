@@ -44,6 +44,7 @@ def test_the_fields_of_a_finding(review: Review) -> None:
             "rule": "PTO101",
             "name": "item-every-step",
             "family": "sync",
+            "path": "src/train.py",
             "start_line": 9,
             "end_line": 9,
             "cell": None,

@@ -5,7 +5,7 @@ import dataclasses
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ptopt.findings import Proof, Review
+from ptopt.findings import Condition, LeftOut, Proof, Review
 from ptopt.report import render
 from ptopt.report.text import rule_link
 from tests.report.conftest import AGAIN, OTHER
@@ -45,6 +45,18 @@ def test_a_place_of_another_rule_is_named_with_a_link(review: Review) -> None:
 
 def test_silence(silent: Review) -> None:
     assert render("markdown", silent) == "**ptopt**: No performance findings in 12 files.\n"
+
+
+def test_what_is_not_shown_is_counted_as_in_the_terminal(review: Review) -> None:
+    left = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.47}, 5, 6)
+    text = render("markdown", dataclasses.replace(review, left_out=left))
+    assert text.startswith(
+        "**ptopt**: 2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 suppressed, "
+    )
+    assert (
+        "\n\n3 places left out: below the threshold of confidence (0.47); --min-confidence 0 shows all: 5 findings at 6 "
+        "places.\n\n<details>"
+    ) in text
 
 
 def test_hostile_text_stays_text(hostile: Review) -> None:

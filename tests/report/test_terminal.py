@@ -66,7 +66,10 @@ Unused suppressions:
 
 
 def test_on_demand_all_that_was_left_out_is_listed(review: Review) -> None:
+    review = dataclasses.replace(review, reviewed=("src/a.py", "src/b\x1b.py"))
+    assert "\nReviewed:\n" not in render("terminal", review)
     text = render("terminal", review, width=4000, verbose=True, suppressed=True)
+    assert "\nReviewed:\n  src/a.py\n  src/b\\x1b.py\nNot reviewed:\n" in text
     assert "\nSuppressed:\n  src/train.py:12  PTO104 tensor-logged-every-step\n" in text
     names = ", ".join(f"old{n}.py" for n in range(42))
     assert f"\nNot reviewed:\n  42 files: Python 2 code: {names}\n" in text

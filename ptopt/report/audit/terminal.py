@@ -16,7 +16,6 @@ from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
     SYMBOLS,
-    Machines,
     names,
     not_reviewed,
     of_level,
@@ -25,6 +24,7 @@ from ptopt.report.audit.text import (
     started,
 )
 from ptopt.report.bullets import bullet
+from ptopt.report.machines import Machines
 from ptopt.report.text import impact_line, one_line, place
 from ptopt.report.unbroken import Unbroken
 

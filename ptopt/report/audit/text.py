@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Weighed
-from ptopt.findings import Impact
 from ptopt.report.text import count
 
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
@@ -41,25 +39,6 @@ def names(paths: Sequence[str]) -> str:
 
 def places(found: Iterable[Place]) -> str:
     return ", ".join(map(str, found))
-
-
-class Machines:
-    """The machines that gains were measured on, each named once below the text that refers to it by number."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def short(self, impact: Impact) -> Impact:
-        """The gain with a number in place of its machine."""
-        machine, separator, sizes = impact.conditions.partition("; ")
-        if impact.provenance != "measured" or not separator:
-            return impact
-        number = self._numbers.setdefault(machine, len(self._numbers) + 1)
-        return dataclasses.replace(impact, conditions=f"{sizes} [{number}]")
-
-    def lines(self) -> Iterator[str]:
-        for machine, number in self._numbers.items():
-            yield f"[{number}] measured on {machine}"
 
 
 def not_reviewed(audit: Audit) -> str:

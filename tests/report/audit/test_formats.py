@@ -214,5 +214,5 @@ def test_a_machine_is_named_once_in_the_terminal() -> None:
         dataclasses.replace(audit, findings=(dataclasses.replace(weighed, finding=finding),)),
         width=200,
     )
-    assert text.count("measured: 64 rows: 9.0 [1]") == 2
+    assert text.count("measured [1]: 64 rows: 9.0") == 2
     assert text.count("NVIDIA H100") == 1 and text.endswith("[1] measured on NVIDIA H100, torch 2.11\n")
