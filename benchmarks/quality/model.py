@@ -17,8 +17,11 @@ from pathlib import Path
 
 from benchmarks.quality.common import read_rows
 from ptopt.model.advisor import Advisor
+from ptopt.model.backends.general import GeneralBackend
 from ptopt.model.backends.open import open_advisor
+from ptopt.model.backends.openai import OpenAIBackend
 from ptopt.model.calibration import Calibration
+from ptopt.model.general import is_general
 from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
 
 _SECONDS = 600.0  # that a review waits for a server
@@ -38,12 +41,16 @@ class ModelOptions:
 
     def advisor(self) -> Advisor | None:
         """Raises ModelUnavailableError."""
-        if self.model:
+        calibration = Calibration(change_threshold=self.threshold, change_confidence=_CONFIDENCE)
+        if is_general(self.model):
             return open_advisor(self.model, server=self.server, seconds=_SECONDS)
+        if self.model:
+            return Advisor(
+                GeneralBackend(OpenAIBackend(self.server, self.model, timeout=_SECONDS), ()), calibration
+            )
         if self.answers is None and self.ask is None:
             return None
         recorded = Recorded(_recorded(self.answers) if self.answers else {}, self.ask)
-        calibration = Calibration(change_threshold=self.threshold, change_confidence=_CONFIDENCE)
         return Advisor(recorded, calibration)
 
 
@@ -52,7 +59,9 @@ RULES_ALONE = ModelOptions()
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a general model, asked about each change as a whole")
-    group.add_argument("--model", default="", help="the file of `training calibrate`; needs --model-server")
+    group.add_argument(
+        "--model", default="", help="as the server names it, or the file of `training calibrate`"
+    )
     group.add_argument("--model-server", default="", metavar="URL")
     group.add_argument("--answers", type=Path, metavar="FILE", help="recorded answers of a model, JSON lines")
     group.add_argument("--ask", type=Path, metavar="DIR", help="write the prompts without an answer here")

@@ -97,3 +97,35 @@ def test_the_threshold_is_the_least_that_is_right_often_enough() -> None:
     assert calibrate.least_threshold(found) == (0.55, 0.67)
     assert calibrate.least_threshold(found[:12]) is None
     assert calibrate.least_threshold([(0.9, True)] * 5) is None
+
+
+def test_a_server_is_asked_and_the_threshold_is_written(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a stand-in server: a file for a new model, which a review then takes."""
+    pytest.importorskip("urllib3")
+    from ptopt.model.general import read_general
+    from tests.model.backends.fake_server import chat, serving
+
+    def answer(body: dict[str, Any]) -> Any:
+        findings = "findings" in json.dumps(body["response_format"])
+        said = {"findings": [CLAIM | {"start_line": 6, "end_line": 6}]}
+        return chat(
+            json.dumps(said if findings else {"because": "so", "verdict": "right", "probability": 80})
+        )
+
+    monkeypatch.setattr(calibrate, "LEAST_COMMENTS", 1)
+    monkeypatch.setattr(calibrate, "READINGS", ("one",))
+    remark = {"repo": "acme/net", "sha": work.shas[0], "path": "train.py", "line": 9, "grade": 3}
+
+    def readings(which: str, folders: object, options: object, model: ModelOptions) -> list[Reading]:
+        return [Reading(dataclasses.replace(work, model=model), {work.shas[0]: [remark]})]
+
+    monkeypatch.setattr(calibrate, "readings", readings)
+    file = tmp_path / "large.json"
+    with serving() as fake:
+        fake.replies["/v1/chat/completions"] = answer
+        arguments = [str(file), "--model", "m", "--model-server", fake.url, "--clones", str(tmp_path)]
+        assert calibrate.main(arguments) == 0
+    written = read_general(str(file))
+    assert (written.calibration.change_threshold, written.calibration.change_confidence) == (0.2, 1.0)
