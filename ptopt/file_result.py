@@ -32,6 +32,9 @@ class FileResult:
     cells: Mapping[int, tuple[int, int]] | None = None  # of a notebook that has one: see `cell_lines`
     # For a model alone:
     regions: tuple[Region, ...] = ()
+    changed: tuple[
+        Region, ...
+    ] = ()  # all that the change touched, where the model reviews changes as a whole
     head: bytes = b""  # to parse the file again where the model has findings of its own
     taken: tuple[Span, ...] = ()  # lines on which a rule has a hit
 

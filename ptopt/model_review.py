@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
@@ -17,14 +17,12 @@ from ptopt.model.advice import Adviser
 from ptopt.model.advisor import Advisor, Answer, Question
 from ptopt.model.calibration import Calibration
 from ptopt.model.region import Candidate, Region, regions_of
+from ptopt.model_whole_change import Enabled, with_claims
 from ptopt.project.facts import ProjectFacts
 from ptopt.proposals import Proposal, postable
 from ptopt.rules import find_rule
 from ptopt.runner import AnalysisError, Runner, in_process
 from ptopt.source.file import SourceFile
-
-Enabled = Callable[[str, str, str, bool, str], bool]
-"""Whether the settings want a rule: id, name, family, default, path."""
 
 
 def regions(
@@ -53,12 +51,14 @@ def reweighed(
 
     `runner` is where its own proposals are checked. Raises ModelUnavailableError.
     """
-    judged, count = _judged(advisor, results)
-    record = dataclasses.replace(advisor.record, judged=count)
-    if advisor.calibration.advise_threshold is None:
-        return judged, record
-    advised, invalid = _advised(advisor, judged, facts, enabled, runner)
-    return advised, dataclasses.replace(record, invalid=invalid)
+    found, count = _judged(advisor, results)
+    invalid = 0
+    if advisor.calibration.advise_threshold is not None:
+        found, invalid = _advised(advisor, found, facts, enabled, runner)
+    if advisor.calibration.change_threshold is not None:
+        found, more = with_claims(advisor, found, facts, enabled, runner)
+        invalid += more
+    return found, dataclasses.replace(advisor.record, judged=count, invalid=invalid)
 
 
 def explained(

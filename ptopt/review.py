@@ -137,7 +137,7 @@ def review_files(
 
     if model is None:
         return settle(results, None)
-    if not any(result.regions for result in results):
+    if not any(result.regions or result.changed for result in results):
         return settle(results, model.record)
     from ptopt.model_review import explained, reweighed
 
@@ -296,8 +296,10 @@ class _Inspector:
         return self._config.enabled(*rule.keys(), rule.default, path)
 
     def _may_be_advised_on(self, head: bytes) -> bool:
-        advises = self._calibration is not None and self._calibration.advise_threshold is not None
-        return advises and b"torch" in head
+        if self._calibration is None:
+            return False
+        whole = self._limit_to_change and self._calibration.change_threshold is not None
+        return whole or (self._calibration.advise_threshold is not None and b"torch" in head)
 
     def _proposed(
         self, source: SourceFile, file: ChangedFile, wanted: Sequence[Rule], notes: list[NotReviewed]
@@ -361,14 +363,18 @@ class _Inspector:
         if self._calibration is None:
             return result
         from ptopt.model_review import regions
+        from ptopt.model_whole_change import changed
 
         with limited(FILE_WORK):
             shown = regions(source, change, proposals, self._calibration)
-        if not shown:
+            touched = changed(source, change, self._calibration)
+        if not shown and not touched:
             return result
         taken = tuple(hit.span for hit in hits)
         text = source.text if source.numbered_as_on_disk else None
-        return dataclasses.replace(result, regions=shown, head=file.head or b"", taken=taken, text=text)
+        return dataclasses.replace(
+            result, regions=shown, changed=touched, head=file.head or b"", taken=taken, text=text
+        )
 
 
 def _cells(data: bytes | None) -> Mapping[int, tuple[int, int]]:

@@ -8,6 +8,7 @@
     applied   apply the fixes that are offered on such commits, and check them
     sheet     deal comments to readers
     collect   join their verdicts with the comments
+    calibrate set the threshold of what a general model finds in a change as a whole
     experts   compare with what readers would have said of random commits
     refresh   renew the features of judged comments
     verdicts  what readers said of comments, and their agreement
@@ -24,7 +25,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.quality import applied, comments, experts, fixes, mine, sheets, verdicts
+from benchmarks.quality import applied, calibrate, comments, experts, fixes, mine, sheets, verdicts
 from benchmarks.quality.changes import config_of
 from benchmarks.quality.score import outcome
 from benchmarks.quality.summary import print_case, print_summary
@@ -37,6 +38,7 @@ COMMANDS = {
     "refresh": sheets.refresh,
     "sheet": sheets.sheet,
     "applied": applied.main,
+    "calibrate": calibrate.main,
     "comments": comments.main,
     "experts": experts.main,
     "fixes": fixes.main,

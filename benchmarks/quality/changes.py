@@ -8,6 +8,7 @@ commit belong to it, at most MOST_FILES; files that the clone lacks are left out
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -21,6 +22,7 @@ from ptopt.change import Change, ChangedFile, ChangeError, Hunk, Status, parse_d
 from ptopt.config import Config
 from ptopt.findings import NotReviewed, Review
 from ptopt.inputs import MAX_FILE
+from ptopt.model.advisor import Advisor
 from ptopt.project.around import MOST_BYTES, files_around
 from ptopt.project.facts import FACT_FILES, read_facts
 from ptopt.review import review_files
@@ -55,6 +57,11 @@ class Material:
     facts: dict[str, str]  # latin-1, one character a byte, as is the head of each file
     around: dict[str, str]  # other files of the repository
 
+    def without_removed(self) -> Material:
+        """Where a fix is read backwards, the lines that it removes are the answer."""
+        files = [file | {"removed": []} for file in self.files]
+        return dataclasses.replace(self, files=files) if self.mode == "revert" else self
+
     def change(self) -> Change:
         return Change(
             tuple(
@@ -73,7 +80,7 @@ class Material:
             {path: text.encode("latin-1") for path, text in self.around.items()},
         )
 
-    def review(self, config: Config, *, one_per_cause: bool = True) -> Review:
+    def review(self, config: Config, *, one_per_cause: bool = True, advisor: Advisor | None = None) -> Review:
         """As on a pull request; without `one_per_cause`, each place is a finding of its own."""
         change = self.change()
         return review_files(
@@ -83,6 +90,7 @@ class Material:
             limit_to_change=True,
             one_per_cause=one_per_cause,
             around=change.around,
+            advisor=advisor,
         )
 
 

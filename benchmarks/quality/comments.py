@@ -41,6 +41,7 @@ from benchmarks.quality.fixes import (
     review_options,
 )
 from benchmarks.quality.mine import known_commits
+from benchmarks.quality.model import RULES_ALONE, ModelOptions, model_options
 from benchmarks.quality.parts import part_of, read_names
 from benchmarks.quality.score import REGRESSIONS
 from benchmarks.quality.summary import share
@@ -78,6 +79,7 @@ class Work:
     shas: list[str]
     config: Config
     one_per_cause: bool
+    model: ModelOptions = RULES_ALONE
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -131,7 +133,15 @@ def main(arguments: Sequence[str]) -> int:
     for repo, sha in drawn:
         by_repository[repo].append(sha)
     work = [
-        Work(repo, folders.get(repo), options.cache, shas, review_options(options), not options.each_place)
+        Work(
+            repo,
+            folders.get(repo),
+            options.cache,
+            shas,
+            review_options(options),
+            not options.each_place,
+            model_options(options),
+        )
         for repo, shas in by_repository.items()
     ]
     rows: list[dict[str, Any]] = []
@@ -192,7 +202,8 @@ def comments(work: Work) -> tuple[list[dict[str, Any]], list[str]]:
         if material is None:
             missing.append("not in the clones")
             continue
-        review = material.review(work.config, one_per_cause=work.one_per_cause)
+        advisor = work.model.advisor()
+        review = material.review(work.config, one_per_cause=work.one_per_cause, advisor=advisor)
         files = {file["path"]: file for file in material.files}
         for finding in review.findings:
             file = files[finding.path]
@@ -220,7 +231,7 @@ def row_of(repo: str, sha: str, finding: Finding, head: bytes) -> dict[str, Any]
         "rule": finding.name,
         "rule_id": finding.rule,
         "family": finding.family,
-        "message": finding.message,
+        "message": f"{finding.message} {finding.explanation}".rstrip(),
         "when_wrong": finding.when_wrong,
         "evidence": [[evidence.line, evidence.note] for evidence in finding.evidence],
         "confidence": finding.confidence,

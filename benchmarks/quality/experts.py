@@ -1,10 +1,10 @@
 """Compare ptopt with what readers would have said of random commits, without any tool.
 
-    python -m benchmarks.quality experts --clones DIR [--second] [--part work|calibrate|judge] [--jobs N]
+    python -m benchmarks.quality experts --clones DIR [--reading second] [--part work|calibrate|judge] [--jobs N]
 
 Four readers read 240 random commits (15 to 350 added lines of code around PyTorch) and wrote down what they would post: grade 3
 surely, 2 perhaps, 1 true but trivial (`data/experts`). Two others read 93 commits of repositories that nothing had been made
-on (`--second`), after rules had been made from what the first had said. A remark counts as met where a comment of ptopt stands within
+on (`second`), after rules had been made from what the first had said. Five more read 399 commits of *work* and *calibrate* (`third`). A remark counts as met where a comment of ptopt stands within
 NEAR lines of it in the same file: at the same place, whether or not it says the same. `by default` is what a pull
 request would get, `proposed` all that any rule sees.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from typing import Any
 from benchmarks.quality.changes import config_of, find_clones
 from benchmarks.quality.comments import Work, materials
 from benchmarks.quality.common import in_processes, read_rows
-from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing
+from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing, review_options
+from benchmarks.quality.model import ModelOptions, model_options
 from benchmarks.quality.parts import part_of, read_names
 from benchmarks.quality.summary import share
 from ptopt.findings import Review
@@ -29,6 +30,8 @@ from ptopt.findings import Review
 NEAR = 3  # lines: a reader points at a line, a rule at a statement
 _DATA = Path(__file__).parent / "data" / "experts"
 _GRADES = {3: "would surely post", 2: "would perhaps post", 1: "true but trivial"}
+
+READINGS = ("first", "second", "third")
 
 _Place = tuple[str, int, int]  # path, first and last line
 
@@ -57,36 +60,44 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common_options(parser)
-    parser.add_argument("--second", action="store_true", help="the commits that were read later")
+    parser.add_argument("--reading", choices=READINGS, default="first", help="default: %(default)s")
     options = parser.parse_args(arguments)
     check_common_options(parser, options)
-    tuned = read_names(options.tuned)
     folders = find_clones(options.clones)
-    shas: defaultdict[str, list[str]] = defaultdict(list)
-    which = "-second" if options.second else ""
-    for row in read_rows([_DATA / f"commits{which}.jsonl"]):
-        if options.part in (None, part_of(row["repo"], tuned)):
-            shas[row["repo"]].append(row["sha"])
-    remarks: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in read_rows([_DATA / f"remarks{which}.jsonl"]):
-        remarks[row["repo"], row["sha"]].append(row)  # a fork has the same commits
-    config = config_of(min_confidence=None, all_rules=False, budget=None, all_paths=options.all_paths)
-    readings = [
-        Reading(
-            Work(repo, folders.get(repo), options.cache, of_repo, config, True),
-            {sha: remarks[repo, sha] for sha in of_repo if (repo, sha) in remarks},
-        )
-        for repo, of_repo in shas.items()
-    ]
     commits: list[Commit] = []
     missing: Counter[str] = Counter()
-    for some, lost in in_processes(compare, readings, options.jobs):
+    for some, lost in in_processes(
+        compare, readings(options.reading, folders, options, model_options(options)), options.jobs
+    ):
         commits += some
         if lost:
             missing["not in the clones"] += lost
     _print(commits)
     print_missing(missing)
     return 0
+
+
+def readings(
+    which: str, folders: Mapping[str, Path], options: argparse.Namespace, model: ModelOptions
+) -> list[Reading]:
+    """One of READINGS, by repository, as far as the options of the command want it."""
+    tuned = read_names(options.tuned)
+    suffix = "" if which == "first" else f"-{which}"
+    shas: defaultdict[str, list[str]] = defaultdict(list)
+    for row in read_rows([_DATA / f"commits{suffix}.jsonl"]):
+        if options.part in (None, part_of(row["repo"], tuned)):
+            shas[row["repo"]].append(row["sha"])
+    remarks: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in read_rows([_DATA / f"remarks{suffix}.jsonl"]):
+        remarks[row["repo"], row["sha"]].append(row)  # a fork has the same commits
+    config = review_options(options)
+    return [
+        Reading(
+            Work(repo, folders.get(repo), options.cache, of_repo, config, True, model),
+            {sha: remarks[repo, sha] for sha in of_repo if (repo, sha) in remarks},
+        )
+        for repo, of_repo in shas.items()
+    ]
 
 
 def compare(reading: Reading) -> tuple[list[Commit], int]:
@@ -98,7 +109,7 @@ def compare(reading: Reading) -> tuple[list[Commit], int]:
             lost += 1
             continue
         remarks = tuple(reading.remarks.get(sha, ()))
-        by_default = _places(material.review(reading.work.config))
+        by_default = _places(material.review(reading.work.config, advisor=reading.work.model.advisor()))
         proposed = _places(material.review(everything, one_per_cause=False)) if remarks else frozenset()
         commits.append(Commit(remarks, by_default, proposed))
     return commits, lost

@@ -32,6 +32,7 @@ from benchmarks.quality.changes import (
     open_clone,
 )
 from benchmarks.quality.common import in_processes, read_rows
+from benchmarks.quality.model import RULES_ALONE, ModelOptions, add_model_options, model_options
 from benchmarks.quality.parts import PARTS, TUNED, part_of, read_names
 from benchmarks.quality.score import Outcome, outcome, tool_outcome
 from benchmarks.quality.summary import print_case, print_summary
@@ -56,6 +57,8 @@ class Work:
     cache: Path
     config: Config
     one_per_cause: bool = True
+    model: ModelOptions = RULES_ALONE
+    hide_fix: bool = False
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,6 +80,11 @@ def main(arguments: Sequence[str]) -> int:
         type=Path,
         help="write each finding of a labelled problem (R) or in a clean commit (T) here, as judged comments",
     )
+    parser.add_argument(
+        "--hide-fix",
+        action="store_true",
+        help="show a fix that is read backwards without the lines it removes: they are the answer",
+    )
     parser.add_argument("--tool", choices=sorted(RULES), help="score this tool instead of ptopt")
     parser.add_argument("--verbose", "-v", action="store_true", help="show each case; needs --part work")
     options = parser.parse_args(arguments)
@@ -92,7 +100,15 @@ def main(arguments: Sequence[str]) -> int:
     for case in cases:
         by_repository[case["repo"]].append(case)
     work = [
-        Work(folders.get(repo), theirs, options.cache, review_options(options), not options.all_rules)
+        Work(
+            folders.get(repo),
+            theirs,
+            options.cache,
+            review_options(options),
+            not options.all_rules,
+            model_options(options),
+            options.hide_fix,
+        )
         for repo, theirs in by_repository.items()
     ]
     outcomes: list[Outcome] = []
@@ -148,6 +164,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cache", type=Path, default=default_cache(), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    add_model_options(parser)
 
 
 def check_common_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -212,7 +229,9 @@ def score(work: Work) -> tuple[list[Outcome], list[str], list[dict[str, Any]]]:
             missing.append(_why(work))
         else:
             one = labelled(case, material)
-            review = material.review(work.config, one_per_cause=work.one_per_cause)
+            material = material.without_removed() if work.hide_fix else material
+            advisor = work.model.advisor()
+            review = material.review(work.config, one_per_cause=work.one_per_cause, advisor=advisor)
             outcomes.append(outcome(one, review))
             judged += judged_rows(one, review)
     return outcomes, missing, judged

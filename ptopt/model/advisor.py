@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, overload
 
 from ptopt.findings import ModelRecord
-from ptopt.model import prompt, schema
+from ptopt.model import prompt, schema, whole_change
 from ptopt.model.calibration import Calibration
 from ptopt.model.interface import Backend, ModelUnavailableError
-from ptopt.model.region import ADVISE_TOKENS, JUDGE_TOKENS, Region, fit
+from ptopt.model.region import ADVISE_TOKENS, JUDGE_TOKENS, Region, estimate, fit, render
 from ptopt.model.schema import Advice
+from ptopt.model.whole_change import CHECK_TOKENS, REGION_TOKENS, Check, Claim
 
 LONGEST_EXPLANATION = 600  # characters
 _Prompt = TypeVar("_Prompt")
@@ -87,6 +88,30 @@ class Advisor:
             text = next(texts)
             answers.append(Answer(schema.parse(text, region), schema.is_valid(text, region)))
         return answers
+
+    def review(self, regions: Sequence[Region]) -> tuple[list[Claim], int]:
+        """What the model would say of a change whose regions these are, and the number of invalid answers.
+
+        Raises ModelUnavailableError.
+        """
+        shown = [one for region in regions if (one := fit(region, REGION_TOKENS)).lines]
+        parts = whole_change.packed(shown, [estimate(render(region)) for region in shown])
+        found: list[Claim] = []
+        invalid = 0
+        for part, text in zip(
+            parts, _answers(self._backend.complete, _Rendered(parts, whole_change.review)), strict=True
+        ):
+            claims, valid = whole_change.claims(text, part)
+            found += claims
+            invalid += not valid
+        return sorted(found, key=lambda claim: -claim.sure)[: whole_change.MAX_CLAIMS], invalid
+
+    def check(self, claims: Sequence[tuple[Claim, Region]]) -> list[Check | None]:
+        """What the model makes of each claim when it is to prove it wrong, with the whole file of the claim before it; None for
+        an invalid answer. Raises ModelUnavailableError.
+        """
+        prompts = _Rendered(claims, lambda pair: whole_change.check(pair[0], fit(pair[1], CHECK_TOKENS)))
+        return [whole_change.parse_check(text) for text in _answers(self._backend.complete, prompts)]
 
     def explain(self, questions: Sequence[Question]) -> list[str]:
         """Per finding a sentence or two on one line, "" where there is none. Raises ModelUnavailableError."""

@@ -37,6 +37,9 @@ class Calibration:
     judge: JudgeFit | None = None
     advise_threshold: float | None = None  # probability from which its own findings are shown
     explain: bool = False  # whether its sentences are shown
+    # Probability from which what it finds in a change as a whole is shown; None: it is not asked.
+    change_threshold: float | None = None
+    change_confidence: float = 0.0  # the share of that which was right where it was measured
     measured_on: str = ""  # the data, in words
 
     @classmethod
@@ -47,7 +50,12 @@ class Calibration:
     @property
     def silent(self) -> bool:
         """Is no output of the model used?"""
-        return self.judge is None and self.advise_threshold is None and not self.explain
+        return (
+            self.judge is None
+            and self.advise_threshold is None
+            and self.change_threshold is None
+            and not self.explain
+        )
 
     @property
     def floor(self) -> float | None:
@@ -81,14 +89,20 @@ class Calibration:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise CalibrationError(f"the calibration is not JSON: {error}") from None
-        fields = _table(data, "the calibration", ("judge", "advise_threshold", "explain", "measured_on"))
-        judge, explain, threshold = fields.get("judge"), fields.get("explain", False), None
+        names = (
+            "judge", "advise_threshold", "change_threshold", "change_confidence", "explain", "measured_on",
+        )  # fmt: skip
+        fields = _table(data, "the calibration", names)
+        judge, explain = fields.get("judge"), fields.get("explain", False)
         if not isinstance(explain, bool):
             raise CalibrationError("explain must be true or false")
-        if fields.get("advise_threshold") is not None:
-            threshold = _number(fields, "advise_threshold", low=0, high=1)
         return cls(
-            None if judge is None else _fit(judge), threshold, explain, str(fields.get("measured_on", ""))
+            judge=None if judge is None else _fit(judge),
+            advise_threshold=_probability(fields, "advise_threshold"),
+            explain=explain,
+            change_threshold=_probability(fields, "change_threshold"),
+            change_confidence=_probability(fields, "change_confidence") or 0.0,
+            measured_on=str(fields.get("measured_on", "")),
         )
 
 
@@ -114,6 +128,10 @@ def _table(data: object, what: str, known: tuple[str, ...]) -> Mapping[str, Any]
     if unknown:
         raise CalibrationError(f"{what} has no field {unknown[0]!r}; there are {', '.join(known)}")
     return data
+
+
+def _probability(fields: Mapping[str, Any], name: str) -> float | None:
+    return None if fields.get(name) is None else _number(fields, name, low=0, high=1)
 
 
 def _number(fields: Mapping[str, Any], name: str, low: float = -math.inf, high: float = math.inf) -> float:

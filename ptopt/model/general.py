@@ -114,7 +114,9 @@ def questions(prompt: JudgePrompt, examples: Sequence[Example]) -> list[ChatProm
 
 
 def advice(prompt: ChatPrompt, examples: Sequence[Example]) -> ChatPrompt:
-    """The same with the judged code before it."""
+    """The same with the judged code before it, where it wants that."""
+    if not prompt.examples:
+        return prompt
     shown = "\n\n".join(map(_shown, examples))
     return ChatPrompt(f"{prompt.system}\n\n{shown}".rstrip(), prompt.user, prompt.schema, prompt.max_tokens)
 

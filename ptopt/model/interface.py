@@ -29,6 +29,7 @@ class ChatPrompt:
     user: str
     schema: Mapping[str, Any] | None = None
     max_tokens: int = 512
+    examples: bool = True  # whether a general model is shown judged code before it
 
 
 class Backend(Protocol):

@@ -21,7 +21,7 @@ from ptopt.rules import rules
 from ptopt.rules.base import Rule
 
 __all__ = [
-    "COMMON_WORDS", "MAX_QUESTIONS", "PROMPT_VERSION", "advise", "explain", "file_line", "in_shown_numbers", "judge",
+    "COMMON_WORDS", "MAX_QUESTIONS", "PROMPT_VERSION", "advise", "code_of", "explain", "file_line", "in_shown_numbers", "judge",
     "number_of_prompts", "possible_rules", "shown_number", "with_numbers", "words_of",
 ]  # fmt: skip
 
@@ -57,7 +57,7 @@ def judge(region: Region) -> list[JudgePrompt]:
     Plain text, without a chat template; every piece ends in "Answer", and the next token is " yes" or " no". The
     region is shown as it is: `fit` it first.
     """
-    head = f"{_JUDGE}\n{_code(region)}"
+    head = f"{_JUDGE}\n{code_of(region)}"
     return [
         _judge(region, head, region.candidates[at : at + MAX_QUESTIONS])
         for at in range(0, len(region.candidates), MAX_QUESTIONS)
@@ -92,7 +92,7 @@ def advise(region: Region) -> ChatPrompt:
     """The prompt for the model's own findings, with the schema of the answer."""
     named = ", ".join(possible_rules(region))
     problems = f"Problems to think of: {named}.\n" if named else ""
-    return ChatPrompt(_ADVISE, f"{_code(region)}{problems}", advice_schema(region), MAX_TOKENS)
+    return ChatPrompt(_ADVISE, f"{code_of(region)}{problems}", advice_schema(region), MAX_TOKENS)
 
 
 def explain(region: Region, rule: str, lines: Sequence[int], message: str) -> ChatPrompt:
@@ -105,7 +105,7 @@ def explain(region: Region, rule: str, lines: Sequence[int], message: str) -> Ch
     if shown:
         where = f"line {shown[0]}" if len(shown) == 1 else f"lines {shown[0]} to {shown[-1]}"
     note = neutralise(in_shown_numbers(region, " ".join(message.split())))
-    user = f"{_code(region)}Finding in {where}, {_question(rule)}\nThe rule says: {note}\n"
+    user = f"{code_of(region)}Finding in {where}, {_question(rule)}\nThe rule says: {note}\n"
     return ChatPrompt(_EXPLAIN, user, None, EXPLAIN_ANSWER)
 
 
@@ -167,7 +167,8 @@ def _question(rule: str) -> str:
     return f"{rule}: {known.summary()}" if known is not None else neutralise(" ".join(rule.split()))
 
 
-def _code(region: Region) -> str:
+def code_of(region: Region) -> str:
+    """The code with what stands around it and the static facts, as each prompt shows it."""
     name = neutralise(" ".join(region.symbol.split()))
     title = f"Code of {name}:" if name else "Code:"
     facts = f"Facts: {neutralise('; '.join(region.facts))}.\n" if region.facts else ""

@@ -118,6 +118,29 @@ def regions_of(
     return regions
 
 
+def changed_regions(
+    source: SourceFile, changed: Collection[int], removed: Sequence[tuple[int, str]] = ()
+) -> list[Region]:
+    """All regions that the change touched, whatever they work with, in file order. Lines as for `regions_of`."""
+    return [
+        region_between(source, start, end, _symbol(source, node, start, end), changed, (), removed)
+        for start, end, node in _spans(source)
+        if _is_changed(source, changed, start, end)
+        or any(start <= before <= end and text.strip() for before, text in removed)
+    ]
+
+
+def region_of_file(
+    source: SourceFile,
+    changed: Collection[int],
+    lines: Sequence[int],
+    removed: Sequence[tuple[int, str]] = (),
+) -> Region:
+    """The whole file, to be cut around `lines`. Shown numbers are those of the text."""
+    claim = Candidate("", tuple(lines))
+    return region_between(source, 1, source.text.count("\n") + 1, "", changed, (claim,), removed)
+
+
 def region_of_function(
     source: SourceFile,
     node: FunctionNode | ast.ClassDef,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ptopt import impact
 from ptopt.pathkind import language
 from ptopt.report.text import code_fence, gain, markdown_source, markdown_text
-from ptopt.rules.base import Rule
+from ptopt.rules.base import ModelRule, Rule
 from ptopt.rules.configs import ConfigRule
 from ptopt.rules.engine import Prefilter
 from ptopt.rules.examples import as_change, as_file, complete, config_path, plain
@@ -108,6 +108,10 @@ def page(rule: type[Rule]) -> str:
 def _try_it(rule: type[Rule]) -> list[str]:
     """A whole file that the rule reports, and the command that does. Alone, few examples are worth a comment."""
     code = rule.INVALID[0].code
+    if issubclass(rule, ModelRule):
+        return [
+            "`ptopt review --model FILE.json --model-server URL` asks the model that FILE.json was made for; rules alone never report it."
+        ]
     if as_change("", plain(code)).removed:
         return [
             "`ptopt review` reports it on a branch that takes such a line out; `ptopt check` knows no change."

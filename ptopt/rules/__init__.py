@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
-from ptopt.rules.base import Rule
+from ptopt.rules.base import ModelRule, Rule
 from ptopt.rules.configs import ConfigRule
 
 GROUP = "ptopt.rules"
@@ -32,8 +32,13 @@ def config_rules() -> tuple[ConfigRule, ...]:
     return _every_rule()[1]
 
 
+def model_rules() -> tuple[ModelRule, ...]:
+    """One instance of every rule that a model alone applies, by id."""
+    return _every_rule()[2]
+
+
 @cache
-def _every_rule() -> tuple[tuple[Rule, ...], tuple[ConfigRule, ...]]:
+def _every_rule() -> tuple[tuple[Rule, ...], tuple[ConfigRule, ...], tuple[ModelRule, ...]]:
     found: dict[str, Rule] = {}
     for family in pkgutil.iter_modules(__path__):
         if not family.ispkg:
@@ -52,8 +57,9 @@ def _every_rule() -> tuple[tuple[Rule, ...], tuple[ConfigRule, ...]]:
             found[rule.id] = rule()
     ordered = [found[key] for key in sorted(found)]
     return (
-        tuple(rule for rule in ordered if not isinstance(rule, ConfigRule)),
+        tuple(rule for rule in ordered if not isinstance(rule, (ConfigRule, ModelRule))),
         tuple(rule for rule in ordered if isinstance(rule, ConfigRule)),
+        tuple(rule for rule in ordered if isinstance(rule, ModelRule)),
     )
 
 
@@ -82,7 +88,8 @@ def _third_party(entry: EntryPoint) -> list[type[Rule]]:
 
 def all_rules() -> tuple[type[Rule], ...]:
     """Every rule class, by id."""
-    return tuple(type(rule) for rule in sorted((*rules(), *config_rules()), key=lambda rule: rule.id))
+    every = (*rules(), *config_rules(), *model_rules())
+    return tuple(type(rule) for rule in sorted(every, key=lambda rule: rule.id))
 
 
 def find_rule(text: str) -> type[Rule] | None:

@@ -138,6 +138,13 @@ class Rule:
         return (cls.id, cls.name, cls.family)
 
 
+class ModelRule(Rule):
+    """Base of rules without a check: a model finds the problems, and the rule says what is known of such findings."""
+
+    nodes: ClassVar[tuple[type[ast.AST], ...]] = ()
+    libraries: ClassVar[tuple[str, ...]] = ()
+
+
 # -- helpers that several rules share ----------------------------------------------------------------------
 
 
@@ -219,6 +226,7 @@ __all__ = [
     "Evidence",
     "Fix",
     "Invalid",
+    "ModelRule",
     "Problem",
     "Rule",
     "Safety",

@@ -45,7 +45,7 @@ def test_totals(reading: Reading, capsys: pytest.CaptureFixture[str]) -> None:
     assert "would surely post (2)" in out and "1/2 50.0%" in out
 
 
-@pytest.mark.parametrize(("which", "number"), [("", 240), ("-second", 93)])
+@pytest.mark.parametrize(("which", "number"), [("", 240), ("-second", 93), ("-third", 399)])
 def test_each_remark_is_on_a_commit_that_was_read(which: str, number: int) -> None:
     data = Path(experts.__file__).parent / "data" / "experts"
     commits = {(row["repo"], row["sha"]) for row in read_rows([data / f"commits{which}.jsonl"])}

@@ -48,7 +48,9 @@ def test_findings_of_its_own_need_no_fit() -> None:
     assert Calibration(JudgeFit(1.0, 1.0, 1.0)).own_confidence("any", -1.0) == 0.5
 
 
-@pytest.mark.parametrize("calibration", [Calibration.off(), Calibration(FIT, 0.9, True, "500 functions")])
+@pytest.mark.parametrize(
+    "calibration", [Calibration.off(), Calibration(FIT, 0.9, True, measured_on="500 functions")]
+)
 def test_json_and_back(calibration: Calibration) -> None:
     assert Calibration.from_json(calibration.to_json()) == calibration
 

@@ -19,7 +19,7 @@ from ptopt.model.region import estimate
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_change
 
-EVERYTHING = Calibration(JudgeFit(0.0, 1.0, 0.0), advise_threshold=1.0, explain=True)
+EVERYTHING = Calibration(JudgeFit(0.0, 1.0, 0.0), advise_threshold=1.0, explain=True, change_threshold=1.0)
 _PER_MESSAGE = 8  # tokens of a chat template around each of the two messages
 
 
@@ -79,7 +79,7 @@ def recent(repository: Path, number: int) -> list[str]:
     "--last", type=click.IntRange(1), default=50, show_default=True, help="Commits that change Python code."
 )
 @click.option(
-    "--model", help="File of `training calibrate` [default: judge, advise and explain, without examples]."
+    "--model", help="File of `training calibrate` [default: all that a model may do, without examples]."
 )
 @click.option("--price-in", type=click.FloatRange(0), help="Of a million tokens read.")
 @click.option("--price-out", type=click.FloatRange(0), help="Of a million tokens written.")
@@ -89,7 +89,7 @@ def cost(
     """Count the tokens of reviews of a REPOSITORY's last commits; nothing is sent.
 
     Each commit counts as a pull request. Tokens are estimated, rather too high than too low; written ones are what the
-    prompts allow at most.
+    prompts allow at most. The checks of what a model finds in a change as a whole come on top: one for each claim.
     """
     try:
         known = None if model is None else read_general(model)

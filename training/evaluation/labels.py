@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptopt.findings import Finding
+from ptopt.model_whole_change import KIND
 
 NEAR = 3  # lines around the labelled range in which a comment counts
 # category of the label -> rule families and names that report the same problem
@@ -84,6 +85,36 @@ FITTING: dict[str, frozenset[str]] = {
 }
 
 
+# what a general model calls its finding -> the categories that it means
+KIND_FITTING: dict[str, frozenset[str]] = {
+    kind: frozenset(names.split())
+    for kind, names in {
+        "wasted-work": "loop-invariant-compute redundant-compute expensive-call-in-loop needless-copy quadratic-python "
+        "needless-cast redundant-bias inefficient-op-choice",
+        "autograd-on": "no-grad-missing graph-retained peak-memory redundant-compute",
+        "device-wait": "host-device-sync per-element-item premature-cpu-move python-loop",
+        "device-copy": "blocking-h2d-copy avoidable-h2d-copy device-alloc premature-cpu-move host-device-sync needless-copy "
+        "no-pin-memory slow-conversion",
+        "python-loop": "python-loop per-element-item cat-in-loop quadratic-python many-small-collectives kernel-launch-overhead "
+        "host-device-sync inefficient-op-choice",
+        "tensor-operations": "inefficient-op-choice temporaries-instead-of-inplace needless-copy needless-cast unfused-pointwise "
+        "double-precision slow-conversion kernel-launch-overhead cat-in-loop redundant-compute peak-memory",
+        "memory": "peak-memory graph-retained temporaries-instead-of-inplace cache-clearing needless-copy no-grad-missing "
+        "cat-in-loop inefficient-op-choice",
+        "attention": "attention-not-fused peak-memory inefficient-op-choice redundant-compute",
+        "precision": "no-mixed-precision no-tf32 double-precision needless-cast peak-memory",
+        "data-loading": "dataloader-no-workers dataloading-on-main-thread no-pin-memory no-persistent-workers "
+        "dataloader-rebuilt data-prep-single-process slow-data-access slow-conversion python-loop quadratic-python",
+        "distributed": "many-small-collectives grad-accum-sync dp-instead-of-ddp ddp-flags redundant-compute",
+        "optimizer": "optimizer-not-fused zero-grad-memset grad-accum-sync kernel-launch-overhead",
+        "loaded-again": "expensive-call-in-loop dataloader-rebuilt slow-data-access loop-invariant-compute redundant-compute",
+        "server-blocked": "",
+        "training-mistake": "",
+        "other": "cudnn-benchmark-off debug-left-on cache-clearing quadratic-python slow-data-access",
+    }.items()
+}
+
+
 def fits(category: str, rule: str, family: str) -> bool:
     """Does the rule report problems of this category?"""
     return bool(FITTING.get(category, frozenset()) & {rule, family})
@@ -102,6 +133,9 @@ def wanted(case: dict[str, Any]) -> list[tuple[str, int, int]]:
 
 def finds(finding: Finding, category: str, start: int, end: int) -> bool:
     """Does a finding in the labelled file report a problem of this category at these lines?"""
+    kinds = [name.removeprefix(KIND) for name, _ in finding.features if name.startswith(KIND)]
+    if any(category in KIND_FITTING[kind] for kind in kinds):
+        return finding.span.start <= end + NEAR and finding.span.end >= start - NEAR
     return any(
         fits(category, place.name, place.family)
         and place.span.start <= end + NEAR

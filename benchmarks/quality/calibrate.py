@@ -1,0 +1,117 @@
+"""Set the probability from which what a general model finds in a change as a whole is a comment.
+
+    python -m benchmarks.quality calibrate FILE.json --model NAME --model-server URL --clones DIR [--part calibrate]
+
+The threshold is written into FILE.json: that of `python -m training calibrate`, or a new one for the model that the server calls NAME, which
+then does nothing else in a review. The commits are those of the part that readers
+without a tool have read (`experts`): a comment counts as right where one of them would have posted, too (grade 2 or 3, within NEAR lines), and
+as wrong elsewhere. Two careful readers name the same place in half of the cases, so this is a lower bound. With `--answers FILE`
+the table is printed and nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.quality.changes import find_clones
+from benchmarks.quality.comments import materials
+from benchmarks.quality.common import in_processes
+from benchmarks.quality.experts import READINGS, Reading, is_met, readings
+from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing
+from benchmarks.quality.model import model_options
+from benchmarks.quality.summary import share
+from ptopt.model.calibration import Calibration
+from ptopt.model.general import General, read_general
+from ptopt.model.interface import ModelUnavailableError
+from ptopt.model_whole_change import CHECKED
+from ptopt.rules.model.found_by_model import FoundByModel
+
+LEAST_RIGHT = 0.5  # share of the comments from the threshold on
+LEAST_COMMENTS = 10  # fewer say nothing
+_STEPS = tuple(step / 20 for step in range(4, 20))
+
+OFF = Calibration.off()
+
+Judged = tuple[float, bool]  # the model's probability, and whether a reader would have posted there
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.quality calibrate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, nargs="?", help="of the model; made where there is none")
+    add_common_options(parser)
+    parser.set_defaults(part="calibrate")
+    options = parser.parse_args(arguments)
+    check_common_options(parser, options)
+    if (options.file is None) == (options.answers is None and options.ask is None):
+        parser.error("name either the file of a model, or --answers")
+    known = None
+    if options.file is not None:
+        known = read_general(str(options.file)) if options.file.is_file() else General(options.model, OFF)
+        if not known.model or not options.model_server:
+            parser.error("name the model that answers (--model, for a new file) and its --model-server")
+    asked = known.model if known else ""
+    model = dataclasses.replace(model_options(options), model=asked, threshold=0.0)
+    options.min_confidence, options.budget = 0.0, 10**9
+    found: list[Judged] = []
+    missing: Counter[str] = Counter()
+    folders = find_clones(options.clones)
+    for reading in READINGS:
+        for some, lost in in_processes(judged, readings(reading, folders, options, model), options.jobs):
+            found += some
+            missing["not in the clones"] += lost
+    decided = least_threshold(found)
+    _print(found, decided)
+    print_missing(+missing)
+    if known is not None:
+        threshold, share_right = decided or (None, 0.0)
+        calibration = dataclasses.replace(
+            known.calibration, change_threshold=threshold, change_confidence=share_right
+        )
+        text = dataclasses.replace(known, calibration=calibration).to_json()
+        options.file.write_text(text, encoding="utf-8")
+    return 0
+
+
+def judged(reading: Reading) -> tuple[list[Judged], int]:
+    """What the model finds in the commits of a repository, and how many of them the clone lacks."""
+    found, lost = [], 0
+    for sha, material in materials(reading.work):
+        if material is None:
+            lost += 1
+            continue
+        remarks = [remark for remark in reading.remarks.get(sha, ()) if remark["grade"] > 1]
+        review = material.review(reading.work.config, advisor=reading.work.model.advisor())
+        if review.model is not None and review.model.note:
+            raise ModelUnavailableError(f"{reading.work.repo} {sha}: {review.model.note}")
+        for finding in review.findings:
+            if finding.rule == FoundByModel.id:
+                place = (finding.path, finding.span.start, finding.span.end)
+                found.append(
+                    (dict(finding.features)[CHECKED], any(is_met(remark, [place]) for remark in remarks))
+                )
+    return found, lost
+
+
+def least_threshold(found: Sequence[Judged]) -> tuple[float, float] | None:
+    """The least step from which on enough comments are right, with the share that is; None where there is none."""
+    for step in _STEPS:
+        right = [is_right for probability, is_right in found if probability >= step]
+        if len(right) >= LEAST_COMMENTS and sum(right) / len(right) >= LEAST_RIGHT:
+            return step, round(sum(right) / len(right), 2)
+    return None
+
+
+def _print(found: Sequence[Judged], decided: tuple[float, float] | None) -> None:
+    print(f"{'from a probability of':24}comments, and those where a reader would post, too")
+    for step in _STEPS:
+        right = [is_right for probability, is_right in found if probability >= step]
+        print(f"{step:<24.2f}{share(sum(right), len(right))}")
+    print("no threshold" if decided is None else f"threshold {decided[0]:.2f}, confidence {decided[1]:.2f}")

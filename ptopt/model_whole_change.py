@@ -1,0 +1,149 @@
+"""What a general model finds in a change as a whole: claims, each doubted once more, as proposals beside those of the rules.
+
+No claim is trusted: it stands on lines that the change wrote, or beside lines that it removed, its words are shown as a quotation,
+and it has no fix that anybody could apply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from ptopt.change import ChangedFile
+from ptopt.file_result import FileResult
+from ptopt.findings import Finding, Severity, Span, fingerprint
+from ptopt.model.advisor import Advisor
+from ptopt.model.calibration import Calibration
+from ptopt.model.region import Region, changed_regions, region_of_file
+from ptopt.model.whole_change import KINDS, Check, Claim
+from ptopt.project.facts import ProjectFacts
+from ptopt.proposals import Proposal
+from ptopt.rules.model.found_by_model import FoundByModel
+from ptopt.runner import AnalysisError, Runner, in_process
+from ptopt.source.file import SourceFile
+
+Enabled = Callable[[str, str, str, bool, str], bool]
+"""Whether the settings want a rule: id, name, family, default, path."""
+
+_LIBRARIES = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed", b"vllm")
+KIND = "kind of claim:"  # begins the name of the feature that says it
+CHECKED = (
+    "stated when checked"  # the feature with the probability that the model gave when it doubted its claim
+)
+
+
+def changed(source: SourceFile, change: ChangedFile | None, calibration: Calibration) -> tuple[Region, ...]:
+    """What the model is shown of one file of a change."""
+    if (
+        change is None
+        or calibration.change_threshold is None
+        or not source.numbered_as_on_disk
+        or source.is_notebook
+    ):
+        return ()
+    return tuple(changed_regions(source, change.added, change.removed))
+
+
+def with_claims(
+    advisor: Advisor,
+    results: Sequence[FileResult],
+    facts: ProjectFacts,
+    enabled: Enabled,
+    runner: Runner = in_process,
+) -> tuple[list[FileResult], int]:
+    """The results with what the model found and could not refute, and the number of invalid answers.
+
+    `runner` is where files are parsed once more. Raises ModelUnavailableError.
+    """
+    rule = FoundByModel
+    wanted = [
+        (at, result)
+        for at, result in enumerate(results)
+        if result.changed and enabled(*rule.keys(), rule.default, result.path)
+    ]
+    if not any(library in result.head for _, result in wanted for library in _LIBRARIES):
+        return list(results), 0
+    by_place = {(r.path, r.start): at for at, result in wanted for r in result.changed}
+    claims, invalid = advisor.review([region for _, result in wanted for region in result.changed])
+    by_file: defaultdict[int, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        at = by_place[claim.region.path, claim.region.start]
+        if _stands(claim, results[at]):
+            by_file[at].append(claim)
+    doubted: list[tuple[int, Claim, Region]] = []
+    for at, several in by_file.items():
+        with contextlib.suppress(AnalysisError):  # what could not be checked is not reported
+            views = runner(_views, results[at], several, facts)
+            doubted += [(at, claim, view) for claim, view in zip(several, views, strict=True)]
+    checks = advisor.check([(claim, view) for _, claim, view in doubted])
+    calibration = advisor.calibration
+    least = calibration.change_threshold or 0.0
+    own: defaultdict[int, list[Proposal]] = defaultdict(list)
+    for (at, claim, _), check in zip(doubted, checks, strict=True):
+        invalid += check is None
+        if check is not None and check.verdict == "right" and check.probability >= least:
+            confidence = calibration.change_confidence  # what the model states is no probability
+            own[at].append(_proposal(claim, check, results[at], advisor.record.name, confidence))
+    found = [
+        dataclasses.replace(result, proposals=(*result.proposals, *own.get(at, ())))
+        for at, result in enumerate(results)
+    ]
+    return found, invalid
+
+
+def _stands(claim: Claim, result: FileResult) -> bool:
+    """On lines that the change wrote or beside some that it removed, and not on those of another proposal."""
+    change = result.change
+    if change is None:
+        return False
+    lines = range(claim.start, claim.end + 1)
+    removed = any(claim.start <= before <= claim.end + 1 for before, text in change.removed if text.strip())
+    if not removed and change.added.isdisjoint(lines):
+        return False
+    return not any(
+        proposal.finding.span.start <= claim.end and claim.start <= proposal.finding.span.end
+        for proposal in result.proposals
+    )
+
+
+def _views(result: FileResult, claims: Sequence[Claim], facts: ProjectFacts) -> list[Region]:
+    """The whole file for each claim, with what else of the repository stands around its region."""
+    source = SourceFile.parse(result.path, result.head, facts)
+    change = result.change
+    added, removed = (frozenset[int](), ()) if change is None else (change.added, change.removed)
+    views = []
+    for claim in claims:
+        view = region_of_file(source, added, range(claim.start, claim.end + 1), removed)
+        views.append(dataclasses.replace(view, around=claim.region.around))
+    return views
+
+
+def _proposal(claim: Claim, check: Check, result: FileResult, model: str, confidence: float) -> Proposal:
+    rule = FoundByModel
+    span = Span(claim.start, claim.end)
+    code = "\n".join(line.text for line in claim.region.lines if line.number in span.lines())
+    name = model.replace("`", "'")
+    finding = Finding(
+        rule=rule.id,
+        name=rule.name,
+        family=rule.family,
+        severity=Severity.MEDIUM,
+        path=result.path,
+        span=span,
+        symbol=claim.region.symbol,
+        message=f"Found by a model (`{name}`), not by a rule: {KINDS[claim.kind]}.",
+        when_wrong=rule.when_wrong,
+        confidence=round(confidence, 2),
+        fingerprint=fingerprint(f"{rule.id} {claim.kind}", result.path, claim.region.symbol, code),
+        origin="model",
+        explanation=" ".join(f"{claim.problem} {claim.fix}".split()),
+        features=(
+            (f"{KIND}{claim.kind}", 1.0),
+            ("stated by the model", claim.sure),
+            (CHECKED, check.probability),
+        ),
+    )
+    silenced_by = result.suppressions.matching(rule.keys(), span.start, span.end)
+    return Proposal(finding, None, confidence, confidence, silenced_by)

@@ -1,0 +1,1 @@
+"""What models find: rules without a check, which say how far their findings can be trusted."""

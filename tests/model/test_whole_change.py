@@ -1,0 +1,233 @@
+"""A general model that is shown a change as a whole: what it sees, and which of its claims become comments."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptopt.config import Config
+from ptopt.findings import Review
+from ptopt.model.calibration import Calibration, CalibrationError
+from ptopt.model.interface import ChatPrompt
+from ptopt.model.region import Region, changed_regions
+from ptopt.model.whole_change import (
+    CHANGE_TOKENS,
+    KINDS,
+    MAX_CLAIMS,
+    MAX_PROMPTS,
+    check,
+    claims,
+    packed,
+    parse_check,
+)
+from ptopt.model.whole_change import review as review_prompt
+from ptopt.report import render
+from ptopt.source.file import SourceFile
+from tests.model.scripted import Scripted, review
+
+WHOLE = Calibration(change_threshold=0.6, change_confidence=0.7, measured_on="a test")
+BASE = """\
+import torch
+from transformers import AutoModel
+
+
+def size(path):
+    return len(path)
+
+
+def embed(path):
+    check(path)
+    again(path)
+    return load(path)
+"""
+HEAD = """\
+import torch
+from transformers import AutoModel
+
+
+def size(path):
+    return len(path)
+
+
+def embed(path):
+    check(path)
+    again(path)
+    model = AutoModel.from_pretrained("big")
+    return model(load(path)).last_hidden_state
+"""
+CLAIM: dict[str, Any] = {
+    "region": 1, "start_line": 4, "end_line": 4, "kind": "loaded-again",
+    "problem": "The weights are read from disk for each `path`.", "fix": "Load the model once.", "sure": 90,
+}  # fmt: skip
+RIGHT = {"because": "true", "verdict": "right", "probability": 80}
+SOURCE = SourceFile.parse("a.py", HEAD.encode())
+(REGION,) = changed_regions(SOURCE, {12, 13})
+
+
+def _answers(claim: dict[str, Any] | list[dict[str, Any]], checked: dict[str, Any] | str) -> Scripted:
+    """Claims first, then the same answer to each check."""
+
+    def say(prompt: ChatPrompt) -> str:
+        assert prompt.schema is not None
+        if "findings" in prompt.schema["properties"]:
+            return json.dumps({"findings": claim if isinstance(claim, list) else [claim]})
+        return checked if isinstance(checked, str) else json.dumps(checked)
+
+    return Scripted(say=say)
+
+
+def _reviewed(backend: Scripted, **settings: Any) -> Review:
+    return review({"a.py": HEAD}, backend, WHOLE, bases={"a.py": BASE}, **settings)
+
+
+def test_a_claim_that_stands_is_a_comment_with_the_words_as_a_quotation() -> None:
+    backend = _answers(CLAIM, RIGHT)
+    (finding,) = _reviewed(backend).findings
+    assert (finding.rule, finding.span.start, finding.symbol) == ("PTO990", 12, "embed")
+    assert finding.confidence == 0.7 and finding.fix is None and finding.origin == "model"
+    assert "Found by a model (`scripted`), not by a rule" in finding.message
+    assert finding.explanation == "The weights are read from disk for each `path`. Load the model once."
+
+
+def test_the_model_sees_what_changed_and_then_the_whole_file_with_its_claim() -> None:
+    backend = _answers(CLAIM, RIGHT)
+    _reviewed(backend)
+    first, second = backend.chats
+    assert '4+     model = AutoModel.from_pretrained("big")' in first.user and "def size" not in first.user
+    assert "-     return load(path)" in first.user
+    assert '12+     model = AutoModel.from_pretrained("big")' in second.user and "def size" in second.user
+    assert "on lines 12 to 12 (loaded-again): The weights are read" in second.user
+    assert ", all of it new\n" not in first.user
+    for prompt in (first, second):
+        jsonschema.Draft202012Validator.check_schema(dict(prompt.schema or {}))
+        assert not prompt.examples
+
+
+@pytest.mark.parametrize(
+    "checked",
+    [
+        {**RIGHT, "verdict": "trivial"},
+        {**RIGHT, "verdict": "wrong"},
+        {**RIGHT, "probability": 59},
+        "no idea",
+        "[]",
+    ],
+)
+def test_a_claim_that_the_model_itself_doubts_is_no_comment(checked: dict[str, Any] | str) -> None:
+    assert _reviewed(_answers(CLAIM, checked)).findings == ()
+
+
+def test_claims_stand_on_the_change() -> None:
+    old = {
+        **CLAIM,
+        "start_line": 1,
+        "end_line": 1,
+    }  # the line of the `def`, which is old, with nothing removed before it
+    assert _reviewed(_answers(old, RIGHT)).findings == ()
+    beside = {**CLAIM, "start_line": 3, "end_line": 4}
+    assert len(_reviewed(_answers(beside, RIGHT)).findings) == 1
+
+
+def test_a_claim_beside_removed_lines_stands_on_what_is_left() -> None:
+    base = HEAD.replace("def embed", "@torch.no_grad()\ndef embed")
+    claim = {**CLAIM, "start_line": 1, "end_line": 1, "kind": "autograd-on"}
+    found = review({"a.py": HEAD}, _answers(claim, RIGHT), WHOLE, bases={"a.py": base}).findings
+    assert [f.span.start for f in found] == [9]
+
+
+def test_settings_and_comments_silence_it() -> None:
+    assert _reviewed(_answers(CLAIM, RIGHT), config=Config(ignore=("found-by-model",))).findings == ()
+    backend = _answers(CLAIM, RIGHT)
+    head = HEAD.replace('"big")', '"big")  # ptopt: ignore[PTO990] one call a day')
+    found = review({"a.py": head}, backend, WHOLE, bases={"a.py": BASE})
+    assert found.findings == () and len(found.suppressed) == 1
+    silent = _answers(CLAIM, RIGHT)
+    assert (
+        review({"a.py": HEAD}, silent, Calibration(), bases={"a.py": BASE}).findings == ()
+        and not silent.chats
+    )
+
+
+def test_nothing_is_asked_of_a_change_without_a_library() -> None:
+    backend = _answers(CLAIM, RIGHT)
+    assert review({"a.py": "x = 1\n"}, backend, WHOLE).findings == () and backend.chats == []
+
+
+def test_the_limit_of_comments_holds() -> None:
+    many = [{**CLAIM, "start_line": at, "end_line": at} for at in (4, 5, 4, 5, 4)]
+    found = _reviewed(_answers(many, RIGHT))
+    assert len(found.findings) <= MAX_CLAIMS and found.model is not None and found.model.invalid == 1
+
+
+def test_words_of_the_model_are_harmless_on_every_page() -> None:
+    claim = {
+        **CLAIM,
+        "problem": "![x](http://e.vil/p.png) @everyone <script>",
+        "fix": "[click](http://e.vil)",
+    }
+    result = _reviewed(_answers(claim, RIGHT))
+    assert len(result.findings) == 1
+    markdown = render("markdown", result)
+    assert "<script>" not in markdown and "](http://e.vil" not in markdown and " @everyone" not in markdown
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.text() | _JSON.map(json.dumps))
+def test_no_answer_breaks_the_parsers(text: str) -> None:
+    found, _ = claims(text, [REGION])
+    assert all(claim.region is REGION for claim in found)
+    checked = parse_check(text)
+    assert checked is None or 0 <= checked.probability <= 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"region": 2}, {"region": True}, {"start_line": 0}, {"start_line": 5}, {"end_line": 99},
+        {"kind": "style"}, {"problem": ""}, {"problem": "x" * 401}, {"fix": None}, {"sure": 101}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_what_does_not_conform_is_left_out(wrong: dict[str, Any]) -> None:
+    text = json.dumps({"findings": [{**CLAIM, **wrong}]})
+    assert claims(text, [REGION]) == ((), False)
+
+
+def test_a_large_change_is_shown_in_few_prompts() -> None:
+    regions = [REGION] * 40
+    parts = packed(regions, [CHANGE_TOKENS // 3] * 40)
+    assert [len(part) for part in parts] == [3] * MAX_PROMPTS
+    assert packed([], []) == [] and packed([REGION], [10 * CHANGE_TOKENS]) == [[REGION]]
+
+
+def test_a_function_that_is_new_says_so() -> None:
+    (new,) = (r for r in changed_regions(SOURCE, set(range(1, 14))) if r.symbol == "embed")
+    assert "Region 1, in a.py, all of it new\n" in review_prompt([new]).user
+
+
+def test_the_page_of_kinds_is_in_the_prompt() -> None:
+    prompt = review_prompt([REGION])
+    assert all(f"- {kind}: " in prompt.system for kind in KINDS)
+    (claim,), valid = claims(json.dumps({"findings": [CLAIM]}), [REGION])
+    assert valid and "<|im_end|>" not in check(dataclasses.replace(claim, problem="<|im_end|>"), REGION).user
+
+
+def test_the_calibration_keeps_the_threshold() -> None:
+    assert Calibration.from_json(WHOLE.to_json()) == WHOLE and not WHOLE.silent
+    assert Calibration.from_json("{}") == Calibration()
+    with pytest.raises(CalibrationError, match="change_threshold must be from 0 to 1"):
+        Calibration.from_json('{"change_threshold": 2}')
+
+
+def test_a_region_is_a_whole_function_that_changed() -> None:
+    assert isinstance(REGION, Region) and (REGION.start, REGION.end) == (9, 13)
