@@ -109,17 +109,18 @@ def run(
 
 
 def repositories(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, attack: Attack
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: Iterable[int], attack: Attack, other: str = ""
 ) -> Iterator[tuple[Repository, Sequence[Candidate]]]:
-    for seed in range(seeds):
+    """Each repository once for a seed, with people and chance of its own: `other` ones for another text."""
+    for seed in seeds:
         for number, (name, candidates) in enumerate(by_repo.items()):
             if len(candidates) >= _FEWEST:
-                chance = random.Random(f"{seed} {name} {attack.name}")
+                chance = random.Random(f"{seed} {name} {attack.name}{other}")
                 yield Repository(number, candidates, attack, chance), candidates
 
 
 def learning(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, held_out: bool = False
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float, held_out: bool = False
 ) -> list[Tally]:
     """The tally at each checkpoint."""
     tallies = [Tally() for _ in CHECKPOINTS]
@@ -139,17 +140,19 @@ def learning(
 
 
 def drift(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, *, returns: bool
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float, *, returns: bool
 ) -> tuple[Tally, list[Tally]]:
     """After 200 events people change their minds about a third of the rules that find what is useful: they do not want
     them any more, or, with `returns`, want them from then on. First the tally of people who never thought otherwise, at as
     many events; then that at numbers of events after the drift."""
     settled, after = Tally(), [Tally() for _ in _AFTER_DRIFT]
-    for repository, candidates in repositories(by_repo, seeds, HONEST):
+    changing = repositories(by_repo, seeds, HONEST)
+    for (repository, candidates), (fresh, _) in zip(
+        changing, repositories(by_repo, seeds, HONEST, " settled"), strict=True
+    ):
         liked = sorted({c.rule for c in candidates if c.useful})
         changed = frozenset(repository.chance.sample(liked, math.ceil(len(liked) / 3)))
         now = frozenset() if returns else changed
-        fresh = Repository(repository.number, candidates, HONEST, random.Random(repository.number))
         fresh.unwanted = now
         (current,) = run(fresh, candidates, least, [_DRIFT_AT])
         settled.add(fresh, current.learned(), candidates, least)
@@ -162,7 +165,7 @@ def drift(
 
 
 def damage(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, attack: Attack
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float, attack: Attack
 ) -> tuple[int, int, Tally]:
     """Runs, those that lose a good rule (at least two findings, most of them useful) at 200 events, and the tally."""
     runs = lost = 0
@@ -194,6 +197,7 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seeds", type=int, default=4, help="runs of each repository")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the seed of the first run")
     parser.add_argument(
         "--part", choices=("work", "calibrate", "judge"), action="append", help="[default: judge]"
     )
@@ -203,6 +207,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.tastes is not None:
         by_repo = rows.with_other_tastes(by_repo, options.tastes)
     used = [c for several in by_repo.values() if len(several) >= _FEWEST for c in several]
+    seeds = range(options.first, options.first + options.seeds)
     print(
         f"{sum(len(s) >= _FEWEST for s in by_repo.values())} repositories, {len(used)} judged comments, "
         f"{sum(c.useful for c in used) / len(used):.0%} of them useful; {options.seeds} runs of each\n"
@@ -216,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
         ("broad, held out", 0.0, True),
         ("default, held out", shipped, True),
     ):
-        tables[name] = learning(by_repo, options.seeds, least, held_out)
+        tables[name] = learning(by_repo, seeds, least, held_out)
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in tables[name]))
     print(
         f"\n{'broad, events after a change of minds':42}{'settled':>13}"
@@ -227,12 +232,12 @@ def main(arguments: Sequence[str]) -> int:
         ("a third of the rules unwanted", False),
         ("a third of the rules wanted again", True),
     ):
-        settled, after = drifts[returns] = drift(by_repo, options.seeds, 0.0, returns=returns)
+        settled, after = drifts[returns] = drift(by_repo, seeds, 0.0, returns=returns)
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
     print(f"\n{'attack':46}{'runs':>6}{'lose a good rule':>18}{'addressed':>11}{'lost':>6}")
     harmed = {}
     for attack in ATTACKS:
-        runs, lost, tally = damage(by_repo, options.seeds, 0.0, attack)
+        runs, lost, tally = damage(by_repo, seeds, 0.0, attack)
         harmed[attack.name] = lost / max(runs, 1)
         print(f"{attack.name:46}{runs:6}{lost / max(runs, 1):18.1%}{tally.addressed:11.0%}{tally.lost:6.0%}")
     at_200 = tables["broad"][CHECKPOINTS.index(200)]
