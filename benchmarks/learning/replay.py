@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import math
 import random
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +32,7 @@ _FEWEST = 8  # candidates of a repository that is simulated
 _MOST_PULLS = 3_000  # where nothing is shown, nobody answers
 _DRIFT_AT = 200
 _AFTER_DRIFT = (0, 10, 25, 50, 100)
+_SHARES = (0.0, 0.35, 0.6, 0.999, 1.0)  # of the findings of a rule that are useful
 HONEST = Attack("nobody")
 ATTACKS = (
     HONEST,
@@ -164,6 +167,26 @@ def drift(
     return settled, after
 
 
+def where_lost(by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float) -> list[Tally]:
+    """Of which rules the findings are that are lost after 200 events: for each of `_SHARES`, the tally of the rules of which
+    at most this share is useful in the repository, and more than the share before."""
+    tallies = [Tally() for _ in _SHARES]
+    for repository, candidates in repositories(by_repo, seeds, HONEST):
+        (current,) = run(repository, candidates, least, [200])
+        learned = current.learned()
+        for cell in _by_rule(candidates):
+            useful = sum(one.useful for one in cell) / len(cell)
+            tallies[bisect_left(_SHARES, useful)].add(repository, learned, cell, least)
+    return tallies
+
+
+def _by_rule(candidates: Iterable[Candidate]) -> Iterable[list[Candidate]]:
+    of_rule: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for one in candidates:
+        of_rule[one.rule].append(one)
+    return of_rule.values()
+
+
 def damage(
     by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float, attack: Attack
 ) -> tuple[int, int, Tally]:
@@ -174,12 +197,9 @@ def damage(
         (current,) = run(repository, candidates, least, [200])
         learned = current.learned()
         tally.add(repository, learned, candidates, least)
-        of_rule: dict[str, list[Candidate]] = {}
-        for one in candidates:
-            of_rule.setdefault(one.rule, []).append(one)
         good = [
             cell
-            for cell in of_rule.values()
+            for cell in _by_rule(candidates)
             if len(cell) >= 2
             and sum(c.useful for c in cell) >= 0.6 * len(cell)
             and any(c.score >= least for c in cell)
@@ -223,6 +243,13 @@ def main(arguments: Sequence[str]) -> int:
     ):
         tables[name] = learning(by_repo, seeds, least, held_out)
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in tables[name]))
+    print(
+        f"\n{'broad, 200 events: rules of which':42}{'useful':>13}{'lost':>13}{'shown for nothing':>22}   (a run)"
+    )
+    for most, tally in zip(_SHARES, where_lost(by_repo, seeds, 0.0), strict=True):
+        numbers = (tally.useful, tally.useful - tally.good, tally.shown - tally.good)
+        useful, lost, idle = (number / options.seeds for number in numbers)
+        print(f"{f'at most {most:.0%} is useful':42}{useful:13.1f}{lost:13.1f}{idle:22.1f}")
     print(
         f"\n{'broad, events after a change of minds':42}{'settled':>13}"
         + "".join(f"{n:>13}" for n in _AFTER_DRIFT)
