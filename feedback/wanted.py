@@ -19,6 +19,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from heapq import nlargest
+from operator import mul
 
 from feedback.labels import SILENCE, Vote, distinct
 from ptopt.learned import log_odds
@@ -30,7 +32,9 @@ SPREAD = 2.0  # standard deviation of the offsets of the other rules, in log-odd
 REPEATED = 0.5  # what a vote tells of a change, of the one before by the same person that said the same
 _OFFSETS = tuple(float(at) for at in range(-8, 9))  # in log-odds; a belief has one probability for each
 _LOWEST, _NARROW = -6.0, 1.0  # mean and deviation of the offset of a rule that nobody wants
-_UNBELIEVED = 1e-4  # a story that is less likely is forgotten
+_STORIES = (
+    12  # that are kept of a rule, the likeliest: so a vote takes the same time, however many came before
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +72,12 @@ class Minds:
         self._newest: dict[
             str, tuple[bool, float]
         ] = {}  # by voter: what it said, and what it told of a change
+        self._offset: float | None = None  # where it is known
         self._weight = self._weighted = 0.0  # of the votes; and times the log-odds of the score
 
     def hear(self, vote: Vote, number: int) -> None:
         """The next vote, and its number among all in the repository: they grow."""
-        usual = log_odds(vote.comment.score)
-        likely = _likely(vote.comment.score, vote.good)
+        likely, log_likely = _likely(vote.comment.score, vote.good)
         if not self._stories:
             self._stories = [_Story(1.0, _AT_FIRST)]
         else:
@@ -83,25 +87,27 @@ class Minds:
             self._stories.append(_Story(changed, _CHANGED))
         told = vote.weight * self._told(vote)
         for story in self._stories:
-            story.hear(vote, likely, told)
+            story.hear(vote, likely, log_likely, told)
+        self._stories = nlargest(_STORIES, self._stories, key=lambda story: story.believed)
         whole = math.fsum(story.believed for story in self._stories)
         for story in self._stories:
             story.believed /= whole
-        self._stories = [story for story in self._stories if story.believed >= _UNBELIEVED]
         self._last = number
         self._weight += vote.weight
-        self._weighted += vote.weight * usual
+        self._weighted += vote.weight * log_odds(vote.comment.score)
+        self._offset = None
 
     def thought(self, now: int) -> Thought:
         """What is thought of the rule after so many votes in the repository; at least one was heard."""
+        if self._offset is None:
+            self._offset = self._found()
+        return Thought(self._offset, now - self._last)
+
+    def _found(self) -> float:
         usual = self._weighted / self._weight
-        whole = math.fsum(story.believed for story in self._stories)
-        wanted = math.fsum(
-            story.believed * share * _logistic(usual + at)
-            for story in self._stories
-            for share, at in zip(story.belief, _OFFSETS, strict=True)
-        )
-        return Thought(log_odds(wanted / whole) - usual, now - self._last)
+        likely = [_logistic(usual + at) for at in _OFFSETS]
+        wanted = math.fsum(story.believed * _expected(story.belief, likely) for story in self._stories)
+        return log_odds(wanted) - usual
 
     def _told(self, vote: Vote) -> float:
         """What the vote tells of a change: the less, the more often its voter said the same before."""
@@ -121,22 +127,23 @@ class _Story:
     _said: Sequence[float] = ()  # the logarithm of the belief, plus a constant
     _of_voter: dict[str, tuple[int, Sequence[float]]] = field(default_factory=dict)  # votes, and their mean
 
-    def hear(self, vote: Vote, likely: Sequence[float], told: float) -> None:
-        """`likely` is the logarithm of the probability of the vote, for each offset; `told`, how much it counts for or
-        against the story."""
-        foretold = math.fsum(p * math.exp(log) for p, log in zip(self.belief, likely, strict=True))
-        self.believed *= foretold**told
+    def hear(self, vote: Vote, likely: Sequence[float], log_likely: Sequence[float], told: float) -> None:
+        """`likely` is the probability of the vote, for each offset; `told`, how much it counts for or against the story."""
+        self.believed *= _expected(self.belief, likely) ** told
         number, before = self._of_voter.get(vote.voter, (0, _NOTHING))
-        mean = [
-            old + (vote.weight * new - old) / (number + 1) for old, new in zip(before, likely, strict=True)
-        ]
+        new, old = vote.weight / (number + 1), number / (number + 1)
+        mean = [old * was + new * log for was, log in zip(before, log_likely, strict=True)]
         self._of_voter[vote.voter] = number + 1, mean
         said = self._said or [math.log(p) for p in self.belief]
-        self._said = [all_ - old + new for all_, old, new in zip(said, before, mean, strict=True)]
+        self._said = [whole - was + now for whole, was, now in zip(said, before, mean, strict=True)]
         most = max(self._said)
         shares = [math.exp(log - most) for log in self._said]
-        whole = math.fsum(shares)
+        whole = sum(shares)
         self.belief = [share / whole for share in shares]
+
+
+def _expected(belief: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(map(mul, belief, values))
 
 
 def _normal(mean: float, deviation: float) -> list[float]:
@@ -155,11 +162,12 @@ _NOTHING = (0.0,) * len(_OFFSETS)
 
 
 @lru_cache(10_000)  # comments on the same code have the same score
-def _likely(score: float, good: bool) -> tuple[float, ...]:
-    """The logarithm of the probability of the vote, for each offset."""
+def _likely(score: float, good: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The probability of the vote for each offset, and its logarithm."""
     usual = log_odds(score)
-    shares = [ERRS + (1 - 2 * ERRS) * _logistic(usual + at) for at in _OFFSETS]
-    return tuple(math.log(share if good else 1 - share) for share in shares)
+    good_by = [ERRS + (1 - 2 * ERRS) * _logistic(usual + at) for at in _OFFSETS]
+    likely = tuple(share if good else 1 - share for share in good_by)
+    return likely, tuple(map(math.log, likely))
 
 
 def _logistic(x: float) -> float:
