@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from feedback import wanted
 from feedback.labels import Comment, Opinion, Vote, limited, opinions, votes
+from feedback.wanted import Thought
 from ptopt.findings import Severity
 from ptopt.learned import Learned, RuleFeedback, log_odds, shifted
 from ptopt.rules import find_rule
@@ -32,11 +33,14 @@ from service.models import CommentRow, Repository, Signal
 
 STRENGTHS = (20.0, 40.0, 4.0)  # of the prior, in votes: of a repository, of a family, of a rule
 QUIET_BELOW = 0.1  # the share of wanted comments below which a rule is quiet, whatever the threshold
-EXPLORE = 0.11  # share of the quiet findings that are shown all the same: all, if the newest opinion is good
+# Share of the sure findings of a quiet rule that are shown all the same, and what each vote on other rules adds since somebody
+# was last asked. All are, if the newest opinion is good.
+EXPLORE, UNASKED = 0.1, 0.012
 FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
 FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
 _LARGEST = 4.0  # log-odds
 _NEWEST = 5_000  # comments of a repository that count
+_UNHEARD = Thought(0.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class RuleState:
     against: int  # of those who may write
     fewest: int  # how many it takes against the rule
     by_writers: float  # what the offset is now, by the votes of those who may write alone
+    unasked: int  # their votes on other rules since the last one on this
     hopeful: bool  # is the newest opinion a good one?
 
     @property
@@ -61,7 +66,8 @@ class RuleState:
 
     @property
     def explore(self) -> float:
-        return 1.0 if self.hopeful else EXPLORE
+        """The share of its sure findings that is shown although it is quiet."""
+        return 1.0 if self.hopeful else min(1.0, EXPLORE + UNASKED * self.unasked)
 
     def quiet(self, least: float) -> bool:
         """Is the usual finding of the rule not reported, where comments need this confidence?"""
@@ -76,7 +82,8 @@ class RuleState:
             now = shifted(self.before, self.by_writers)
             return (
                 f"quiet here: {text}; {now:.2f} by those who may write, as they think now, is below "
-                f"{max(least, QUIET_BELOW):.2f}; {self.explore:.0%} are still shown"
+                f"{max(least, QUIET_BELOW):.2f}; {self.explore:.0%} of the surest are still shown, "
+                f"{'as the newest word is a good one' if self.hopeful else 'more until somebody answers one'}"
             )
         if self.now < max(least, QUIET_BELOW):
             return (
@@ -105,7 +112,7 @@ class RepositoryState:
         """What a review is to take into account."""
         rules = {
             state.rule: RuleFeedback(
-                state.offset, state.by_writers if state.may_quiet else None, EXPLORE, state.hopeful
+                state.offset, state.by_writers if state.may_quiet else None, state.explore, state.hopeful
             )
             for state in self.rules
         }
@@ -115,17 +122,16 @@ class RepositoryState:
 def state(cast: Iterable[Vote], family_of: Callable[[str], str] | None = None) -> RepositoryState:
     """What the votes on one repository add up to. Raises ValueError for several repositories."""
     known = tuple(cast)
-    by_writers = {rule: wanted.offset(said) for rule, said in wanted.votes_by_rule(known).items()}
-    return state_of(opinions(known), by_writers, family_of)
+    return state_of(opinions(known), wanted.thoughts(known), family_of)
 
 
 def state_of(
     effective: Iterable[Opinion],
-    by_writers: Mapping[str, float],
+    by_writers: Mapping[str, Thought],
     family_of: Callable[[str], str] | None = None,
 ) -> RepositoryState:
-    """What opinions on one repository add up to, and what those who may write think of each rule now (`wanted.offset`).
-    Raises ValueError for several repositories."""
+    """What opinions on one repository add up to, and what those who may write think of each rule now. Raises
+    ValueError for several repositories."""
     found = limited(effective)
     if len({opinion.repository for opinion in found}) > 1:
         raise ValueError("votes of different repositories do not belong together")
@@ -135,7 +141,7 @@ def state_of(
         by_rule[opinion.rule].append(opinion)
     # Whoever may not write has a say in the confidence, and none in whether a rule is quiet.
     rules = tuple(
-        _state(rule, cell, moved.rules[rule], by_writers.get(rule, 0.0))
+        _state(rule, cell, moved.rules[rule], by_writers.get(rule, _UNHEARD))
         for rule, cell in sorted(by_rule.items())
     )
     return RepositoryState(moved, rules)
@@ -237,7 +243,7 @@ def _moved(cell: Sequence[Opinion], offset: float, strength: float) -> float:
     return max(-_LARGEST, min(_LARGEST, offset + added))
 
 
-def _state(rule: str, cell: Sequence[Opinion], offset: float, by_writers: float) -> RuleState:
+def _state(rule: str, cell: Sequence[Opinion], offset: float, thought: Thought) -> RuleState:
     total = math.fsum(opinion.weight for opinion in cell)
     before = math.fsum(o.weight * o.score for o in cell) / total
     people = [o for o in cell if o.named]
@@ -250,9 +256,19 @@ def _state(rule: str, cell: Sequence[Opinion], offset: float, by_writers: float)
     # Of those who may write: a stranger would be able to bring a rule back.
     newest = max((o for o in cell if o.writes), key=lambda o: (o.at, o.voter), default=None)
     hopeful = newest is not None and newest.good > 0.5
-    now = shifted(before, offset)
     return RuleState(
-        rule, offset, before, now, total, good, len(people), against, fewest, by_writers, hopeful
+        rule=rule,
+        offset=offset,
+        before=before,
+        now=shifted(before, offset),
+        votes=total,
+        good=good,
+        people=len(people),
+        against=against,
+        fewest=fewest,
+        by_writers=thought.offset,
+        unasked=thought.unasked,
+        hopeful=hopeful,
     )
 
 

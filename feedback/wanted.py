@@ -1,86 +1,149 @@
 """What those who may write think of a rule now, as people change their minds: a Bayesian filter over their votes.
 
 How much more a rule is wanted than the ranker believes is an offset on the log-odds of its scores. A vote tells of the offset
-by the score of its own comment: a bad word on a doubtful comment is no surprise, and moves little. After each vote in the
-repository people may have changed their minds about a rule. Then what was said before counts no more, and most probably
-nobody wants the rule any longer. So nothing fades with time alone: some bad votes in a row outweigh any number of older good
-ones, and a rule that always found good and bad things alike is not taken for one that became unwanted.
+by the score of its own comment: a bad word on a doubtful comment is no surprise, and moves little.
+
+Between any two votes people may have changed their minds about a rule. So there are several stories of how it went: one for
+each vote before which that may have happened last, and the one in which it never did. In a story only the votes since then
+count, all votes of a person together as one, and after a change most probably nobody wants the rule any longer. A story is
+believed by how well it foretold the votes (Bayesian online change point detection, Adams and MacKay, arXiv 0710.3742).
+
+So nothing fades with time alone: some bad votes in a row outweigh any number of older good ones, and a rule that always found
+good and bad things alike is not taken for one that became unwanted.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from heapq import nlargest
+from operator import mul
 
 from feedback.labels import SILENCE, Vote, distinct
 from ptopt.learned import log_odds
 
 ERRS = 0.1  # share of the votes that say the opposite of what the person wants
-CHANGES = 0.005  # how likely minds change about a rule, from one vote in the repository to the next
-UNWANTED, UNWANTED_NOW = 0.3, 0.9  # how likely nobody wants a rule: at first, and after a change of minds
+CHANGES = 0.02  # how likely minds change about a rule, from one vote in the repository to the next
+UNWANTED, UNWANTED_NOW = 0.2, 0.8  # how likely nobody wants a rule: at first, and after a change of minds
 SPREAD = 2.0  # standard deviation of the offsets of the other rules, in log-odds
-_OF_PERSON, _OLDER = 2, 0.3  # votes of a person on a rule that count; what the older weighs of the newer
-_OFFSETS = tuple(float(at) for at in range(-8, 9))
+REPEATED = 0.5  # what a vote tells of a change, of the one before by the same person that said the same
+_OFFSETS = tuple(float(at) for at in range(-8, 9))  # in log-odds; a belief has one probability for each
 _LOWEST, _NARROW = -6.0, 1.0  # mean and deviation of the offset of a rule that nobody wants
+_STORIES = (
+    12  # that are kept of a rule, the likeliest: so a vote takes the same time, however many came before
+)
 
 
 @dataclass(frozen=True, slots=True)
-class NumberedVote:
-    """A vote of somebody who may write, and its number among all votes in the repository."""
+class Thought:
+    """What is thought of a rule. `offset`: the log-odds by which a usual comment of it is more wanted than its score says.
+    `unasked`: the votes of those who may write, on other rules, since the last one on this rule."""
 
-    number: int
-    vote: Vote
+    offset: float
+    unasked: int
 
 
-def votes_by_rule(cast: Iterable[Vote]) -> Mapping[str, Sequence[NumberedVote]]:
-    """By rule, the oldest first, each voter once for a pull request. Silence is left out: it makes nothing quiet."""
+def thoughts(cast: Iterable[Vote]) -> Mapping[str, Thought]:
+    """What is thought of each rule after the votes on one repository, in whatever order they come."""
+    now = 0
+    minds: defaultdict[str, Minds] = defaultdict(Minds)
+    for vote in heard(cast):
+        now += 1
+        minds[vote.comment.rule].hear(vote, now)
+    return {rule: mind.thought(now) for rule, mind in minds.items()}
+
+
+def heard(cast: Iterable[Vote]) -> list[Vote]:
+    """The votes of those who may write, the oldest first, each voter once for a rule and pull request. Silence is left
+    out: it makes nothing quiet. So are strangers: they would make time go by."""
     ordered = sorted(distinct(cast), key=lambda v: (v.at, v.comment.rule, v.comment.pull, v.voter))
-    by_rule: defaultdict[str, list[NumberedVote]] = defaultdict(list)
-    for number, vote in enumerate(vote for vote in ordered if vote.kind != SILENCE):
-        if vote.writes:
-            by_rule[vote.comment.rule].append(NumberedVote(number, vote))
-    return by_rule
+    return [vote for vote in ordered if vote.writes and vote.kind != SILENCE]
 
 
-def offset(said: Sequence[NumberedVote]) -> float:
-    """The log-odds by which a usual comment of the rule is more wanted than its score says; 0 without votes."""
-    weighed = [(one, weight) for one, weight in _weights(said) if weight]
-    if not weighed:
-        return 0.0
-    belief: Sequence[float] = _AT_FIRST
-    before = weighed[0][0].number
-    for one, weight in weighed:
-        same = (1 - CHANGES) ** (one.number - before)
-        before = one.number
-        likely = _likely(one.vote.comment.score, one.vote.good)
-        belief = [
-            (same * kept + (1 - same) * anew) * math.exp(weight * by)
-            for kept, anew, by in zip(belief, _CHANGED, likely, strict=True)
-        ]
-        whole = math.fsum(belief)
-        belief = [one / whole for one in belief]
-    total = math.fsum(weight for _, weight in weighed)
-    usual = math.fsum(weight * log_odds(one.vote.comment.score) for one, weight in weighed) / total
-    wanted = math.fsum(share * _logistic(usual + at) for share, at in zip(belief, _OFFSETS, strict=True))
-    return log_odds(wanted) - usual
+class Minds:
+    """What was said about one rule, vote by vote."""
+
+    def __init__(self) -> None:
+        self._stories: list[_Story] = []
+        self._last = 0  # the number of the newest vote, among all in the repository
+        self._newest: dict[
+            str, tuple[bool, float]
+        ] = {}  # by voter: what it said, and what it told of a change
+        self._offset: float | None = None  # where it is known
+        self._weight = self._weighted = 0.0  # of the votes; and times the log-odds of the score
+
+    def hear(self, vote: Vote, number: int) -> None:
+        """The next vote, and its number among all in the repository: they grow."""
+        likely, log_likely = _likely(vote.comment.score, vote.good)
+        if not self._stories:
+            self._stories = [_Story(1.0, _AT_FIRST)]
+        else:
+            changed = 1 - (1 - CHANGES) ** (number - self._last)
+            for story in self._stories:
+                story.believed *= 1 - changed
+            self._stories.append(_Story(changed, _CHANGED))
+        told = vote.weight * self._told(vote)
+        for story in self._stories:
+            story.hear(vote, likely, log_likely, told)
+        self._stories = nlargest(_STORIES, self._stories, key=lambda story: story.believed)
+        whole = math.fsum(story.believed for story in self._stories)
+        for story in self._stories:
+            story.believed /= whole
+        self._last = number
+        self._weight += vote.weight
+        self._weighted += vote.weight * log_odds(vote.comment.score)
+        self._offset = None
+
+    def thought(self, now: int) -> Thought:
+        """What is thought of the rule after so many votes in the repository; at least one was heard."""
+        if self._offset is None:
+            self._offset = self._found()
+        return Thought(self._offset, now - self._last)
+
+    def _found(self) -> float:
+        usual = self._weighted / self._weight
+        likely = [_logistic(usual + at) for at in _OFFSETS]
+        wanted = math.fsum(story.believed * _expected(story.belief, likely) for story in self._stories)
+        return log_odds(wanted) - usual
+
+    def _told(self, vote: Vote) -> float:
+        """What the vote tells of a change: the less, the more often its voter said the same before."""
+        said, told = self._newest.get(vote.voter, (not vote.good, 0.0))
+        told = told * REPEATED if said == vote.good else 1.0
+        self._newest[vote.voter] = (vote.good, told)
+        return told
 
 
-def _weights(said: Sequence[NumberedVote]) -> list[tuple[NumberedVote, float]]:
-    """What each vote weighs, so that those of one person weigh together what one does."""
-    shares: list[float] = []
-    seen: Counter[str] = Counter()
-    for one in reversed(said):
-        age = seen[one.vote.voter]
-        shares.append(_OLDER**age if age < _OF_PERSON else 0.0)
-        seen[one.vote.voter] += 1
-    whole = {who: math.fsum(_OLDER**age for age in range(min(n, _OF_PERSON))) for who, n in seen.items()}
-    return [
-        (one, one.vote.weight * share / whole[one.vote.voter])
-        for one, share in zip(said, reversed(shares), strict=True)
-    ]
+@dataclass(slots=True)
+class _Story:
+    """That minds changed last before a certain vote. `believed`: how likely that is. `belief`: how likely each offset is, if
+    so."""
+
+    believed: float
+    belief: Sequence[float]
+    _said: Sequence[float] = ()  # the logarithm of the belief, plus a constant
+    _of_voter: dict[str, tuple[int, Sequence[float]]] = field(default_factory=dict)  # votes, and their mean
+
+    def hear(self, vote: Vote, likely: Sequence[float], log_likely: Sequence[float], told: float) -> None:
+        """`likely` is the probability of the vote, for each offset; `told`, how much it counts for or against the story."""
+        self.believed *= _expected(self.belief, likely) ** told
+        number, before = self._of_voter.get(vote.voter, (0, _NOTHING))
+        new, old = vote.weight / (number + 1), number / (number + 1)
+        mean = [old * was + new * log for was, log in zip(before, log_likely, strict=True)]
+        self._of_voter[vote.voter] = number + 1, mean
+        said = self._said or [math.log(p) for p in self.belief]
+        self._said = [whole - was + now for whole, was, now in zip(said, before, mean, strict=True)]
+        most = max(self._said)
+        shares = [math.exp(log - most) for log in self._said]
+        whole = sum(shares)
+        self.belief = [share / whole for share in shares]
+
+
+def _expected(belief: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(map(mul, belief, values))
 
 
 def _normal(mean: float, deviation: float) -> list[float]:
@@ -95,14 +158,16 @@ def _mixed(unwanted: float) -> tuple[float, ...]:
 
 
 _AT_FIRST, _CHANGED = _mixed(UNWANTED), _mixed(UNWANTED_NOW)
+_NOTHING = (0.0,) * len(_OFFSETS)
 
 
 @lru_cache(10_000)  # comments on the same code have the same score
-def _likely(score: float, good: bool) -> tuple[float, ...]:
-    """The logarithm of the probability of the vote, for each offset."""
+def _likely(score: float, good: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The probability of the vote for each offset, and its logarithm."""
     usual = log_odds(score)
-    shares = [ERRS + (1 - 2 * ERRS) * _logistic(usual + at) for at in _OFFSETS]
-    return tuple(math.log(share if good else 1 - share) for share in shares)
+    good_by = [ERRS + (1 - 2 * ERRS) * _logistic(usual + at) for at in _OFFSETS]
+    likely = tuple(share if good else 1 - share for share in good_by)
+    return likely, tuple(map(math.log, likely))
 
 
 def _logistic(x: float) -> float:

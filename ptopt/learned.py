@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 FEEDBACK = "feedback in this repository"  # the name of the reason
-USUAL = 0.3  # the confidence above which a finding is not doubtful
+SURE = 0.5  # the confidence from which on a finding is not doubtful
 _EDGE = 1e-4
 
 
@@ -17,8 +17,8 @@ _EDGE = 1e-4
 class RuleFeedback:
     """`offset` is added to the log-odds of a confidence. `by_writers` is what it would be by the votes of those alone who may
     write to the repository: only where that falls below the threshold, a finding is quiet, and nowhere with None, as too few
-    people said so. `explore` is the share of the quiet findings that is shown all the same, so that the rule can return; with
-    `hopeful`, as the newest word on the rule is a good one, it is all of them."""
+    people said so. `explore` is the share of the quiet findings that is shown all the same where they are sure, so that the rule
+    can return; with `hopeful`, as the newest word on the rule is a good one, it is all of them."""
 
     offset: float
     by_writers: float | None = None
@@ -54,8 +54,8 @@ class Learned:
         return moved if self.quiet(feedback, confidence, least) else max(moved, min(confidence, least))
 
     def explored(self, feedback: RuleFeedback, confidence: float) -> float:
-        """The share of such findings that is shown although they are quiet: the less, the more doubtful they are."""
-        return 1.0 if feedback.hopeful else feedback.explore * min(1.0, confidence / USUAL)
+        """The share of such findings that is shown although they are quiet: of those half as sure a fourth."""
+        return 1.0 if feedback.hopeful else feedback.explore * min(1.0, confidence / SURE) ** 2
 
     def explores(self, fingerprint: str, share: float) -> bool:
         """Is a quiet finding among this share of them?"""

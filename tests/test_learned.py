@@ -9,7 +9,7 @@ import pytest
 from ptopt.change import Change, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding, Review
-from ptopt.learned import FEEDBACK, NOTHING_LEARNED, USUAL, Learned, RuleFeedback, log_odds, shifted
+from ptopt.learned import FEEDBACK, NOTHING_LEARNED, SURE, Learned, RuleFeedback, log_odds, shifted
 from ptopt.project.facts import NO_FACTS
 from ptopt.report import render
 from ptopt.review import review_change
@@ -95,9 +95,9 @@ def test_explain_shows_it() -> None:
 
 def test_doubtful_findings_are_explored_less() -> None:
     learned, feedback = NOTHING_LEARNED, RuleFeedback(-4.0, by_writers=-3.5, explore=0.1)
-    assert learned.explored(feedback, 0.9) == learned.explored(feedback, USUAL) == 0.1
-    assert learned.explored(feedback, USUAL / 2) == pytest.approx(0.05)
-    assert learned.explored(RuleFeedback(-4.0, -3.5, 0.1, hopeful=True), USUAL / 2) == 1.0
+    assert learned.explored(feedback, 0.9) == learned.explored(feedback, SURE) == 0.1
+    assert learned.explored(feedback, SURE / 2) == pytest.approx(0.025)
+    assert learned.explored(RuleFeedback(-4.0, -3.5, 0.1, hopeful=True), SURE / 2) == 1.0
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.34, 0.5, 0.99])

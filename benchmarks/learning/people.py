@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -67,14 +68,14 @@ class Repository:
         self.ring = [Person(f"ring{at}", attack.ring_writes, 0.0, True) for at in range(attack.ring)]
         self._cast: dict[tuple[str, str], list[Vote]] = {}
         self._opinions: dict[tuple[str, str], Opinion] = {}
-        self._votes_of: dict[str, list[wanted.NumberedVote]] = {}
-        self._by_writers: dict[str, float] = {}
-        self._votes = 0
+        self._minds: defaultdict[str, wanted.Minds] = defaultdict(wanted.Minds)
+        self._votes = 0  # of those who may write
         self.pull = 0
 
     def state(self) -> RepositoryState:
         """What the review knows: the same as of all votes at once, but for their order within a pull request."""
-        return state_of(self._opinions.values(), self._by_writers, family_of)
+        thoughts = {rule: minds.thought(self._votes) for rule, minds in self._minds.items()}
+        return state_of(self._opinions.values(), thoughts, family_of)
 
     def useful(self, one: Candidate) -> bool:
         return one.useful and one.rule not in self.unwanted
@@ -103,11 +104,9 @@ class Repository:
         return answered
 
     def _hear(self, vote: Vote) -> None:
-        rule, self._votes = vote.comment.rule, self._votes + 1
         if vote.writes:
-            said = self._votes_of.setdefault(rule, [])
-            said.append(wanted.NumberedVote(self._votes, vote))
-            self._by_writers[rule] = wanted.offset(said)
+            self._votes += 1
+            self._minds[vote.comment.rule].hear(vote, self._votes)
 
     def _answer(self, who: Person, useful: bool) -> Signal:
         good = (

@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import math
 import random
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +32,7 @@ _FEWEST = 8  # candidates of a repository that is simulated
 _MOST_PULLS = 3_000  # where nothing is shown, nobody answers
 _DRIFT_AT = 200
 _AFTER_DRIFT = (0, 10, 25, 50, 100)
+_SHARES = (0.0, 0.35, 0.6, 0.999, 1.0)  # of the findings of a rule that are useful
 HONEST = Attack("nobody")
 ATTACKS = (
     HONEST,
@@ -109,17 +112,18 @@ def run(
 
 
 def repositories(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, attack: Attack
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: Iterable[int], attack: Attack, other: str = ""
 ) -> Iterator[tuple[Repository, Sequence[Candidate]]]:
-    for seed in range(seeds):
+    """Each repository once for a seed, with people and chance of its own: `other` ones for another text."""
+    for seed in seeds:
         for number, (name, candidates) in enumerate(by_repo.items()):
             if len(candidates) >= _FEWEST:
-                chance = random.Random(f"{seed} {name} {attack.name}")
+                chance = random.Random(f"{seed} {name} {attack.name}{other}")
                 yield Repository(number, candidates, attack, chance), candidates
 
 
 def learning(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, held_out: bool = False
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float, held_out: bool = False
 ) -> list[Tally]:
     """The tally at each checkpoint."""
     tallies = [Tally() for _ in CHECKPOINTS]
@@ -139,17 +143,19 @@ def learning(
 
 
 def drift(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, *, returns: bool
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float, *, returns: bool
 ) -> tuple[Tally, list[Tally]]:
     """After 200 events people change their minds about a third of the rules that find what is useful: they do not want
     them any more, or, with `returns`, want them from then on. First the tally of people who never thought otherwise, at as
     many events; then that at numbers of events after the drift."""
     settled, after = Tally(), [Tally() for _ in _AFTER_DRIFT]
-    for repository, candidates in repositories(by_repo, seeds, HONEST):
+    changing = repositories(by_repo, seeds, HONEST)
+    for (repository, candidates), (fresh, _) in zip(
+        changing, repositories(by_repo, seeds, HONEST, " settled"), strict=True
+    ):
         liked = sorted({c.rule for c in candidates if c.useful})
         changed = frozenset(repository.chance.sample(liked, math.ceil(len(liked) / 3)))
         now = frozenset() if returns else changed
-        fresh = Repository(repository.number, candidates, HONEST, random.Random(repository.number))
         fresh.unwanted = now
         (current,) = run(fresh, candidates, least, [_DRIFT_AT])
         settled.add(fresh, current.learned(), candidates, least)
@@ -161,8 +167,28 @@ def drift(
     return settled, after
 
 
+def where_lost(by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float) -> list[Tally]:
+    """Of which rules the findings are that are lost after 200 events: for each of `_SHARES`, the tally of the rules of which
+    at most this share is useful in the repository, and more than the share before."""
+    tallies = [Tally() for _ in _SHARES]
+    for repository, candidates in repositories(by_repo, seeds, HONEST):
+        (current,) = run(repository, candidates, least, [200])
+        learned = current.learned()
+        for cell in _by_rule(candidates):
+            useful = sum(one.useful for one in cell) / len(cell)
+            tallies[bisect_left(_SHARES, useful)].add(repository, learned, cell, least)
+    return tallies
+
+
+def _by_rule(candidates: Iterable[Candidate]) -> Iterable[list[Candidate]]:
+    of_rule: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for one in candidates:
+        of_rule[one.rule].append(one)
+    return of_rule.values()
+
+
 def damage(
-    by_repo: Mapping[str, Sequence[Candidate]], seeds: int, least: float, attack: Attack
+    by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float, attack: Attack
 ) -> tuple[int, int, Tally]:
     """Runs, those that lose a good rule (at least two findings, most of them useful) at 200 events, and the tally."""
     runs = lost = 0
@@ -171,12 +197,9 @@ def damage(
         (current,) = run(repository, candidates, least, [200])
         learned = current.learned()
         tally.add(repository, learned, candidates, least)
-        of_rule: dict[str, list[Candidate]] = {}
-        for one in candidates:
-            of_rule.setdefault(one.rule, []).append(one)
         good = [
             cell
-            for cell in of_rule.values()
+            for cell in _by_rule(candidates)
             if len(cell) >= 2
             and sum(c.useful for c in cell) >= 0.6 * len(cell)
             and any(c.score >= least for c in cell)
@@ -194,6 +217,7 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seeds", type=int, default=4, help="runs of each repository")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the seed of the first run")
     parser.add_argument(
         "--part", choices=("work", "calibrate", "judge"), action="append", help="[default: judge]"
     )
@@ -203,6 +227,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.tastes is not None:
         by_repo = rows.with_other_tastes(by_repo, options.tastes)
     used = [c for several in by_repo.values() if len(several) >= _FEWEST for c in several]
+    seeds = range(options.first, options.first + options.seeds)
     print(
         f"{sum(len(s) >= _FEWEST for s in by_repo.values())} repositories, {len(used)} judged comments, "
         f"{sum(c.useful for c in used) / len(used):.0%} of them useful; {options.seeds} runs of each\n"
@@ -216,8 +241,15 @@ def main(arguments: Sequence[str]) -> int:
         ("broad, held out", 0.0, True),
         ("default, held out", shipped, True),
     ):
-        tables[name] = learning(by_repo, options.seeds, least, held_out)
+        tables[name] = learning(by_repo, seeds, least, held_out)
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in tables[name]))
+    print(
+        f"\n{'broad, 200 events: rules of which':42}{'useful':>13}{'lost':>13}{'shown for nothing':>22}   (a run)"
+    )
+    for most, tally in zip(_SHARES, where_lost(by_repo, seeds, 0.0), strict=True):
+        numbers = (tally.useful, tally.useful - tally.good, tally.shown - tally.good)
+        useful, lost, idle = (number / options.seeds for number in numbers)
+        print(f"{f'at most {most:.0%} is useful':42}{useful:13.1f}{lost:13.1f}{idle:22.1f}")
     print(
         f"\n{'broad, events after a change of minds':42}{'settled':>13}"
         + "".join(f"{n:>13}" for n in _AFTER_DRIFT)
@@ -227,12 +259,12 @@ def main(arguments: Sequence[str]) -> int:
         ("a third of the rules unwanted", False),
         ("a third of the rules wanted again", True),
     ):
-        settled, after = drifts[returns] = drift(by_repo, options.seeds, 0.0, returns=returns)
+        settled, after = drifts[returns] = drift(by_repo, seeds, 0.0, returns=returns)
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
     print(f"\n{'attack':46}{'runs':>6}{'lose a good rule':>18}{'addressed':>11}{'lost':>6}")
     harmed = {}
     for attack in ATTACKS:
-        runs, lost, tally = damage(by_repo, options.seeds, 0.0, attack)
+        runs, lost, tally = damage(by_repo, seeds, 0.0, attack)
         harmed[attack.name] = lost / max(runs, 1)
         print(f"{attack.name:46}{runs:6}{lost / max(runs, 1):18.1%}{tally.addressed:11.0%}{tally.lost:6.0%}")
     at_200 = tables["broad"][CHECKPOINTS.index(200)]

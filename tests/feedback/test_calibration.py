@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from feedback import calibration
+from feedback.__main__ import main
 from feedback.calibration import QUIET_BELOW, RuleState, quiet_everywhere, state
-from feedback.labels import Vote, votes
+from feedback.labels import Outlier, Vote, votes
 from ptopt.findings import Severity
 from ptopt.learned import Learned, shifted
 from ptopt.rules import rules
@@ -130,6 +133,19 @@ def test_quiet_in_most_repositories_is_for_maintainers_to_decide() -> None:
     quiet = state([vote(f"dev{n}", False, number=n) for n in range(1, 6)]).rules
     assert quiet_everywhere(dict.fromkeys(range(5), quiet), LEAST) == [ORDINARY]
     assert quiet_everywhere(dict.fromkeys(range(4), quiet), LEAST) == []
+
+
+def test_the_longer_nobody_was_asked_the_more_is_shown() -> None:
+    against = [vote(f"dev{n}", False, number=n) for n in range(1, 6)]
+    shares = []
+    for number in (0, 10, 30):
+        others = [vote(f"dev{n}", True, rule=CRITICAL, number=50 + n) for n in range(number)]
+        (found,) = [one for one in state([*against, *others]).rules if one.rule == ORDINARY]
+        shares.append(found.explore)
+        assert found.quiet(LEAST) and f"{found.explore:.0%} of the surest are still shown" in found.explained(
+            LEAST
+        )
+    assert shares == pytest.approx([calibration.EXPLORE + calibration.UNASKED * n for n in (0, 10, 30)])
 
 
 def test_exploration_is_a_small_share_that_a_push_does_not_change() -> None:
@@ -261,3 +277,27 @@ def test_strangers_do_not_help_to_make_a_rule_quiet(number: int, times: int, dev
     ]
     for rule in (ORDINARY, CRITICAL):
         assert shows(state([*honest, *ring]).learned(), rule) >= shows(state(honest).learned(), rule)
+
+
+def test_the_operator_is_told_of_outliers_and_of_rules_that_are_quiet_everywhere(
+    two_tenants: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTOPT_DATABASE_URL", database_url)
+
+    def told(command: str) -> str:
+        result = CliRunner().invoke(main, [command])
+        assert result.exit_code == 0
+        return result.output.strip()
+
+    assert told("outliers") == "no outliers" and told("quiet") == "no rule is quiet in most repositories"
+    monkeypatch.setattr(
+        "feedback.__main__.outliers_of",
+        lambda cast: [Outlier(1, tuple(f"h{n}" for n in range(7)), "a ring")] if cast else [],
+    )
+    say(two_tenants, 2, "verdict", "bad", "dev", True)
+    assert told("outliers") == "a2/r: h0 h1 h2 h3 h4 ...: a ring"
+    for repository in (1, 2):
+        for who in ("dev", "rev", "ann", "bob"):
+            say(two_tenants, repository, "ignored", "rule", who, True)
+    monkeypatch.setattr(calibration, "quiet_everywhere", partial(quiet_everywhere, fewest=2))
+    assert told("quiet") == ORDINARY
