@@ -234,3 +234,14 @@ def test_images_are_decoded_between_the_steps() -> None:
     assert (
         comments(base, head.replace("datasets.ImageFolder(args.dataset_path", 'datasets.CIFAR10("."')) == []
     )
+
+
+def test_a_model_is_loaded_in_the_handler_of_a_request() -> None:
+    base = "import torch\nfrom fastapi import FastAPI\n\napp = FastAPI()\nmodel = torch.hub.load('facebookresearch/dino:main', 'dino_vits8')\n"
+    handler = (
+        "\n\n@app.post('/embed')\ndef embed(image: list):\n    return model(torch.tensor(image)).tolist()\n"
+    )
+    load = "    model = torch.hub.load('facebookresearch/dino:main', 'dino_vits8')\n"
+    (found,) = comments(base, base + handler.replace("    return", load + "    return"))
+    assert found.name == "weights-loaded-per-request"
+    assert comments(base, base + handler) == []
