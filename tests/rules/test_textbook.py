@@ -245,3 +245,18 @@ def test_a_model_is_loaded_in_the_handler_of_a_request() -> None:
     (found,) = comments(base, base + handler.replace("    return", load + "    return"))
     assert found.name == "weights-loaded-per-request"
     assert comments(base, base + handler) == []
+
+
+def test_a_breakpoint_is_left_in_a_forward() -> None:
+    base = "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return self.layer(x)\n"
+    (found,) = comments(base, base.replace("        return", "        breakpoint()\n        return"))
+    assert found.name == "breakpoint-left" and found.fix is not None
+    assert (
+        comments(
+            base,
+            base.replace(
+                "        return", "        if self.debug:\n            breakpoint()\n        return"
+            ),
+        )
+        == []
+    )
