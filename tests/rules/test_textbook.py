@@ -260,3 +260,10 @@ def test_a_breakpoint_is_left_in_a_forward() -> None:
         )
         == []
     )
+
+
+def test_prompts_are_padded_to_a_fixed_length() -> None:
+    base = "import torch\n\n\ndef answer(model, tokenizer, prompts):\n    inputs = tokenizer(prompts, padding=True, return_tensors='pt')\n"
+    base += "    return model.generate(**inputs.to('cuda'))\n"
+    (found,) = comments(base, base.replace("padding=True", 'padding="max_length", max_length=2048'))
+    assert found.name == "padded-to-maximum" and found.fix is not None
