@@ -267,3 +267,12 @@ def test_prompts_are_padded_to_a_fixed_length() -> None:
     base += "    return model.generate(**inputs.to('cuda'))\n"
     (found,) = comments(base, base.replace("padding=True", 'padding="max_length", max_length=2048'))
     assert found.name == "padded-to-maximum" and found.fix is not None
+
+
+def test_a_block_with_weights_is_built_in_a_forward() -> None:
+    base = "import torch\nfrom torch import nn\n\n\nclass Gate(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n"
+    base += "        self.fc = nn.Linear(dim, dim)\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return self.layer(x)\n"
+    (found,) = comments(
+        base, base.replace("        return self", "        x = Gate(x.shape[1])(x)\n        return self")
+    )
+    assert found.name == "module-built-in-forward"
