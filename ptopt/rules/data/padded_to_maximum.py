@@ -172,7 +172,10 @@ class PaddedToMaximum(Rule):
         longest = keyword_of(call, "max_length")
         if isinstance(longest, ast.Constant) and isinstance(longest.value, int) and longest.value < _SHORT:
             prior = min(prior, 0.4)
-        alone = is_deferred(call, file) or next(file.index.loops_of(call), None) is not None
+        loop = next(file.index.loops_of(call), None)
+        alone = is_deferred(call, file) or (
+            loop is not None and not loop.lineno <= line <= (loop.end_lineno or 0)
+        )
         if alone or (not line and "token" not in (owner + name).lower()):
             prior = min(
                 prior, 0.5
