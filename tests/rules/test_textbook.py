@@ -276,3 +276,23 @@ def test_a_block_with_weights_is_built_in_a_forward() -> None:
         base, base.replace("        return self", "        x = Gate(x.shape[1])(x)\n        return self")
     )
     assert found.name == "module-built-in-forward"
+
+
+def test_a_tensor_is_built_from_tensors_in_each_step() -> None:
+    base = textwrap.dedent(
+        """\
+        import torch
+
+
+        def train(model, loader, optimizer):
+            for x, y in loader:
+                probs = torch.softmax(model(x.cuda(non_blocking=True)), -1)
+                loss = criterion(probs, y)
+                loss.backward()
+                optimizer.step()
+        """
+    )
+    box = "        box = torch.tensor([probs.min(), probs.max()], device=probs.device)\n"
+    head = base.replace("        loss = criterion(probs, y)", f"{box}        loss = criterion(probs, y, box)")
+    (found,) = comments(base, head)
+    assert found.name == "tensor-of-tensors"
