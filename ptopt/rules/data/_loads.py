@@ -80,13 +80,20 @@ def is_guarded(call: ast.Call, function: FunctionNode, file: SourceFile) -> bool
             and _MISSING.search(ast.unparse(ancestor.test))
         ):
             return True
-    return any(
-        isinstance(n, ast.If)
-        and n.lineno < call.lineno
+    return call.lineno > _first_leave(function)
+
+
+@remembered
+def _first_leave(function: FunctionNode) -> float:
+    """The first line on which the function leaves because it has what it would load."""
+    lines = (
+        n.lineno
+        for n in own_nodes(function)
+        if isinstance(n, ast.If)
         and any(isinstance(s, ast.Return) for s in n.body)
         and _MISSING.search(ast.unparse(n.test))
-        for n in own_nodes(function)
     )
+    return min(lines, default=float("inf"))
 
 
 def is_sometimes(call: ast.Call, function: FunctionNode, file: SourceFile) -> bool:
@@ -115,26 +122,49 @@ def use_of(call: ast.Call, function: FunctionNode, file: SourceFile) -> str:
     if isinstance(statement, ast.Return):
         return "run" if _run_at_once(call, file) else ""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    outer = {name for n in own_nodes(function) if isinstance(n, ast.Global) for name in n.names}
     names = {last_name(e) for t in targets for e in (t.elts if isinstance(t, ast.Tuple) else [t])}
-    if not targets or names & outer or any(isinstance(t, (ast.Attribute, ast.Subscript)) for t in targets):
+    if (
+        not targets
+        or names & _outer(function)
+        or any(isinstance(t, (ast.Attribute, ast.Subscript)) for t in targets)
+    ):
         return "kept"
-    for node in own_nodes(function):
-        if isinstance(node, ast.Delete) and any(last_name(t) in names for t in node.targets):
-            return "freed"
-    for other in file.calls.calls_in(function):
-        owner = other.func
+    if names & _deleted(function):
+        return "freed"
+    using = _using(function, file)
+    if any(other is not call for name in names for other in using.get(name, ())[:2]):
+        return "run"
+    return "run" if _run_at_once(call, file) else ""
+
+
+@remembered
+def _outer(function: FunctionNode) -> frozenset[str]:
+    """Names of the module that the function assigns."""
+    return frozenset(name for n in own_nodes(function) if isinstance(n, ast.Global) for name in n.names)
+
+
+@remembered
+def _deleted(function: FunctionNode) -> frozenset[str]:
+    return frozenset(
+        last_name(t) for n in own_nodes(function) if isinstance(n, ast.Delete) for t in n.targets
+    )
+
+
+@remembered
+def _using(function: FunctionNode, file: SourceFile) -> dict[str, list[ast.Call]]:
+    """Name -> the calls in the function that run it, or are given it to work on."""
+    table: dict[str, list[ast.Call]] = {}
+    for call in file.calls.calls_in(function):
+        if _WRITES.search(called_name(call)):
+            continue
+        owner = call.func
         while isinstance(owner, (ast.Attribute, ast.Subscript)):
             owner = owner.value
-        arguments = [*other.args, *(k.value for k in other.keywords)]
-        given = any(last_name(a.value if isinstance(a, ast.Subscript) else a) in names for a in arguments)
-        if (
-            other is not call
-            and (last_name(owner) in names or given)
-            and not _WRITES.search(called_name(other))
-        ):
-            return "run"
-    return "run" if _run_at_once(call, file) else ""
+        arguments = [*call.args, *(k.value for k in call.keywords)]
+        given = [last_name(a.value if isinstance(a, ast.Subscript) else a) for a in arguments]
+        for name in {last_name(owner), *given}:
+            table.setdefault(name, []).append(call)
+    return table
 
 
 def _run_at_once(call: ast.Call, file: SourceFile) -> bool:
@@ -151,17 +181,30 @@ def _run_at_once(call: ast.Call, file: SourceFile) -> bool:
 
 def depends(call: ast.Call, function: FunctionNode, loop: ast.AST | None, file: SourceFile) -> bool:
     """Does what is loaded depend on what the function is given, or on what the loop that calls it changes?"""
-    seen: set[str] = set()
-    left: list[ast.AST] = [*call.args, *(k.value for k in call.keywords)]
+    given: list[ast.AST] = [*call.args, *(k.value for k in call.keywords)]
     if isinstance(call.func, ast.Attribute):
-        left.append(call.func.value)
+        given.append(call.func.value)
+    keys = frozenset(key for each in given for key in reads(each, file))
+    seen = _leads_to(keys, function, file)
+    return seen is None or (
+        loop is not None and changes(file.index.function_of(loop), file).in_node(seen, loop)
+    )
+
+
+@remembered
+def _leads_to(keys: frozenset[str], function: FunctionNode, file: SourceFile) -> frozenset[str] | None:
+    """The names behind these names, through assignments; None where one comes with the call of the function."""
+    seen: set[str] = set()
+    left = list(keys)
     while left:
-        for key in reads(left.pop(), file) - seen:
-            seen.add(key)
-            if key.startswith("self.") and key in changes(function, file).at:
-                return True
-            for bound in file.bindings.of(function, key) if key != "self" else ():
-                if bound.value is None or bound.kind != "assign":
-                    return True
-                left.append(bound.value)
-    return loop is not None and changes(file.index.function_of(loop), file).in_node(frozenset(seen), loop)
+        key = left.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        if key.startswith("self.") and key in changes(function, file).at:
+            return None
+        for bound in file.bindings.of(function, key) if key != "self" else ():
+            if bound.value is None or bound.kind != "assign":
+                return None
+            left += reads(bound.value, file)
+    return frozenset(seen)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ptopt.rules.base import TEXTBOOK, Invalid, Problem, Rule, SourceFile, keyword_of, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.shared.tensor_lists import device_tensors_in
-from ptopt.source.index import own_nodes
+from ptopt.source.file import remembered
+from ptopt.source.index import FunctionNode, own_nodes
 
 _MAKERS = frozenset(
     {"torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "torch.LongTensor"}
@@ -135,17 +136,17 @@ class TensorOfTensors(Rule):
 def _asks_for_kind(call: ast.Call, file: SourceFile) -> bool:
     """Does the function treat tensors and numbers apart, so that this may be where there are numbers?"""
     function = file.index.function_of(call)
-    names = {n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)}
-    tests = (
-        [n.test for n in own_nodes(function) if isinstance(n, (ast.If, ast.IfExp))]
-        if function is not None
-        else []
+    return function is not None and any(
+        isinstance(n, ast.Name) and n.id in _asked_for_kind(function) for n in ast.walk(call.args[0])
     )
-    return any(
-        _ASKS_KIND.search(text := ast.unparse(test))
-        and any(re.search(rf"\b{name}\b", text) for name in names)
-        for test in tests
-    )
+
+
+@remembered
+def _asked_for_kind(function: FunctionNode) -> frozenset[str]:
+    """Names that the function asks for their type."""
+    tests = [n.test for n in own_nodes(function) if isinstance(n, (ast.If, ast.IfExp))]
+    asking = [t for t in tests if _ASKS_KIND.search(ast.unparse(t))]
+    return frozenset(n.id for t in asking for n in ast.walk(t) if isinstance(n, ast.Name))
 
 
 def _is_comprehension(data: ast.expr, file: SourceFile) -> bool:
