@@ -234,3 +234,65 @@ def test_images_are_decoded_between_the_steps() -> None:
     assert (
         comments(base, head.replace("datasets.ImageFolder(args.dataset_path", 'datasets.CIFAR10("."')) == []
     )
+
+
+def test_a_model_is_loaded_in_the_handler_of_a_request() -> None:
+    base = "import torch\nfrom fastapi import FastAPI\n\napp = FastAPI()\nmodel = torch.hub.load('facebookresearch/dino:main', 'dino_vits8')\n"
+    handler = (
+        "\n\n@app.post('/embed')\ndef embed(image: list):\n    return model(torch.tensor(image)).tolist()\n"
+    )
+    load = "    model = torch.hub.load('facebookresearch/dino:main', 'dino_vits8')\n"
+    (found,) = comments(base, base + handler.replace("    return", load + "    return"))
+    assert found.name == "weights-loaded-per-request"
+    assert comments(base, base + handler) == []
+
+
+def test_a_breakpoint_is_left_in_a_forward() -> None:
+    base = "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return self.layer(x)\n"
+    (found,) = comments(base, base.replace("        return", "        breakpoint()\n        return"))
+    assert found.name == "breakpoint-left" and found.fix is not None
+    assert (
+        comments(
+            base,
+            base.replace(
+                "        return", "        if self.debug:\n            breakpoint()\n        return"
+            ),
+        )
+        == []
+    )
+
+
+def test_prompts_are_padded_to_a_fixed_length() -> None:
+    base = "import torch\n\n\ndef answer(model, tokenizer, prompts):\n    inputs = tokenizer(prompts, padding=True, return_tensors='pt')\n"
+    base += "    return model.generate(**inputs.to('cuda'))\n"
+    (found,) = comments(base, base.replace("padding=True", 'padding="max_length", max_length=2048'))
+    assert found.name == "padded-to-maximum" and found.fix is not None
+
+
+def test_a_block_with_weights_is_built_in_a_forward() -> None:
+    base = "import torch\nfrom torch import nn\n\n\nclass Gate(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n"
+    base += "        self.fc = nn.Linear(dim, dim)\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return self.layer(x)\n"
+    (found,) = comments(
+        base, base.replace("        return self", "        x = Gate(x.shape[1])(x)\n        return self")
+    )
+    assert found.name == "module-built-in-forward"
+
+
+def test_a_tensor_is_built_from_tensors_in_each_step() -> None:
+    base = textwrap.dedent(
+        """\
+        import torch
+
+
+        def train(model, loader, optimizer):
+            for x, y in loader:
+                probs = torch.softmax(model(x.cuda(non_blocking=True)), -1)
+                loss = criterion(probs, y)
+                loss.backward()
+                optimizer.step()
+        """
+    )
+    box = "        box = torch.tensor([probs.min(), probs.max()], device=probs.device)\n"
+    head = base.replace("        loss = criterion(probs, y)", f"{box}        loss = criterion(probs, y, box)")
+    (found,) = comments(base, head)
+    assert found.name == "tensor-of-tensors"

@@ -1,9 +1,22 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, method_call, quote
+from ptopt.rules.base import (
+    TEXTBOOK,
+    Evidence,
+    Invalid,
+    Problem,
+    Rule,
+    Severity,
+    SourceFile,
+    method_call,
+    quote,
+)
+from ptopt.source.calls import called_name, last_name
+from ptopt.source.index import FunctionNode
 
 # Modules that hold weights: built anew, they are drawn anew, and never trained.
 _WEIGHTS = frozenset(
@@ -17,13 +30,14 @@ _FILTERS = frozenset(
     "Resample MelSpectrogram MFCC LFCC Spectrogram InverseSpectrogram MelScale InverseMelScale GriffinLim "
     "SpectralCentroid PitchShift".split()
 )
+_KEEPS = re.compile(r"cache|singleton|once|lazy|memo", re.I)
 
 
 class ModuleBuiltInForward(Rule):
     """A module or an audio transform is built on every call.
 
     ## What it does
-    Finds `nn.Linear(...)` and other modules with weights, and torchaudio transforms that compute filters, constructed in
+    Finds `nn.Linear(...)` and other modules with weights, those of the same file among them, and torchaudio transforms that compute filters, constructed in
     `forward` (or a method that it calls) or in a training step, other than into an attribute that is filled once.
 
     ## Why it is slow
@@ -89,12 +103,53 @@ class ModuleBuiltInForward(Rule):
                 return nn.Softmax(dim=-1)(x), loss
         """,
         """
+        class update(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(8, 8)
+
+        class Net(nn.Module):
+            def forward(self, x):
+                for update in self.updates:
+                    x = update(x)
+                return self._head(x)(x)
+
+            @singleton("head")
+            def _head(self, x):
+                return nn.Linear(x.shape[-1], 8)
+        """,
+        """
+        class Net(nn.Module):
+            def forward(self, feats):
+                if not self.built:
+                    self.create(feats)
+                return [getattr(self, f"mlp_{i}")(f) for i, f in enumerate(feats)]
+
+            def create(self, feats):
+                for i, feat in enumerate(feats):
+                    mlp = nn.Sequential(nn.Linear(feat.shape[1], 8), nn.ReLU())
+                    setattr(self, f"mlp_{i}", mlp)
+        """,
+        """
         class Net(nn.Module):
             def _build(self, width):
                 return nn.Sequential(nn.Linear(width, width), nn.ReLU())
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            class Attention(nn.Module):
+                def __init__(self, dim):
+                    super().__init__()
+                    self.qkv = nn.Linear(dim, 3 * dim)
+
+            class Block(nn.Module):
+                def forward(self, x):
+                    x = x + Attention(x.shape[-1])(x)  # !
+                    return self.mlp(x)
+            """
+        ),
         Invalid(
             """
             class Net(nn.Module):
@@ -126,18 +181,24 @@ class ModuleBuiltInForward(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        """Calls of the names above, and of the classes of the file that hold weights."""
+        own: list[ast.AST] = [call for name in file.once(_own_modules) for call in file.calls_named(name)]
+        return super().candidates(file) + own
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call):
             return
-        leaf = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        weights = leaf in _WEIGHTS
+        leaf = called_name(node)
+        own = isinstance(node.func, ast.Name) and leaf in file.once(_own_modules)
+        weights = own or leaf in _WEIGHTS
         if not weights and leaf not in _FILTERS:
             return
         module = file.imports.qualified(node.func).rpartition(".")[0]
-        if not module.startswith("torch.nn" if weights else "torchaudio.transforms"):
+        if not own and not module.startswith("torch.nn" if weights else "torchaudio.transforms"):
             return
         builder = file.index.function_of(node)
-        if builder is None or builder.name == "__init__":
+        if builder is None or builder.name == "__init__" or own and file.bindings.of(builder, leaf):
             return
         function = file.context.forward_of(node)
         if function is None:
@@ -147,7 +208,7 @@ class ModuleBuiltInForward(Rule):
             place, line = f"on every step of the loop at line {step.node.lineno}", step.node.lineno
         else:
             place, line = "on every forward pass", function.lineno
-        if _kept(node, file):
+        if _kept(node, file) or (builder is not function and _built_once(builder, file)):
             return
         what = (
             "allocates new random weights that are never trained" if weights else "computes its filters again"
@@ -155,9 +216,44 @@ class ModuleBuiltInForward(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} {what} {place}. Build it once in `__init__` and call it here.",
-            0.8,
+            TEXTBOOK if weights and (builder is function or _run_here(node, builder, file)) else 0.8,
             (Evidence(line, "runs it each time"),),
         )
+
+
+def _own_modules(file: SourceFile) -> frozenset[str]:
+    """Classes of the file that hold weights: made in `__init__`, or of another such class."""
+    classes = {c.name: c for c in file.index.of_type(ast.ClassDef) if file.context.is_module(c)}
+    found: set[str] = set()
+    builds: dict[str, set[str]] = {}
+    for name, cls in classes.items():
+        init = file.calls.method(cls, "__init__")
+        made = {called_name(c) for c in file.calls.calls_in(init)} if init is not None else set()
+        if made & _WEIGHTS or "Parameter" in made:
+            found.add(name)
+        builds[name] = made
+    for _ in classes:
+        more = {name for name, made in builds.items() if made & found} - found
+        if not more:
+            break
+        found |= more
+    return frozenset(found)
+
+
+def _built_once(builder: FunctionNode, file: SourceFile) -> bool:
+    """Do conditions decide in all places whether the function that builds is called?"""
+    callers = file.calls.callers(builder)
+    return bool(callers) and all(
+        any(isinstance(a, ast.If) and child is not a.test for a, child in file.index.ancestors(call))
+        for call in callers
+    )
+
+
+def _run_here(node: ast.Call, builder: FunctionNode, file: SourceFile) -> bool:
+    """Does the function that builds it also run it, so that it does not live longer?"""
+    statement = file.index.statement_of(node)
+    names = {last_name(t) for t in statement.targets} if isinstance(statement, ast.Assign) else set()
+    return any(called_name(call) in names or call.func is node for call in file.calls.calls_in(builder))
 
 
 def _kept(node: ast.Call, file: SourceFile) -> bool:
@@ -171,6 +267,8 @@ def _kept(node: ast.Call, file: SourceFile) -> bool:
             return True
         if method_call(ancestor, "add_module", "register_module", "append", "setdefault") is not None:
             return True
+        if isinstance(ancestor, ast.Call) and called_name(ancestor) == "setattr":
+            return True
         if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            return any("cache" in file.source(decorator) for decorator in ancestor.decorator_list)
+            return any(_KEEPS.search(file.source(decorator)) for decorator in ancestor.decorator_list)
     return False

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Edit, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
+from ptopt.rules.shared.tensor_lists import device_tensors_in
 from ptopt.rules.transfer._hot import Hot, hot_place
 from ptopt.rules.transfer._python_data import LEGACY_DTYPES, Made, is_constant, made_of
 
@@ -108,6 +109,8 @@ class PythonDataSent(Rule):
         unknown = isinstance(data, (ast.Name, ast.Attribute)) and not file.values.of(data).kind
         if unknown and file.source(made.factory.func).endswith("as_tensor"):
             return  # it may be a tensor on the device already
+        if device_tensors_in(data, file):
+            return  # no host data: `tensor-of-tensors` speaks of them
         shape = _filled_shape(data, file)
         if shape:
             advice = f"`torch.full({shape}, …, device={made.device})` fills it on the device without a copy."

@@ -1,0 +1,70 @@
+"""Functions that a server, a demo or a dataset runs for each request or sample, and what shows it."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ptopt.rules.base import SourceFile
+from ptopt.rules.shared.endpoints import endpoint_decorator
+from ptopt.source.calls import called_name, last_name
+from ptopt.source.index import FunctionNode
+
+# Base class -> the methods that its framework calls for each request.
+_HANDLERS = (
+    (re.compile(r"Pipeline$"), "", frozenset({"preprocess", "forward", "postprocess", "_forward"})),
+    (re.compile(r"^Operator$"), "monai", frozenset({"compute"})),
+    (re.compile(r"Metric$"), "", frozenset({"compute"})),
+    (re.compile(r"^(BasePredictor|Predictor)$"), "cog", frozenset({"predict"})),
+    (
+        re.compile(r"Handler$"),
+        "ts",
+        frozenset({"handle", "preprocess", "inference", "postprocess", "explain_handle", "get_insights"}),
+    ),
+    (re.compile(r"^Model$"), "kserve", frozenset({"predict", "preprocess", "postprocess", "explain"})),
+    (re.compile(r"^LitAPI$"), "litserve", frozenset({"predict", "decode_request", "encode_response"})),
+)
+# What a user does to a component of gradio: the function given is called each time.
+_EVENTS = frozenset(
+    "click submit change upload select input release stop_recording stream then success".split()
+)
+_INTERFACES = frozenset({"Interface", "ChatInterface"})
+
+
+def request_words(function: FunctionNode, file: SourceFile) -> str:
+    """ "for each request (`@app.post`)" of a function that is run once a request, else ""."""
+    decorator = endpoint_decorator(function)
+    if decorator:
+        return f"for each request (`{decorator}`)"
+    cls = file.index.parent(function)
+    if isinstance(cls, ast.ClassDef):
+        for base in cls.bases:
+            for name, module, methods in _HANDLERS:
+                if (
+                    function.name in methods
+                    and name.search(last_name(base))
+                    and module in ("", file.imports.qualified(base).split(".")[0])
+                ):
+                    return (
+                        f"{'for each request' if module else 'on each call'} (`{cls.name}.{function.name}`)"
+                    )
+        if cls.name == "TritonPythonModel" and function.name == "execute":
+            return "for each request (`TritonPythonModel.execute`)"
+    line = file.once(_gradio_handlers).get(function.name)
+    return f"for each request (line {line})" if line else ""
+
+
+def _gradio_handlers(file: SourceFile) -> dict[str, int]:
+    """Names of the functions and methods that components of gradio are given, with the line."""
+    if not file.imports.imports("gradio"):
+        return {}
+    found: dict[str, int] = {}
+    for call in file.index.of_type(ast.Call):
+        name = called_name(call)
+        if not (name in _INTERFACES or (name in _EVENTS and isinstance(call.func, ast.Attribute))):
+            continue
+        given = next((k.value for k in call.keywords if k.arg == "fn"), call.args[0] if call.args else None)
+        handler = last_name(given)
+        if handler:
+            found.setdefault(handler, call.lineno)
+    return found
