@@ -41,6 +41,7 @@ ALL = "ALL"  # in the place of a rule: every one
 MAX_BYTES = 64 * 1024  # of a file with settings
 _MAX_DOTS_IN_LINE = 1000  # the time that TOML parsers take grows with the square of the parts of a dotted key
 _MAX_ITEMS = 200
+_MAX_RULES = 1_000  # in a list of rules: all that there are may be named
 _MAX_PROBLEMS = 50
 
 
@@ -70,7 +71,7 @@ def _check_rule(text: str, info: ValidationInfo) -> str:
 _GlobText = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_check_glob)]
 _RuleText = Annotated[StrictStr, Field(min_length=1, max_length=100), AfterValidator(_check_rule)]
 _Globs = Annotated[tuple[_GlobText, ...], Field(max_length=_MAX_ITEMS)]
-_Rules = Annotated[tuple[_RuleText, ...], Field(max_length=_MAX_ITEMS)]
+_Rules = Annotated[tuple[_RuleText, ...], Field(max_length=_MAX_RULES)]
 _Name = Annotated[StrictStr, Field(min_length=1, max_length=100)]
 _Names = Annotated[tuple[_Name, ...], Field(max_length=_MAX_ITEMS)]
 
@@ -249,10 +250,11 @@ def _validate(data: dict[str, Any], origin: str, where: str, known: Mapping[str,
 
 _TABLE = "pull-requests"
 _ITEMS = f"at most {_MAX_ITEMS}"
+_RULES = f"at most {_MAX_RULES:,}"
 _ALLOWED = {
-    "select": f"a list of rule ids, rule names or families, {_ITEMS}",
-    "extend-select": f"a list of rule ids, rule names or families, {_ITEMS}",
-    "ignore": f"a list of rule ids, rule names or families, {_ITEMS}",
+    "select": f"a list of rule ids, rule names or families, {_RULES}",
+    "extend-select": f"a list of rule ids, rule names or families, {_RULES}",
+    "ignore": f"a list of rule ids, rule names or families, {_RULES}",
     "per-path-ignores": f"a table from globs to lists of rule ids, rule names or families, {_ITEMS}",
     "include": f"a list of globs of 1 to 200 characters, {_ITEMS}",
     "exclude": f"a list of globs of 1 to 200 characters, {_ITEMS}",

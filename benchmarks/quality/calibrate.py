@@ -47,6 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("file", type=Path, nargs="?", help="of the model; made where there is none")
     add_common_options(parser)
+    parser.add_argument("--reading", choices=READINGS, nargs="+", default=READINGS, help="default: all")
     parser.set_defaults(part="calibrate")
     options = parser.parse_args(arguments)
     check_common_options(parser, options)
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     found: list[Judged] = []
     missing: Counter[str] = Counter()
     folders = find_clones(options.clones)
-    for reading in READINGS:
+    for reading in options.reading:
         for some, lost in in_processes(judged, readings(reading, folders, options, model), options.jobs):
             found += some
             missing["not in the clones"] += lost

@@ -115,7 +115,6 @@ def test_a_server_is_asked_and_the_threshold_is_written(
         )
 
     monkeypatch.setattr(calibrate, "LEAST_COMMENTS", 1)
-    monkeypatch.setattr(calibrate, "READINGS", ("one",))
     remark = {"repo": "acme/net", "sha": work.shas[0], "path": "train.py", "line": 9, "grade": 3}
 
     def readings(which: str, folders: object, options: object, model: ModelOptions) -> list[Reading]:
@@ -125,7 +124,17 @@ def test_a_server_is_asked_and_the_threshold_is_written(
     file = tmp_path / "large.json"
     with serving() as fake:
         fake.replies["/v1/chat/completions"] = answer
-        arguments = [str(file), "--model", "m", "--model-server", fake.url, "--clones", str(tmp_path)]
+        arguments = [
+            str(file),
+            "--model",
+            "m",
+            "--model-server",
+            fake.url,
+            "--clones",
+            str(tmp_path),
+            "--reading",
+            "third",
+        ]
         assert calibrate.main(arguments) == 0
     written = read_general(str(file))
     assert (written.calibration.change_threshold, written.calibration.change_confidence) == (0.2, 1.0)

@@ -148,10 +148,10 @@ def test_a_model_that_goes_away_leaves_the_review_of_the_rules(calls: int) -> No
     _same_but_for_the_record(found, RULES)
 
 
-def test_a_model_that_goes_away_leaves_no_word_on_files_that_the_rules_do_not_read() -> None:
+def test_a_model_that_goes_away_leaves_what_the_rules_say_of_a_file_that_does_not_parse() -> None:
     heads = HEADS | {"broken.py": "import math\n\n\ndef f(:\n"}
     rules = review(heads, None)
-    assert rules.not_reviewed == ()
+    assert [note.path for note in rules.not_reviewed] == ["broken.py"]
     _same_but_for_the_record(review(heads, Scripted(calls=0)), rules)
 
 

@@ -160,7 +160,7 @@ def test_nothing_is_asked_of_a_change_without_a_library() -> None:
 
 
 def test_the_limit_of_comments_holds() -> None:
-    many = [{**CLAIM, "start_line": at, "end_line": at} for at in (4, 5, 4, 5, 4)]
+    many = [{**CLAIM, "start_line": at, "end_line": at} for at in (4, 5, 4, 5, 4, 5)]
     found = _reviewed(_answers(many, RIGHT))
     assert len(found.findings) <= MAX_CLAIMS and found.model is not None and found.model.invalid == 1
 

@@ -150,9 +150,8 @@ def _own(calibration: Calibration, said: AdviceCounts) -> tuple[Calibration, lis
     if calibration.judge is None and least is None and not explains:
         words.append("The model stays silent: nothing reached the precision that is needed.")
         return Calibration.off(), words
-    return Calibration(
-        calibration.judge, least, explains, "validation split, counted by rule and line"
-    ), words
+    measured_on = "validation split, counted by rule and line"
+    return Calibration(calibration.judge, least, explains, measured_on=measured_on), words
 
 
 def summary(found: Calibrated, price_in: float | None, price_out: float | None) -> str:

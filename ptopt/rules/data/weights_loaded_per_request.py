@@ -65,6 +65,21 @@ class WeightsLoadedPerRequest(Rule):
     family = "data"
     severity = Severity.HIGH
     nodes = (ast.FunctionDef, ast.AsyncFunctionDef)
+    triggers = (
+        "from_",
+        "load",
+        "pipeline",
+        "Transformer",
+        "Encoder",
+        "Model",
+        "LPIPS",
+        "Session",
+        "Processor",
+        "create",
+        "easyocr",
+        "ultralytics",
+        "read",
+    )
     libraries = (
         "torch",
         "transformers",
