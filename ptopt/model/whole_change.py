@@ -8,6 +8,7 @@ file around the lines and the task to prove the claim wrong. Numbers of lines in
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -52,6 +53,7 @@ _BECAUSE = 200
 _ANSWER_TOKENS = 1024
 _CHECK_ANSWER_TOKENS = 256
 _LONGEST = 20_000  # characters of an answer
+_LINES = re.compile(r"\b[Ll]ines? \d{1,9}(?:(?:, | and | or | to |[-–])\d{1,9})*\b")
 _VERDICTS = ("right", "trivial", "wrong")
 _CLAIM_FIELDS = ("region", "start_line", "end_line", "kind", "problem", "fix", "sure")
 
@@ -79,7 +81,7 @@ _CHECK = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the model says of lines `start` to `end` of the text of a file; its words are untrusted."""
+    """What the model says of lines `start` to `end` of the text of a file; its words are untrusted, and name lines of the file."""
 
     region: Region
     start: int
@@ -177,7 +179,18 @@ def _claim(item: object, regions: Sequence[Region]) -> Claim | None:
     start, end = file_line(region, first), file_line(region, last)
     if not {start, end} <= {line.number for line in region.lines}:
         return None
-    return Claim(region, start, end, item["kind"], problem, fix, sure / 100)
+    return Claim(
+        region, start, end, item["kind"], _in_file(problem, region), _in_file(fix, region), sure / 100
+    )
+
+
+def _in_file(text: str, region: Region) -> str:
+    """The text with the numbers that the lines have in the file."""
+
+    def renumbered(match: re.Match[str]) -> str:
+        return re.sub(r"\d+", lambda number: str(file_line(region, int(number[0]))), match[0])
+
+    return _LINES.sub(renumbered, text)
 
 
 def _items(text: str) -> list[object] | None:

@@ -229,5 +229,14 @@ def test_the_calibration_keeps_the_threshold() -> None:
         Calibration.from_json('{"change_threshold": 2}')
 
 
+def test_lines_that_the_words_name_are_those_of_the_file() -> None:
+    claim = CLAIM | {"problem": "Line 4 reads the weights again.", "fix": "Move line 4 behind lines 2-3."}
+    backend = _answers(claim, RIGHT)
+    (finding,) = _reviewed(backend).findings
+    assert finding.explanation.startswith("Line 12 reads")
+    assert "line 12 behind lines 10-11." in finding.explanation
+    assert "line 12 behind lines 10-11." in backend.chats[1].user
+
+
 def test_a_region_is_a_whole_function_that_changed() -> None:
     assert isinstance(REGION, Region) and (REGION.start, REGION.end) == (9, 13)
