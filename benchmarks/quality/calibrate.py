@@ -22,7 +22,7 @@ from benchmarks.quality.comments import materials
 from benchmarks.quality.common import in_processes
 from benchmarks.quality.experts import READINGS, Reading, is_met, readings
 from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing
-from benchmarks.quality.model import model_options
+from benchmarks.quality.model import is_unanswered, model_options
 from benchmarks.quality.summary import share
 from ptopt.model.calibration import Calibration
 from ptopt.model.general import General, read_general
@@ -90,8 +90,8 @@ def judged(reading: Reading) -> tuple[list[Judged], int]:
             continue
         remarks = [remark for remark in reading.remarks.get(sha, ()) if remark["grade"] > 1]
         review = material.review(reading.work.config, advisor=reading.work.model.advisor())
-        if review.model is not None and review.model.note:
-            raise ModelUnavailableError(f"{reading.work.repo} {sha}: {review.model.note}")
+        if is_unanswered(review):
+            raise ModelUnavailableError(f"{reading.work.repo} {sha}: {review.model and review.model.note}")
         for finding in review.findings:
             if finding.rule == FoundByModel.id:
                 place = (finding.path, finding.span.start, finding.span.end)

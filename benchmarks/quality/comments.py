@@ -41,7 +41,7 @@ from benchmarks.quality.fixes import (
     review_options,
 )
 from benchmarks.quality.mine import known_commits
-from benchmarks.quality.model import RULES_ALONE, ModelOptions, model_options
+from benchmarks.quality.model import RULES_ALONE, UNANSWERED, ModelOptions, is_unanswered, model_options
 from benchmarks.quality.parts import part_of, read_names
 from benchmarks.quality.score import REGRESSIONS
 from benchmarks.quality.summary import share
@@ -204,6 +204,9 @@ def comments(work: Work) -> tuple[list[dict[str, Any]], list[str]]:
             continue
         advisor = work.model.advisor()
         review = material.review(work.config, one_per_cause=work.one_per_cause, advisor=advisor)
+        if is_unanswered(review):
+            missing.append(UNANSWERED)
+            continue
         files = {file["path"]: file for file in material.files}
         for finding in review.findings:
             file = files[finding.path]

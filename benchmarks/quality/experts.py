@@ -22,7 +22,7 @@ from benchmarks.quality.changes import config_of, find_clones
 from benchmarks.quality.comments import Work, materials
 from benchmarks.quality.common import in_processes, read_rows
 from benchmarks.quality.fixes import add_common_options, check_common_options, print_missing, review_options
-from benchmarks.quality.model import ModelOptions, model_options
+from benchmarks.quality.model import UNANSWERED, ModelOptions, is_unanswered, model_options
 from benchmarks.quality.parts import part_of, read_names
 from benchmarks.quality.summary import share
 from ptopt.findings import Review
@@ -66,14 +66,14 @@ def main(arguments: Sequence[str]) -> int:
     folders = find_clones(options.clones)
     commits: list[Commit] = []
     missing: Counter[str] = Counter()
-    for some, lost in in_processes(
+    for some, lost, unanswered in in_processes(
         compare, readings(options.reading, folders, options, model_options(options)), options.jobs
     ):
         commits += some
-        if lost:
-            missing["not in the clones"] += lost
+        missing["not in the clones"] += lost
+        missing[UNANSWERED] += unanswered
     _print(commits)
-    print_missing(missing)
+    print_missing(+missing)
     return 0
 
 
@@ -100,19 +100,23 @@ def readings(
     ]
 
 
-def compare(reading: Reading) -> tuple[list[Commit], int]:
-    """The commits of the repository, and how many of them the clone lacks."""
-    commits, lost = [], 0
+def compare(reading: Reading) -> tuple[list[Commit], int, int]:
+    """The commits of the repository, how many of them the clone lacks, and of how many the model did not answer."""
+    commits, lost, unanswered = [], 0, 0
     everything = config_of(min_confidence=0.0, all_rules=True, budget=None, all_paths=True)
     for sha, material in materials(reading.work):
         if material is None:
             lost += 1
             continue
         remarks = tuple(reading.remarks.get(sha, ()))
-        by_default = _places(material.review(reading.work.config, advisor=reading.work.model.advisor()))
+        review = material.review(reading.work.config, advisor=reading.work.model.advisor())
+        if is_unanswered(review):
+            unanswered += 1
+            continue
+        by_default = _places(review)
         proposed = _places(material.review(everything, one_per_cause=False)) if remarks else frozenset()
         commits.append(Commit(remarks, by_default, proposed))
-    return commits, lost
+    return commits, lost, unanswered
 
 
 def _places(review: Review) -> frozenset[_Place]:

@@ -32,7 +32,14 @@ from benchmarks.quality.changes import (
     open_clone,
 )
 from benchmarks.quality.common import in_processes, read_rows
-from benchmarks.quality.model import RULES_ALONE, ModelOptions, add_model_options, model_options
+from benchmarks.quality.model import (
+    RULES_ALONE,
+    UNANSWERED,
+    ModelOptions,
+    add_model_options,
+    is_unanswered,
+    model_options,
+)  # fmt: skip
 from benchmarks.quality.parts import PARTS, TUNED, part_of, read_names
 from benchmarks.quality.score import Outcome, outcome, tool_outcome
 from benchmarks.quality.summary import print_case, print_summary
@@ -232,6 +239,9 @@ def score(work: Work) -> tuple[list[Outcome], list[str], list[dict[str, Any]]]:
             material = material.without_removed() if work.hide_fix else material
             advisor = work.model.advisor()
             review = material.review(work.config, one_per_cause=work.one_per_cause, advisor=advisor)
+            if is_unanswered(review):
+                missing.append(UNANSWERED)
+                continue
             outcomes.append(outcome(one, review))
             judged += judged_rows(one, review)
     return outcomes, missing, judged

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.quality.common import read_rows
+from ptopt.findings import Review
 from ptopt.model.advisor import Advisor
 from ptopt.model.backends.general import GeneralBackend
 from ptopt.model.backends.open import open_advisor
@@ -74,6 +75,14 @@ def model_options(options: argparse.Namespace) -> ModelOptions:
     return ModelOptions(
         options.answers, options.ask, options.change_threshold, options.model, options.model_server
     )
+
+
+UNANSWERED = "the model did not answer"  # why a commit is not counted
+
+
+def is_unanswered(review: Review) -> bool:
+    """Was a model asked, in vain? Recorded answers are those to the prompts of one version of ptopt."""
+    return review.model is not None and bool(review.model.note)
 
 
 class Recorded:

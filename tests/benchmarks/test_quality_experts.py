@@ -31,8 +31,8 @@ def reading(tmp_path: Path) -> Reading:
 
 
 def test_a_remark_is_met_near_a_comment_on_the_same_file(reading: Reading) -> None:
-    ((commit,), lost) = compare(reading)
-    assert lost == 1
+    ((commit,), lost, unanswered) = compare(reading)
+    assert (lost, unanswered) == (1, 0)
     near, far = commit.remarks
     assert is_met(near, commit.proposed) and not is_met(far, commit.proposed)
     assert not is_met(near | {"path": "other.py"}, commit.proposed)

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.quality import calibrate
 from benchmarks.quality.changes import Material, config_of
-from benchmarks.quality.comments import Work, materials
-from benchmarks.quality.experts import Reading
-from benchmarks.quality.model import ModelOptions
+from benchmarks.quality.comments import Work, comments, materials
+from benchmarks.quality.experts import Reading, compare
+from benchmarks.quality.model import UNANSWERED, ModelOptions
 from ptopt.model_whole_change import CHECKED
 from tests.benchmarks.clones import SLOW, Repository
 from training.evaluation.labels import finds
@@ -76,6 +76,9 @@ def test_what_was_not_recorded_is_said(work: Work, tmp_path: Path) -> None:
     review = material.review(work.config, advisor=ModelOptions(empty).advisor())
     assert review.model is not None and "no answer was recorded to prompt" in review.model.note
     assert ModelOptions().advisor() is None
+    asked = dataclasses.replace(work, model=ModelOptions(empty))
+    assert comments(asked) == ([], [UNANSWERED])  # it is not counted as a commit without a comment
+    assert compare(Reading(asked, {})) == ([], 0, 1)
 
 
 def test_a_comment_is_right_where_a_reader_would_post(work: Work, tmp_path: Path) -> None:
