@@ -204,8 +204,8 @@ class Settings(BaseSettings):
     )
     model: str = Field(
         default="",
-        description="The model for reviews: the folder of a model or an adapter, `package:NAME`, "
-        "or a name on the model hub. Unset, and without a registry: rules only.",
+        description="The model for reviews: the folder of a model or an adapter, `package:NAME`, a name on the model hub, "
+        "or the file of a general model that the server runs. Unset, and without a registry: rules only.",
     )
     model_registry: Path | None = Field(
         default=None,

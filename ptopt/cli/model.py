@@ -39,7 +39,8 @@ def review_with(
         from ptopt.model.backends.open import open_advisor
 
         # A server that hangs while the adapter is loaded into it holds the review up, too.
-        limits: dict[str, Any] = {} if model.server is None else {"timeout": min(20.0, model.seconds)}
+        hurry = model.server is not None and model.seconds < 20
+        limits: dict[str, Any] = {"timeout": model.seconds} if hurry else {}
         advisor = open_advisor(model.name, server=model.server, seconds=model.seconds, **limits)
     except ImportError as error:
         from ptopt.address import install

@@ -129,3 +129,22 @@ def test_a_file_that_is_none(text: str, says: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(ModelUnavailableError, match=says):
         open_model(str(file), server="http://127.0.0.1:9")
+
+
+def test_a_large_model_has_time_for_its_answer(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer about a whole change takes longer than twenty seconds; the review's own limit holds all the same."""
+    seen: list[Any] = []
+
+    class Seen(OpenAIBackend):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            seen.append(settings.get("timeout"))
+            super().__init__(*args, **settings)
+
+    monkeypatch.setattr("ptopt.model.backends.openai.OpenAIBackend", Seen)
+    file = tmp_path / "large.json"
+    file.write_text(General("m", Calibration(change_threshold=0.5)).to_json())
+    for settings in ({}, {"timeout": 3.0}):
+        open_model(str(file), server=server.url, **settings).backend.close()
+    assert seen == [120.0, 3.0]

@@ -19,6 +19,7 @@ from ptopt.model.interface import Backend, ModelUnavailableError
 from ptopt.model.region import JUDGE_TOKENS
 
 Engine = Literal["transformers", "vllm"]
+_GENERAL_TIMEOUT = 120.0  # seconds for one answer: a large model reads a whole change; the review's own limit holds all the same
 SECONDS = 20.0  # default time that a review waits for the model
 
 
@@ -77,6 +78,7 @@ def _open_general(spec: str, server: str | None, settings: dict[str, Any]) -> Op
     from ptopt.model.backends.general import GeneralBackend
     from ptopt.model.backends.openai import OpenAIBackend
 
+    settings = {"timeout": _GENERAL_TIMEOUT} | settings
     backend = GeneralBackend(OpenAIBackend(server, found.model, **settings), found.examples)
     return OpenModel(backend, found.calibration, "", GENERAL_TOKENS, chunk=None)
 
