@@ -14,6 +14,7 @@ from ptopt.audit.measures import (
     padding,
     precision,
     running,
+    saving,
 )
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure
@@ -37,7 +38,7 @@ ALL: tuple[Callable[[Setup], Measure], ...] = (
     memory.channels_last,
     memory.cudnn_benchmark,
     running.evaluation,
-    running.saving,
+    saving.saving,
     running.monitoring,
 )
 
