@@ -23,6 +23,7 @@ from ptopt.audit.launches import Launch, launches, of_script
 from ptopt.audit.live import MOST_MODULES, Live, Summaries
 from ptopt.audit.measures import measures_of
 from ptopt.audit.modules import Modules
+from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
@@ -68,7 +69,8 @@ def training_scripts(
     `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script.
     """
     python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
-    entries, lost = entry_points(python, launches(files), read_all(files), facts, scripts)
+    nearest = NearestFacts(facts, files)
+    entries, lost = entry_points(python, launches(files), read_all(files), nearest, scripts)
     return Scripts(len(python), entries, tuple(lost))
 
 
@@ -105,11 +107,11 @@ def entry_points(
     files: Mapping[str, bytes],
     started: Mapping[str, list[Launch]],
     configurations: Mapping[str, Document],
-    facts: ProjectFacts,
+    facts: NearestFacts,
     scripts: frozenset[str],
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
     """The scripts that train, with their measures; and what could not be followed, in words."""
-    modules = Modules(files, facts)
+    modules = Modules(files, facts.root)
     summaries: Summaries = {}
     entries: list[EntryPoint] = []
     lost: list[str] = []
@@ -131,7 +133,7 @@ def entry_points(
                 live = Live(modules, module, summaries, configured.targets)
                 start = training_start(live)
                 if start is not None and not only_uses(path, start):
-                    entries.append(_entry(live, start, facts, started, modules, configured))
+                    entries.append(_entry(live, start, facts.of(path), started, modules, configured))
         except (WorkLimitError, RecursionError):
             lost.append(f"{path}: the analysis limit of one script was reached")
     entries = _without_bare(entries, started)

@@ -8,6 +8,7 @@ import pytest
 
 from ptopt.audit.advice import ADVICE
 from ptopt.audit.audit import entry_points
+from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.published import worth
 from ptopt.audit.values import Level, State
 from ptopt.project.facts import NO_FACTS
@@ -91,7 +92,7 @@ def test_the_folder_of_this_project() -> None:
     """Code that is no training script, a lot of it: nothing is invented, nothing fails."""
     root = Path(__file__).resolve().parents[2] / "ptopt" / "cli"
     files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.py")}
-    assert entry_points(files, {}, {}, NO_FACTS, frozenset()) == ((), [])
+    assert entry_points(files, {}, {}, NearestFacts(NO_FACTS, {}), frozenset()) == ((), [])
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
@@ -100,7 +101,9 @@ def test_hostile_programs_end(name: str) -> None:
     main = "\n\nif __name__ == '__main__':\n    train(model, loader, opt, metric)\n"
     notebook = PROGRAMS[name].startswith("{")
     data = (PROGRAMS[name] + main * (not notebook)).encode()
-    entries, lost = entry_points({"a.ipynb" if notebook else "a.py": data}, {}, {}, NO_FACTS, frozenset())
+    entries, lost = entry_points(
+        {"a.ipynb" if notebook else "a.py": data}, {}, {}, NearestFacts(NO_FACTS, {}), frozenset()
+    )
     assert {m.state for entry in entries for m in entry.measures} <= set(State)
     assert all(note.startswith("a.") for note in lost)
 
