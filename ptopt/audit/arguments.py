@@ -187,7 +187,8 @@ def keyword_value(setup: Setup, calls: list[tuple[Module, ast.Call]], name: str,
             value = setup.value(module, given)
             values.append(replace(value, place=value.place or place))
         elif setup.unpacks(call):
-            values.append(Value(False, note=f"`**` in the call at {place}", place=place))
+            open_ = Value(False, note=f"`**` in the call at {place}", place=place)
+            values.append(setup.unpacked(module, call, name, replace(default, place=place)) or open_)
         else:
             values.append(replace(default, place=place))
     if not values:

@@ -25,7 +25,7 @@ ENVIRONMENT = re.compile(
 _RARE = re.compile(r"OutOfMemory|RuntimeError|MemoryError|KeyboardInterrupt|Timeout|Connection")
 _FIRST_PROCESS = re.compile(
     r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
-    r"is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
+    r"\bgpu(_?id)?\s*==\s*0\b|is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
     re.I,
 )
 
@@ -51,6 +51,8 @@ class Conditions(ABC):
             return Value(True, True)
         text = ast.unparse(test)
         if _FIRST_PROCESS.search(text) and not isinstance(test, ast.BoolOp):
+            return Value(True, True)
+        if _is_now_and_then(test) and not self.of(test, module, depth).known:
             return Value(True, True)
         if isinstance(test, ast.BoolOp):
             parts = [self.truth_of(value, module, depth) for value in test.values]
@@ -88,6 +90,10 @@ class Conditions(ABC):
             elif isinstance(ancestor, ast.IfExp):
                 wanted = True if child is ancestor.body else False if child is ancestor.orelse else None
             if wanted is None or not isinstance(ancestor, (ast.If, ast.IfExp)):
+                continue
+            if wanted and isinstance(ancestor, ast.If) and _makes_what_is_missing(ancestor):
+                continue
+            if _is_now_and_then(ancestor.test):
                 continue
             test = self.truth_of(ancestor.test, module, depth + 1)
             if test.truth is not None and test.truth is not wanted:
@@ -175,6 +181,33 @@ class Conditions(ABC):
                         return module, ancestor
                     break
         return None
+
+
+def _is_now_and_then(test: ast.expr) -> bool:
+    """`step % every == 0`: some of the passes."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.BinOp)
+        and isinstance(test.left.op, ast.Mod)
+        and not isinstance(test.left.left, ast.Constant)
+    )
+
+
+def _makes_what_is_missing(guard: ast.If) -> bool:
+    """`if self.writer is None: self.writer = SummaryWriter()`: the first to come makes it."""
+    test = guard.test
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
+        nothing = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+        missing = test.left if nothing else None
+    else:
+        missing = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
+    if not isinstance(missing, ast.Attribute):
+        return False
+    wanted = ast.unparse(missing)
+    return any(
+        isinstance(statement, ast.Assign) and any(ast.unparse(t) == wanted for t in statement.targets)
+        for statement in guard.body
+    )
 
 
 def _is_rare(handler: ast.ExceptHandler) -> bool:

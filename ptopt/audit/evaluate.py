@@ -31,6 +31,7 @@ from ptopt.source.bindings import is_self
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 _WITH_GPU = re.compile(r"(^|\.)is_available$|is_bf16_supported$|is_accelerator_available$")
+_TORCH_VERSION = re.compile(r"(\d+(?:\.\d+)*)")
 _PLATFORM = {"sys.platform": "linux", "os.name": "posix", "platform.system()": "Linux"}
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.eq, ast.IsNot: operator.ne, ast.Gt: operator.gt,
@@ -41,6 +42,16 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
+_SAME = (
+    "bool",
+    "int",
+    "float",
+    "str",
+    "str2bool",
+    "torch.device",
+    "Path",
+    "pathlib.Path",
+)  # as true as what they are given
 _OF_LIBRARY = "default of transformers"
 
 
@@ -55,6 +66,7 @@ class Evaluator(Conditions):
         self._commands = commands
         self._options = options
         self._busy: set[ast.AST] = set()
+        self._parameters: dict[tuple[FunctionNode, str], Value] = {}
 
     def place(self, module: Module, node: ast.AST) -> Place:
         line = getattr(node, "lineno", 1)
@@ -146,18 +158,30 @@ class Evaluator(Conditions):
             return replace(left, value=answer, note=left.note or right.note)
         if not (left.known and right.known) and (present := _asks_for_gpu(expr)) is not None:
             return Value(True, present, "with a GPU", self.place(module, expr))
+        if (newer := self._asks_for_torch(expr)) is not None:
+            return Value(True, newer, "with the torch of the project", self.place(module, expr))
         if isinstance(expr.ops[0], ast.In) and "inspect.signature(torch" in ast.unparse(expr.comparators[0]):
             return Value(True, True, "with a current torch", self.place(module, expr))
         if not left.known and right.known and type(expr.ops[0]) in _COMPARED:
             return left.mapped(lambda held: bool(_COMPARED[type(expr.ops[0])](held, right.value)))
         return left if not left.known else replace(right, choices=(), passed=())
 
+    def _asks_for_torch(self, expr: ast.Compare) -> bool | None:
+        """`torch.__version__ >= "2.0"`: by what the project needs, a current one where that is open; None of others."""
+        version = _TORCH_VERSION.search(ast.unparse(expr.comparators[0]))
+        if "torch.__version__" not in ast.unparse(expr.left) or version is None:
+            return None
+        newer = not self.live.modules.facts.excludes("torch", version[1])
+        if isinstance(expr.ops[0], (ast.GtE, ast.Gt)):
+            return newer
+        return not newer if isinstance(expr.ops[0], (ast.Lt, ast.LtE)) else None
+
     def _call(self, call: ast.Call, module: Module, depth: int) -> Value:
         name = dotted_name(call.func)
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name
         if _WITH_GPU.search(name):
             return Value(True, True, "with a GPU", self.place(module, call))
-        if name in ("bool", "int", "float", "str", "str2bool", "torch.device") and call.args:
+        if name in _SAME and call.args:
             return self.of(call.args[0], module, depth)
         if name in ("hasattr", "getattr") and len(call.args) == 2 and is_of_torch(call.args[0]):
             return Value(True, True, "with a current torch", self.place(module, call))
@@ -257,6 +281,15 @@ class Evaluator(Conditions):
 
     def _parameter(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         """What the callers pass; the default where none is seen."""
+        key = (function, name)
+        if key not in self._parameters:
+            self._parameters[key] = self._default(
+                function, name, module, depth
+            )  # a circle of calls ends here
+            self._parameters[key] = self._passed(function, name, module, depth)
+        return self._parameters[key]
+
+    def _passed(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         values: list[Value] = []
         position = position_of(function, name)
         for other, call, shift in callers(self.live, function, module):
@@ -264,6 +297,8 @@ class Evaluator(Conditions):
             at = None if position is None else position - shift
             if name in given:
                 values.append(self.of(given[name], other, depth))
+            elif (through := self._passed_through(name, other, call, depth)) is not None:
+                values.append(through)
             elif any(isinstance(a, ast.Starred) for a in call.args):
                 values.append(
                     Value(False, note=f"`*` at {self.place(other, call)}", place=self.place(other, call))
@@ -279,6 +314,27 @@ class Evaluator(Conditions):
         if not values:
             return self._default(function, name, module, depth)
         return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))
+
+    def _passed_through(self, name: str, module: Module, call: ast.Call, depth: int) -> Value | None:
+        """`def __init__(self, *args, **kwargs): super().__init__(*args, **kwargs)`: what the calls of the former give by name.
+
+        None where a dictionary of another kind is unpacked, or where no such call names it.
+        """
+        function = module.file.index.function_of(call)
+        held = next((k.value for k in call.keywords if k.arg is None), None)
+        if (
+            function is None
+            or not isinstance(held, ast.Name)
+            or held.id != getattr(function.args.kwarg, "arg", "")
+        ):
+            return None
+        given = [
+            self.of(keyword.value, other, depth)
+            for other, site, _ in callers(self.live, function, module)
+            for keyword in site.keywords
+            if keyword.arg == name
+        ]
+        return one_of(given, f"`{name}`", given[0].place) if given else None
 
     def _unpacked(self, name: str, held: ast.expr, module: Module, call: ast.Call, depth: int) -> Value:
         """`f(**options)`: the option of this name."""
@@ -336,6 +392,8 @@ class Evaluator(Conditions):
     def _self_attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
         held = self.held(expr, module)
         if held is not None:
+            if _changes(*held, expr.attr):
+                return self._unknown(expr, module)
             later = self._set_from_outside(expr, depth)
             return later if later is not None else self.of(held[1], held[0], depth)
         return self._option(expr.attr, expr, module, depth)
@@ -412,6 +470,8 @@ class Evaluator(Conditions):
         first = one_of(answers, f"several defaults of {options[0].shown}", place)
         if self._commands is not None and not assigned:
             first = self._commands.of((here or options)[0], first, keys_of(expr, name)) or first
+        if not first.known and all(option.default is None for option in here or options):
+            first = self._filled(name, expr) or first
         if assigned and first.known and not any(self._assignment_guard(o, depth).truth for o in options):
             return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
         if not first.known:
@@ -430,6 +490,11 @@ class Evaluator(Conditions):
         if after.known and len(reached) == 1:
             return replace(after, note=note, place=after.place or at)
         return Value(False, note=f"{change.shown} is set at {at}", place=at, environment=after.environment)
+
+    def _filled(self, name: str, expr: ast.expr) -> Value | None:
+        """What the configurations say of an option that has to be given."""
+        settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
+        return agreed(settings)
 
     def _is_changed(self, change: Option, after: Value, depth: int) -> bool:
         """Does the assignment run: by its conditions, or because `if given("amp"): config.AMP = args.amp` asks for what is given?"""
@@ -490,6 +555,27 @@ class Evaluator(Conditions):
 
     def option_names(self) -> list[str]:
         return self._options.names()
+
+
+def _changes(module: Module, first: ast.expr, name: str) -> bool:
+    """Is `self.name` a counter, or nothing until a method gives it something?"""
+    if not isinstance(first, ast.Constant):
+        return False
+    cls = module.file.index.class_of(first)
+    if first.value is None:
+        return any(
+            isinstance(assign := module.file.index.parent(node), ast.Assign)
+            and node in assign.targets
+            and assign.value is not first
+            and module.file.index.class_of(node) is cls
+            for node in module.file.index.attributes_named(name)
+        )
+    return isinstance(first.value, int) and any(
+        isinstance(each.target, ast.Attribute)
+        and each.target.attr == name
+        and module.file.index.class_of(each) is cls
+        for each in module.file.index.of_type(ast.AugAssign)
+    )
 
 
 def _is_item(module: Module, name: ast.Name) -> bool:

@@ -27,7 +27,7 @@ _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process
 _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
-_SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|\bcfg", re.I)
+_SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|(\b|_)cfg|yacs", re.I)
 _MAKES_TARGETS = frozenset(
     {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
 )
@@ -70,6 +70,7 @@ class Live:
         self._summaries = summaries
         self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
         self._waiting: list[tuple[Module, ast.AST]] = []
+        self._packages: frozenset[str] | None = None  # asked for when all is read
         self._read(start)
         self._follow_all()
         self._reach_registered()
@@ -318,6 +319,11 @@ class Live:
 
     def packages(self) -> frozenset[str]:
         """The packages of others that what runs imports, by the first part of their names."""
+        if self._packages is None:
+            self._packages = self._packages_of_others()
+        return self._packages
+
+    def _packages_of_others(self) -> frozenset[str]:
         found: set[str] = set()
         for module in self.read.values():
             for level, name, _ in module.imports:
@@ -353,7 +359,10 @@ def _reads_settings(module: Module, call: ast.Call) -> bool:
     if _last(call.func) not in ("exec_module", "import_module"):
         return False
     function, cls = module.file.index.function_of(call), module.file.index.class_of(call)
-    return any(node is not None and _SETTINGS.search(node.name) for node in (function, cls))
+    named = any(node is not None and _SETTINGS.search(node.name) for node in (function, cls))
+    return named or (
+        _last(call.func) == "exec_module" and bool(_SETTINGS.search(module.path.rpartition("/")[2]))
+    )
 
 
 def _summarise(unit: ast.AST) -> _Summary:

@@ -23,11 +23,13 @@ _WITH_ATTENTION = (
     "x_transformers",
     "clip.",
     "open_clip",
-    "transformers.models",
+    "transformers.",
+    "CLIP.",
     "diffusers",
 )
 _FOREIGN = re.compile(
-    r"Attention|Transformer|^Block$|^vit_|ViT|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT"
+    r"Attention|Transformer|^Block$|^vit_|ViT|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT|"
+    r"For(CausalLM|ConditionalGeneration|MaskedLM|PreTraining|\w*Classification|QuestionAnswering)$|LMHeadModel$|^(Bert|GPT2|Llama|T5|CLIP\w*|ViT)Model$"
 )
 _NO_MODEL = re.compile(
     r"token|process|config|extractor|scheduler|vae|autoencoder|pipeline|image|peft|super", re.I
@@ -39,7 +41,8 @@ _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attentio
 
 def attention(setup: Setup) -> Measure:
     key, title = "attention", "Attention"
-    fused, by_hand, library = list(_fused(setup)), list(_by_hand(setup)), list(_library(setup))
+    fused, by_hand = list(_fused(setup)), list(_by_hand(setup))
+    library = [candidate for candidate in _library(setup) if candidate.value.truth is not False]
     pretrained = list(_pretrained(setup))
     stated = [c for c in pretrained if c.detail]
     if stated:
@@ -81,7 +84,8 @@ def attention(setup: Setup) -> Measure:
 def _fused(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.named(_FUSED):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
-        yield setup.site(module, call, f"`{name}`")
+        if setup.is_external(module, call.func):  # one of the repository may compute it in steps
+            yield setup.site(module, call, f"`{name}`")
 
 
 def _by_hand(setup: Setup) -> Iterator[Candidate]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from ptopt.audit.known import Value
 from ptopt.audit.measures.loader import prefetchers
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
-from ptopt.audit.values import Measure, State
+from ptopt.audit.values import Measure, Place, State
 
 _NETWORK = re.compile(
     r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
 )
+_DRAWS = re.compile(r"sample|batch|learn|update|train|optimi[sz]e")
 _COPIES = ("transformers", "TRL", "Lightning")
 
 
@@ -42,6 +44,14 @@ def non_blocking(setup: Setup) -> Measure:
         moves = [
             c for c in (_move_elsewhere(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None
         ]
+    if not moves and (made := list(_made_there(setup))):
+        return Measure(
+            key,
+            title,
+            State.OFF,
+            "batches are made on the device from arrays, and the copy waits",
+            tuple(made)[:4],
+        )
     if not moves:
         return setup.not_applicable(key, title, "no copy of a batch in the training loop")
     waiting = [c for c in moves if c.value.truth is False]
@@ -55,6 +65,20 @@ def non_blocking(setup: Setup) -> Measure:
         else f"copies of the batch wait{note}"
     )
     return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
+
+
+def _made_there(setup: Setup) -> Iterator[Place]:
+    """`torch.tensor(states, device=self.device)` in the function that draws a batch or makes a step"""
+    for module, call in setup.calls("tensor", "as_tensor"):
+        function = module.file.index.function_of(call)
+        given = setup.keyword(call, "device")
+        if function is None or given is None or not call.args or not _DRAWS.search(function.name):
+            continue
+        if (
+            isinstance(call.args[0], (ast.Name, ast.Call, ast.Subscript))
+            and setup.runs(module, call).truth is not False
+        ):
+            yield setup.place(module, call)
 
 
 def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
@@ -116,6 +140,8 @@ def _sends(call: ast.Call) -> bool:
     texts = [ast.unparse(a) for a in call.args] + [
         ast.unparse(k.value) for k in call.keywords if k.arg == "device"
     ]
+    if any(re.search(r"['\"]cpu['\"]", text) for text in texts):
+        return False
     return any(re.search(r"device|cuda|gpu|rank|\bdev\b", text) for text in texts)
 
 

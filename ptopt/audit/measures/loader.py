@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.calling import lineage
 from ptopt.audit.known import Value, agreed
 from ptopt.audit.modules import Module
 from ptopt.audit.setup import Candidate, Setup
@@ -70,8 +71,8 @@ def _loaders(setup: Setup) -> list[_Loader]:
         )
         if name is not None and not isinstance(name[1], ast.ClassDef):
             continue  # a function that makes loaders: the call in it counts
-        if name is not None and (_makes_its_own(setup, *name) or not getattr(name[1], "bases", ())):
-            continue  # of the latter torch does not know
+        if name is not None and (_makes_its_own(setup, *name) or not _is_loader(setup, *name)):
+            continue
         own = name is not None and not _is_plain(*name)
         found.append((_Loader(module, call, own), _about(module, call)))
     found += [*((loader, "") for loader in _derived(setup)), *_by_parameter(setup)]
@@ -130,6 +131,13 @@ def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
                 if isinstance(call := other.file.index.parent(node), ast.Call) and call.func is node
             ]
     return found
+
+
+def _is_loader(setup: Setup, module: Module, cls: ast.AST | None) -> bool:
+    """May the class be one of torch: not without bases, and no data set that is called a loader?"""
+    lines = lineage(setup.live, module, cls if isinstance(cls, ast.ClassDef) else None)
+    bases = [ast.unparse(base).rpartition(".")[2] for _, each in lines for base in each.bases]
+    return bool(bases) and not any(base.endswith("Dataset") or base == "object" for base in bases)
 
 
 def _makes_its_own(setup: Setup, module: Module, cls: ast.AST | None) -> bool:

@@ -16,6 +16,9 @@ _CONV_NAMES = re.compile(
 )
 
 
+_NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
+
+
 def checkpointing(setup: Setup) -> Measure:
     key, title = "gradient_checkpointing", "Activation checkpointing"
     found = list(_checkpoints(setup))
@@ -88,9 +91,13 @@ def _sets_format(setup: Setup, parent: ast.AST | None) -> bool:
 
 def _for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
     """Off where convolutions run, not applicable where none does, unknown where the network was not seen."""
-    convolutions = setup.named(_CONV)
+    every = setup.named(_CONV)
+    convolutions = [pair for pair in every if setup.runs(*pair).truth is not False]
+    if every and not convolutions and not setup.packages.isdisjoint(_NETWORKS):
+        convolutions = every  # another network takes their place
     if convolutions:
-        return Measure(key, title, State.OFF, off, (setup.place(*convolutions[0]),))
+        first = next((pair for pair in convolutions if setup.runs(*pair).truth), convolutions[0])
+        return Measure(key, title, State.OFF, off, (setup.place(*first),))
     for module, call in setup.calls(
         "create_model", "get_model", "from_pretrained", *_models_of_torchvision(setup)
     ):

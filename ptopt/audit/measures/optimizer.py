@@ -29,11 +29,17 @@ _UNFUSED = (
     "Adafactor",
 )
 _FUSED = re.compile(
-    r"^(Fused\w+|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
+    r"^(Fused(Adam\w*|SGD|LAMB|Lamb|Lars|LARS|NovoGrad|Adagrad|Lion|MixedPrecisionLamb|\w*Optimizer)|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
 )
 _FUSED_WORD = re.compile(r"Fused[A-Z]|CPUAdam|HybridAdam|8bit|Paged")
 _ACCUMULATES = re.compile(
-    r"accum|grad_acc|gradient_acc|update_freq|iters_to_acc|virtual_batch|sub_?batch|micro_?(step|batch)", re.I
+    r"accum|grad_acc|gradient_acc|update_freq|iters_to_acc|subdivision|iter_size|virtual_batch|sub_?batch|micro_?(step|batch)",
+    re.I,
+)
+
+
+_ASKS = re.compile(
+    r"grad\w*_?accum|^accum\w*_(grad\w*|steps?|iters?|counts?|batch\w*|freq)$|^iters_to_acc", re.I
 )
 
 
@@ -83,6 +89,14 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     passed = list(_classes(setup))
     if passed:
         return setup.decide(key, title, passed, "")
+    by_name = [
+        pair
+        for pair in setup.calls("getattr")
+        if pair[1].args and ast.unparse(pair[1].args[0]) in ("torch.optim", "optim")
+    ]
+    if by_name and not setup.configured.of(("fused",)) and setup.runs(*by_name[0]).truth is not False:
+        detail = "the optimizer is one of torch.optim by its name, and nothing asks for the fused update"
+        return Measure(key, title, State.OFF, detail, (setup.place(*by_name[0]),))
     others = [
         (module, call)
         for module, call in setup.live.calls
@@ -132,6 +146,8 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
         name = setup.qualified(module, call.func)
         if not (name.startswith("torch.optim") or _TORCH.match(name)):
             continue
+        if _in_optimizer(module, call):
+            continue
         short = name.rpartition(".")[2]
         given = setup.keyword(call, "fused")
         if given is not None:
@@ -150,6 +166,12 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
         yield setup.site(module, call, f"`{name}`")
     yield from _by_other_names(setup)
     yield from _chosen(setup)
+
+
+def _in_optimizer(module: Module, call: ast.Call) -> bool:
+    """Does an optimizer of the repository make it for itself?"""
+    cls = module.file.index.class_of(call)
+    return cls is not None and any(ast.unparse(base).endswith("Optimizer") for base in cls.bases)
 
 
 def _by_other_names(setup: Setup) -> Iterator[Candidate]:
@@ -278,6 +300,8 @@ def accumulation(setup: Setup) -> Measure:
         stated = _stated_ones(setup)
         if stated is not None:
             return _steps(key, title, stated)
+    if not found and (asked := _asked_for(setup)) is not None:
+        return _steps(key, title, asked)
     if not found and setup.framework in ("DeepSpeed", "Colossal-AI"):
         return Measure(
             key, title, State.UNKNOWN, f"the configuration of {setup.framework} sets it", setup.where()
@@ -285,6 +309,14 @@ def accumulation(setup: Setup) -> Measure:
     return setup.decide(
         key, title, found, "each backward pass is followed by a step of the optimizer", blind=setup.blind
     )
+
+
+def _asked_for(setup: Setup) -> Value | None:
+    """The one option that asks for micro-batches, where it asks for several: how the loop counts them was not recognised."""
+    names = [name for name in setup.evaluator.option_names() if _ASKS.search(name)]
+    value = setup.evaluator.option(names[0]) if len(names) == 1 else None
+    several = value is not None and value.known and isinstance(value.value, int) and value.value > 1
+    return value if several else None
 
 
 def _stated_ones(setup: Setup) -> Value | None:
@@ -323,7 +355,7 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
         for ancestor, child in module.file.index.ancestors(call):
             if not (isinstance(ancestor, ast.If) and child in ancestor.body):
                 continue
-            number = _modulus(ancestor.test)
+            number = _modulus(ancestor.test, any_number=not _holds_backward(ancestor))
             if number is None:
                 continue
             value = _above_one(setup.value(module, number))
@@ -375,10 +407,21 @@ def _inner_loops(setup: Setup) -> Iterator[Candidate]:
         yield setup.site(module, call, f"`{ast.unparse(number)}` micro-batches a step", value)
 
 
-def _modulus(test: ast.expr) -> ast.expr | None:
+def _modulus(test: ast.expr, any_number: bool = False) -> ast.expr | None:
+    """The number that a condition counts to; one whose name says nothing of micro-batches where `any_number` is asked for."""
     for node in ast.walk(test):
         if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)):
             continue
-        if _ACCUMULATES.search(ast.unparse(node.right)) or isinstance(node.right, ast.Name):
+        named = _ACCUMULATES.search(ast.unparse(node.right)) or isinstance(node.right, ast.Name)
+        if named or any_number:
             return node.right
     return None
+
+
+def _holds_backward(guard: ast.If) -> bool:
+    """Does the backward pass stand under the condition, too: the whole step is made now and then?"""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in ("backward", "manual_backward")
+        for statement in guard.body
+        for node in ast.walk(statement)
+    )

@@ -111,10 +111,14 @@ def _filled_up(setup: Setup) -> list[Place]:
 def _collated(setup: Setup) -> list[Place]:
     """Collate functions of the repository that make a batch as long as its longest item."""
     found = []
+    passed = {
+        ast.unparse(keyword.value).rpartition(".")[2] for _, keyword in _keywords(setup, ("collate_fn",))
+    }
     for function, module in setup.live.functions.items():
         cls = module.file.index.class_of(function)
         name = function.name if cls is None else f"{cls.name} {function.name}"
-        text = module.file.source(function) if "collat" in name.lower() else ""
+        collates = "collat" in name.lower() or function.name in passed
+        text = module.file.source(function) if collates else ""
         if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text) and _is_of_sequences(text):
             found.append(setup.place(module, function))
     return found
