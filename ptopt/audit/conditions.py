@@ -58,9 +58,9 @@ class Conditions(ABC):
             parts = [self.truth_of(value, module, depth) for value in test.values]
             decisive = isinstance(test.op, ast.Or)
             for part in parts:
-                if part.known and bool(part.value) is decisive:
+                if part.truth is decisive:
                     return part
-            open_ = [part for part in parts if not part.known]
+            open_ = [part for part in parts if part.truth is None]
             return (
                 replace(open_[0], choices=(), passed=open_[0].passed if len(open_) == 1 else ())
                 if open_

@@ -24,6 +24,10 @@ _MOST_LOOPS = 12  # backward calls that are looked at
 _TRAINER = re.compile(r"Trainer\w*$")
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _BACKWARD = frozenset({"backward", "manual_backward"})
+# Methods that others call, whoever makes the object.
+_CALLED_BY_OTHERS = re.compile(
+    r"(__\w+__|on_\w+|\w*_step|forward\w*|(train|fit|run|main|step|loop|learn|update)(_((one_)?epoch|batch|loop|iter(ation)?))?)$"
+)
 # Frameworks whose own loop trains: name of the call that starts it -> package.
 _FOREIGN = {
     "detectron2": "detectron2", "mmengine": "MMEngine", "mmcv": "MMCV", "fairseq": "fairseq", "composer": "Composer",
@@ -114,11 +118,6 @@ def _is_reached(live: Live, function: FunctionNode | None, module: Module, seen:
     )
 
 
-_CALLED_BY_OTHERS = re.compile(
-    r"(__\w+__|on_\w+|\w*_step|forward\w*|(train|fit|run|main|step|loop|learn|update)(_((one_)?epoch|batch|loop|iter(ation)?))?)$"
-)
-
-
 _ORDER = {
     "TRL": 0,
     "transformers": 0,
@@ -206,7 +205,8 @@ def _own_framework(live: Live, packages: frozenset[str]) -> str:
         return "BasicSR"  # its loop runs the models of the repository
     if "accelerate" in packages and ("Accelerator" in calls or _has_receiver(live, "accelerator")):
         return "Accelerate"
-    if packages & _LIGHTNING and any(name in calls for name in ("Fabric", "LightningLite")):
+    lite = any(ast.unparse(base).endswith("LightningLite") for cls in live.classes for base in cls.bases)
+    if packages & _LIGHTNING and (lite or any(name in calls for name in ("Fabric", "LightningLite"))):
         return "Fabric"
     if "deepspeed" in packages and dotted_name(calls.get("initialize", ast.Constant(""))).startswith(
         "deepspeed"

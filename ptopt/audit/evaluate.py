@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ptopt.audit.calling import callers, lineage
@@ -52,6 +54,7 @@ _SAME = (
     "Path",
     "pathlib.Path",
 )  # as true as what they are given
+_FIELD_OF = re.compile(r" of `([A-Z]\w*)`$")
 _OF_LIBRARY = "default of transformers"
 
 
@@ -98,6 +101,8 @@ class Evaluator(Conditions):
             return self._attribute(expr, module, depth)
         if isinstance(expr, ast.Subscript):
             key = expr.slice
+            if dotted_name(expr.value).endswith("environ") and isinstance(key, ast.Constant):
+                return self._environment(str(key.value), depth) or self._unknown(expr, module)
             if isinstance(key, (ast.Constant, ast.UnaryOp)):
                 held, at = self.of(expr.value, module, depth), self.of(key, module, depth)
                 if held.known and isinstance(held.value, tuple) and isinstance(at.value, int):
@@ -141,6 +146,21 @@ class Evaluator(Conditions):
         if isinstance(expr, ast.Call):
             return self._call(expr, module, depth)
         return self._unknown(expr, module)
+
+    def _environment(self, name: str, depth: int) -> Value | None:
+        """`os.environ["FLOAT"] = "bf16"` of what runs: the last one that surely does; None where there is none."""
+        held: Value | None = None
+        for module in self.live.read.values():
+            for node in module.file.index.attributes_named("environ"):
+                part = module.file.index.parent(node)
+                assign = module.file.index.parent(part) if isinstance(part, ast.Subscript) else None
+                if not isinstance(assign, ast.Assign) or part not in assign.targets:
+                    continue
+                if not isinstance(part.slice, ast.Constant) or part.slice.value != name:  # type: ignore[union-attr]
+                    continue
+                if self.live.runs(module, assign) and self.condition(assign, module, depth).truth:
+                    held = self.of(assign.value, module, depth)
+        return held
 
     def _boolean(self, expr: ast.BoolOp, module: Module, depth: int) -> Value:
         parts = [self.of(value, module, depth) for value in expr.values]
@@ -197,7 +217,8 @@ class Evaluator(Conditions):
             key = call.args[0]
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 default = call.args[1] if len(call.args) > 1 else None
-                return self._asked_for(key.value, default, call, module, depth)
+                rest = self._of_rest(key.value, call.func.value, module, depth)
+                return rest or self._asked_for(key.value, default, call, module, depth)
         if last == "split" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
             inner, by = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
             if inner.known and isinstance(inner.value, str) and by.known and by.value:
@@ -217,6 +238,23 @@ class Evaluator(Conditions):
                 pick = max if name == "max" else min
                 return replace(parts[0], value=pick(p.value for p in parts))
         return self._unknown(call, module)
+
+    def _of_rest(self, name: str, table: ast.expr, module: Module, depth: int) -> Value | None:
+        """`kwargs.get("scaler")` in a function with `**kwargs`: what its calls give by that name; None where none does."""
+        function = module.file.index.function_of(table)
+        if (
+            function is None
+            or not isinstance(table, ast.Name)
+            or table.id != getattr(function.args.kwarg, "arg", "")
+        ):
+            return None
+        given = [
+            self.of(keyword.value, other, depth)
+            for other, site, _ in callers(self.live, function, module)
+            for keyword in site.keywords
+            if keyword.arg == name
+        ]
+        return one_of(given, f"`{name}`", given[0].place) if given else None
 
     def _asked_for(
         self, name: str, default: ast.expr | None, call: ast.Call, module: Module, depth: int
@@ -316,25 +354,9 @@ class Evaluator(Conditions):
         return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))
 
     def _passed_through(self, name: str, module: Module, call: ast.Call, depth: int) -> Value | None:
-        """`def __init__(self, *args, **kwargs): super().__init__(*args, **kwargs)`: what the calls of the former give by name.
-
-        None where a dictionary of another kind is unpacked, or where no such call names it.
-        """
-        function = module.file.index.function_of(call)
+        """`def __init__(self, *args, **kwargs): super().__init__(*args, **kwargs)`: what the calls of the former give by name."""
         held = next((k.value for k in call.keywords if k.arg is None), None)
-        if (
-            function is None
-            or not isinstance(held, ast.Name)
-            or held.id != getattr(function.args.kwarg, "arg", "")
-        ):
-            return None
-        given = [
-            self.of(keyword.value, other, depth)
-            for other, site, _ in callers(self.live, function, module)
-            for keyword in site.keywords
-            if keyword.arg == name
-        ]
-        return one_of(given, f"`{name}`", given[0].place) if given else None
+        return None if held is None else self._of_rest(name, held, module, depth)
 
     def _unpacked(self, name: str, held: ast.expr, module: Module, call: ast.Call, depth: int) -> Value:
         """`f(**options)`: the option of this name."""
@@ -470,7 +492,8 @@ class Evaluator(Conditions):
         first = one_of(answers, f"several defaults of {options[0].shown}", place)
         if self._commands is not None and not assigned:
             first = self._commands.of((here or options)[0], first, keys_of(expr, name)) or first
-        if not first.known and all(option.default is None for option in here or options):
+        unset = not first.known and all(option.default is None for option in here or options)
+        if unset or (first.known and first.value is None and first.note.startswith("default of")):
             first = self._filled(name, expr) or first
         if assigned and first.known and not any(self._assignment_guard(o, depth).truth for o in options):
             return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
@@ -518,6 +541,9 @@ class Evaluator(Conditions):
     def _of_option(self, option: Option, depth: int) -> Value:
         module = self.live.read[option.path]
         place = Place(option.path, module.file.head_line(option.line))
+        given = self._given_to_class(option, depth)
+        if given is not None:
+            return given
         if option.default is None:
             return Value(False, note=f"{option.shown} has no default", place=place)
         value = self.of(option.default, module, depth)
@@ -525,6 +551,27 @@ class Evaluator(Conditions):
             return replace(value, note=value.note or option.shown, place=place)
         origin = f"default of {option.shown}" if option.kind == "default" else f"{option.shown}"
         return Value(True, value.value, origin, place)
+
+    def _given_to_class(self, option: Option, depth: int) -> Value | None:
+        """`TrainConfig(workers=2)`: what all calls of the class give its field; None where one of them gives nothing."""
+        cls = _FIELD_OF.search(option.shown)
+        calls = self._calls_by_name.get(cls[1], []) if cls is not None else []
+        found = [
+            (module, next((k.value for k in call.keywords if k.arg == option.name), None))
+            for module, call in calls
+        ]
+        values = [self.of(given, module, depth) for module, given in found if given is not None]
+        if not values or len(values) < len(found) or not all(value.known for value in values):
+            return None
+        held = one_of(values, f"`{option.name}`", values[0].place)
+        return replace(held, note=held.note or f"`{option.name}` at {held.place}") if held.known else None
+
+    @cached_property
+    def _calls_by_name(self) -> dict[str, list[tuple[Module, ast.Call]]]:
+        table: defaultdict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
+        for module, call in self.live.calls:
+            table[dotted_name(call.func).rpartition(".")[2]].append((module, call))
+        return table
 
     def _assignment_guard(self, change: Option, depth: int) -> Value:
         """Whether an assignment to an option runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -133,6 +134,9 @@ class Frequencies:
             met = replace(met, best=True)
         every = next((node for node in ast.walk(guard.test) if _is_remainder(node)), None)
         if isinstance(every, ast.BinOp) and taken:
+            number = self._setup.value(module, every.right)
+            if number.known and number.value in (None, 0, -1, math.inf):
+                return replace(met, condition=met.condition or f"`{ast.unparse(every.right)}` is set")
             return met if met.every else replace(met, every=self._every(module, every))
         known = self._setup.evaluator.truth_of(guard.test, module).truth is not None
         if met.best or met.condition or known or test.endswith(" is not None"):

@@ -28,7 +28,16 @@ def mixed_precision(setup: Setup) -> Measure:
         value = lightning_argument(setup, "precision", "32-true")
         return _of_value(setup, key, title, value, "`precision`")
     if setup.framework == "Fabric":
-        calls = setup.calls("Fabric", "LightningLite")
+        lite = [
+            cls.name
+            for cls in setup.live.classes
+            if any(ast.unparse(b).endswith("LightningLite") for b in cls.bases)
+        ]
+        calls = [
+            pair
+            for pair in setup.calls("Fabric", "LightningLite", *lite)
+            if setup.runs(*pair).truth is not False
+        ]
         value = keyword_value(
             setup, calls, "precision", Value(True, "32-true", "default of Fabric for `precision`")
         )
