@@ -27,6 +27,7 @@ _NO_VALUE = re.compile(
 )  # the rest of a command line, and what follows it
 _COMMAND = re.compile(r"\s*(\$ )?([A-Z_]+=\S+ )*(python3?|torchrun|accelerate launch|deepspeed)\s")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)")
+_WHOLE_LIST = re.compile(r"\"(\$\{\w+\[[@*]\]\})\"")  # its parts, and not one text
 _KEEPS_OPTIONS = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[\"'(].*\s?-\w")  # `FLAGS="--lr 1e-4"`
 _IN_FOLDER = re.compile(r"\$\{?\w+\}?/([\w./-]+\.\w+)")
 _LINK = re.compile(
@@ -194,6 +195,7 @@ def _options(tokens: list[str]) -> dict[str, str | bool | None]:
 
 def _expanded(line: str, variables: Mapping[str, str]) -> str:
     """The line with what its variables hold, those that are not known as they stand."""
+    line = _WHOLE_LIST.sub(r"\1", line)
     for _ in range(_MOST_EXPANDED):
         if "$" not in line or len(line) > _LINE:
             break
