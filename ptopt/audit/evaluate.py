@@ -5,32 +5,26 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
-from ptopt.audit.calling import callers, lineage
+from ptopt.audit.calling import lineage
 from ptopt.audit.commands import Commands
-from ptopt.audit.conditions import DEPTH, ENVIRONMENT, LONGEST, Conditions
+from ptopt.audit.conditions import DEPTH
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import (
-    TRANSFORMERS,
     Value,
-    agreed,
     dominating,
     is_of_torch,
-    keys_of,
     one_of,
-    position_of,
 )
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, dotted_name
-from ptopt.audit.options import Option, Options
-from ptopt.audit.values import Place
+from ptopt.audit.options import Options
+from ptopt.audit.parameters import Parameters
 from ptopt.source.bindings import is_self
-from ptopt.source.index import FUNCTIONS, FunctionNode
+from ptopt.source.index import FUNCTIONS
 
 _WITH_GPU = re.compile(r"(^|\.)is_available$|is_bf16_supported$|is_accelerator_available$")
 _TORCH_VERSION = re.compile(r"(\d+(?:\.\d+)*)")
@@ -54,26 +48,16 @@ _SAME = (
     "Path",
     "pathlib.Path",
 )  # as true as what they are given
-_FIELD_OF = re.compile(r" of `([A-Z]\w*)`$")
-_OF_LIBRARY = "default of transformers"
 
 
-class Evaluator(Conditions):
+class Evaluator(Parameters):
     """Evaluates with the options of one entry point."""
 
     def __init__(
         self, live: Live, options: Options, configured: Configured | None = None, commands: Commands | None = None
     ) -> None:  # fmt: skip
-        super().__init__(live)
-        self._configured = configured
-        self._commands = commands
-        self._options = options
+        super().__init__(live, options, configured, commands)
         self._busy: set[ast.AST] = set()
-        self._parameters: dict[tuple[FunctionNode, str], Value] = {}
-
-    def place(self, module: Module, node: ast.AST) -> Place:
-        line = getattr(node, "lineno", 1)
-        return Place(module.path, module.file.head_line(line))
 
     # -- expressions -------------------------------------------------------------------------------------
 
@@ -153,10 +137,12 @@ class Evaluator(Conditions):
         for module in self.live.read.values():
             for node in module.file.index.attributes_named("environ"):
                 part = module.file.index.parent(node)
-                assign = module.file.index.parent(part) if isinstance(part, ast.Subscript) else None
+                if not isinstance(part, ast.Subscript):
+                    continue
+                assign = module.file.index.parent(part)
                 if not isinstance(assign, ast.Assign) or part not in assign.targets:
                     continue
-                if not isinstance(part.slice, ast.Constant) or part.slice.value != name:  # type: ignore[union-attr]
+                if not isinstance(part.slice, ast.Constant) or part.slice.value != name:
                     continue
                 if self.live.runs(module, assign) and self.condition(assign, module, depth).truth:
                     held = self.of(assign.value, module, depth)
@@ -239,23 +225,6 @@ class Evaluator(Conditions):
                 return replace(parts[0], value=pick(p.value for p in parts))
         return self._unknown(call, module)
 
-    def _of_rest(self, name: str, table: ast.expr, module: Module, depth: int) -> Value | None:
-        """`kwargs.get("scaler")` in a function with `**kwargs`: what its calls give by that name; None where none does."""
-        function = module.file.index.function_of(table)
-        if (
-            function is None
-            or not isinstance(table, ast.Name)
-            or table.id != getattr(function.args.kwarg, "arg", "")
-        ):
-            return None
-        given = [
-            self.of(keyword.value, other, depth)
-            for other, site, _ in callers(self.live, function, module)
-            for keyword in site.keywords
-            if keyword.arg == name
-        ]
-        return one_of(given, f"`{name}`", given[0].place) if given else None
-
     def _asked_for(
         self, name: str, default: ast.expr | None, call: ast.Call, module: Module, depth: int
     ) -> Value:
@@ -315,76 +284,6 @@ class Evaluator(Conditions):
             self.of(assigned[0].value, module, depth)
             if len(assigned) == 1
             else Value(False, note=f"`{name}`")
-        )
-
-    def _parameter(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
-        """What the callers pass; the default where none is seen."""
-        key = (function, name)
-        if key not in self._parameters:
-            self._parameters[key] = self._default(
-                function, name, module, depth
-            )  # a circle of calls ends here
-            self._parameters[key] = self._passed(function, name, module, depth)
-        return self._parameters[key]
-
-    def _passed(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
-        values: list[Value] = []
-        position = position_of(function, name)
-        for other, call, shift in callers(self.live, function, module):
-            given = {k.arg: k.value for k in call.keywords}
-            at = None if position is None else position - shift
-            if name in given:
-                values.append(self.of(given[name], other, depth))
-            elif (through := self._passed_through(name, other, call, depth)) is not None:
-                values.append(through)
-            elif any(isinstance(a, ast.Starred) for a in call.args):
-                values.append(
-                    Value(False, note=f"`*` at {self.place(other, call)}", place=self.place(other, call))
-                )
-            elif at is not None and 0 <= at < len(call.args):
-                values.append(self.of(call.args[at], other, depth))
-            elif None in given:
-                passed = self._unpacked(name, given[None], other, call, depth)
-                own = self._default(function, name, module, depth)
-                values.append(own if own.known and passed.note.startswith(_OF_LIBRARY) else passed)
-            else:
-                values.append(self._default(function, name, module, depth))
-        if not values:
-            return self._default(function, name, module, depth)
-        return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))
-
-    def _passed_through(self, name: str, module: Module, call: ast.Call, depth: int) -> Value | None:
-        """`def __init__(self, *args, **kwargs): super().__init__(*args, **kwargs)`: what the calls of the former give by name."""
-        held = next((k.value for k in call.keywords if k.arg is None), None)
-        return None if held is None else self._of_rest(name, held, module, depth)
-
-    def _unpacked(self, name: str, held: ast.expr, module: Module, call: ast.Call, depth: int) -> Value:
-        """`f(**options)`: the option of this name."""
-        found = self._option(name, held, module, depth)
-        place = self.place(module, call)
-        return found if found.known or found.choices else Value(False, note=f"`**` at {place}", place=place)
-
-    def _default(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
-        positional = [*function.args.posonlyargs, *function.args.args]
-        defaults = dict(
-            zip([a.arg for a in reversed(positional)], reversed(function.args.defaults), strict=False)
-        )
-        defaults |= {
-            a.arg: d
-            for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-            if d is not None
-        }
-        if name not in defaults:
-            if function.decorator_list and self._options.of(name):  # click and its like fill the parameter
-                return self._option(name, ast.Name(name), module, depth)
-            return Value(
-                False, note=f"the parameter `{name}` of `{function.name}`", place=self.place(module, function)
-            )
-        value = self.of(defaults[name], module, depth)
-        return (
-            replace(value, note=value.note or f"default of `{name}` of `{function.name}`")
-            if value.known
-            else value
         )
 
     def _attribute(self, expr: ast.Attribute, module: Module, depth: int) -> Value:
@@ -449,159 +348,6 @@ class Evaluator(Conditions):
             if value is not None:
                 return holder, value
         return None
-
-    def arguments(
-        self, function: FunctionNode, name: str, module: Module
-    ) -> Iterator[tuple[Module, ast.expr]]:
-        """What the calls of a function pass as one of its parameters."""
-        position = position_of(function, name)
-        for other, call, shift in callers(self.live, function, module):
-            at = None if position is None else position - shift
-            given = next((k.value for k in call.keywords if k.arg == name), None)
-            if given is None and at is not None and 0 <= at < len(call.args):
-                given = call.args[at]
-            if given is not None:
-                yield other, given
-
-    def configured_entry(self, table: ast.expr, name: str, module: Module, absent: Value) -> Value | None:
-        """The value under a key of a part of the configuration."""
-        keys = keys_of(ast.Attribute(table, name), name)
-        if len(keys) > 1 and self._configured is not None:
-            settings = self._configured.under(keys)
-            if settings is not None:
-                return agreed(settings) or absent
-        found = self._option(name, table, module, 0)
-        return found if found.known or found.choices else None
-
-    def _option(self, name: str, expr: ast.expr, module: Module, depth: int) -> Value:
-        options = self._options.of(name)
-        options = [option for option in options if option.default is not None] or options
-        filed = self._in_files_of_arguments(name)
-        if filed is not None:
-            return filed
-        if not options:
-            settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
-            if not settings and name in TRANSFORMERS and "transformers" in self.live.packages():
-                note = f"{_OF_LIBRARY} for `{name}`"
-                return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
-            return agreed(settings) or self._unknown(expr, module)
-        here = [option for option in options if option.path == self.live.start.path]
-        assigned = options[0].kind == "assigned"
-        answers = [self._of_option(option, depth) for option in (options if assigned else here or options)]
-        place = answers[0].place
-        first = one_of(answers, f"several defaults of {options[0].shown}", place)
-        if self._commands is not None and not assigned:
-            first = self._commands.of((here or options)[0], first, keys_of(expr, name)) or first
-        unset = not first.known and all(option.default is None for option in here or options)
-        if unset or (first.known and first.value is None and first.note.startswith("default of")):
-            first = self._filled(name, expr) or first
-        if assigned and first.known and not any(self._assignment_guard(o, depth).truth for o in options):
-            return Value(False, note=f"{options[0].shown} is set at {place}", place=place)
-        if not first.known:
-            return first
-        changes = [
-            (c, self.of(c.default, self.live.read[c.path], depth)) for c in self._options.changed(name)
-        ]
-        # By default, and in one process, the others are not reached.
-        reached = [(c, after) for c, after in changes if self._is_changed(c, after, depth)]
-        different = [(c, after) for c, after in reached if not after.known or after.value != first.value]
-        if not different:
-            return first
-        change, after = different[0]
-        at = Place(change.path, self.live.read[change.path].file.head_line(change.line))
-        note = after.note or f"{change.shown} is set at {at}"
-        if after.known and len(reached) == 1:
-            return replace(after, note=note, place=after.place or at)
-        return Value(False, note=f"{change.shown} is set at {at}", place=at, environment=after.environment)
-
-    def _filled(self, name: str, expr: ast.expr) -> Value | None:
-        """What the configurations say of an option that has to be given."""
-        settings = [] if self._configured is None else self._configured.of(keys_of(expr, name))
-        return agreed(settings)
-
-    def _is_changed(self, change: Option, after: Value, depth: int) -> bool:
-        """Does the assignment run: by its conditions, or because `if given("amp"): config.AMP = args.amp` asks for what is given?"""
-        guard = self._assignment_guard(change, depth)
-        value = change.default
-        if (
-            guard.truth is not None
-            or not isinstance(value, ast.Attribute)
-            or not (after.known and after.value)
-        ):
-            return guard.truth is True
-        return f"'{value.attr}'" in guard.note or f".{value.attr}" in guard.note
-
-    def _in_files_of_arguments(self, name: str) -> Value | None:
-        """What all files of arguments say, which a parser of transformers reads; None where not all say it."""
-        if self._configured is None or "transformers" not in self.live.packages():
-            return None
-        settings, number = self._configured.of_trainer(name)
-        return agreed(settings) if number and len(settings) == number else None
-
-    def _of_option(self, option: Option, depth: int) -> Value:
-        module = self.live.read[option.path]
-        place = Place(option.path, module.file.head_line(option.line))
-        given = self._given_to_class(option, depth)
-        if given is not None:
-            return given
-        if option.default is None:
-            return Value(False, note=f"{option.shown} has no default", place=place)
-        value = self.of(option.default, module, depth)
-        if not value.known:
-            return replace(value, note=value.note or option.shown, place=place)
-        origin = f"default of {option.shown}" if option.kind == "default" else f"{option.shown}"
-        return Value(True, value.value, origin, place)
-
-    def _given_to_class(self, option: Option, depth: int) -> Value | None:
-        """`TrainConfig(workers=2)`: what all calls of the class give its field; None where one of them gives nothing."""
-        cls = _FIELD_OF.search(option.shown)
-        calls = self._calls_by_name.get(cls[1], []) if cls is not None else []
-        found = [
-            (module, next((k.value for k in call.keywords if k.arg == option.name), None))
-            for module, call in calls
-        ]
-        values = [self.of(given, module, depth) for module, given in found if given is not None]
-        if not values or len(values) < len(found) or not all(value.known for value in values):
-            return None
-        held = one_of(values, f"`{option.name}`", values[0].place)
-        return replace(held, note=held.note or f"`{option.name}` at {held.place}") if held.known else None
-
-    @cached_property
-    def _calls_by_name(self) -> dict[str, list[tuple[Module, ast.Call]]]:
-        table: defaultdict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
-        for module, call in self.live.calls:
-            table[dotted_name(call.func).rpartition(".")[2]].append((module, call))
-        return table
-
-    def _assignment_guard(self, change: Option, depth: int) -> Value:
-        """Whether an assignment to an option runs."""
-        module = self.live.read[change.path]
-        for assign in module.file.index.of_type(ast.Assign):
-            if assign.lineno == change.line:
-                if not self.live.runs(module, assign):
-                    return Value(True, False)
-                return self.condition(assign, module, depth)
-        return Value(False, note=change.shown)
-
-    def _unknown(self, expr: ast.AST, module: Module) -> Value:
-        text = " ".join(ast.unparse(expr).split())
-        short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-        return Value(
-            False, note=f"`{short}`".replace("``", "`"), place=self.place(module, expr),
-            environment=bool(ENVIRONMENT.search(text)),
-        )  # fmt: skip
-
-    def option(self, name: str) -> Value | None:
-        """The default of an option; None where there is none of this name."""
-        return self._option(name, ast.Name(name), self.live.start, 0) if self._options.of(name) else None
-
-    def field_beside(self, name: str, ending: str, wanted: str) -> Value | None:
-        """The default of a field of the class whose field `name` ends in a text."""
-        found = self._options.beside(name, ending, wanted)
-        return None if found is None else self._of_option(found, 0)
-
-    def option_names(self) -> list[str]:
-        return self._options.names()
 
 
 def _changes(module: Module, first: ast.expr, name: str) -> bool:

@@ -28,6 +28,7 @@ _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
 _SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|(\b|_)cfg|yacs", re.I)
+_OF_SETTINGS = ("config.py", "configs.py", "cfg.py", "yacs.py")  # files
 _MAKES_TARGETS = frozenset(
     {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
 )
@@ -360,9 +361,7 @@ def _reads_settings(module: Module, call: ast.Call) -> bool:
         return False
     function, cls = module.file.index.function_of(call), module.file.index.class_of(call)
     named = any(node is not None and _SETTINGS.search(node.name) for node in (function, cls))
-    return named or (
-        _last(call.func) == "exec_module" and bool(_SETTINGS.search(module.path.rpartition("/")[2]))
-    )
+    return named or (_last(call.func) == "exec_module" and module.path.rpartition("/")[2] in _OF_SETTINGS)
 
 
 def _summarise(unit: ast.AST) -> _Summary:
