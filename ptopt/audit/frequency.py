@@ -153,7 +153,10 @@ class Frequencies:
 
 
 def _is_remainder(node: ast.AST) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+    """`step % every`, not the number of a process."""
+    return (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "rank" not in ast.unparse(node.left)
+    )
 
 
 def _is_counted(module: Module, loop: Loop) -> bool:

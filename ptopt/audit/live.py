@@ -129,12 +129,22 @@ class Live:
             if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
                 if not _reads_settings(module, call) and not _makes_no_network(call):
                     self.dynamic.append((module, call))
+            elif _last(call.func) == "eval" and isinstance(call.func, ast.Name):
+                if call.args and not isinstance(call.args[0], ast.Constant):
+                    self._reach_named(module, call)
             elif (
                 _last(call.func) == "getattr"
                 and len(call.args) > 1
                 and not isinstance(call.args[1], ast.Constant)
             ):
                 self._reach_all(module, call.args[0], call)
+
+    def _reach_named(self, module: Module, call: ast.Call) -> None:
+        """`eval(args.model)(...)`: any class that the module defines or imports."""
+        for name in (*module.definitions, *module.imported):
+            found = self.modules.resolve(module, name)
+            if found is not None and isinstance(found[1], ast.ClassDef):
+                self._reach(found[0], found[1], (module, call))
 
     def _reach_all(self, module: Module, holder: ast.expr, site: ast.AST) -> None:
         """`models.__dict__[name]`, `getattr(models, name)`: any definition of the module."""
@@ -163,6 +173,8 @@ class Live:
             self._import_whole(module, text.value, call)
             return True
         first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else None
+        if isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
+            first = text.left  # "package." + name
         if (
             not isinstance(first, ast.Constant)
             or not isinstance(first.value, str)
@@ -170,13 +182,14 @@ class Live:
         ):
             return False
         path = self.modules.find(first.value.strip("."), 0, module.path)
-        if path is None or not path.endswith("__init__.py"):
+        if path is not None and not path.endswith("__init__.py"):
             return False
-        folder = path.removesuffix("__init__.py")
+        named = first.value.replace(".", "/")  # a folder without `__init__.py` is one at the root
+        folder = named if path is None else path.removesuffix("__init__.py")
         inside = [p for p in self.modules.files if p.startswith(folder) and "/" not in p[len(folder) :]]
         for other in sorted(inside)[:MOST_IN_PACKAGE]:
             self._reach_file(other, (module, call))
-        return True
+        return path is not None or bool(inside)
 
     def _reach_file(self, path: str, site: Site) -> None:
         """Everything that a file defines."""

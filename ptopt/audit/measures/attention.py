@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ptopt.audit.known import Value
 from ptopt.audit.modules import Module
@@ -141,7 +140,7 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
             value = _implementation(setup, module, given)
             if value.value is not None or not value.known:
                 shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
-                fused = replace(value, value=value.value in _FUSED_NAMES) if value.known else value
+                fused = value.mapped(lambda name: name in _FUSED_NAMES)
                 yield setup.site(module, call, shown, fused)
                 continue
         if flash is not None and (value := setup.value(module, flash)).truth:

@@ -102,7 +102,7 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if setup.qualified(module, call.func).startswith(("apex.amp", "amp.")):
             level = setup.keyword(call, "opt_level", 2)
             value = Value(True, "O1") if level is None else setup.value(module, level)
-            enabling = replace(value, value=value.value != "O0") if value.known else value
+            enabling = value.mapped(lambda name: name != "O0")
             yield setup.site(module, call, "apex.amp, float16", enabling)
     for module, call in setup.calls(
         "convert_to_fp16", "network_to_half", "convert_network", "convert_to_fp16_"
@@ -279,9 +279,8 @@ def _tf32(setup: Setup) -> Iterator[Candidate]:
             yield setup.site(module, assign, f"`{target}`", setup.value(module, assign.value))
     for module, call in setup.calls("set_float32_matmul_precision"):
         value = setup.value(module, call.args[0]) if call.args else Value(False, note="its argument")
-        if value.known:
-            value = replace(value, value=value.value in ("high", "medium"))
-        yield setup.site(module, call, "`set_float32_matmul_precision`", value)
+        fast = value.mapped(lambda name: name in ("high", "medium"))
+        yield setup.site(module, call, "`set_float32_matmul_precision`", fast)
     for module, assign in setup.assignments("fp32_precision"):
         value = setup.value(module, assign.value)
         yield setup.site(
