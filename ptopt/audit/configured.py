@@ -128,15 +128,21 @@ class Configured:
 
     def of_trainer(self, name: str) -> tuple[list[Setting], int]:
         """The settings of an argument of transformers, and how many files hold such arguments."""
-        files = {
+        found = [
+            s for s in self._by_key.get(name, []) if len(s.keys) == 1 and s.place.path in self._of_trainers
+        ]
+        return found, len(self._of_trainers)
+
+    @cached_property
+    def _of_trainers(self) -> frozenset[str]:
+        """The files that hold arguments of transformers."""
+        return frozenset(
             path
             for path, document in self._near.items()
             if any(
                 isinstance(root, Table) and any(key in root for key in _TRAINER) for root in document.roots
             )
-        }
-        found = [s for s in self._by_key.get(name, []) if len(s.keys) == 1 and s.place.path in files]
-        return found, len(files)
+        )
 
 
 def read_all(files: Mapping[str, bytes]) -> dict[str, Document]:
