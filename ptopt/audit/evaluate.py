@@ -11,7 +11,7 @@ from typing import Any
 
 from ptopt.audit.calling import lineage
 from ptopt.audit.commands import Commands
-from ptopt.audit.conditions import DEPTH
+from ptopt.audit.conditions import DEPTH, Answers
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import (
     Value,
@@ -20,7 +20,7 @@ from ptopt.audit.known import (
     one_of,
 )
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.options import Options
 from ptopt.audit.parameters import Parameters
 from ptopt.source.bindings import is_self
@@ -58,6 +58,7 @@ class Evaluator(Parameters):
     ) -> None:  # fmt: skip
         super().__init__(live, options, configured, commands)
         self._busy: set[ast.AST] = set()
+        self._values: Answers = {}
 
     # -- expressions -------------------------------------------------------------------------------------
 
@@ -67,7 +68,11 @@ class Evaluator(Parameters):
         if isinstance(expr, ast.Constant):
             return Value(True, expr.value, "", self.place(module, expr))
         if depth > DEPTH or expr in self._busy:
+            self._cuts += 1
             return self._unknown(expr, module)
+        return self.once(self._values, expr, depth, lambda: self._looked_at(expr, module, depth))
+
+    def _looked_at(self, expr: ast.AST, module: Module, depth: int) -> Value:
         self._busy.add(expr)
         try:
             return self._of(expr, module, depth + 1)
@@ -79,8 +84,8 @@ class Evaluator(Parameters):
     def _of(self, expr: ast.AST, module: Module, depth: int) -> Value:
         if isinstance(expr, ast.Name):
             return self._name(expr, module, depth)
-        if isinstance(expr, (ast.Attribute, ast.Call)) and ast.unparse(expr) in _PLATFORM:
-            return Value(True, _PLATFORM[ast.unparse(expr)], "on Linux", self.place(module, expr))
+        if isinstance(expr, (ast.Attribute, ast.Call)) and text_of(expr) in _PLATFORM:
+            return Value(True, _PLATFORM[text_of(expr)], "on Linux", self.place(module, expr))
         if isinstance(expr, ast.Attribute):
             return self._attribute(expr, module, depth)
         if isinstance(expr, ast.Subscript):
@@ -166,7 +171,7 @@ class Evaluator(Parameters):
             return Value(True, present, "with a GPU", self.place(module, expr))
         if (newer := self._asks_for_torch(expr)) is not None:
             return Value(True, newer, "with the torch of the project", self.place(module, expr))
-        if isinstance(expr.ops[0], ast.In) and "inspect.signature(torch" in ast.unparse(expr.comparators[0]):
+        if isinstance(expr.ops[0], ast.In) and "inspect.signature(torch" in text_of(expr.comparators[0]):
             return Value(True, True, "with a current torch", self.place(module, expr))
         if not left.known and right.known and type(expr.ops[0]) in _COMPARED:
             return left.mapped(lambda held: bool(_COMPARED[type(expr.ops[0])](held, right.value)))
@@ -174,8 +179,8 @@ class Evaluator(Parameters):
 
     def _asks_for_torch(self, expr: ast.Compare) -> bool | None:
         """`torch.__version__ >= "2.0"`: by what the project needs, a current one where that is open; None of others."""
-        version = _TORCH_VERSION.search(ast.unparse(expr.comparators[0]))
-        if "torch.__version__" not in ast.unparse(expr.left) or version is None:
+        version = _TORCH_VERSION.search(text_of(expr.comparators[0]))
+        if "torch.__version__" not in text_of(expr.left) or version is None:
             return None
         newer = not self.live.modules.facts.excludes("torch", version[1])
         if isinstance(expr.ops[0], (ast.GtE, ast.Gt)):
@@ -213,7 +218,7 @@ class Evaluator(Parameters):
             inner, start = self.of(call.func.value, module, depth), self.of(call.args[0], module, depth)
             if inner.known and isinstance(inner.value, str) and isinstance(start.value, str):
                 return replace(inner, value=inner.value.startswith(start.value))
-            if start.value == "cuda" and "device" in ast.unparse(call.func.value):
+            if start.value == "cuda" and "device" in text_of(call.func.value):
                 return Value(True, True, "with a GPU", self.place(module, call))
         if last in ("lower", "upper", "strip") and isinstance(call.func, ast.Attribute):
             inner = self.of(call.func.value, module, depth)
@@ -251,7 +256,7 @@ class Evaluator(Parameters):
             if binding.kind == "parameter" and isinstance(scope, FUNCTIONS):
                 answers.append(self._parameter(scope, name.id, module, depth))
             elif binding.kind == "assign" and binding.value is not None:
-                runs = self.condition(binding.node, module, depth, within=scope).truth
+                runs = self.condition(binding.node, module, depth).truth
                 if runs is not False:
                     value = self.of(binding.value, module, depth)
                     sure = runs and _nested(module, binding.node)  # after it nothing before counts
@@ -303,7 +308,7 @@ class Evaluator(Parameters):
 
     def _device_type(self, device: ast.expr, module: Module, depth: int) -> Value | None:
         """`device.type`"""
-        if not re.search(r"device", ast.unparse(device), re.I):
+        if not re.search(r"device", text_of(device), re.I):
             return None
         held = self.of(device, module, depth)
         if not held.known or not isinstance(held.value, str):
@@ -393,7 +398,7 @@ def _asks_for_gpu(expr: ast.Compare) -> bool | None:
     """`device_type == "cuda"`, `"cuda" in device`: a training runs on a GPU; None of any other comparison."""
     sides = [expr.left, expr.comparators[0]]
     kind = next((s.value for s in sides if isinstance(s, ast.Constant) and isinstance(s.value, str)), "")
-    if not kind.startswith(("cuda", "cpu")) or "device" not in ast.unparse(expr):
+    if not kind.startswith(("cuda", "cpu")) or "device" not in text_of(expr):
         return None
     if isinstance(expr.ops[0], (ast.Eq, ast.In)):
         return kind.startswith("cuda")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ptopt.audit.calling import callers
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
 
@@ -113,7 +113,7 @@ class Frequencies:
             and self._setup.is_external(module, root)
         ):
             return True
-        receiver = ast.unparse(site.func.value).rpartition(".")[2].strip("_").lower()
+        receiver = text_of(site.func.value).rpartition(".")[2].strip("_").lower()
         alike = [c for c in self._owners.get(name, ()) if len(receiver) > 2 and receiver in c.name.lower()]
         return bool(alike) and owner not in alike
 
@@ -129,14 +129,14 @@ class Frequencies:
 
     def _guarded(self, module: Module, guard: ast.If, taken: bool, met: Frequency) -> Frequency:
         """With what one condition says."""
-        test = ast.unparse(guard.test)
+        test = text_of(guard.test)
         if taken and _BETTER.search(test):
             met = replace(met, best=True)
         every = next((node for node in ast.walk(guard.test) if _is_remainder(node)), None)
         if isinstance(every, ast.BinOp) and taken:
             number = self._setup.value(module, every.right)
             if number.known and number.value in (None, 0, -1, math.inf):
-                return replace(met, condition=met.condition or f"`{ast.unparse(every.right)}` is set")
+                return replace(met, condition=met.condition or f"`{text_of(every.right)}` is set")
             return met if met.every else replace(met, every=self._every(module, every))
         known = self._setup.evaluator.truth_of(guard.test, module).truth is not None
         if met.best or met.condition or known or test.endswith(" is not None"):
@@ -146,27 +146,22 @@ class Frequencies:
 
     def _every(self, module: Module, remainder: ast.BinOp) -> str:
         value = self._setup.value(module, remainder.right)
-        shown = (
-            f"{value.value} ({value.note})" if value.known and value.note else ast.unparse(remainder.right)
-        )
-        return f"every {shown} of `{ast.unparse(remainder.left)[:40]}`"
+        shown = f"{value.value} ({value.note})" if value.known and value.note else text_of(remainder.right)
+        return f"every {shown} of `{text_of(remainder.left)[:40]}`"
 
 
 def _is_remainder(node: ast.AST) -> bool:
     """`step % every`, not the number of a process."""
-    return (
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "rank" not in ast.unparse(node.left)
-    )
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "rank" not in text_of(node.left)
 
 
 def _is_counted(module: Module, loop: Loop) -> bool:
     """Is it a loop of the training, and not one over the networks to save?"""
     return isinstance(loop, ast.While) or bool(
-        _COUNTED.search(f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}")
-        or module.file.context.step_mark(loop)
+        _COUNTED.search(f"{text_of(loop.target)} {text_of(loop.iter)}") or module.file.context.step_mark(loop)
     )
 
 
 def _named(loop: Loop) -> str:
-    header = "" if isinstance(loop, ast.While) else f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"
+    header = "" if isinstance(loop, ast.While) else f"{text_of(loop.target)} {text_of(loop.iter)}"
     return "each epoch" if "epoch" in header.lower() else "in the loop"

@@ -10,11 +10,13 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
 
 from ptopt.audit.configured import Setting
-from ptopt.audit.modules import Module, Modules, dotted_name
+from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.source import work
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
@@ -26,12 +28,14 @@ _MODULE_BASES = re.compile(
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
+_BY_NAME = _DYNAMIC | {"eval", "getattr"}
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
 _SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|(\b|_)cfg|yacs", re.I)
 _OF_SETTINGS = ("config.py", "configs.py", "cfg.py", "yacs.py")  # files
 _MAKES_TARGETS = frozenset(
     {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
 )
+T = TypeVar("T")
 Site = tuple[Module, ast.AST]
 
 
@@ -42,6 +46,40 @@ class _Summary:
     names: list[tuple[str, ast.AST]] = field(default_factory=list)
     attributes: list[tuple[str, ast.AST]] = field(default_factory=list)
     calls: list[ast.Call] = field(default_factory=list)
+    imported: _Summary | None = None  # of a module: without its main block
+
+    @cached_property
+    def called(self) -> frozenset[str]:
+        """The last names of what is called."""
+        return frozenset(_last(call.func) for call in self.calls)
+
+    @cached_property
+    def special(self) -> list[ast.Call]:
+        """The calls that may find code by a name."""
+        return (
+            [] if _BY_NAME.isdisjoint(self.called) else [c for c in self.calls if _last(c.func) in _BY_NAME]
+        )
+
+    def mentioned(self, module: Module) -> dict[str, list[Site]]:
+        """The attributes by name, each with where it stands."""
+        if self._mentioned is None:
+            self._mentioned = {}
+            for name, node in self.attributes:
+                self._mentioned.setdefault(name, []).append((module, node))
+        return self._mentioned
+
+    def reached(self, module: Module, modules: Modules) -> list[tuple[Module, ast.AST | None, Site]]:
+        """The definitions and modules of the repository that the names mean, each with where it is named."""
+        if self._reached is None:
+            self._reached = [
+                (*found, (module, node))
+                for name, node in self.names
+                if (found := modules.resolve(module, name)) is not None
+            ]
+        return self._reached
+
+    _mentioned: dict[str, list[Site]] | None = None
+    _reached: list[tuple[Module, ast.AST | None, Site]] | None = None
 
 
 Summaries = dict[
@@ -64,11 +102,12 @@ class Live:
         self.sites: defaultdict[ast.AST, list[Site]] = defaultdict(list)  # definition -> where it is named
         self.mentions: defaultdict[str, list[Site]] = defaultdict(list)  # attribute -> where it is named
         self.hooks: set[FunctionNode] = set()  # methods that Python or a framework calls
-        self.calls: list[tuple[Module, ast.Call]] = []
+        self._units: list[tuple[Module, _Summary]] = []  # what was followed
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
         self.truncated = False
         self.registers = False  # models of the repository are made by their names
         self._summaries = summaries
+        self._computed: dict[Callable[[Live], Any], Any] = {}
         self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
         self._waiting: list[tuple[Module, ast.AST]] = []
         self._packages: frozenset[str] | None = None  # asked for when all is read
@@ -77,6 +116,32 @@ class Live:
         self._reach_registered()
         self._settle()
         self._follow_all()
+
+    def once(self, compute: Callable[[Live], T]) -> T:
+        """`compute(self)`, remembered: for tables that several ask for when all is read."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        known: T = self._computed[compute]
+        return known
+
+    @cached_property
+    def calls(self) -> list[tuple[Module, ast.Call]]:
+        """All that runs and calls something; to be asked for when all is read."""
+        return [(module, call) for module, summary in self._units for call in summary.calls]
+
+    def calls_of(self, names: frozenset[str]) -> Iterator[tuple[Module, ast.Call]]:
+        """Those of a function or method of one of these names."""
+        for module, summary in self._units:
+            if not names.isdisjoint(summary.called):
+                yield from ((module, call) for call in summary.calls if _last(call.func) in names)
+
+    @cached_property
+    def calls_by_name(self) -> dict[str, list[tuple[Module, ast.Call]]]:
+        """Last part of the dotted name that is called -> the calls."""
+        table: defaultdict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
+        for module, call in self.calls:
+            table[dotted_name(call.func).rpartition(".")[2]].append((module, call))
+        return table
 
     def _follow_all(self) -> None:
         while self._waiting:
@@ -113,19 +178,18 @@ class Live:
     def _follow(self, module: Module, unit: ast.AST) -> None:
         summary = self._summary(module, unit)
         work.current().charge(len(summary.names) + len(summary.calls))
-        for name, node in summary.names:
-            found = self.modules.resolve(module, name)
-            if found is not None:
-                self._reach(found[0], found[1], (module, node))
-        for name, node in summary.attributes:
+        for holder, definition, site in summary.reached(module, self.modules):
+            self._reach(holder, definition, site)
+        for name, sites in summary.mentioned(module).items():
             if name not in self.mentions:
                 for holder, method in self._methods.get(name, ()):
                     self._run(holder, method)
-            self.mentions[name].append((module, node))
-            if name == "__dict__" and isinstance(node, ast.Attribute):
-                self._reach_all(module, node.value, node)
-        for call in summary.calls:
-            self.calls.append((module, call))
+            self.mentions[name] += sites
+            for _, node in sites if name == "__dict__" else ():
+                if isinstance(node, ast.Attribute):
+                    self._reach_all(module, node.value, node)
+        self._units.append((module, summary))
+        for call in summary.special:
             if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
                 if not _reads_settings(module, call) and not _makes_no_network(call):
                     self.dynamic.append((module, call))
@@ -231,7 +295,7 @@ class Live:
 
     def _reach_registered(self) -> None:
         """`create_model(args.model)` of timm: the models that the repository registers with `@register_model`."""
-        made = next(((m, c) for m, c in self.calls if _last(c.func) == "create_model"), None)
+        made = next(self.calls_of(frozenset({"create_model"})), None)
         for module in list(self.read.values()) if made is not None else ():
             for definition in module.definitions.values():
                 decorated = [
@@ -318,15 +382,18 @@ class Live:
         known = self._summaries.get(unit)
         if known is None:
             known = self._summaries[unit] = _summarise(unit)
-        if isinstance(unit, ast.Module) and module is not self.start and known is not None:
+        if isinstance(unit, ast.Module) and module is not self.start:
+            if known.imported is not None:
+                return known.imported
             main = _main_block(unit)
             if main is not None:  # it does not run on import
                 inside = {id(node) for node in ast.walk(main)}
-                return _Summary(
+                known.imported = _Summary(
                     [n for n in known.names if id(n[1]) not in inside],
                     [a for a in known.attributes if id(a[1]) not in inside],
                     [c for c in known.calls if id(c) not in inside],
                 )
+                return known.imported
         return known
 
     # -- asking ------------------------------------------------------------------------------------------
@@ -365,7 +432,7 @@ class Live:
 def _makes_no_network(call: ast.Call) -> bool:
     """`instantiate(cfg.trainer)`"""
     given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "config")]
-    return _last(call.func) == "instantiate" and any(_AROUND.search(ast.unparse(a)) for a in given)
+    return _last(call.func) == "instantiate" and any(_AROUND.search(text_of(a)) for a in given)
 
 
 def _reads_settings(module: Module, call: ast.Call) -> bool:

@@ -249,3 +249,12 @@ def dotted_name(node: ast.AST) -> str:
     if not isinstance(node, ast.Name):
         return ""
     return ".".join(reversed([*parts, node.id]))
+
+
+def text_of(node: ast.AST) -> str:
+    """The code of a node, as `ast` writes it: written once."""
+    held = vars(node)
+    text: str | None = held.get("_text")
+    if text is None:
+        text = held["_text"] = ast.unparse(node)
+    return text

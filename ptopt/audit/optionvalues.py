@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from dataclasses import replace
-from functools import cached_property
 
 from ptopt.audit.commands import Commands
-from ptopt.audit.conditions import ENVIRONMENT, LONGEST, Conditions
+from ptopt.audit.conditions import LONGEST, Conditions, of_environment
 from ptopt.audit.configured import Configured
 from ptopt.audit.known import TRANSFORMERS, Value, agreed, keys_of, one_of
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.options import Option, Options
 from ptopt.audit.values import Place
 
@@ -128,7 +126,7 @@ class OptionValues(Conditions):
     def _given_to_class(self, option: Option, depth: int) -> Value | None:
         """`TrainConfig(workers=2)`: what all calls of the class give its field; None where one of them gives nothing."""
         cls = _FIELD_OF.search(option.shown)
-        calls = self._calls_by_name.get(cls[1], []) if cls is not None else []
+        calls = self.live.calls_by_name.get(cls[1], []) if cls is not None else []
         found = [
             (module, next((k.value for k in call.keywords if k.arg == option.name), None))
             for module, call in calls
@@ -138,13 +136,6 @@ class OptionValues(Conditions):
             return None
         held = one_of(values, f"`{option.name}`", values[0].place)
         return replace(held, note=held.note or f"`{option.name}` at {held.place}") if held.known else None
-
-    @cached_property
-    def _calls_by_name(self) -> dict[str, list[tuple[Module, ast.Call]]]:
-        table: defaultdict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
-        for module, call in self.live.calls:
-            table[dotted_name(call.func).rpartition(".")[2]].append((module, call))
-        return table
 
     def _assignment_guard(self, change: Option, depth: int) -> Value:
         """Whether an assignment to an option runs."""
@@ -157,11 +148,11 @@ class OptionValues(Conditions):
         return Value(False, note=change.shown)
 
     def _unknown(self, expr: ast.AST, module: Module) -> Value:
-        text = " ".join(ast.unparse(expr).split())
+        text = " ".join(text_of(expr).split())
         short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
         return Value(
             False, note=f"`{short}`".replace("``", "`"), place=self.place(module, expr),
-            environment=bool(ENVIRONMENT.search(text)),
+            environment=of_environment(text),
         )  # fmt: skip
 
     def option(self, name: str) -> Value | None:

@@ -29,11 +29,15 @@ class Parameters(OptionValues):
     def _parameter(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
         """What the callers pass; the default where none is seen."""
         key = (function, name)
-        if key not in self._parameters:
+        if key in self._parameters:
+            self._cuts += key in self._open
+        else:
+            self._open.add(key)
             self._parameters[key] = self._default(
                 function, name, module, depth
             )  # a circle of calls ends here
             self._parameters[key] = self._passed(function, name, module, depth)
+            self._open.discard(key)
         return self._parameters[key]
 
     def _passed(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:

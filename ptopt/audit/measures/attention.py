@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.known import Value
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 from ptopt.source.index import FunctionNode
@@ -82,7 +82,7 @@ def attention(setup: Setup) -> Measure:
 
 def _fused(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.named(_FUSED):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)
         if setup.is_external(module, call.func):  # one of the repository may compute it in steps
             yield setup.site(module, call, f"`{name}`")
 
@@ -131,7 +131,7 @@ def _is_called_elsewhere(setup: Setup, name: str) -> bool:
 def _pretrained(setup: Setup) -> Iterator[Candidate]:
     """Models of transformers: with a detail where the call says which attention it wants."""
     for module, call in setup.calls("from_pretrained", "from_config"):
-        receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        receiver = text_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if "transformers" not in setup.packages or _NO_MODEL.search(receiver):
             continue
         given = setup.keyword(call, "attn_implementation") or setup.keyword(call, "_attn_implementation")
@@ -215,4 +215,4 @@ def _library(setup: Setup) -> Iterator[Candidate]:
 
 
 def _last(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+    return call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)

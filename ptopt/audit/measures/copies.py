@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ptopt.audit.known import Value
 from ptopt.audit.measures.loader import prefetchers
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 
@@ -86,7 +86,7 @@ def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate |
     function = module.file.index.function_of(call)
     if not isinstance(call.func, ast.Attribute) or not _sends(call) or function is None:
         return None
-    held = ast.unparse(call.func.value)
+    held = text_of(call.func.value)
     if (
         function.name == "__init__"
         or module.file.context.is_eval_function(function)
@@ -137,9 +137,7 @@ def _move(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
 def _sends(call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
         return True
-    texts = [ast.unparse(a) for a in call.args] + [
-        ast.unparse(k.value) for k in call.keywords if k.arg == "device"
-    ]
+    texts = [text_of(a) for a in call.args] + [text_of(k.value) for k in call.keywords if k.arg == "device"]
     if any(re.search(r"['\"]cpu['\"]", text) for text in texts):
         return False
     return any(re.search(r"device|cuda|gpu|rank|\bdev\b", text) for text in texts)
@@ -172,16 +170,16 @@ def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
 def _loops_over_data(loop: ast.AST) -> bool:
     """Not a comprehension, nor a loop over parameters or layers."""
     return isinstance(loop, (ast.For, ast.AsyncFor)) and not re.search(
-        r"param|grad|layer|modules|optim", ast.unparse(loop.iter)
+        r"param|grad|layer|modules|optim", text_of(loop.iter)
     )
 
 
 def _reads_batch(module: Module, value: ast.expr | None) -> bool:
-    if isinstance(value, ast.Call) and _NETWORK.search(ast.unparse(value.func)):
+    if isinstance(value, ast.Call) and _NETWORK.search(text_of(value.func)):
         return False  # what the network makes of the batch
     return value is not None and bool(
         re.search(
             r"batch|next\(|data\b|\bdata|inputs?\b|targets?\b|samples?\b|labels?\b|images?\b",
-            ast.unparse(value)[:200],
+            text_of(value)[:200],
         )
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
@@ -85,7 +85,7 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
             continue
         yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
     for cls in setup.live.classes:
-        bases = [ast.unparse(base).rpartition(".")[2] for base in cls.bases]
+        bases = [text_of(base).rpartition(".")[2] for base in cls.bases]
         label = next((_STRATEGIES[b] for b in bases if _STRATEGIES.get(b)), "")
         for module, call in setup.calls(cls.name) if label else ():
             yield setup.site(module, call, label)
@@ -98,8 +98,8 @@ def _averaged_by_hand(setup: Setup) -> Iterator[Candidate]:
     """`dist.all_reduce(p.grad)` for each parameter, between the backward pass and the step."""
     for module, call in setup.named(_REDUCES):
         function = module.file.index.function_of(call)
-        text = ast.unparse(call if function is None else function)
-        if _GRADIENTS.search(text) and re.search(r"dist|hvd|comm|gradients", ast.unparse(call.func)):
+        text = text_of(call if function is None else function)
+        if _GRADIENTS.search(text) and re.search(r"dist|hvd|comm|gradients", text_of(call.func)):
             yield setup.site(module, call, "gradients are averaged by `all_reduce`")
 
 

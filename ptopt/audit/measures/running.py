@@ -6,7 +6,8 @@ import ast
 import re
 
 from ptopt.audit.arguments import TrainerArguments
-from ptopt.audit.modules import Module
+from ptopt.audit.live import Live
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import LOOPS, FunctionNode
@@ -38,7 +39,7 @@ _NO_FORWARD = re.compile(
 
 def _is_forward(call: ast.Call) -> bool:
     """Does the name of what is called say that it is the network?"""
-    text = ast.unparse(call.func)
+    text = text_of(call.func)
     return bool(_FORWARD.search(text + "(")) and not _NO_FORWARD.search(text.rpartition(".")[2])
 
 
@@ -121,9 +122,7 @@ def _ends_the_graph(call: ast.Call, setup: Setup) -> bool:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     named = [
         module.file.context.turns_grad_off(function)
-        for module in setup.live.read.values()
-        for function in module.file.calls.functions
-        if function.name == name
+        for module, function in setup.live.once(_of_modules).get(name, ())
     ]
     return any(named) or (name == "generate" and not named)
 
@@ -145,11 +144,26 @@ def _takes(call: ast.Call, target: ast.expr) -> bool:
 
 def _runs_network(setup: Setup, call: ast.Call) -> bool:
     """Does a function of the repository of the called name hold a pass of the network: `self.run_epoch(validates=True)`?"""
-    called = ast.unparse(call.func).rpartition(".")[2]
-    return any(
-        function.name == called and any(map(_is_forward, module.file.calls.calls_in(function)))
-        for function, module in setup.live.functions.items()
-    )
+    called = text_of(call.func).rpartition(".")[2]
+    functions = setup.live.once(_by_name).get(called, ())
+    return any(any(map(_is_forward, module.file.calls.calls_in(function))) for module, function in functions)
+
+
+def _by_name(live: Live) -> dict[str, list[tuple[Module, FunctionNode]]]:
+    """The functions that run."""
+    table: dict[str, list[tuple[Module, FunctionNode]]] = {}
+    for function, module in live.functions.items():
+        table.setdefault(function.name, []).append((module, function))
+    return table
+
+
+def _of_modules(live: Live) -> dict[str, list[tuple[Module, FunctionNode]]]:
+    """The functions of the modules that are read."""
+    table: dict[str, list[tuple[Module, FunctionNode]]] = {}
+    for module in live.read.values():
+        for function in module.file.calls.functions:
+            table.setdefault(function.name, []).append((module, function))
+    return table
 
 
 def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
@@ -168,8 +182,8 @@ def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
             and (
                 _is_forward(node)
                 or _runs_network(setup, node)
-                or ast.unparse(node.func).endswith(".eval")
-                or _SHOWS.match(ast.unparse(node.func).rpartition(".")[2])
+                or text_of(node.func).endswith(".eval")
+                or _SHOWS.match(text_of(node.func).rpartition(".")[2])
             )
             for statement in block.body
             for node in ast.walk(statement)

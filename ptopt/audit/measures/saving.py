@@ -7,7 +7,7 @@ import re
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.frequency import Frequencies
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure, Place, State
 
@@ -83,7 +83,7 @@ def _other_saves(setup: Setup) -> list[tuple[Module, ast.Call]]:
         function = module.file.index.function_of(call)
         name = "" if function is None else function.name
         if re.search(r"pickle|joblib|safetensors|^save_file|dill", setup.qualified(module, call.func)) and (
-            _STATE.search(name) or _STATE.search(" ".join(ast.unparse(a) for a in call.args))
+            _STATE.search(name) or _STATE.search(" ".join(text_of(a) for a in call.args))
         ):
             found.append((module, call))
     return found
@@ -105,7 +105,7 @@ def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
         return not _is_no_state(module, call)
     last = name.rpartition(".")[2]
     if last == "save" and isinstance(call.func, ast.Attribute):
-        return "checkpoint" in ast.unparse(call.func.value).lower()
+        return "checkpoint" in text_of(call.func.value).lower()
     return bool(_SAVES.match(last)) and setup.is_external(module, call.func) and last != "save_model"
 
 
@@ -120,8 +120,8 @@ def _is_no_state(module: Module, call: ast.Call) -> bool:
     if isinstance(saved, ast.Dict):
         if not saved.keys or any(not isinstance(key, ast.Constant) for key in saved.keys):
             return False  # what is put into it later counts
-    elif not (isinstance(saved, ast.Call) and ast.unparse(saved.func) == "dict" and not saved.args):
+    elif not (isinstance(saved, ast.Call) and text_of(saved.func) == "dict" and not saved.args):
         return False
     elif any(keyword.arg is None for keyword in saved.keywords):
         return False
-    return not _OF_NETWORK.search(ast.unparse(saved))
+    return not _OF_NETWORK.search(text_of(saved))
