@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -28,7 +26,7 @@ from ptopt.source import work
 from ptopt.source.decode import parse_python
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Parsed, Repository
-from ptopt.source.work import WorkLimitError, limited
+from ptopt.source.work import WorkLimitError, limited, no_cycle_collection
 from ptopt.suppress import Suppressions, find_suppressions
 from ptopt.syntax import ParseError
 
@@ -150,18 +148,6 @@ def review_files(
         return settle(results, dataclasses.replace(model.record, note=note))
 
 
-@contextmanager
-def _no_cycle_collection() -> Iterator[None]:
-    """Trees go away by reference counts; collecting cycles would only walk them, again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 # -- one file: propose and verify ----------------------------------------------------------------------------
 
 
@@ -188,7 +174,7 @@ def inspect_files(
         facts = facts.with_texts(heads)
     near = _Around(around, neighbours)
     inspector = _Inspector(config, facts, limit_to_change, calibration, near, baseline, floor)
-    with _no_cycle_collection():
+    with no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ptopt.audit.measures.running import NOTHING_SAVED
+from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
 from ptopt.project.facts import NO_FACTS, ProjectFacts

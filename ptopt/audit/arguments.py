@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from ptopt.audit.known import TRANSFORMERS, Value, agreed, one_of
@@ -48,30 +47,9 @@ class TrainerArguments:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
 
-    @cached_property
+    @property
     def sources(self) -> list[Source]:
-        found = []
-        setup = self._setup
-        for module, call in setup.live.calls:
-            name = dotted_name(call.func)
-            last = setup.qualified(module, call.func).rpartition(".")[2] if name else ""
-            resolved = setup.live.modules.resolve(module, name) if name else None
-            cls = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
-            if _ARGUMENTS.search(last) and setup.runs(module, call).truth is not False:
-                found.append(Source(module, call, call, cls, last))  # type: ignore[arg-type]
-            elif last in ("HfArgumentParser", "TrlParser", "H4ArgumentParser"):
-                for node in ast.walk(call):
-                    named = dotted_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
-                    tail = named.rpartition(".")[2]
-                    if _ARGUMENTS.search(tail):
-                        resolved = setup.live.modules.resolve(module, named)
-                        own = (
-                            resolved
-                            if resolved is not None and isinstance(resolved[1], ast.ClassDef)
-                            else None
-                        )
-                        found.append(Source(module, call, None, own, tail))  # type: ignore[arg-type]
-        return found
+        return self._setup.once(_sources)
 
     def of(self, name: str) -> Value:
         """What the argument is by default, or in the commands of the repository that start the script."""
@@ -160,6 +138,27 @@ class TrainerArguments:
         )
 
 
+def _sources(setup: Setup) -> list[Source]:
+    """The calls that make arguments, and the classes that a parser fills."""
+    found: list[Source] = []
+    for module, call in setup.live.calls:
+        name = dotted_name(call.func)
+        last = setup.qualified(module, call.func).rpartition(".")[2] if name else ""
+        resolved = setup.live.modules.resolve(module, name) if name else None
+        cls = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
+        if _ARGUMENTS.search(last) and setup.runs(module, call).truth is not False:
+            found.append(Source(module, call, call, cls, last))  # type: ignore[arg-type]
+        elif last in ("HfArgumentParser", "TrlParser", "H4ArgumentParser"):
+            for node in ast.walk(call):
+                named = dotted_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+                tail = named.rpartition(".")[2]
+                if _ARGUMENTS.search(tail):
+                    resolved = setup.live.modules.resolve(module, named)
+                    own = resolved if resolved is not None and isinstance(resolved[1], ast.ClassDef) else None
+                    found.append(Source(module, call, None, own, tail))  # type: ignore[arg-type]
+    return found
+
+
 def _field(value: ast.expr | None) -> ast.expr | None:
     if isinstance(value, ast.Call):
         return next((k.value for k in value.keywords if k.arg == "default"), None)
@@ -187,7 +186,8 @@ def keyword_value(setup: Setup, calls: list[tuple[Module, ast.Call]], name: str,
             value = setup.value(module, given)
             values.append(replace(value, place=value.place or place))
         elif setup.unpacks(call):
-            values.append(Value(False, note=f"`**` in the call at {place}", place=place))
+            open_ = Value(False, note=f"`**` in the call at {place}", place=place)
+            values.append(setup.unpacked(module, call, name, replace(default, place=place)) or open_)
         else:
             values.append(replace(default, place=place))
     if not values:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ptopt.audit.advice import gaps, too_new
 from ptopt.audit.commands import Commands
 from ptopt.audit.composed import composed
-from ptopt.audit.configured import Configured, read_all
+from ptopt.audit.configured import Configured, Read, read_all
 from ptopt.audit.entries import (
     MOST_CANDIDATES,
     Start,
@@ -21,8 +21,9 @@ from ptopt.audit.entries import (
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.launches import Launch, launches, of_script
 from ptopt.audit.live import MOST_MODULES, Live, Summaries
-from ptopt.audit.measures import measures_of
+from ptopt.audit.measures import TOO_MUCH_WORK, measures_of
 from ptopt.audit.modules import Modules
+from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
@@ -32,7 +33,7 @@ from ptopt.configs.values import Document
 from ptopt.findings import Review
 from ptopt.pathkind import PYTHON
 from ptopt.project.facts import ProjectFacts
-from ptopt.source.work import WorkLimitError, limited
+from ptopt.source.work import WorkLimitError, limited, no_cycle_collection
 
 _ON_DEVICE = ("device-move-in-dataset",)
 _NEEDS_HOST_DATA = (
@@ -42,7 +43,8 @@ _NEEDS_HOST_DATA = (
     "prefetch",
 )  # of tensors on a GPU they fail
 MOST_ENTRIES = 30
-ENTRY_WORK = 6_000_000  # visited nodes
+ENTRY_WORK = 6_000_000  # visited nodes, of one script
+AUDIT_WORK = 60_000_000  # of all scripts
 _LISTED = 12
 
 
@@ -68,7 +70,9 @@ def training_scripts(
     `files`: Python files, notebooks and shell scripts by path. `scripts`: files that are started by a console script.
     """
     python = {path: data for path, data in files.items() if path.endswith(PYTHON)}
-    entries, lost = entry_points(python, launches(files), read_all(files), facts, scripts)
+    nearest = NearestFacts(facts, files)
+    with no_cycle_collection():
+        entries, lost = entry_points(python, launches(files), read_all(files), nearest, scripts)
     return Scripts(len(python), entries, tuple(lost))
 
 
@@ -105,16 +109,18 @@ def entry_points(
     files: Mapping[str, bytes],
     started: Mapping[str, list[Launch]],
     configurations: Mapping[str, Document],
-    facts: ProjectFacts,
+    facts: NearestFacts,
     scripts: frozenset[str],
 ) -> tuple[tuple[EntryPoint, ...], list[str]]:
     """The scripts that train, with their measures; and what could not be followed, in words."""
-    modules = Modules(files, facts)
+    modules = Modules(files, facts.root)
     summaries: Summaries = {}
     entries: list[EntryPoint] = []
     lost: list[str] = []
     looked_at = candidates(modules, scripts)
-    more = 0
+    read: Read = {}
+    more = late = 0
+    left = AUDIT_WORK
     for path in looked_at:
         module = modules.parse(path)
         if module is None:
@@ -125,18 +131,24 @@ def entry_points(
         if len(entries) >= MOST_ENTRIES:
             more += 1
             continue
-        try:
-            with limited(ENTRY_WORK):
-                configured = Configured(configurations, path, composed(configurations, module))
+        if left <= 0:
+            late += 1
+            continue
+        with limited(min(ENTRY_WORK, left)) as account:
+            try:
+                configured = Configured(configurations, path, composed(configurations, module), read)
                 live = Live(modules, module, summaries, configured.targets)
                 start = training_start(live)
                 if start is not None and not only_uses(path, start):
-                    entries.append(_entry(live, start, facts, started, modules, configured))
-        except (WorkLimitError, RecursionError):
-            lost.append(f"{path}: the analysis limit of one script was reached")
+                    entries.append(_entry(live, start, facts.of(path), started, modules, configured))
+            except (WorkLimitError, RecursionError):
+                lost.append(f"{path}: {TOO_MUCH_WORK}")
+        left -= account.spent
     entries = _without_bare(entries, started)
     if more:
         lost.append(f"{more} more scripts: the first {MOST_ENTRIES} that train were judged")
+    if late:
+        lost.append(f"{late} more scripts: the analysis limit of one audit was reached")
     if len(looked_at) == MOST_CANDIDATES:
         lost.append(f"only the {MOST_CANDIDATES} scripts that look most like a training were looked at")
     return tuple(entries), lost
@@ -166,7 +178,7 @@ def _entry(
 ) -> EntryPoint:
     framework, module, call = start
     commands = of_script(started, live.start.path, modules.files)
-    evaluator = Evaluator(live, Options(live), configured, Commands(commands, configured))
+    evaluator = Evaluator(live, live.once(Options), configured, Commands(commands, configured))
     setup = Setup(live, evaluator, facts, framework, commands, configured, (module, call))
     limits = []
     if live.truncated:
@@ -175,9 +187,12 @@ def _entry(
         limits.append(f"classes are found by name at {setup.place(other, node)}")
     unread = sorted(set(modules.unread) & setup.wanted)[:2]
     limits += [f"{path} could not be read: {modules.unread[path]}" for path in unread]
+    measures = measures_of(setup)
+    if any(measure.detail == TOO_MUCH_WORK for measure in measures):
+        limits.append(f"{TOO_MUCH_WORK}: rows that say so were not judged")
     return EntryPoint(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
-        measures_of(setup), tuple(limits), setup.is_small,
+        measures, tuple(limits), setup.is_small,
     )  # fmt: skip
 
 

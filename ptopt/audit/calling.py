@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.audit.live import Live
-from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.source.index import FunctionNode
 
 _DEEPEST = 12
@@ -18,28 +18,32 @@ def callers(live: Live, function: FunctionNode, module: Module) -> Iterator[tupl
     if not isinstance(owner, ast.ClassDef):
         sites, method = live.sites.get(function, []), False
     elif function.name == "__init__":
-        sites, method = [*live.sites.get(owner, []), *_of_subclasses(live, owner)], True
+        sites, method = [*live.sites.get(owner, []), *live.once(_inits).get(owner, [])], True
     else:
         sites, method = live.mentions.get(function.name, []), not _is_static(function)
     for other, node in sites:
         call = other.file.index.parent(node)
         if isinstance(call, ast.Call) and call.func is node:
-            explicit = isinstance(owner, ast.ClassDef) and ast.unparse(node) == f"{owner.name}.__init__"
+            explicit = isinstance(owner, ast.ClassDef) and text_of(node) == f"{owner.name}.__init__"
             yield other, call, int(method and not explicit)
         else:
             for alias in _calls_by_alias(other, node):
                 yield other, alias, int(method)
 
 
-def _of_subclasses(live: Live, owner: ast.ClassDef) -> Iterator[tuple[Module, ast.AST]]:
-    """`super().__init__(...)` in the classes that derive from this one."""
+def _inits(live: Live) -> dict[ast.AST, list[tuple[Module, ast.AST]]]:
+    """Class -> `super().__init__(...)` in the classes that derive from it."""
+    table: dict[ast.AST, list[tuple[Module, ast.AST]]] = {}
     for other, node in live.mentions.get("__init__", []):
         cls = other.file.index.class_of(node)
         if cls is None or not isinstance(node, ast.Attribute):
             continue
-        resolved = (live.modules.resolve(other, dotted_name(base)) for base in cls.bases if dotted_name(base))
-        if any(found is not None and found[1] is owner for found in resolved):
-            yield other, node
+        resolved = [live.modules.resolve(other, name) for base in cls.bases if (name := dotted_name(base))]
+        for owner in dict.fromkeys(
+            found[1] for found in resolved if found is not None and found[1] is not None
+        ):
+            table.setdefault(owner, []).append((other, node))
+    return table
 
 
 def lineage(live: Live, module: Module, cls: ast.ClassDef | None) -> Iterator[tuple[Module, ast.ClassDef]]:

@@ -11,7 +11,7 @@ from ptopt.audit.known import Value, agreed, one_of
 from ptopt.audit.launches import Launch
 from ptopt.audit.options import Option
 
-_FLAG = re.compile(r"`--([\w.-]+)")
+_FLAG = re.compile(r"`--?([\w.-]+)")
 _FIELD = re.compile(r" of `[A-Z]")
 _FILE = re.compile(
     r"^(cfg|conf|config|yaml|hparams|params)(_?(file|path|yaml|yml))?$|^exp(eriment)?(_?file)?$"
@@ -102,7 +102,7 @@ def _parsed(text: str | bool | None, option: Option) -> object:
     if text is None or _PLACEHOLDER.match(text):
         return None
     default = option.default.value if isinstance(option.default, ast.Constant) else None
-    is_field = not option.shown.startswith("`--")
+    is_field = not option.shown.startswith("`-")
     lowered = text.lower()
     if _BOOLEAN.search(option.type) or isinstance(default, bool) or is_field:
         if lowered in _TRUE or lowered in _FALSE:

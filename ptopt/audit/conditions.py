@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 
 from ptopt.audit.known import Value
 from ptopt.audit.live import Live, is_main_test
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.values import Place
+from ptopt.source import work
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
 DEPTH = 12
+_DEEPEST = 6  # calls of calls
+_A_QUESTION = 4  # what one costs, in visited nodes
 LONGEST = 60  # characters of an expression in a note
 # What the machine and the launcher decide.
 ENVIRONMENT = re.compile(
@@ -22,12 +27,16 @@ ENVIRONMENT = re.compile(
     r"\bgpus?\b|RANK\b",
     re.I,
 )
+_REMEMBERED = 20_000  # pieces of code, most of which stand in many conditions
 _RARE = re.compile(r"OutOfMemory|RuntimeError|MemoryError|KeyboardInterrupt|Timeout|Connection")
 _FIRST_PROCESS = re.compile(
     r"\brank\b\s*(==|in|<=)|\bnot\s+\w*\.?rank\b|_rank\s*(==|in|<=)|get_rank\(\)\s*==|is_(local_)?(main|master|world)\w*|"
-    r"is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
+    r"\bgpu(_?id)?\s*==\s*0\b|is_rank_?(zero|0)|is_global_zero|main_process|master_process|is_first_rank|rank_zero",
     re.I,
 )
+
+
+Answers = dict[ast.AST, tuple[int, Value]]  # with how deep the question stood
 
 
 class Conditions(ABC):
@@ -36,6 +45,23 @@ class Conditions(ABC):
     def __init__(self, live: Live) -> None:
         self.live = live
         self._runs: dict[ast.AST, Value] = {}
+        self._open: set[object] = set()  # functions and parameters of which the answer is being looked for
+        self._cuts = 0  # answers that were cut short: too deep, or a circle
+        self._truths: Answers = {}
+        self._conditions: Answers = {}
+        self._reached: Answers = {}
+
+    def once(self, known: Answers, node: ast.AST, depth: int, compute: Callable[[], Value]) -> Value:
+        """The answer about a node, computed once unless it was cut short: then it depends on who asked."""
+        held = known.get(node)
+        if held is not None and depth <= held[0]:
+            return held[1]
+        work.current().charge(_A_QUESTION)
+        cuts = self._cuts
+        answer = compute()
+        if cuts == self._cuts:
+            known[node] = depth, answer
+        return answer
 
     @abstractmethod
     def of(self, expr: ast.AST | None, module: Module, depth: int = 0) -> Value:
@@ -47,33 +73,40 @@ class Conditions(ABC):
 
     def truth_of(self, test: ast.expr, module: Module, depth: int = 0) -> Value:
         """The truth of a condition by default; that of the first process, where processes differ."""
+        return self.once(self._truths, test, depth, lambda: self._truth_of(test, module, depth))
+
+    def _truth_of(self, test: ast.expr, module: Module, depth: int) -> Value:
         if is_main_test(test):
             return Value(True, True)
-        text = ast.unparse(test)
-        if _FIRST_PROCESS.search(text) and not isinstance(test, ast.BoolOp):
+        text = text_of(test)
+        if not isinstance(test, ast.BoolOp) and _of_first_process(text):
+            return Value(True, True)
+        if _is_now_and_then(test) and not self.of(test, module, depth).known:
             return Value(True, True)
         if isinstance(test, ast.BoolOp):
             parts = [self.truth_of(value, module, depth) for value in test.values]
             decisive = isinstance(test.op, ast.Or)
             for part in parts:
-                if part.known and bool(part.value) is decisive:
+                if part.truth is decisive:
                     return part
-            open_ = [part for part in parts if not part.known]
+            open_ = [part for part in parts if part.truth is None]
             return (
                 replace(open_[0], choices=(), passed=open_[0].passed if len(open_) == 1 else ())
                 if open_
                 else parts[-1]
             )
         value = self.of(test, module, depth)
-        if ENVIRONMENT.search(text):
+        if of_environment(text):
             return Value(False, note=value.note or f"`{text[:LONGEST]}`", place=value.place, environment=True)
         return value.mapped(bool)
 
-    def condition(
-        self, node: ast.AST, module: Module, depth: int = 0, within: FunctionNode | None = None
-    ) -> Value:
+    def condition(self, node: ast.AST, module: Module, depth: int = 0) -> Value:
         """Whether a node runs by default, by the conditions around it in its function."""
+        return self.once(self._conditions, node, depth, lambda: self._condition(node, module, depth))
+
+    def _condition(self, node: ast.AST, module: Module, depth: int) -> Value:
         if depth > DEPTH:
+            self._cuts += 1
             return Value(False, note="nested too deeply")
         unknown: Value | None = None
         noted: Value | None = None
@@ -88,6 +121,10 @@ class Conditions(ABC):
             elif isinstance(ancestor, ast.IfExp):
                 wanted = True if child is ancestor.body else False if child is ancestor.orelse else None
             if wanted is None or not isinstance(ancestor, (ast.If, ast.IfExp)):
+                continue
+            if wanted and isinstance(ancestor, ast.If) and _makes_what_is_missing(ancestor):
+                continue
+            if _is_now_and_then(ancestor.test):
                 continue
             test = self.truth_of(ancestor.test, module, depth + 1)
             if test.truth is not None and test.truth is not wanted:
@@ -104,13 +141,19 @@ class Conditions(ABC):
 
     def runs(self, node: ast.AST, module: Module, depth: int = 0) -> Value:
         """Whether a node runs by default, by the conditions around it and around the calls that lead to it."""
+        return self.once(self._reached, node, depth, lambda: self._is_reached(node, module, depth))
+
+    def _is_reached(self, node: ast.AST, module: Module, depth: int) -> Value:
         own = self.condition(node, module, depth)
         if own.truth is False:
             return own
         function = module.file.index.function_of(node)
         while function is not None and (outer := module.file.index.function_of(function)) is not None:
             function = outer
-        if function is None or depth > 6:
+        if function is None:
+            return own
+        if depth > _DEEPEST:
+            self._cuts += 1
             return own
         called = self._called(function, module, depth)
         if called.truth is False or own.known:
@@ -120,8 +163,10 @@ class Conditions(ABC):
     def _called(self, function: FunctionNode, module: Module, depth: int) -> Value:
         known = self._runs.get(function)
         if known is not None:
+            self._cuts += function in self._open
             return known
         self._runs[function] = Value(True, True)  # recursion ends here
+        self._open.add(function)
         owner = module.file.index.parent(function)
         if isinstance(owner, ast.ClassDef):
             sites = list(self.live.sites.get(owner, []))
@@ -134,6 +179,7 @@ class Conditions(ABC):
         else:
             answer = self._any(self.live.sites.get(function, []), depth)
         self._runs[function] = answer
+        self._open.discard(function)
         return answer
 
     def _from_elsewhere(self, function: FunctionNode) -> list[tuple[Module, ast.AST]]:
@@ -177,6 +223,44 @@ class Conditions(ABC):
         return None
 
 
+@functools.lru_cache(_REMEMBERED)
+def of_environment(text: str) -> bool:
+    """Do the machine and the launcher decide the value of the code?"""
+    return ENVIRONMENT.search(text) is not None
+
+
+@functools.lru_cache(_REMEMBERED)
+def _of_first_process(text: str) -> bool:
+    return _FIRST_PROCESS.search(text) is not None
+
+
+def _is_now_and_then(test: ast.expr) -> bool:
+    """`step % every == 0`: some of the passes."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.BinOp)
+        and isinstance(test.left.op, ast.Mod)
+        and not isinstance(test.left.left, ast.Constant)
+    )
+
+
+def _makes_what_is_missing(guard: ast.If) -> bool:
+    """`if self.writer is None: self.writer = SummaryWriter()`: the first to come makes it."""
+    test = guard.test
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
+        nothing = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+        missing = test.left if nothing else None
+    else:
+        missing = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
+    if not isinstance(missing, ast.Attribute):
+        return False
+    wanted = text_of(missing)
+    return any(
+        isinstance(statement, ast.Assign) and any(text_of(t) == wanted for t in statement.targets)
+        for statement in guard.body
+    )
+
+
 def _is_rare(handler: ast.ExceptHandler) -> bool:
     """Is it for what goes wrong in a run, and not for what is missing on some machines, such as a package?"""
-    return handler.type is not None and bool(_RARE.search(ast.unparse(handler.type)))
+    return handler.type is not None and bool(_RARE.search(text_of(handler.type)))

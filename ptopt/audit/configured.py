@@ -36,12 +36,18 @@ class Setting:
     place: Place
 
 
-class Configured:
-    """The settings of the files near one script."""
+Read = dict[str, list[Setting]]  # the settings of files
 
-    def __init__(self, files: Mapping[str, Document], script: str, parts: list[Part] | None = None) -> None:
+
+class Configured:
+    """The settings of the files near one script. `read` holds what other scripts read, by path."""
+
+    def __init__(
+        self, files: Mapping[str, Document], script: str, parts: list[Part] | None = None, read: Read | None = None
+    ) -> None:  # fmt: skip
         self._files = files
         self._script = script
+        self._read = {} if read is None else read
         self._composed = parts  # the files of the default run, where Hydra chooses them
 
     @cached_property
@@ -69,12 +75,14 @@ class Configured:
                 for root in document.roots:
                     last |= {s.keys: s for s in _settings(path, document, root, package)}
             return list(last.values())
-        return [
-            setting
-            for path, document in self._near.items()
-            for root in document.roots
-            for setting in _settings(path, document, root, ())
-        ]
+        return [setting for path in self._near for setting in self._of_file(path)]
+
+    def _of_file(self, path: str) -> list[Setting]:
+        """All settings of one file."""
+        if path not in self._read:
+            document = self._files[path]
+            self._read[path] = [s for root in document.roots for s in _settings(path, document, root, ())]
+        return self._read[path]
 
     @cached_property
     def targets(self) -> list[Setting]:
@@ -113,10 +121,7 @@ class Configured:
 
     def within(self, path: str, keys: tuple[str, ...]) -> list[Setting]:
         """The settings under these keys in one file: the last two of them, or one at its top."""
-        document = self._files[path]
-        return [
-            s for root in document.roots for s in _settings(path, document, root, ()) if _is_under(s, keys)
-        ]
+        return [s for s in self._of_file(path) if _is_under(s, keys)]
 
     def common(self, keys: tuple[str, ...]) -> list[Setting]:
         """The settings under these keys, where every file of the folders that hold one has it; else none."""
@@ -128,15 +133,21 @@ class Configured:
 
     def of_trainer(self, name: str) -> tuple[list[Setting], int]:
         """The settings of an argument of transformers, and how many files hold such arguments."""
-        files = {
+        found = [
+            s for s in self._by_key.get(name, []) if len(s.keys) == 1 and s.place.path in self._of_trainers
+        ]
+        return found, len(self._of_trainers)
+
+    @cached_property
+    def _of_trainers(self) -> frozenset[str]:
+        """The files that hold arguments of transformers."""
+        return frozenset(
             path
             for path, document in self._near.items()
             if any(
                 isinstance(root, Table) and any(key in root for key in _TRAINER) for root in document.roots
             )
-        }
-        found = [s for s in self._by_key.get(name, []) if len(s.keys) == 1 and s.place.path in files]
-        return found, len(files)
+        )
 
 
 def read_all(files: Mapping[str, bytes]) -> dict[str, Document]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ptopt.audit.evaluate import Evaluator
 from ptopt.audit.live import Live, is_main_test
-from ptopt.audit.modules import Module, Modules, dotted_name
+from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.audit.options import Options
 from ptopt.pathkind import path_kind
 from ptopt.source.index import FunctionNode
@@ -24,6 +24,14 @@ _MOST_LOOPS = 12  # backward calls that are looked at
 _TRAINER = re.compile(r"Trainer\w*$")
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _BACKWARD = frozenset({"backward", "manual_backward"})
+_STEPS = frozenset({"step", "optimizer_step", "run_backward"})
+_SCALERS = frozenset(f"{of}{line}scaler" for of in ("", "loss", "grad", "amp") for line in ("", "_"))
+_OF_FRAMEWORKS = frozenset({"Accelerator", "Fabric", "LightningLite", "initialize", "Booster", "Engine"})
+_STARTS = frozenset({"train", "fit", "run", "learn", "LightningCLI"})
+# Methods that others call, whoever makes the object.
+_CALLED_BY_OTHERS = re.compile(
+    r"(__\w+__|on_\w+|\w*_step|forward\w*|(train|fit|run|main|step|loop|learn|update)(_((one_)?epoch|batch|loop|iter(ation)?))?)$"
+)
 # Frameworks whose own loop trains: name of the call that starts it -> package.
 _FOREIGN = {
     "detectron2": "detectron2", "mmengine": "MMEngine", "mmcv": "MMCV", "fairseq": "fairseq", "composer": "Composer",
@@ -82,7 +90,7 @@ def starts_something(module: Module) -> bool:
 
 def training_start(live: Live) -> Start | None:
     """The framework, and the call that trains: of a trainer, or the backward call of a loop; None where nothing trains."""
-    evaluator = Evaluator(live, Options(live))
+    evaluator = Evaluator(live, live.once(Options))
     packages = live.packages()
     found = [
         (framework, module, call)
@@ -114,11 +122,6 @@ def _is_reached(live: Live, function: FunctionNode | None, module: Module, seen:
     )
 
 
-_CALLED_BY_OTHERS = re.compile(
-    r"(__\w+__|on_\w+|\w*_step|forward\w*|(train|fit|run|main|step|loop|learn|update)(_((one_)?epoch|batch|loop|iter(ation)?))?)$"
-)
-
-
 _ORDER = {
     "TRL": 0,
     "transformers": 0,
@@ -131,21 +134,19 @@ _ORDER = {
 
 
 def _starts(live: Live, packages: frozenset[str]) -> Iterator[Start]:
-    steps = any(_is_step(module, call) for module, call in live.calls)
     loops = [
         (module, call)
-        for module, call in live.calls
+        for module, call in live.calls_of(_BACKWARD | _SCALERS)
         if (isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARD and _trains(module, call))
         or _scales(call)
     ]
-    steps = steps or any(_scales(call) for _, call in live.calls)
-    own = _own_framework(live, packages)
-    if loops and (steps or own in ("DeepSpeed", "Colossal-AI")):
+    own = _own_framework(live, packages) if loops else ""
+    if loops and (own in ("DeepSpeed", "Colossal-AI") or _steps(live)):
         for pair in sorted(loops, key=lambda pair: _distance(live, *pair))[:_MOST_LOOPS]:
             yield (own, *pair)
-    for module, call in live.calls:
+    for module, call in live.calls_of(_STARTS):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else dotted_name(call.func)
-        if name in ("train", "fit", "run", "learn") and isinstance(call.func, ast.Attribute):
+        if name != "LightningCLI" and isinstance(call.func, ast.Attribute):
             framework = _framework_of(live, module, call.func.value)
             if framework == "Lightning" and name != "fit":
                 continue
@@ -172,12 +173,16 @@ def _apart(here: str, there: str) -> list[str]:
 
 def _scales(call: ast.Call) -> bool:
     """`loss_scaler(loss, optimizer, ...)`: the backward pass and the step in one call, as timm has it."""
-    name = dotted_name(call.func).rpartition(".")[2]
     return (
-        bool(re.fullmatch(r"(loss|grad|amp)?_?scaler", name))
+        dotted_name(call.func).rpartition(".")[2] in _SCALERS
         and len(call.args) > 1
-        and "optim" in ast.unparse(call.args[1])
+        and "optim" in text_of(call.args[1])
     )
+
+
+def _steps(live: Live) -> bool:
+    """Does anything take a step of an optimizer?"""
+    return any(_is_step(*pair) or _scales(pair[1]) for pair in live.calls_of(_STEPS | _SCALERS))
 
 
 def _is_step(module: Module, call: ast.Call) -> bool:
@@ -185,8 +190,8 @@ def _is_step(module: Module, call: ast.Call) -> bool:
     if not isinstance(func, ast.Attribute):
         return False
     if func.attr == "step":
-        return module.file.context.is_training_mark(call) or "opt" in ast.unparse(func.value).lower()
-    return func.attr in ("optimizer_step", "run_backward")
+        return module.file.context.is_training_mark(call) or "opt" in text_of(func.value).lower()
+    return func.attr in _STEPS
 
 
 def _trains(module: Module, call: ast.Call) -> bool:
@@ -197,16 +202,15 @@ def _trains(module: Module, call: ast.Call) -> bool:
 def _own_framework(live: Live, packages: frozenset[str]) -> str:
     """Of a loop of the repository: whose objects run its backward pass."""
     calls: dict[str, ast.expr] = {}
-    for _, call in live.calls:
+    for _, call in live.calls_of(_OF_FRAMEWORKS):
         func = call.func
-        calls[
-            func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-        ] = func
+        calls[func.attr if isinstance(func, ast.Attribute) else dotted_name(func)] = func
     if "basicsr" in packages:
         return "BasicSR"  # its loop runs the models of the repository
     if "accelerate" in packages and ("Accelerator" in calls or _has_receiver(live, "accelerator")):
         return "Accelerate"
-    if packages & _LIGHTNING and any(name in calls for name in ("Fabric", "LightningLite")):
+    lite = any(text_of(base).endswith("LightningLite") for cls in live.classes for base in cls.bases)
+    if packages & _LIGHTNING and (lite or any(name in calls for name in ("Fabric", "LightningLite"))):
         return "Fabric"
     if "deepspeed" in packages and dotted_name(calls.get("initialize", ast.Constant(""))).startswith(
         "deepspeed"
@@ -224,8 +228,8 @@ def _has_receiver(live: Live, name: str) -> bool:
     return any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr == "backward"
-        and ast.unparse(call.func.value).rpartition(".")[2] == name
-        for _, call in live.calls
+        and text_of(call.func.value).rpartition(".")[2] == name
+        for _, call in live.calls_of(_BACKWARD)
     )
 
 
@@ -239,7 +243,7 @@ def _framework_of(live: Live, module: Module, receiver: ast.expr, depth: int = 0
         return ""
     if dotted_name(call.func).rpartition(".")[2] in ("instantiate", "instantiate_from_config"):
         fields = [
-            o.default.value for o in Options(live).of("_target_") if isinstance(o.default, ast.Constant)
+            o.default.value for o in live.once(Options).of("_target_") if isinstance(o.default, ast.Constant)
         ]
         made = [
             str(name)

@@ -14,17 +14,29 @@ from ptopt.pathkind import is_readme
 
 _LONGEST = 200_000  # bytes of one script
 _LINE = 20_000
-_ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(['\"]?)([\w./:+-]+)\2\s*(?:#.*)?$")
+_ASSIGNED = re.compile(
+    r"^\s*(?:export\s+|local\s+|declare\s+-a\s+)?(?P<name>[A-Za-z_]\w*)(?P<more>\+?)="
+    r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|\((?P<list>[^()]*)\)|(?P<word>[^\s\"'()$`;&|]*))\s*(?:#.*)?$"
+)
+_OPENS = re.compile(r"^\s*(?:export\s+|local\s+|declare\s+-a\s+)?[A-Za-z_]\w*\+?=([\"'(])")
+_CLOSED_BY = {"(": ")"}
+_MOST_OPEN = 80  # lines of one assignment
+_MOST_EXPANDED = 4  # variables that hold variables
 _NO_VALUE = re.compile(
     r"\$(@|\*|\{[@*]\}|\{\w+[\[@])|[|&;>]|\d>|2>&1"
 )  # the rest of a command line, and what follows it
 _COMMAND = re.compile(r"\s*(\$ )?([A-Z_]+=\S+ )*(python3?|torchrun|accelerate launch|deepspeed)\s")
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)")
+_WHOLE_LIST = re.compile(r"\"(\$\{\w+\[[@*]\]\})\"")  # its parts, and not one text
+_KEEPS_OPTIONS = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[\"'(].*\s?-\w")  # `FLAGS="--lr 1e-4"`
+_IN_FOLDER = re.compile(r"\$\{?\w+\}?/([\w./-]+\.\w+)")
 _LINK = re.compile(
     r"(?:\]\(|href=[\"'])\s*<?(?:https://github\.com/[^/\s]+/[^/\s]+/blob/[^/\s]+/)?([^)\s#>\"']+\.md)\b"
 )
+_OPTION = re.compile(r"--[A-Za-z]|-[A-Za-z]\w+")  # also those of one dash and a whole word
 _OPTIONAL = re.compile(r"\[\s*-[^\]]*\]")  # `[--tag <tag>]` in a command of a page
 _EVALUATES = re.compile(r"^(do_)?(eval|evaluate|evaluation|test|inference|infer|predict|demo)(_only|_mode)?$")
+_MODE_EVALUATES = re.compile(rf"{_EVALUATES.pattern}|^valid(ate|ation)?$")
 _MODE = ("mode", "phase", "stage", "split", "task")
 _NO = ("false", "no", "0")
 _LAUNCHERS = ("torch.", "accelerate.", "deepspeed", "colossalai")
@@ -46,7 +58,7 @@ class Launch:
         return any(
             _EVALUATES.match(name) is not None and not (isinstance(text, str) and text.lower() in _NO)
             for name, text in self.options.items()
-        ) or any(_EVALUATES.match(str(self.options.get(name))) for name in _MODE)
+        ) or any(_MODE_EVALUATES.match(str(self.options.get(name))) for name in _MODE)
 
 
 def launches(files: Mapping[str, bytes]) -> dict[str, list[Launch]]:
@@ -97,7 +109,9 @@ def _commands(text: str) -> str:
     """The lines of a README that are commands, and what goes on below them; the others are left empty."""
     lines, goes_on = [], False
     for line in text.split("\n"):
-        kept = (goes_on and not line.lstrip().startswith("```")) or bool(_COMMAND.match(line))
+        kept = (goes_on and not line.lstrip().startswith("```")) or bool(
+            _COMMAND.match(line) or _KEEPS_OPTIONS.match(line)
+        )
         goes_on = kept and line.rstrip().endswith("\\")
         lines.append(line.strip().removeprefix("$ ") if kept else "")
     return "\n".join(lines)
@@ -109,7 +123,11 @@ def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Laun
     for number, line in _logical_lines(text):
         assigned = _ASSIGNED.match(line)
         if assigned:
-            variables[assigned[1]] = assigned[3]
+            value = next((g for g in assigned.group("double", "single", "list", "word") if g is not None), "")
+            before = variables.get(assigned["name"], "") if assigned["more"] else ""
+            variables[assigned["name"]] = f"{before} {_expanded(value, variables)}".strip()
+            continue
+        line = _expanded(line, variables)
         if (".py" not in line and " -m " not in line) or len(line) > _LINE:
             continue
         if page:
@@ -120,7 +138,7 @@ def _of_script(path: str, text: str, page: bool = False) -> list[tuple[str, Laun
             tokens = line.split()
         at, script = _started(tokens)
         if at is not None:
-            options = _options(tokens[at + 1 :], variables)
+            options = _options(tokens[at + 1 :])
             found.append((PurePosixPath(script).name, Launch(Place(path, number), options, script)))
     return found
 
@@ -136,42 +154,58 @@ def _started(tokens: list[str]) -> tuple[int | None, str]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines joined at a backslash, each with the number of its first."""
+    """Lines joined at a backslash and inside an assignment, each with the number of its first."""
     lines: list[tuple[int, str]] = []
     start = 1
     parts: list[str] = []
+    closes = ""  # what ends an assignment over several lines
     for number, line in enumerate(text.split("\n"), 1):
         if not parts:
             start = number
         stripped = line.rstrip()
         if stripped.lstrip().startswith("#"):
             stripped = "\\" if parts else ""  # a comment inside a command that goes on
-        if stripped.endswith("\\"):
-            parts.append(stripped[:-1])
-        else:
-            lines.append((start, " ".join([*parts, stripped])))
+        goes_on = stripped.endswith("\\")
+        stripped = stripped[:-1] if goes_on else stripped
+        opened = None if parts else _OPENS.match(stripped)
+        if opened and _CLOSED_BY.get(opened[1], opened[1]) not in stripped[opened.end() :]:
+            closes = _CLOSED_BY.get(opened[1], opened[1])
+        elif closes and (closes in stripped or len(parts) > _MOST_OPEN):
+            closes = ""
+        parts.append(stripped)
+        if not goes_on and not closes:
+            lines.append((start, " ".join(parts)))
             parts = []
     if parts:
         lines.append((start, " ".join(parts)))
     return lines
 
 
-def _options(tokens: list[str], variables: Mapping[str, str]) -> dict[str, str | bool | None]:
+def _options(tokens: list[str]) -> dict[str, str | bool | None]:
     options: dict[str, str | bool | None] = {}
     for i, token in enumerate(tokens):
-        if not token.startswith("--"):
+        if not _OPTION.match(token):
             continue
-        name, equals, value = token[2:].partition("=")
+        name, equals, value = token.lstrip("-").partition("=")
         following = tokens[i + 1] if i + 1 < len(tokens) else "--"
-        if _NO_VALUE.match(following):
-            following = "--"
-        text: str | bool = value if equals else True if following.startswith("-") else following
-        options[name.replace("-", "_")] = _substituted(text, variables)
+        alone = bool(_NO_VALUE.match(following) or _OPTION.match(following) or following == "--")
+        options[name.replace("-", "_")] = _known(value if equals else True if alone else following)
     return options
 
 
-def _substituted(text: str | bool, variables: Mapping[str, str]) -> str | bool | None:
+def _expanded(line: str, variables: Mapping[str, str]) -> str:
+    """The line with what its variables hold, those that are not known as they stand."""
+    line = _WHOLE_LIST.sub(r"\1", line)
+    for _ in range(_MOST_EXPANDED):
+        if "$" not in line or len(line) > _LINE:
+            break
+        line = _VARIABLE.sub(lambda match: variables.get(match[1] or match[2], match[0]), line)
+    return line
+
+
+def _known(text: str | bool) -> str | bool | None:
+    """What an option is given; None where a variable decides, but the name of a file in a folder that one decides."""
     if not isinstance(text, str) or "$" not in text:
         return text
-    match = _VARIABLE.fullmatch(text)
-    return variables.get(match[1]) if match else None
+    tail = _IN_FOLDER.fullmatch(text)
+    return tail[1] if tail else None

@@ -10,11 +10,13 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
 
 from ptopt.audit.configured import Setting
-from ptopt.audit.modules import Module, Modules, dotted_name
+from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.source import work
 from ptopt.source.index import FUNCTIONS, FunctionNode
 
@@ -26,11 +28,14 @@ _MODULE_BASES = re.compile(
 _MODULE_HOOKS = frozenset({"forward", "backward", "step", "get", "len", "process"})
 _DYNAMIC = frozenset({"import_module", "instantiate", "instantiate_from_config", "get_class", "locate", "get_obj_from_str",
                       "exec_module", "build_from_cfg", "getmembers"})  # fmt: skip
+_BY_NAME = _DYNAMIC | {"eval", "getattr"}
 _AROUND = re.compile(r"(trainer|callbacks?|loggers?|scheduler|optim\w*|metrics?)$", re.I)
-_SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|\bcfg", re.I)
+_SETTINGS = re.compile(r"config|hparam|hyper_?param|settings|(\b|_)cfg|yacs", re.I)
+_OF_SETTINGS = ("config.py", "configs.py", "cfg.py", "yacs.py")  # files
 _MAKES_TARGETS = frozenset(
     {"instantiate", "instantiate_from_config", "get_obj_from_str", "get_class", "import_module", "locate"}
 )
+T = TypeVar("T")
 Site = tuple[Module, ast.AST]
 
 
@@ -41,6 +46,40 @@ class _Summary:
     names: list[tuple[str, ast.AST]] = field(default_factory=list)
     attributes: list[tuple[str, ast.AST]] = field(default_factory=list)
     calls: list[ast.Call] = field(default_factory=list)
+    imported: _Summary | None = None  # of a module: without its main block
+
+    @cached_property
+    def called(self) -> frozenset[str]:
+        """The last names of what is called."""
+        return frozenset(_last(call.func) for call in self.calls)
+
+    @cached_property
+    def special(self) -> list[ast.Call]:
+        """The calls that may find code by a name."""
+        return (
+            [] if _BY_NAME.isdisjoint(self.called) else [c for c in self.calls if _last(c.func) in _BY_NAME]
+        )
+
+    def mentioned(self, module: Module) -> dict[str, list[Site]]:
+        """The attributes by name, each with where it stands."""
+        if self._mentioned is None:
+            self._mentioned = {}
+            for name, node in self.attributes:
+                self._mentioned.setdefault(name, []).append((module, node))
+        return self._mentioned
+
+    def reached(self, module: Module, modules: Modules) -> list[tuple[Module, ast.AST | None, Site]]:
+        """The definitions and modules of the repository that the names mean, each with where it is named."""
+        if self._reached is None:
+            self._reached = [
+                (*found, (module, node))
+                for name, node in self.names
+                if (found := modules.resolve(module, name)) is not None
+            ]
+        return self._reached
+
+    _mentioned: dict[str, list[Site]] | None = None
+    _reached: list[tuple[Module, ast.AST | None, Site]] | None = None
 
 
 Summaries = dict[
@@ -63,18 +102,46 @@ class Live:
         self.sites: defaultdict[ast.AST, list[Site]] = defaultdict(list)  # definition -> where it is named
         self.mentions: defaultdict[str, list[Site]] = defaultdict(list)  # attribute -> where it is named
         self.hooks: set[FunctionNode] = set()  # methods that Python or a framework calls
-        self.calls: list[tuple[Module, ast.Call]] = []
+        self._units: list[tuple[Module, _Summary]] = []  # what was followed
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
         self.truncated = False
         self.registers = False  # models of the repository are made by their names
         self._summaries = summaries
+        self._computed: dict[Callable[[Live], Any], Any] = {}
         self._methods: defaultdict[str, list[tuple[Module, FunctionNode]]] = defaultdict(list)
         self._waiting: list[tuple[Module, ast.AST]] = []
+        self._packages: frozenset[str] | None = None  # asked for when all is read
         self._read(start)
         self._follow_all()
         self._reach_registered()
         self._settle()
         self._follow_all()
+
+    def once(self, compute: Callable[[Live], T]) -> T:
+        """`compute(self)`, remembered: for tables that several ask for when all is read."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        known: T = self._computed[compute]
+        return known
+
+    @cached_property
+    def calls(self) -> list[tuple[Module, ast.Call]]:
+        """All that runs and calls something; to be asked for when all is read."""
+        return [(module, call) for module, summary in self._units for call in summary.calls]
+
+    def calls_of(self, names: frozenset[str]) -> Iterator[tuple[Module, ast.Call]]:
+        """Those of a function or method of one of these names."""
+        for module, summary in self._units:
+            if not names.isdisjoint(summary.called):
+                yield from ((module, call) for call in summary.calls if _last(call.func) in names)
+
+    @cached_property
+    def calls_by_name(self) -> dict[str, list[tuple[Module, ast.Call]]]:
+        """Last part of the dotted name that is called -> the calls."""
+        table: defaultdict[str, list[tuple[Module, ast.Call]]] = defaultdict(list)
+        for module, call in self.calls:
+            table[dotted_name(call.func).rpartition(".")[2]].append((module, call))
+        return table
 
     def _follow_all(self) -> None:
         while self._waiting:
@@ -111,28 +178,37 @@ class Live:
     def _follow(self, module: Module, unit: ast.AST) -> None:
         summary = self._summary(module, unit)
         work.current().charge(len(summary.names) + len(summary.calls))
-        for name, node in summary.names:
-            found = self.modules.resolve(module, name)
-            if found is not None:
-                self._reach(found[0], found[1], (module, node))
-        for name, node in summary.attributes:
+        for holder, definition, site in summary.reached(module, self.modules):
+            self._reach(holder, definition, site)
+        for name, sites in summary.mentioned(module).items():
             if name not in self.mentions:
                 for holder, method in self._methods.get(name, ()):
                     self._run(holder, method)
-            self.mentions[name].append((module, node))
-            if name == "__dict__" and isinstance(node, ast.Attribute):
-                self._reach_all(module, node.value, node)
-        for call in summary.calls:
-            self.calls.append((module, call))
+            self.mentions[name] += sites
+            for _, node in sites if name == "__dict__" else ():
+                if isinstance(node, ast.Attribute):
+                    self._reach_all(module, node.value, node)
+        self._units.append((module, summary))
+        for call in summary.special:
             if _last(call.func) in _DYNAMIC and not self._import_all(module, call):
                 if not _reads_settings(module, call) and not _makes_no_network(call):
                     self.dynamic.append((module, call))
+            elif _last(call.func) == "eval" and isinstance(call.func, ast.Name):
+                if call.args and not isinstance(call.args[0], ast.Constant):
+                    self._reach_named(module, call)
             elif (
                 _last(call.func) == "getattr"
                 and len(call.args) > 1
                 and not isinstance(call.args[1], ast.Constant)
             ):
                 self._reach_all(module, call.args[0], call)
+
+    def _reach_named(self, module: Module, call: ast.Call) -> None:
+        """`eval(args.model)(...)`: any class that the module defines or imports."""
+        for name in (*module.definitions, *module.imported):
+            found = self.modules.resolve(module, name)
+            if found is not None and isinstance(found[1], ast.ClassDef):
+                self._reach(found[0], found[1], (module, call))
 
     def _reach_all(self, module: Module, holder: ast.expr, site: ast.AST) -> None:
         """`models.__dict__[name]`, `getattr(models, name)`: any definition of the module."""
@@ -161,6 +237,8 @@ class Live:
             self._import_whole(module, text.value, call)
             return True
         first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else None
+        if isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
+            first = text.left  # "package." + name
         if (
             not isinstance(first, ast.Constant)
             or not isinstance(first.value, str)
@@ -168,13 +246,14 @@ class Live:
         ):
             return False
         path = self.modules.find(first.value.strip("."), 0, module.path)
-        if path is None or not path.endswith("__init__.py"):
+        if path is not None and not path.endswith("__init__.py"):
             return False
-        folder = path.removesuffix("__init__.py")
+        named = first.value.replace(".", "/")  # a folder without `__init__.py` is one at the root
+        folder = named if path is None else path.removesuffix("__init__.py")
         inside = [p for p in self.modules.files if p.startswith(folder) and "/" not in p[len(folder) :]]
         for other in sorted(inside)[:MOST_IN_PACKAGE]:
             self._reach_file(other, (module, call))
-        return True
+        return path is not None or bool(inside)
 
     def _reach_file(self, path: str, site: Site) -> None:
         """Everything that a file defines."""
@@ -216,7 +295,7 @@ class Live:
 
     def _reach_registered(self) -> None:
         """`create_model(args.model)` of timm: the models that the repository registers with `@register_model`."""
-        made = next(((m, c) for m, c in self.calls if _last(c.func) == "create_model"), None)
+        made = next(self.calls_of(frozenset({"create_model"})), None)
         for module in list(self.read.values()) if made is not None else ():
             for definition in module.definitions.values():
                 decorated = [
@@ -303,21 +382,29 @@ class Live:
         known = self._summaries.get(unit)
         if known is None:
             known = self._summaries[unit] = _summarise(unit)
-        if isinstance(unit, ast.Module) and module is not self.start and known is not None:
+        if isinstance(unit, ast.Module) and module is not self.start:
+            if known.imported is not None:
+                return known.imported
             main = _main_block(unit)
             if main is not None:  # it does not run on import
                 inside = {id(node) for node in ast.walk(main)}
-                return _Summary(
+                known.imported = _Summary(
                     [n for n in known.names if id(n[1]) not in inside],
                     [a for a in known.attributes if id(a[1]) not in inside],
                     [c for c in known.calls if id(c) not in inside],
                 )
+                return known.imported
         return known
 
     # -- asking ------------------------------------------------------------------------------------------
 
     def packages(self) -> frozenset[str]:
         """The packages of others that what runs imports, by the first part of their names."""
+        if self._packages is None:
+            self._packages = self._packages_of_others()
+        return self._packages
+
+    def _packages_of_others(self) -> frozenset[str]:
         found: set[str] = set()
         for module in self.read.values():
             for level, name, _ in module.imports:
@@ -345,7 +432,7 @@ class Live:
 def _makes_no_network(call: ast.Call) -> bool:
     """`instantiate(cfg.trainer)`"""
     given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "config")]
-    return _last(call.func) == "instantiate" and any(_AROUND.search(ast.unparse(a)) for a in given)
+    return _last(call.func) == "instantiate" and any(_AROUND.search(text_of(a)) for a in given)
 
 
 def _reads_settings(module: Module, call: ast.Call) -> bool:
@@ -353,7 +440,8 @@ def _reads_settings(module: Module, call: ast.Call) -> bool:
     if _last(call.func) not in ("exec_module", "import_module"):
         return False
     function, cls = module.file.index.function_of(call), module.file.index.class_of(call)
-    return any(node is not None and _SETTINGS.search(node.name) for node in (function, cls))
+    named = any(node is not None and _SETTINGS.search(node.name) for node in (function, cls))
+    return named or (_last(call.func) == "exec_module" and module.path.rpartition("/")[2] in _OF_SETTINGS)
 
 
 def _summarise(unit: ast.AST) -> _Summary:

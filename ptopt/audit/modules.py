@@ -211,6 +211,8 @@ class Modules:
             left = names[taken:]
             if not left:
                 return (module, None)
+            if self._is_own_part(module, left[0]):
+                continue  # `from . import parts` in the package of that name
             # What a package binds itself hides its module of the same name.
             if (
                 left[0] in module.definitions
@@ -222,6 +224,11 @@ class Modules:
             if found is not None:
                 return found
         return None
+
+    def _is_own_part(self, package: Module, name: str) -> bool:
+        """Does the package import its own module of this name?"""
+        level, origin, attribute = package.imported.get(name, (0, "", ""))
+        return bool(attribute) and self.find(origin, level, package.path) == package.path
 
 
 def path_is_package(path: str) -> bool:
@@ -242,3 +249,12 @@ def dotted_name(node: ast.AST) -> str:
     if not isinstance(node, ast.Name):
         return ""
     return ".".join(reversed([*parts, node.id]))
+
+
+def text_of(node: ast.AST) -> str:
+    """The code of a node, as `ast` writes it: written once."""
+    held = vars(node)
+    text: str | None = held.get("_text")
+    if text is None:
+        text = held["_text"] = ast.unparse(node)
+    return text

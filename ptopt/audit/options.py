@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from ptopt.audit.live import Live
-from ptopt.audit.modules import dotted_name
+from ptopt.audit.modules import dotted_name, text_of
 from ptopt.source.file import SourceFile
 
 _CLASS = re.compile(r"(Config|Args|Arguments|Options|Opts|Params|Parameters|Settings|Hparams|HParams|Cfg)$")
@@ -141,13 +141,13 @@ def _argument(call: ast.Call, file: SourceFile, click: bool) -> Option | None:
     ):
         default = ast.Constant(default.value.lower() in ("true", "yes", "1", "t", "y", "on"))
     alone = not (isinstance(action, ast.Constant) and action.value == "store_false")
-    kind = ast.unparse(given["type"]) if "type" in given else ""
+    kind = text_of(given["type"]) if "type" in given else ""
     takes = not (isinstance(action, ast.Constant) and str(action.value).startswith(("store_", "count")))
     return Option(name, f"`{long}`", default, file.path, call.lineno, "default", alone, kind, takes)
 
 
 def _is_boolean(kind: ast.expr | None) -> bool:
-    return kind is not None and bool(_BOOLEAN.search(ast.unparse(kind)))
+    return kind is not None and bool(_BOOLEAN.search(text_of(kind)))
 
 
 def _flag(call: ast.Call, file: SourceFile) -> Option | None:
@@ -160,9 +160,7 @@ def _flag(call: ast.Call, file: SourceFile) -> Option | None:
 def _fields(file: SourceFile) -> list[Option]:
     found = []
     for cls in file.index.of_type(ast.ClassDef):
-        decorated = any(
-            "dataclass" in ast.unparse(d) or "struct" in ast.unparse(d) for d in cls.decorator_list
-        )
+        decorated = any("dataclass" in text_of(d) or "struct" in text_of(d) for d in cls.decorator_list)
         if not decorated and not _CLASS.search(cls.name):
             continue
         for statement in cls.body:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 from ptopt.audit.configured import Configured
 from ptopt.audit.evaluate import Evaluator
@@ -19,6 +20,7 @@ from ptopt.audit.tables import entry_of
 from ptopt.audit.values import Measure, Place, State
 from ptopt.project.facts import ProjectFacts
 
+T = TypeVar("T")
 # Frameworks whose own loop does nothing that the measures ask, or of which they know what it does.
 READ = frozenset(
     {"PyTorch", "Accelerate", "Fabric", "Lightning", "transformers", "TRL", "DeepSpeed", "Colossal-AI"}
@@ -63,6 +65,14 @@ class Setup:
         self.configured = configured
         self.start = start  # the call that starts a trainer; the backward call of a loop
         self.packages = live.packages()
+        self._computed: dict[Callable[[Setup], Any], Any] = {}
+
+    def once(self, compute: Callable[[Setup], T]) -> T:
+        """`compute(self)`, remembered: for what several measures ask."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        known: T = self._computed[compute]
+        return known
 
     # -- calls -------------------------------------------------------------------------------------------
 

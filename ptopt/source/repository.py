@@ -24,6 +24,8 @@ _MOST_PARSED = 12  # files that the review of one file parses besides its own
 _TREES = 12  # that are kept for the next file
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _MOST_CALLS = 6  # calls of one function that are looked at
+_DEFINED = re.compile(rb"def ([\w\x80-\xff]+)\(")
+_CALLED = re.compile(rb"([\w\x80-\xff]+)\s*\(")
 # Names that so many classes have that a call tells nothing about which one it is.
 _COMMON = frozenset(
     "forward step update reset get set run call main add append close open load save read write init setup start stop "
@@ -32,11 +34,28 @@ _COMMON = frozenset(
 
 
 class Parsed:
-    """Trees that the reviews of several files share: the last few, and no more than so many are made."""
+    """What the reviews of several files share: the last few trees, no more than so many of which are made; and words."""
 
     def __init__(self, most: int | None = None) -> None:
         self._left = most
         self._trees: OrderedDict[tuple[str, bytes], SourceFile | None] = OrderedDict()
+        self._words: dict[str, tuple[bytes, frozenset[bytes], frozenset[bytes]]] = {}
+
+    def defines(self, path: str, data: bytes, name: bytes) -> bool:
+        """Does the text hold `def name(`?"""
+        return name in self._words_of(path, data)[1]
+
+    def calls(self, path: str, data: bytes, name: bytes) -> bool:
+        """Does the text hold `name(`, with or without spaces between?"""
+        return name in self._words_of(path, data)[2]
+
+    def _words_of(self, path: str, data: bytes) -> tuple[bytes, frozenset[bytes], frozenset[bytes]]:
+        """The names that a file defines and calls: it is searched once, not again for every name and asker."""
+        known = self._words.get(path)
+        if known is None or known[0] is not data:
+            words = (frozenset(_DEFINED.findall(data)), frozenset(_CALLED.findall(data)))
+            known = self._words[path] = (data, *words)
+        return known
 
     def __call__(self, path: str, data: bytes) -> SourceFile | None:
         """The tree of the file; None where it does not parse, or where enough were made."""
@@ -119,8 +138,8 @@ class Repository:
 
     def _define(self, name: str) -> tuple[SourceFile, FunctionNode] | None:
         self._charge_search()
-        word = f"def {name}(".encode()
-        paths = [path for path, data in self._files.items() if word in data]
+        word = name.encode()
+        paths = [path for path, data in self._files.items() if self._parsed.defines(path, data, word)]
         parsed = self._parse(paths[0], self._files[paths[0]]) if len(paths) == 1 else None
         functions = [f for f in parsed.calls.functions if f.name == name] if parsed is not None else []
         return (parsed, functions[0]) if parsed is not None and len(functions) == 1 else None
@@ -159,7 +178,7 @@ class Repository:
         found: list[tuple[SourceFile, ast.Call]] = []
         for other, data in self._files.items():
             if (  # the cheapest questions first
-                word not in data
+                not self._parsed.calls(other, data, word)
                 or module not in data
                 or other == path
                 or not called.search(data)

@@ -6,6 +6,7 @@ many nodes charges for them, before or while it does.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,3 +47,15 @@ def limited(limit: int) -> Iterator[Work]:
         yield work
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def no_cycle_collection() -> Iterator[None]:
+    """Trees go away by reference counts; collecting cycles would only walk them, again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 from pathlib import Path
 
 import pytest
 
 from ptopt.audit.advice import ADVICE
 from ptopt.audit.audit import entry_points
+from ptopt.audit.measures import ALL, TOO_MUCH_WORK
+from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.published import worth
 from ptopt.audit.values import Level, State
 from ptopt.project.facts import NO_FACTS
@@ -103,7 +107,7 @@ def test_the_folder_of_this_project() -> None:
     """Code that is no training script, a lot of it: nothing is invented, nothing fails."""
     root = Path(__file__).resolve().parents[2] / "ptopt" / "cli"
     files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.py")}
-    assert entry_points(files, {}, {}, NO_FACTS, frozenset()) == ((), [])
+    assert entry_points(files, {}, {}, NearestFacts(NO_FACTS, {}), frozenset()) == ((), [])
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
@@ -112,7 +116,9 @@ def test_hostile_programs_end(name: str) -> None:
     main = "\n\nif __name__ == '__main__':\n    train(model, loader, opt, metric)\n"
     notebook = PROGRAMS[name].startswith("{")
     data = (PROGRAMS[name] + main * (not notebook)).encode()
-    entries, lost = entry_points({"a.ipynb" if notebook else "a.py": data}, {}, {}, NO_FACTS, frozenset())
+    entries, lost = entry_points(
+        {"a.ipynb" if notebook else "a.py": data}, {}, {}, NearestFacts(NO_FACTS, {}), frozenset()
+    )
     assert {m.state for entry in entries for m in entry.measures} <= set(State)
     assert all(note.startswith("a.") for note in lost)
 
@@ -141,3 +147,60 @@ def test_the_same_statement_about_several_files_is_made_once(audited: Auditor) -
     (first,) = (w for w in found.findings if w.finding.name == "cuda-build-on-cpu-runner")
     assert first.finding.path == ".github/workflows/a.yml"
     assert [str(place) for place in first.also] == [".github/workflows/b.yml:7", ".github/workflows/c.yml:7"]
+
+
+def test_rows_for_which_no_work_is_left_are_unknown_and_say_so(
+    audited: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = audited({"train.py": PLAIN}).entries[0]
+    for limit in range(50, 2_000, 50):  # the first that is enough to find the training, and not to judge it
+        monkeypatch.setattr("ptopt.audit.audit.ENTRY_WORK", limit)
+        audit = audited({"train.py": PLAIN})
+        if audit.entries:
+            break
+    else:
+        pytest.fail("no limit leaves the script and takes rows from it")
+    (entry,) = audit.entries
+    lost = [m for m in entry.measures if m.detail == TOO_MUCH_WORK]
+    assert lost
+    assert {m.state for m in lost} == {State.UNKNOWN}
+    assert [(m.key, m.title) for m in entry.measures] == [(m.key, m.title) for m in whole.measures]
+    assert any(TOO_MUCH_WORK in limit for limit in entry.limits)
+    assert any(TOO_MUCH_WORK in line for line in audit.not_judged)
+
+
+def test_a_script_that_is_not_even_followed_is_named(
+    audited: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ptopt.audit.audit.ENTRY_WORK", 1)
+    audit = audited({"train.py": PLAIN})
+    assert not audit.entries
+    assert f"train.py: {TOO_MUCH_WORK}" in audit.not_judged
+
+
+def test_scripts_after_the_limit_of_the_audit_are_counted(
+    audited: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ptopt.audit.audit.AUDIT_WORK", 1)
+    audit = audited({"train.py": PLAIN, "train_more.py": PLAIN, "train_most.py": PLAIN})
+    assert "2 more scripts: the analysis limit of one audit was reached" in audit.not_judged
+
+
+def test_the_rows_of_the_table_have_the_names_that_their_measures_give(audited: Auditor) -> None:
+    (entry,) = audited({"train.py": PLAIN}).entries
+    assert [(m.key, m.title) for m in entry.measures] == [(key, title) for key, title, _ in ALL]
+
+
+def test_no_tree_outlives_an_audit(audited: Auditor) -> None:
+    looped = PLAIN.replace(
+        "loss = model(x.cuda()).sum()", "loss = sum(model(x[i : i + 1]) for i in range(8))"
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(each, ast.Module) for each in gc.get_objects())
+        audited({"train.py": PLAIN, "more.py": looped})
+        after = sum(isinstance(each, ast.Module) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    assert after <= before

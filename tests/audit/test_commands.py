@@ -129,3 +129,40 @@ def test_accumulation_by_an_argument_of_the_scaler(audited: Auditor) -> None:
     assert row(audited, {"train.py": code}, "accumulation").state is OFF
     files = {"train.py": code, "README.md": "python train.py --accum 4"}
     assert row(audited, files, "accumulation").state is ON
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("OPTIONS='--lr 1\n  --half True'\npython train.py $OPTIONS\n", ON),
+        ('OPTIONS=" \\\n  --lr 1 \\\n  --half True"\npython train.py ${OPTIONS}\n', ON),
+        ('OPTIONS=(\n  --lr 1\n  # --workers 2\n  --half True\n)\npython train.py "${OPTIONS[@]}"\n', ON),
+        ("MORE='--half True'\nMORE+=' --lr 1'\nALL=\"$MORE\"\npython train.py $ALL\n", ON),
+        ("HALF=True\npython train.py --half $HALF\n", ON),
+        ("python train.py --half $UNSET\n", UNKNOWN),
+        ("SCRIPT=train.py\npython $SCRIPT --half True\n", ON),
+        ("python train.py -half True\n", ON),
+        ("python train.py --half True\npython train.py -mode validate --half False\n", ON),
+        ("python train.py --config $HERE/configs/large.yaml\n", ON),
+    ],
+)
+def test_what_a_shell_script_keeps_in_variables(audited: Auditor, text: str, state: State) -> None:
+    files = {
+        "train.py": HALF,
+        "run.sh": text,
+        "configs/large.yaml": "lr: 1\nhalf: true\n",
+        "configs/small.yaml": "lr: 1\n",
+    }
+    assert row(audited, files, "precision").state is state
+
+
+def test_an_option_for_micro_batches_that_the_loop_counts_by_itself(audited: Auditor) -> None:
+    code = script(args="parser.add_argument('-accum_count', type=int, default=1)").replace(
+        "        optimizer.step()",
+        "        seen += 1\n        if seen == args.accum_count:\n            optimizer.step()",
+    )
+    assert row(audited, {"train.py": code}, "accumulation").state is OFF
+    assert (
+        row(audited, {"train.py": code, "run.sh": "python train.py -accum_count 5"}, "accumulation").state
+        is ON
+    )

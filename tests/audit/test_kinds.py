@@ -552,3 +552,169 @@ def test_a_training_that_no_script_starts_is_not_critical(audited: Auditor) -> N
         weighed(full_precision(path), 0.5, entries).level for path in ("train.py", "probe/classifier.py")
     ]
     assert levels == [Level.CRITICAL, Level.LOW]
+
+
+LOOPED = """
+def save(model, step):
+    torch.save(model.state_dict(), f"{step}.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("in_loop", "said"),
+    [
+        ("        save(model, step)\n", "in the loop, synchronous"),
+        ("        if step % args.every == 0:\n            save(model, step)\n", "every 7 (default of `--every`) of `step`"),
+        ("        if loss < best_loss:\n            save(model, step)\n", "where it is the best so far"),
+        ("        if step in wanted:\n            save(model, step)\n", "in the loop, if `step in wanted`"),
+        ("        pass\n    save(model, step)\n", "once, synchronous"),
+        ("        if step % args.never == 0:\n            save(model, step)\n", "if `args.never` is set"),
+    ],
+)  # fmt: skip
+def test_how_often_a_state_is_saved(audited: Auditor, in_loop: str, said: str) -> None:
+    code = script(
+        after=LOOPED,
+        args="parser.add_argument('--every', default=7); parser.add_argument('--never', default=0)",
+    ).replace("        optimizer.step()\n", f"        optimizer.step()\n{in_loop}")
+    assert said in measure(audited, "saving", code).detail
+
+
+def test_a_save_of_another_class_says_nothing(audited: Auditor) -> None:
+    classes = """
+class Agent:
+    def save(self, path):
+        torch.save(self.model.state_dict(), path)
+
+class VideoRecorder:
+    def save(self, path):
+        write(path)
+"""
+    after = "        optimizer.step()\n        video.save(1)\n    agent.save(2)\n"
+    code = script(after=classes, before="    agent, video = Agent(), VideoRecorder()")
+    found = measure(audited, "saving", code.replace("        optimizer.step()\n", after))
+    assert found.detail == "once, synchronous"
+
+
+def test_what_is_made_when_it_is_missing(audited: Auditor) -> None:
+    logger = """
+from torch.utils.tensorboard import SummaryWriter
+
+class Log:
+    def __init__(self):
+        self.writer = None
+        self.steps = 0
+
+    def push(self):
+        if self.steps % 100 == 99:
+            self.show()
+        self.steps += 1
+
+    def show(self):
+        if self.writer is None:
+            self.writer = SummaryWriter("runs")
+"""
+    code = script(after=logger, before="    log = Log()", step="        log.push()\n        loss = model(x)")
+    assert measure(audited, "monitoring", code).state is ON
+
+
+def test_an_evaluation_by_the_function_that_trains(audited: Auditor) -> None:
+    own = "def run(model, loader):\n    for x in loader:\n        print(model(x))"
+    called = script(after=own, before="    with torch.no_grad():\n        run(model, loader)")
+    chosen = script(step="        with (nullcontext if x else torch.no_grad)():\n            loss = model(x)")
+    assert measure(audited, "evaluation", called).state is ON
+    assert measure(audited, "evaluation", chosen).state is ON
+
+
+def test_a_data_set_that_is_called_a_loader(audited: Auditor) -> None:
+    own = "from torch.utils.data import Dataset\nclass DataLoaderTrain(Dataset):\n    pass"
+    code = script(
+        after=own, before="    data = DataLoaderTrain(1)\n" + LOADER.format(", num_workers=args.workers")
+    )
+    assert measure(audited, "workers", code).state is ON
+
+
+SETTINGS = """
+import os
+os.environ["FLOAT"] = "bf16"
+
+class TrainConfig:
+    jobs = 0
+
+    def __init__(self, **kwargs):
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+
+def fit(config, **options):
+    with torch.autocast("cuda", enabled=options.get("half", False)):
+        model(1)
+    return DataLoader(data, num_workers=config.jobs, pin_memory=os.environ["FLOAT"] == "bf16")
+"""
+
+
+def test_what_is_handed_on_by_name_class_and_environment(audited: Auditor) -> None:
+    code = script(after=SETTINGS, before="    loader = fit(TrainConfig(jobs=3), half=args.amp)")
+    assert measure(audited, "workers", code).detail.startswith("`num_workers` is 3")
+    assert measure(audited, "pin_memory", code).state is ON
+    assert measure(audited, "precision", code).detail.endswith("default of `--amp`")
+
+
+def test_the_project_in_a_folder_states_its_own_torch(audited: Auditor) -> None:
+    files = {
+        "new/train.py": script(),
+        "old/train.py": script(),
+        "old/README.md": "pip install torch==1.13.1",
+    }
+    states = {e.path: next(m.state for m in e.measures if m.key == "compile") for e in audited(files).entries}
+    assert states == {"new/train.py": OFF, "old/train.py": NONE}
+
+
+def test_what_is_called_fused_and_is_none(audited: Auditor) -> None:
+    code = script(
+        after="from apex.normalization import FusedLayerNorm as Norm\n"
+        "def scaled_dot_product_attention(q, k, v):\n    return torch.softmax(q @ k, -1) @ v",
+        before="    optimizer = torch.optim.Adam([Norm(3)])\n    scaled_dot_product_attention(q, k, v)",
+    )
+    assert measure(audited, "fused_optimizer", code).state is OFF
+    assert measure(audited, "attention", code).state is OFF
+
+
+def test_accumulation_of_any_number(audited: Auditor) -> None:
+    step = "        if i % args.workers == 0:\n            optimizer.step()"
+    assert (
+        measure(audited, "accumulation", script().replace("        optimizer.step()", step)).state is ON
+    )  # 4 by default
+    whole = "        if i % 4 == 0:\n            loss.backward()\n            optimizer.step()"
+    every = script().replace("        loss.backward()\n        optimizer.step()", whole)
+    assert measure(audited, "accumulation", every).state is OFF
+
+
+def test_a_batch_that_is_made_on_the_device(audited: Auditor) -> None:
+    own = "def sample(memory):\n    return torch.tensor(memory.states, device='cuda'), torch.tensor(memory, device='cuda')"
+    code = script(after=own, before="    sample(memory)")
+    assert measure(audited, "non_blocking", code).state is OFF
+
+
+def test_a_counter_is_not_its_first_value(audited: Auditor) -> None:
+    own = """
+class Run:
+    def __init__(self):
+        self.step = 0
+
+    def work(self):
+        self.step += 1
+        if self.step > 10:
+            torch.backends.cudnn.benchmark = True
+        nn.Conv2d(1, 2, 3)
+"""
+    assert (
+        measure(audited, "cudnn_benchmark", script(after=own, before="    Run().work()")).state
+        is not State.OFF
+    )
+
+
+def test_calls_in_a_circle_end(audited: Auditor) -> None:
+    """Parameters that many calls hand on took minutes, as each way to each of them was followed."""
+    ways = "\n".join(f"    forward(x{i}, flag)" for i in range(12))
+    own = "\n".join(f"class C{i}:\n  def forward(self, x, flag=None):\n    if flag:\n      torch.optim.SGD(p)\n    self.next.forward(x, flag)\n    self.more.forward(x, flag)" for i in range(30))  # fmt: skip
+    code = script(after=f"{own}\ndef forward(x, flag):\n{ways}", before="    C1().forward(1, 2)")
+    assert measure(audited, "fused_optimizer", code).state is not UNKNOWN

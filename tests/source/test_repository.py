@@ -166,3 +166,14 @@ def test_a_method_is_found_where_a_runner_calls_it() -> None:
     assert [(other.path, call.lineno) for other, call in file.repository.dispatches(file, method)] == [
         ("runner.py", 4)
     ]
+
+
+def test_words_are_those_that_a_search_of_the_text_finds() -> None:
+    text = "def größe(x): pass\nasync def load_all(y): return fetch_it (y)\n".encode()
+    words = Parsed()
+    assert words.defines("a.py", text, "größe".encode())
+    assert words.defines("a.py", text, b"load_all")
+    assert not words.defines("a.py", text, b"load")
+    assert words.calls("a.py", text, b"fetch_it")
+    assert not words.calls("a.py", text, b"fetch")
+    assert words.defines("a.py", b"def other(): pass\n", b"other")  # the file at a path may change

@@ -14,33 +14,44 @@ from ptopt.audit.measures import (
     padding,
     precision,
     running,
+    saving,
 )
 from ptopt.audit.setup import Setup
-from ptopt.audit.values import Measure
+from ptopt.audit.values import Measure, State
+from ptopt.source.work import WorkLimitError
 
-ALL: tuple[Callable[[Setup], Measure], ...] = (
-    precision.mixed_precision,
-    precision.tf32,
-    attention.attention,
-    precision.compiled,
-    loader.workers,
-    loader.pin_memory,
-    loader.persistent_workers,
-    loader.prefetch,
-    copies.non_blocking,
-    padding.padding,
-    optimizer.fused,
-    optimizer.zero_grad,
-    optimizer.accumulation,
-    memory.checkpointing,
-    distributed.strategy,
-    memory.channels_last,
-    memory.cudnn_benchmark,
-    running.evaluation,
-    running.saving,
-    running.monitoring,
+TOO_MUCH_WORK = "the analysis limit of one script was reached"
+ALL: tuple[tuple[str, str, Callable[[Setup], Measure]], ...] = (
+    ("precision", "Mixed precision", precision.mixed_precision),
+    ("tf32", "TF32 matrix products", precision.tf32),
+    ("attention", "Attention", attention.attention),
+    ("compile", "torch.compile", precision.compiled),
+    ("workers", "Loader workers", loader.workers),
+    ("pin_memory", "Pinned memory", loader.pin_memory),
+    ("persistent_workers", "Persistent workers", loader.persistent_workers),
+    ("prefetch", "Prefetching", loader.prefetch),
+    ("non_blocking", "Copies that do not wait", copies.non_blocking),
+    ("padding", "Padding and packing", padding.padding),
+    ("fused_optimizer", "Fused optimizer", optimizer.fused),
+    ("set_to_none", "Gradients set to None", optimizer.zero_grad),
+    ("accumulation", "Gradient accumulation", optimizer.accumulation),
+    ("gradient_checkpointing", "Activation checkpointing", memory.checkpointing),
+    ("distributed", "Distributed training", distributed.strategy),
+    ("channels_last", "channels_last", memory.channels_last),
+    ("cudnn_benchmark", "cuDNN autotuning", memory.cudnn_benchmark),
+    ("evaluation", "Evaluation without a graph", running.evaluation),
+    ("saving", "Checkpoints", saving.saving),
+    ("monitoring", "Monitoring and profiling", running.monitoring),
 )
 
 
 def measures_of(setup: Setup) -> tuple[Measure, ...]:
-    return tuple(measure(setup) for measure in ALL)
+    """All rows; those for which no work is left are unknown, and say so."""
+    return tuple(_judged(setup, *row) for row in ALL)
+
+
+def _judged(setup: Setup, key: str, title: str, measure: Callable[[Setup], Measure]) -> Measure:
+    try:
+        return measure(setup)
+    except (WorkLimitError, RecursionError):
+        return Measure(key, title, State.UNKNOWN, TOO_MUCH_WORK)

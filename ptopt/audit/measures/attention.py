@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ptopt.audit.known import Value
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 from ptopt.source.index import FunctionNode
@@ -23,11 +22,13 @@ _WITH_ATTENTION = (
     "x_transformers",
     "clip.",
     "open_clip",
-    "transformers.models",
+    "transformers.",
+    "CLIP.",
     "diffusers",
 )
 _FOREIGN = re.compile(
-    r"Attention|Transformer|^Block$|^vit_|ViT|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT"
+    r"Attention|Transformer|^Block$|^vit_|ViT|^load$|create_model_and_transforms|UNet2D|^deit|^swin|Swin|DiT|"
+    r"For(CausalLM|ConditionalGeneration|MaskedLM|PreTraining|\w*Classification|QuestionAnswering)$|LMHeadModel$|^(Bert|GPT2|Llama|T5|CLIP\w*|ViT)Model$"
 )
 _NO_MODEL = re.compile(
     r"token|process|config|extractor|scheduler|vae|autoencoder|pipeline|image|peft|super", re.I
@@ -39,7 +40,8 @@ _FUSED_NAMES = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attentio
 
 def attention(setup: Setup) -> Measure:
     key, title = "attention", "Attention"
-    fused, by_hand, library = list(_fused(setup)), list(_by_hand(setup)), list(_library(setup))
+    fused, by_hand = list(_fused(setup)), list(_by_hand(setup))
+    library = [candidate for candidate in _library(setup) if candidate.value.truth is not False]
     pretrained = list(_pretrained(setup))
     stated = [c for c in pretrained if c.detail]
     if stated:
@@ -80,8 +82,9 @@ def attention(setup: Setup) -> Measure:
 
 def _fused(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.named(_FUSED):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
-        yield setup.site(module, call, f"`{name}`")
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)
+        if setup.is_external(module, call.func):  # one of the repository may compute it in steps
+            yield setup.site(module, call, f"`{name}`")
 
 
 def _by_hand(setup: Setup) -> Iterator[Candidate]:
@@ -128,7 +131,7 @@ def _is_called_elsewhere(setup: Setup, name: str) -> bool:
 def _pretrained(setup: Setup) -> Iterator[Candidate]:
     """Models of transformers: with a detail where the call says which attention it wants."""
     for module, call in setup.calls("from_pretrained", "from_config"):
-        receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        receiver = text_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if "transformers" not in setup.packages or _NO_MODEL.search(receiver):
             continue
         given = setup.keyword(call, "attn_implementation") or setup.keyword(call, "_attn_implementation")
@@ -137,7 +140,7 @@ def _pretrained(setup: Setup) -> Iterator[Candidate]:
             value = _implementation(setup, module, given)
             if value.value is not None or not value.known:
                 shown = f"`attn_implementation` is {value.value}" if value.known else "`attn_implementation`"
-                fused = replace(value, value=value.value in _FUSED_NAMES) if value.known else value
+                fused = value.mapped(lambda name: name in _FUSED_NAMES)
                 yield setup.site(module, call, shown, fused)
                 continue
         if flash is not None and (value := setup.value(module, flash)).truth:
@@ -212,4 +215,4 @@ def _library(setup: Setup) -> Iterator[Candidate]:
 
 
 def _last(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+    return call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from ptopt.audit.known import Value
 from ptopt.audit.measures.loader import prefetchers
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
-from ptopt.audit.values import Measure, State
+from ptopt.audit.values import Measure, Place, State
 
 _NETWORK = re.compile(
     r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
 )
+_DRAWS = re.compile(r"sample|batch|learn|update|train|optimi[sz]e")
 _COPIES = ("transformers", "TRL", "Lightning")
 
 
@@ -42,6 +44,14 @@ def non_blocking(setup: Setup) -> Measure:
         moves = [
             c for c in (_move_elsewhere(setup, *pair) for pair in setup.calls("to", "cuda")) if c is not None
         ]
+    if not moves and (made := list(_made_there(setup))):
+        return Measure(
+            key,
+            title,
+            State.OFF,
+            "batches are made on the device from arrays, and the copy waits",
+            tuple(made)[:4],
+        )
     if not moves:
         return setup.not_applicable(key, title, "no copy of a batch in the training loop")
     waiting = [c for c in moves if c.value.truth is False]
@@ -57,12 +67,26 @@ def non_blocking(setup: Setup) -> Measure:
     return Measure(key, title, State.OFF, detail, tuple(c.place for c in waiting)[:4])
 
 
+def _made_there(setup: Setup) -> Iterator[Place]:
+    """`torch.tensor(states, device=self.device)` in the function that draws a batch or makes a step"""
+    for module, call in setup.calls("tensor", "as_tensor"):
+        function = module.file.index.function_of(call)
+        given = setup.keyword(call, "device")
+        if function is None or given is None or not call.args or not _DRAWS.search(function.name):
+            continue
+        if (
+            isinstance(call.args[0], (ast.Name, ast.Call, ast.Subscript))
+            and setup.runs(module, call).truth is not False
+        ):
+            yield setup.place(module, call)
+
+
 def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
     """A copy of data in a helper: `def set_input(self, batch): self.image = batch["image"].to(self.device)`"""
     function = module.file.index.function_of(call)
     if not isinstance(call.func, ast.Attribute) or not _sends(call) or function is None:
         return None
-    held = ast.unparse(call.func.value)
+    held = text_of(call.func.value)
     if (
         function.name == "__init__"
         or module.file.context.is_eval_function(function)
@@ -113,9 +137,9 @@ def _move(setup: Setup, module: Module, call: ast.Call) -> Candidate | None:
 def _sends(call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
         return True
-    texts = [ast.unparse(a) for a in call.args] + [
-        ast.unparse(k.value) for k in call.keywords if k.arg == "device"
-    ]
+    texts = [text_of(a) for a in call.args] + [text_of(k.value) for k in call.keywords if k.arg == "device"]
+    if any(re.search(r"['\"]cpu['\"]", text) for text in texts):
+        return False
     return any(re.search(r"device|cuda|gpu|rank|\bdev\b", text) for text in texts)
 
 
@@ -146,16 +170,16 @@ def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
 def _loops_over_data(loop: ast.AST) -> bool:
     """Not a comprehension, nor a loop over parameters or layers."""
     return isinstance(loop, (ast.For, ast.AsyncFor)) and not re.search(
-        r"param|grad|layer|modules|optim", ast.unparse(loop.iter)
+        r"param|grad|layer|modules|optim", text_of(loop.iter)
     )
 
 
 def _reads_batch(module: Module, value: ast.expr | None) -> bool:
-    if isinstance(value, ast.Call) and _NETWORK.search(ast.unparse(value.func)):
+    if isinstance(value, ast.Call) and _NETWORK.search(text_of(value.func)):
         return False  # what the network makes of the batch
     return value is not None and bool(
         re.search(
             r"batch|next\(|data\b|\bdata|inputs?\b|targets?\b|samples?\b|labels?\b|images?\b",
-            ast.unparse(value)[:200],
+            text_of(value)[:200],
         )
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
@@ -17,6 +17,7 @@ _STRATEGIES = {
 }  # fmt: skip
 
 _BY_DEFAULT = re.compile(r"default of `--?\w*(multi|parallel|distributed)")
+_REDUCES = re.compile(r"^(all_?reduce\w*|(average|sync|reduce)_gradients)$")
 _GRADIENTS = re.compile(r"\.grad\b|\bgrads?\b|gradient")
 
 
@@ -35,9 +36,14 @@ def strategy(setup: Setup) -> Measure:
         if value.known and value.value == "auto" and older.known and older.value in ("ddp", "dp", "ddp2"):
             value = older
         places = () if value.place is None else (value.place,)
-        if not value.known:
+        if not value.known and not value.choices:
             several = f"{value.note}"
             return Measure(key, title, State.UNKNOWN, several, places)
+        if not value.known:
+            shown = next(
+                (f"`strategy` is {c}" for c in value.choices if c not in ("auto", None)), "DDP by Lightning"
+            )
+            return Measure(key, title, State.ON, f"{shown} where it has several devices", places)
         detail = (
             "DDP by Lightning where it has several devices"
             if value.value in ("auto", None)
@@ -79,7 +85,7 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
             continue
         yield setup.site(module, call, f"{label}{_details(setup, module, call) if label == 'DDP' else ''}")
     for cls in setup.live.classes:
-        bases = [ast.unparse(base).rpartition(".")[2] for base in cls.bases]
+        bases = [text_of(base).rpartition(".")[2] for base in cls.bases]
         label = next((_STRATEGIES[b] for b in bases if _STRATEGIES.get(b)), "")
         for module, call in setup.calls(cls.name) if label else ():
             yield setup.site(module, call, label)
@@ -90,10 +96,10 @@ def _wrappers(setup: Setup) -> Iterator[Candidate]:
 
 def _averaged_by_hand(setup: Setup) -> Iterator[Candidate]:
     """`dist.all_reduce(p.grad)` for each parameter, between the backward pass and the step."""
-    for module, call in setup.calls("all_reduce", "all_reduce_coalesced"):
+    for module, call in setup.named(_REDUCES):
         function = module.file.index.function_of(call)
-        text = ast.unparse(call if function is None else function)
-        if _GRADIENTS.search(text) and re.search(r"dist|hvd|comm", ast.unparse(call.func)):
+        text = text_of(call if function is None else function)
+        if _GRADIENTS.search(text) and re.search(r"dist|hvd|comm|gradients", text_of(call.func)):
             yield setup.site(module, call, "gradients are averaged by `all_reduce`")
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.calling import lineage
 from ptopt.audit.known import Value, agreed
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 
@@ -64,14 +65,14 @@ def _loaders(setup: Setup) -> list[_Loader]:
         ):
             continue
         name = (
-            setup.live.modules.resolve(module, ast.unparse(call.func))
+            setup.live.modules.resolve(module, text_of(call.func))
             if not isinstance(call.func, ast.Call)
             else None
         )
         if name is not None and not isinstance(name[1], ast.ClassDef):
             continue  # a function that makes loaders: the call in it counts
-        if name is not None and (_makes_its_own(setup, *name) or not getattr(name[1], "bases", ())):
-            continue  # of the latter torch does not know
+        if name is not None and (_makes_its_own(setup, *name) or not _is_loader(setup, *name)):
+            continue
         own = name is not None and not _is_plain(*name)
         found.append((_Loader(module, call, own), _about(module, call)))
     found += [*((loader, "") for loader in _derived(setup)), *_by_parameter(setup)]
@@ -112,9 +113,7 @@ def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
             *zip(reversed(every), reversed(function.args.defaults), strict=False),
             *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
         ]
-        names = {
-            a.arg for a, d in pairs if d is not None and _LOADER.match(ast.unparse(d).rpartition(".")[2])
-        }
+        names = {a.arg for a, d in pairs if d is not None and _LOADER.match(text_of(d).rpartition(".")[2])}
         made = [
             call
             for call in (module.file.calls.calls_in(function) if names else ())
@@ -132,6 +131,13 @@ def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
     return found
 
 
+def _is_loader(setup: Setup, module: Module, cls: ast.AST | None) -> bool:
+    """May the class be one of torch: not without bases, and no data set that is called a loader?"""
+    lines = lineage(setup.live, module, cls if isinstance(cls, ast.ClassDef) else None)
+    bases = [text_of(base).rpartition(".")[2] for _, each in lines for base in each.bases]
+    return bool(bases) and not any(base.endswith("Dataset") or base == "object" for base in bases)
+
+
 def _makes_its_own(setup: Setup, module: Module, cls: ast.AST | None) -> bool:
     """A class that hands its arguments on to a loader, derived or held: the call in it counts."""
     inside = [*setup.named(_LOADER), *((each.module, each.call) for each in _derived(setup))]
@@ -142,7 +148,7 @@ def _is_plain(module: Module, cls: ast.AST | None) -> bool:
     """Derived from a loader, without an `__init__` of its own."""
     return (
         isinstance(cls, ast.ClassDef)
-        and any(_LOADER.match(ast.unparse(base).rpartition(".")[2]) for base in cls.bases)
+        and any(_LOADER.match(text_of(base).rpartition(".")[2]) for base in cls.bases)
         and not any(getattr(statement, "name", "") == "__init__" for statement in cls.body)
     )
 
@@ -153,19 +159,19 @@ def _derived(setup: Setup) -> list[_Loader]:
         _Loader(module, call, False)
         for module, call in setup.calls("__init__")
         if isinstance(call.func, ast.Attribute)
-        and ast.unparse(call.func.value).startswith("super(")
+        and text_of(call.func.value).startswith("super(")
         and (cls := module.file.index.class_of(call)) is not None
-        and any(_LOADER.match(ast.unparse(base).rpartition(".")[2]) for base in cls.bases)
+        and any(_LOADER.match(text_of(base).rpartition(".")[2]) for base in cls.bases)
     ]
 
 
 def _about(module: Module, call: ast.Call) -> str:
     """What the code around a loader calls it: the name it is given, the function, the data."""
     statement = module.file.index.statement_of(call)
-    targets = " ".join(ast.unparse(t) for t in statement.targets) if isinstance(statement, ast.Assign) else ""
+    targets = " ".join(text_of(t) for t in statement.targets) if isinstance(statement, ast.Assign) else ""
     function = module.file.index.function_of(call)
-    data = " ".join(ast.unparse(a) for a in call.args[:1])
-    data += " ".join(ast.unparse(k.value) for k in call.keywords if k.arg == "dataset")
+    data = " ".join(text_of(a) for a in call.args[:1])
+    data += " ".join(text_of(k.value) for k in call.keywords if k.arg == "dataset")
     inner = targets if _TRAIN.search(targets) or _EVAL.search(targets) else f"{targets} {data[:80]}"
     if _TRAIN.search(inner) or _EVAL.search(inner) or function is None:
         return inner
@@ -178,7 +184,7 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
     default, whose = loader.default(setup, name, default)
     place = setup.place(loader.module, loader.call)
     if given is not None:
-        if _COUNTS_CPUS.search(ast.unparse(given)):
+        if _COUNTS_CPUS.search(text_of(given)):
             return Value(True, "by the number of CPUs", "", place)
         value = setup.value(loader.module, given)
         return replace(value, place=value.place or place)
@@ -190,9 +196,7 @@ def _argument(setup: Setup, loader: _Loader, name: str, default: Any) -> Value:
             return replace(unpacked, place=unpacked.place or place)
         return Value(False, note=f"`**` in the call at {place}", place=place)
     if loader.own:
-        return Value(
-            False, note=f"`{ast.unparse(loader.call.func)}` is a loader of the repository", place=place
-        )
+        return Value(False, note=f"`{text_of(loader.call.func)}` is a loader of the repository", place=place)
     return Value(True, default, whose, place)
 
 

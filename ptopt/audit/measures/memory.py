@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
+from ptopt.audit.modules import text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
@@ -14,6 +15,9 @@ _CONV = re.compile(r"^(Conv[23]d|ConvTranspose[23]d|conv[23]d|LazyConv2d)$")
 _CONV_NAMES = re.compile(
     r"resnet|convnext|efficientnet|unet|vgg|yolo|regnet|densenet|mobilenet|wide_resnet", re.I
 )
+
+
+_NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
 
 
 def checkpointing(setup: Setup) -> Measure:
@@ -43,19 +47,19 @@ def _checkpoints(setup: Setup) -> Iterator[Candidate]:
             "checkpoint.checkpoint",
             "cp.checkpoint",
         ):
-            yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+            yield setup.site(module, call, f"`{text_of(call.func)[:60]}`")
     for module, call in setup.calls("apply"):
-        receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        receiver = text_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if receiver.rpartition(".")[2] in _checkpoint_functions(setup):
             yield setup.site(module, call, f"`{receiver}` of the repository")
     for module, call in setup.calls("gradient_checkpointing_enable", "enable_gradient_checkpointing"):
-        yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}()`")
+        yield setup.site(module, call, f"`{text_of(call.func)[:60]}()`")
     for module, call in setup.calls("prepare_model_for_kbit_training", "prepare_model_for_int8_training"):
         given = setup.keyword(call, "use_gradient_checkpointing", 1)
         yield setup.site(
             module,
             call,
-            f"`{ast.unparse(call.func)[:60]}`",
+            f"`{text_of(call.func)[:60]}`",
             None if given is None else setup.value(module, given),
         )
 
@@ -65,7 +69,7 @@ def _checkpoint_functions(setup: Setup) -> frozenset[str]:
     return frozenset(
         cls.name
         for cls in setup.live.classes
-        if "checkpoint" in cls.name.lower() and any(ast.unparse(b).endswith("Function") for b in cls.bases)
+        if "checkpoint" in cls.name.lower() and any(text_of(b).endswith("Function") for b in cls.bases)
     )
 
 
@@ -88,16 +92,20 @@ def _sets_format(setup: Setup, parent: ast.AST | None) -> bool:
 
 def _for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
     """Off where convolutions run, not applicable where none does, unknown where the network was not seen."""
-    convolutions = setup.named(_CONV)
-    if convolutions:
-        return Measure(key, title, State.OFF, off, (setup.place(*convolutions[0]),))
+    every = setup.named(_CONV)
+    first = next((pair for pair in every if setup.runs(*pair).truth), None)
+    first = first or next((pair for pair in every if setup.runs(*pair).truth is None), None)
+    if first is None and every and not setup.packages.isdisjoint(_NETWORKS):
+        first = every[0]  # another network takes their place
+    if first is not None:
+        return Measure(key, title, State.OFF, off, (setup.place(*first),))
     for module, call in setup.calls(
         "create_model", "get_model", "from_pretrained", *_models_of_torchvision(setup)
     ):
         name = setup.qualified(module, call.func)
         if name.startswith(("torchvision", "timm", "models.")) and setup.is_external(module, call.func):
-            return Measure(key, title, State.OFF if _CONV_NAMES.search(ast.unparse(call)) else State.UNKNOWN,
-                           off if _CONV_NAMES.search(ast.unparse(call)) else "the network comes from a library",
+            return Measure(key, title, State.OFF if _CONV_NAMES.search(text_of(call)) else State.UNKNOWN,
+                           off if _CONV_NAMES.search(text_of(call)) else "the network comes from a library",
                            (setup.place(module, call),))  # fmt: skip
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no convolution seen; {setup.blind_model}")
@@ -118,9 +126,9 @@ def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:
 def cudnn_benchmark(setup: Setup) -> Measure:
     key, title = "cudnn_benchmark", "cuDNN autotuning"
     found = [
-        setup.site(module, assign, f"`{ast.unparse(assign.targets[0])}`", setup.value(module, assign.value))
+        setup.site(module, assign, f"`{text_of(assign.targets[0])}`", setup.value(module, assign.value))
         for module, assign in setup.assignments("benchmark")
-        if "cudnn" in ast.unparse(assign.targets[0])
+        if "cudnn" in text_of(assign.targets[0])
     ]
     if setup.framework == "Lightning" and not found:
         value = lightning_argument(setup, "benchmark", None)

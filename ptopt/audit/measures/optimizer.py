@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
 from ptopt.audit.known import Value, agreed
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 
@@ -29,11 +29,17 @@ _UNFUSED = (
     "Adafactor",
 )
 _FUSED = re.compile(
-    r"^(Fused\w+|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
+    r"^(Fused(Adam\w*|SGD|LAMB|Lamb|Lars|LARS|NovoGrad|Adagrad|Lion|MixedPrecisionLamb|\w*Optimizer)|DeepSpeedCPUAdam|HybridAdam|\w*Adam\w*8bit|Paged\w+|SGD8bit|CPUAdam|Lion8bit)$"
 )
 _FUSED_WORD = re.compile(r"Fused[A-Z]|CPUAdam|HybridAdam|8bit|Paged")
 _ACCUMULATES = re.compile(
-    r"accum|grad_acc|gradient_acc|update_freq|iters_to_acc|virtual_batch|sub_?batch|micro_?(step|batch)", re.I
+    r"accum|grad_acc|gradient_acc|update_freq|iters_to_acc|subdivision|iter_size|virtual_batch|sub_?batch|micro_?(step|batch)",
+    re.I,
+)
+
+
+_ASKS = re.compile(
+    r"grad\w*_?accum|^accum\w*_(grad\w*|steps?|iters?|counts?|batch\w*|freq)$|^iters_to_acc", re.I
 )
 
 
@@ -69,7 +75,7 @@ def fused(setup: Setup) -> Measure:
 
 def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     for cls, module in setup.live.classes.items():
-        if any(ast.unparse(base).rpartition(".")[2] in ("Optimizer", *_FUSABLE) for base in cls.bases):
+        if any(text_of(base).rpartition(".")[2] in ("Optimizer", *_FUSABLE) for base in cls.bases):
             return Measure(
                 key, title, State.NOT_APPLICABLE, f"`{cls.name}` is an optimizer of the repository",
                 (setup.place(module, cls),),
@@ -83,17 +89,25 @@ def _none_seen(setup: Setup, key: str, title: str) -> Measure:
     passed = list(_classes(setup))
     if passed:
         return setup.decide(key, title, passed, "")
+    by_name = [
+        pair
+        for pair in setup.calls("getattr")
+        if pair[1].args and text_of(pair[1].args[0]) in ("torch.optim", "optim")
+    ]
+    if by_name and not setup.configured.of(("fused",)) and setup.runs(*by_name[0]).truth is not False:
+        detail = "the optimizer is one of torch.optim by its name, and nothing asks for the fused update"
+        return Measure(key, title, State.OFF, detail, (setup.place(*by_name[0]),))
     others = [
         (module, call)
         for module, call in setup.live.calls
-        if re.search(r"optim|Optimizer", ast.unparse(call.func))
+        if re.search(r"optim|Optimizer", text_of(call.func))
         and call.args
-        and "parameters" in ast.unparse(call.args[0])
+        and "parameters" in text_of(call.args[0])
     ]
     if others:
         place = setup.place(*others[0])
         return Measure(
-            key, title, State.UNKNOWN, f"the optimizer is `{ast.unparse(others[0][1].func)[:60]}`", (place,)
+            key, title, State.UNKNOWN, f"the optimizer is `{text_of(others[0][1].func)[:60]}`", (place,)
         )
     return Measure(key, title, State.UNKNOWN, "no optimizer of torch seen", setup.where())
 
@@ -132,6 +146,8 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
         name = setup.qualified(module, call.func)
         if not (name.startswith("torch.optim") or _TORCH.match(name)):
             continue
+        if _in_optimizer(module, call):
+            continue
         short = name.rpartition(".")[2]
         given = setup.keyword(call, "fused")
         if given is not None:
@@ -146,10 +162,16 @@ def _optimizers(setup: Setup) -> Iterator[Candidate]:
             if runs.truth is not False:
                 yield Candidate(_by_default(setup), setup.place(module, call), f"`fused` of `{short}`")
     for module, call in setup.named(_FUSED):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else text_of(call.func)
         yield setup.site(module, call, f"`{name}`")
     yield from _by_other_names(setup)
     yield from _chosen(setup)
+
+
+def _in_optimizer(module: Module, call: ast.Call) -> bool:
+    """Does an optimizer of the repository make it for itself?"""
+    cls = module.file.index.class_of(call)
+    return cls is not None and any(text_of(base).endswith("Optimizer") for base in cls.bases)
 
 
 def _by_other_names(setup: Setup) -> Iterator[Candidate]:
@@ -164,13 +186,13 @@ def _by_other_names(setup: Setup) -> Iterator[Candidate]:
                 continue
             name = setup.qualified(module, value)
             last = name.rpartition(".")[2]
-            runs = setup.runs(module, binding.node)
             if _TORCH.match(name):
                 fused = setup.keyword(call, "fused")
                 enabling = _by_default(setup) if fused is None else setup.value(module, fused)
-                if runs.truth is not False:
+                if setup.runs(module, binding.node).truth is not False:
                     yield Candidate(enabling, setup.place(module, call), f"`fused` of `{last}`")
             elif _FUSED.match(last):
+                runs = setup.runs(module, binding.node)
                 yield Candidate(runs, setup.place(module, binding.node), f"`{last}`")
 
 
@@ -239,7 +261,7 @@ def _by_hand(setup: Setup, key: str, title: str) -> Measure | None:
                 continue
             parent = module.file.index.parent(node)
             if isinstance(parent, ast.Attribute) and parent.attr in ("data", "zero_", "detach_"):
-                text = ast.unparse(module.file.index.statement_of(node))
+                text = text_of(module.file.index.statement_of(node))
                 zeros += [setup.place(module, node)] if ".zero_()" in text else []
             elif isinstance(parent, ast.Assign) and getattr(parent.value, "value", 0) is None:
                 none.append(setup.place(module, node))
@@ -256,7 +278,7 @@ def _defined(setup: Setup, module: Module, call: ast.Call) -> bool:
     if function is not None and function.name == "zero_grad":
         return True
     own = [f for f in setup.live.functions if f.name == "zero_grad"]
-    receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    receiver = text_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     return bool(own) and not re.search(r"opt|model|net", receiver, re.I)
 
 
@@ -278,6 +300,8 @@ def accumulation(setup: Setup) -> Measure:
         stated = _stated_ones(setup)
         if stated is not None:
             return _steps(key, title, stated)
+    if not found and (asked := _asked_for(setup)) is not None:
+        return _steps(key, title, asked)
     if not found and setup.framework in ("DeepSpeed", "Colossal-AI"):
         return Measure(
             key, title, State.UNKNOWN, f"the configuration of {setup.framework} sets it", setup.where()
@@ -285,6 +309,14 @@ def accumulation(setup: Setup) -> Measure:
     return setup.decide(
         key, title, found, "each backward pass is followed by a step of the optimizer", blind=setup.blind
     )
+
+
+def _asked_for(setup: Setup) -> Value | None:
+    """The one option that asks for micro-batches, where it asks for several: how the loop counts them was not recognised."""
+    names = [name for name in setup.evaluator.option_names() if _ASKS.search(name)]
+    value = setup.evaluator.option(names[0]) if len(names) == 1 else None
+    several = value is not None and value.known and isinstance(value.value, int) and value.value > 1
+    return value if several else None
 
 
 def _stated_ones(setup: Setup) -> Value | None:
@@ -323,26 +355,26 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
         for ancestor, child in module.file.index.ancestors(call):
             if not (isinstance(ancestor, ast.If) and child in ancestor.body):
                 continue
-            number = _modulus(ancestor.test)
+            number = _modulus(ancestor.test, any_number=not _holds_backward(ancestor))
             if number is None:
                 continue
             value = _above_one(setup.value(module, number))
             # Its own condition is the accumulation: what counts is whether that is reached.
-            found = setup.site(module, ancestor, f"a step every `{ast.unparse(number)}` micro-batches", value)
+            found = setup.site(module, ancestor, f"a step every `{text_of(number)}` micro-batches", value)
             yield replace(found, place=setup.place(module, call))
             break
     for module, call in setup.live.calls:  # `scaler(loss, optimizer, update_grad=(i + 1) % accumulate == 0)`
-        for keyword in call.keywords if any("optim" in ast.unparse(a) for a in call.args) else ():
+        for keyword in call.keywords if any("optim" in text_of(a) for a in call.args) else ():
             every = _modulus(keyword.value) if isinstance(keyword.value, ast.Compare) else None
             if every is not None:
                 value = _above_one(setup.value(module, every))
-                yield setup.site(module, call, f"a step every `{ast.unparse(every)}` micro-batches", value)
+                yield setup.site(module, call, f"a step every `{text_of(every)}` micro-batches", value)
     yield from _inner_loops(setup)
     for module, call in setup.calls("accumulate", "no_sync", "no_backward_sync"):
-        text = ast.unparse(call.func).lower()
+        text = text_of(call.func).lower()
         if text.endswith("accumulate") and ("accelerator" not in text or setup.framework == "Accelerate"):
             continue  # of Accelerate it is only the wrapper: its number decides
-        yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+        yield setup.site(module, call, f"`{text_of(call.func)[:60]}`")
 
 
 def _above_one(value: Value) -> Value:
@@ -361,7 +393,7 @@ def _inner_loops(setup: Setup) -> Iterator[Candidate]:
         if len(loop.iter.args) not in (1, 2):  # with a width of steps it cuts one batch
             continue
         number = loop.iter.args[-1]
-        if not ast.unparse(loop.iter.func).endswith("range") or not _ACCUMULATES.search(ast.unparse(number)):
+        if not text_of(loop.iter.func).endswith("range") or not _ACCUMULATES.search(text_of(number)):
             continue
         if any(
             other is module and module.file.index.within(step, loop) for other, step in setup.calls("step")
@@ -372,13 +404,24 @@ def _inner_loops(setup: Setup) -> Iterator[Candidate]:
             value = replace(value, value=value.value > 1)
         elif value.environment or isinstance(number, ast.Name):
             value = Value(True, True, "by the sizes of the batch", value.place)
-        yield setup.site(module, call, f"`{ast.unparse(number)}` micro-batches a step", value)
+        yield setup.site(module, call, f"`{text_of(number)}` micro-batches a step", value)
 
 
-def _modulus(test: ast.expr) -> ast.expr | None:
+def _modulus(test: ast.expr, any_number: bool = False) -> ast.expr | None:
+    """The number that a condition counts to; one whose name says nothing of micro-batches where `any_number` is asked for."""
     for node in ast.walk(test):
         if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)):
             continue
-        if _ACCUMULATES.search(ast.unparse(node.right)) or isinstance(node.right, ast.Name):
+        named = _ACCUMULATES.search(text_of(node.right)) or isinstance(node.right, ast.Name)
+        if named or any_number:
             return node.right
     return None
+
+
+def _holds_backward(guard: ast.If) -> bool:
+    """Does the backward pass stand under the condition, too: the whole step is made now and then?"""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in ("backward", "manual_backward")
+        for statement in guard.body
+        for node in ast.walk(statement)
+    )

@@ -7,7 +7,7 @@ import re
 
 from ptopt.audit.arguments import TrainerArguments
 from ptopt.audit.known import Value
-from ptopt.audit.modules import Module
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure, Place, State
 
@@ -70,7 +70,7 @@ def padding(setup: Setup) -> Measure:
             key, title, State.ON, "batches are padded to their longest sequence", tuple(dynamic)[:4]
         )
     text = setup.calls("from_pretrained") and any(
-        "Tokenizer" in ast.unparse(c.func) for _, c in setup.calls("from_pretrained")
+        "Tokenizer" in text_of(c.func) for _, c in setup.calls("from_pretrained")
     )
     own = _tokenised(setup)
     if own:
@@ -99,9 +99,9 @@ def _filled_up(setup: Setup) -> list[Place]:
     found = []
     for module in setup.live.read.values():
         for node in module.file.index.of_type(ast.BinOp) if module.file.search(_PADS) else ():
-            if not (isinstance(node.left, ast.List) and "pad" in ast.unparse(node.left)):
+            if not (isinstance(node.left, ast.List) and "pad" in text_of(node.left)):
                 continue
-            if not re.search(r"max_?(seq_?)?len", ast.unparse(node.right)):
+            if not re.search(r"max_?(seq_?)?len", text_of(node.right)):
                 continue
             if setup.live.runs(module, node) and setup.runs(module, node).truth is not False:
                 found.append(setup.place(module, node))
@@ -111,10 +111,12 @@ def _filled_up(setup: Setup) -> list[Place]:
 def _collated(setup: Setup) -> list[Place]:
     """Collate functions of the repository that make a batch as long as its longest item."""
     found = []
+    passed = {text_of(keyword.value).rpartition(".")[2] for _, keyword in _keywords(setup, ("collate_fn",))}
     for function, module in setup.live.functions.items():
         cls = module.file.index.class_of(function)
         name = function.name if cls is None else f"{cls.name} {function.name}"
-        text = module.file.source(function) if "collat" in name.lower() else ""
+        collates = "collat" in name.lower() or function.name in passed
+        text = module.file.source(function) if collates else ""
         if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text) and _is_of_sequences(text):
             found.append(setup.place(module, function))
     return found
@@ -135,7 +137,7 @@ def _keywords(setup: Setup, names: tuple[str, ...]) -> list[tuple[Module, ast.ke
 
 
 def _torch_layer(setup: Setup, module: Module, call: ast.Call) -> bool:
-    return bool(re.search(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft", ast.unparse(call.func)))
+    return bool(re.search(r"Conv|Pool|Unfold|conv\dd|^nn\.|Linear|stft", text_of(call.func)))
 
 
 def _place(value: Value) -> tuple[Place, ...]:

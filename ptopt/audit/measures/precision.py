@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ptopt.audit.arguments import TrainerArguments, keyword_value, lightning_argument
 from ptopt.audit.known import Value
-from ptopt.audit.modules import Module, dotted_name
+from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, State
 
@@ -28,7 +28,16 @@ def mixed_precision(setup: Setup) -> Measure:
         value = lightning_argument(setup, "precision", "32-true")
         return _of_value(setup, key, title, value, "`precision`")
     if setup.framework == "Fabric":
-        calls = setup.calls("Fabric", "LightningLite")
+        lite = [
+            cls.name
+            for cls in setup.live.classes
+            if any(text_of(b).endswith("LightningLite") for b in cls.bases)
+        ]
+        calls = [
+            pair
+            for pair in setup.calls("Fabric", "LightningLite", *lite)
+            if setup.runs(*pair).truth is not False
+        ]
         value = keyword_value(
             setup, calls, "precision", Value(True, "32-true", "default of Fabric for `precision`")
         )
@@ -93,13 +102,13 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
         if setup.qualified(module, call.func).startswith(("apex.amp", "amp.")):
             level = setup.keyword(call, "opt_level", 2)
             value = Value(True, "O1") if level is None else setup.value(module, level)
-            enabling = replace(value, value=value.value != "O0") if value.known else value
+            enabling = value.mapped(lambda name: name != "O0")
             yield setup.site(module, call, "apex.amp, float16", enabling)
     for module, call in setup.calls(
         "convert_to_fp16", "network_to_half", "convert_network", "convert_to_fp16_"
     ):
-        if _in_training(module, call) and not _inside_of(module, call, _last(call) or ast.unparse(call.func)):
-            yield setup.site(module, call, f"`{ast.unparse(call.func)[:60]}`")
+        if _in_training(module, call) and not _inside_of(module, call, _last(call) or text_of(call.func)):
+            yield setup.site(module, call, f"`{text_of(call.func)[:60]}`")
     for module, call in setup.calls("half", "bfloat16"):
         receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if not call.args and re.search(r"model|net\b|module", receiver) and _in_training(module, call):
@@ -109,13 +118,13 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
                           place=setup.place(module, call))  # fmt: skip
     for module, call in setup.calls("to"):
         receiver = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        texts = [ast.unparse(a) for a in (*call.args, *(k.value for k in call.keywords))]
+        texts = [text_of(a) for a in (*call.args, *(k.value for k in call.keywords))]
         if re.search(r"(^|\.)(model|net|unet|transformer)$", receiver) and any(
             re.fullmatch(r"torch\.(bfloat16|float16|half)", text) for text in texts
         ):
             yield setup.site(module, call, f"`{receiver}` in {next(t for t in texts if 'torch.' in t)}")
     for module, call in setup.calls("set_default_dtype", "set_default_tensor_type"):
-        text = ast.unparse(call)
+        text = text_of(call)
         if _DTYPE.search(text):
             yield setup.site(module, call, f"`{text}`"[:80])
     for module, call in setup.calls("GradScaler"):
@@ -129,7 +138,7 @@ def _autocasts(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.calls("from_pretrained"):
         for name in ("dtype", "torch_dtype"):
             given = setup.keyword(call, name)
-            if given is not None and ast.unparse(given) not in ("'auto'", '"auto"'):
+            if given is not None and text_of(given) not in ("'auto'", '"auto"'):
                 yield setup.site(
                     module, call, f"weights loaded with `{name}`", _half(setup, module, call, name)
                 )
@@ -141,7 +150,7 @@ def _over_modules(module: Module, call: ast.Call, receiver: str) -> ast.For | No
         if (
             isinstance(loop, ast.For)
             and isinstance(loop.iter, ast.Call)
-            and _MODULES.search(ast.unparse(loop.iter.func))
+            and _MODULES.search(text_of(loop.iter.func))
         ):
             names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
             if receiver in names and _in_training(module, call):
@@ -155,10 +164,10 @@ def _chosen(setup: Setup) -> Iterator[Candidate]:
         for node in module.file.index.attributes_named("autocast"):
             parent = module.file.index.parent(node)
             named = isinstance(parent, (ast.Assign, ast.IfExp)) and setup.live.runs(module, node)
-            if isinstance(parent, ast.Assign) and ast.unparse(parent.targets[0]) == "autocast":
+            if isinstance(parent, ast.Assign) and text_of(parent.targets[0]) == "autocast":
                 continue  # the calls of this name say more
             if named and setup.qualified(module, node).startswith(("torch", "amp")):
-                yield setup.site(module, node, f"`{ast.unparse(node)}`")
+                yield setup.site(module, node, f"`{text_of(node)}`")
 
 
 def _inside_of(module: Module, call: ast.Call, name: str) -> bool:
@@ -178,7 +187,7 @@ def _half(setup: Setup, module: Module, call: ast.Call, name: str, position: int
     value = setup.value(module, given)
     if value.known and isinstance(value.value, str):
         return replace(value, value=bool(_DTYPE.search(value.value)))
-    return replace(value, known=False, note=f"`{ast.unparse(given)[:40]}` is a half-precision type")
+    return replace(value, known=False, note=f"`{text_of(given)[:40]}` is a half-precision type")
 
 
 def _named(setup: Setup) -> str:
@@ -187,7 +196,7 @@ def _named(setup: Setup) -> str:
         return ""
     for module in setup.live.read.values():
         for node in module.file.index.attributes_named("bfloat16", "float16", "half", "autocast"):
-            text = ast.unparse(node)
+            text = text_of(node)
             if not _HALF_TYPE.fullmatch(text.removeprefix("_")) and not text.endswith(".autocast"):
                 continue
             if setup.live.runs(module, node) and _may_compute(setup, module, node):
@@ -228,13 +237,13 @@ def _dtype(setup: Setup, module: Module, call: ast.Call) -> str:
     position = 1 if "cuda.amp" not in setup.qualified(module, call.func) else None
     given = setup.keyword(call, "dtype", position)
     if given is None:
-        on_cuda = "cuda" in ast.unparse(call)
+        on_cuda = "cuda" in text_of(call)
         return "float16 (its default on CUDA)" if on_cuda else "in the default dtype of the device"
     text = dotted_name(given)
     if text.startswith("torch."):
         return text.removeprefix("torch.")
     value = setup.value(module, given)
-    return str(value.value) if value.known else f"the dtype of `{ast.unparse(given)[:40]}`"
+    return str(value.value) if value.known else f"the dtype of `{text_of(given)[:40]}`"
 
 
 def _last(call: ast.Call) -> str:
@@ -265,14 +274,13 @@ def tf32(setup: Setup) -> Measure:
 
 def _tf32(setup: Setup) -> Iterator[Candidate]:
     for module, assign in setup.assignments("allow_tf32"):
-        target = ast.unparse(assign.targets[0])
+        target = text_of(assign.targets[0])
         if "matmul" in target:
             yield setup.site(module, assign, f"`{target}`", setup.value(module, assign.value))
     for module, call in setup.calls("set_float32_matmul_precision"):
         value = setup.value(module, call.args[0]) if call.args else Value(False, note="its argument")
-        if value.known:
-            value = replace(value, value=value.value in ("high", "medium"))
-        yield setup.site(module, call, "`set_float32_matmul_precision`", value)
+        fast = value.mapped(lambda name: name in ("high", "medium"))
+        yield setup.site(module, call, "`set_float32_matmul_precision`", fast)
     for module, assign in setup.assignments("fp32_precision"):
         value = setup.value(module, assign.value)
         yield setup.site(
@@ -308,7 +316,7 @@ def _compiles(setup: Setup) -> Iterator[Candidate]:
     for module, call in setup.calls("compile", "optimize"):
         name = setup.qualified(module, call.func)
         receiver = name.rpartition(".")[0]
-        given = ast.unparse(call.args[0]) if call.args else ""
+        given = text_of(call.args[0]) if call.args else ""
         if _HELPER.search(given):
             continue  # a function, not the network
         if name == "torch.compile" or name.startswith("torch._dynamo.optimize"):

@@ -1,4 +1,4 @@
-"""What surrounds the steps: evaluation without a graph, checkpoints, monitoring."""
+"""What surrounds the steps: evaluation without a graph, monitoring."""
 
 from __future__ import annotations
 
@@ -6,31 +6,16 @@ import ast
 import re
 
 from ptopt.audit.arguments import TrainerArguments
-from ptopt.audit.modules import Module
+from ptopt.audit.live import Live
+from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import LOOPS, FunctionNode
 
-NOTHING_SAVED = "nothing is saved"
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|vali|val|test|predict|infer)(_|$|\d)", re.I
 )
-_SAVES = re.compile(
-    r"^(save_checkpoint|save_state|save_pretrained|save_model|save_weights|save_ckpt|save_training_state)$"
-)
-_SAVES_BY_NAME = re.compile(
-    r"^_?(save|snapshot|dump|write)_?\w*(checkpoint|ckpt|snapshot|model|state|weights|params|networks?|adapter|lora)",
-    re.I,
-)
-_STATE = re.compile(r"checkpoint|ckpt|snapshot|state|params|model|weights", re.I)
-_OF_NETWORK = re.compile(
-    r"state|model|net|weight|param|optim|checkpoint|ckpt|module|encoder|decoder|generator|discriminator|ema|head|backbone|scheduler|"
-    r"prompt|embed|lora|adapter|policy|critic|actor|agent|vae|\bgen|\bdis|\bG\b|\bD\b",
-    re.I,
-)
-_BETTER = re.compile(r"best|improve", re.I)
-_ASYNC = re.compile(r"^(async_save|AsyncCheckpointer|AsyncCheckpointIO)$")
 _MONITORS = {
     "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "tensorboardX": "TensorBoard", "tensorboard_logger": "TensorBoard",
     "mlflow": "MLflow", "neptune": "Neptune", "comet_ml": "Comet", "aim": "Aim", "swanlab": "SwanLab", "clearml": "ClearML",
@@ -54,7 +39,7 @@ _NO_FORWARD = re.compile(
 
 def _is_forward(call: ast.Call) -> bool:
     """Does the name of what is called say that it is the network?"""
-    text = ast.unparse(call.func)
+    text = text_of(call.func)
     return bool(_FORWARD.search(text + "(")) and not _NO_FORWARD.search(text.rpartition(".")[2])
 
 
@@ -137,9 +122,7 @@ def _ends_the_graph(call: ast.Call, setup: Setup) -> bool:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     named = [
         module.file.context.turns_grad_off(function)
-        for module in setup.live.read.values()
-        for function in module.file.calls.functions
-        if function.name == name
+        for module, function in setup.live.once(_of_modules).get(name, ())
     ]
     return any(named) or (name == "generate" and not named)
 
@@ -159,18 +142,48 @@ def _takes(call: ast.Call, target: ast.expr) -> bool:
     return own and any(isinstance(a, ast.Name) and a.id in names for a in call.args)
 
 
+def _runs_network(setup: Setup, call: ast.Call) -> bool:
+    """Does a function of the repository of the called name hold a pass of the network: `self.run_epoch(validates=True)`?"""
+    called = text_of(call.func).rpartition(".")[2]
+    functions = setup.live.once(_by_name).get(called, ())
+    return any(any(map(_is_forward, module.file.calls.calls_in(function))) for module, function in functions)
+
+
+def _by_name(live: Live) -> dict[str, list[tuple[Module, FunctionNode]]]:
+    """The functions that run."""
+    table: dict[str, list[tuple[Module, FunctionNode]]] = {}
+    for function, module in live.functions.items():
+        table.setdefault(function.name, []).append((module, function))
+    return table
+
+
+def _of_modules(live: Live) -> dict[str, list[tuple[Module, FunctionNode]]]:
+    """The functions of the modules that are read."""
+    table: dict[str, list[tuple[Module, FunctionNode]]] = {}
+    for module in live.read.values():
+        for function in module.file.calls.functions:
+            table.setdefault(function.name, []).append((module, function))
+    return table
+
+
 def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
-    """`with torch.no_grad():` blocks that hold a call of the network."""
-    found: list[tuple[Module, ast.AST]] = []
-    for module, call in setup.calls("no_grad", "inference_mode"):
+    """`with torch.no_grad():` blocks that hold a call of the network, and contexts that are chosen to be one."""
+    found: list[tuple[Module, ast.AST]] = [
+        (module, node)  # `context = nullcontext if training else torch.no_grad`
+        for module in setup.live.read.values()
+        for node in module.file.index.attributes_named("no_grad", "inference_mode")
+        if isinstance(module.file.index.parent(node), ast.IfExp) and setup.live.runs(module, node)
+    ]
+    for module, call in setup.calls("no_grad", "inference_mode", "set_grad_enabled"):
         parent = module.file.index.parent(call)
         block = module.file.index.parent(parent) if isinstance(parent, ast.withitem) else None
         if isinstance(block, ast.With) and any(
             isinstance(node, ast.Call)
             and (
                 _is_forward(node)
-                or ast.unparse(node.func).endswith(".eval")
-                or _SHOWS.match(ast.unparse(node.func).rpartition(".")[2])
+                or _runs_network(setup, node)
+                or text_of(node.func).endswith(".eval")
+                or _SHOWS.match(text_of(node.func).rpartition(".")[2])
             )
             for statement in block.body
             for node in ast.walk(statement)
@@ -179,142 +192,8 @@ def _grad_off_blocks(setup: Setup) -> list[tuple[Module, ast.AST]]:
     return found
 
 
-def saving(setup: Setup) -> Measure:
-    key, title = "saving", "Checkpoints"
-    if setup.framework in ("transformers", "TRL"):
-        arguments = TrainerArguments(setup)
-        strategy, steps = arguments.of("save_strategy"), arguments.of("save_steps")
-        if strategy.known and str(strategy.value) == "no":
-            return Measure(key, title, State.OFF, "`save_strategy` is no", _place(strategy.place))
-        detail = "by transformers, synchronous"
-        if steps.known and str(strategy.value) != "epoch":
-            detail = f"every {steps.value} steps, synchronous"
-        elif strategy.known and strategy.value == "epoch":
-            detail = "each epoch, synchronous"
-        return Measure(
-            key,
-            title,
-            State.ON,
-            detail,
-            _place(steps.place if steps.known else strategy.place) or setup.where(),
-        )
-    asynchronous = setup.named(_ASYNC)
-    every = [
-        (module, call)
-        for module, call in [*setup.calls("save"), *setup.named(_SAVES)]
-        if _saves_state(setup, module, call)
-    ]
-    if not any(setup.runs(*pair).truth for pair in every):
-        every += _other_saves(setup)
-    saves = [pair for pair in every if setup.runs(*pair).truth is not False]
-    if asynchronous:
-        return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
-    if setup.framework == "Lightning":
-        return Measure(key, title, State.ON, "by Lightning, synchronous", setup.where())
-    if saves:
-        best = min(saves, key=lambda pair: (not _in_loop(*pair), _only_the_best(*pair)))
-        if setup.runs(*best).differs and not any(setup.runs(*pair).truth for pair in saves):
-            return setup.decide(key, title, [setup.site(*best, "saving")], "")
-        return Measure(
-            key, title, State.ON, f"{_how_often(setup, *best)}, synchronous", (setup.place(*best),)
-        )
-    if every:
-        return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in every[:4]], "")
-    if setup.blind:
-        return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}")
-    return Measure(key, title, State.OFF, NOTHING_SAVED, setup.where())
-
-
-def _other_saves(setup: Setup) -> list[tuple[Module, ast.Call]]:
-    """Calls that say of themselves that they save a state, of functions that are not read; and states that are pickled."""
-    found = [pair for pair in setup.named(_SAVES_BY_NAME) if setup.is_external(*_called(pair))]
-    for module, call in setup.calls("dump", "save_file", "savez"):
-        function = module.file.index.function_of(call)
-        name = "" if function is None else function.name
-        if re.search(r"pickle|joblib|safetensors|^save_file|dill", setup.qualified(module, call.func)) and (
-            _STATE.search(name) or _STATE.search(" ".join(ast.unparse(a) for a in call.args))
-        ):
-            found.append((module, call))
-    return found
-
-
-def _called(pair: tuple[Module, ast.Call]) -> tuple[Module, ast.expr]:
-    return pair[0], pair[1].func
-
-
 def _place(place: Place | None) -> tuple[Place, ...]:
     return () if place is None else (place,)
-
-
-def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
-    name = setup.qualified(module, call.func)
-    if name in ("torch.save", "xm.save") or name.endswith(
-        (".torch.save", "fabric.save", "accelerator.save", "accelerate.save")
-    ):
-        return not _is_no_state(module, call)
-    last = name.rpartition(".")[2]
-    if last == "save" and isinstance(call.func, ast.Attribute):
-        return "checkpoint" in ast.unparse(call.func.value).lower()
-    return bool(_SAVES.match(last)) and setup.is_external(module, call.func) and last != "save_model"
-
-
-def _is_no_state(module: Module, call: ast.Call) -> bool:
-    """Is what is saved a table of accuracies, texts or images, without a key or value that names a network or an optimizer?"""
-    saved: ast.expr | None = call.args[0] if call.args else None
-    if isinstance(saved, ast.Name):
-        binding = module.file.bindings.last_before(saved)
-        saved = binding.value if binding is not None and binding.kind == "assign" else None
-    if isinstance(saved, ast.Dict):
-        if any(not isinstance(key, ast.Constant) for key in saved.keys):
-            return False
-    elif not (isinstance(saved, ast.Call) and ast.unparse(saved.func) == "dict" and not saved.args):
-        return False
-    elif any(keyword.arg is None for keyword in saved.keywords):
-        return False
-    return not _OF_NETWORK.search(ast.unparse(saved))
-
-
-def _in_loop(module: Module, call: ast.AST) -> bool:
-    return next(module.file.index.loops_of(call), None) is not None
-
-
-def _only_the_best(module: Module, call: ast.AST) -> bool:
-    """Is it saved only when the evaluation is better than before?"""
-    return any(
-        isinstance(ancestor, ast.If)
-        and child in ancestor.body
-        and _BETTER.search(ast.unparse(ancestor.test)) is not None
-        for ancestor, child in module.file.index.ancestors(call)
-    )
-
-
-def _how_often(setup: Setup, module: Module, call: ast.Call, depth: int = 0) -> str:
-    """The condition and the loop around a save, also those around the function that saves."""
-    for ancestor, child in module.file.index.ancestors(call):
-        if isinstance(ancestor, ast.If) and child in ancestor.body:
-            for node in ast.walk(ancestor.test):
-                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-                    value = setup.value(module, node.right)
-                    shown = (
-                        f"{value.value} ({value.note})"
-                        if value.known and value.note
-                        else ast.unparse(node.right)
-                    )
-                    better = " where it is the best so far" if _only_the_best(module, call) else ""
-                    return f"every {shown} of `{ast.unparse(node.left)[:40]}`{better}"
-        if isinstance(ancestor, LOOPS):
-            text = ast.unparse(ancestor.target) if not isinstance(ancestor, ast.While) else ""
-            return "each epoch" if "epoch" in text else "in a loop"
-    function = module.file.index.function_of(call)
-    if function is not None and depth < 3:
-        sites = sorted(
-            setup.live.sites.get(function, []), key=lambda site: (not _in_loop(*site), _only_the_best(*site))
-        )
-        for other, node in sites[:3]:
-            parent = other.file.index.parent(node)
-            if isinstance(parent, ast.Call):
-                return _how_often(setup, other, parent, depth + 1)
-    return "as often as its function is called"
 
 
 def monitoring(setup: Setup) -> Measure:
@@ -342,7 +221,10 @@ def monitoring(setup: Setup) -> Measure:
     if names:
         sure = [c for used in uses.values() for c in used if c.value.truth is not None]
         undecided = [
-            c for used in uses.values() for c in used if c.value.truth is None and c.value.choices == ()
+            c
+            for used in uses.values()
+            for c in used
+            if c.value.truth is None and c.value.choices == () and not c.value.environment
         ]
         if undecided and not sure and not profilers:
             return setup.decide(key, title, undecided[:4], "")

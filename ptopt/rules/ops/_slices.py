@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from weakref import ReferenceType
 
 from ptopt.rules.base import SourceFile
 from ptopt.rules.ops._calls import int_literal, names_in
@@ -34,7 +35,7 @@ class Slices:
     """What one loop or list comprehension does with the slices that it takes."""
 
     place: ast.For | ast.ListComp | ast.GeneratorExp
-    file: SourceFile
+    _file: ReferenceType[SourceFile]  # which keeps this
     index: set[str] = field(default_factory=set)  # names of indices, and of numbers computed from them
     taken: set[str] = field(default_factory=set)  # names that hold a slice, or a value made of one
     others: set[str] = field(
@@ -55,6 +56,13 @@ class Slices:
         False  # the entries are no slices of one tensor, or blocks as large as the memory lets them be
     )
     _touch: dict[ast.AST, bool] = field(default_factory=dict)
+
+    @property
+    def file(self) -> SourceFile:
+        held = self._file()
+        if held is None:
+            raise ReferenceError("the file is gone that this was computed of")
+        return held
 
     def touches(self, node: ast.AST) -> bool:
         """Does the expression hold a slice, or a value made of one?"""
@@ -81,7 +89,7 @@ class Slices:
 def slices_of(place: ast.For | ast.ListComp | ast.GeneratorExp, file: SourceFile) -> Slices | None:
     """What the loop does with slices of tensors, or None when it takes none, or one iteration needs another."""
     generator = place if isinstance(place, ast.For) else place.generators[0]
-    found = Slices(place, file)
+    found = Slices(place, ReferenceType(file))
     if not _bind(generator.target, generator.iter, found) or not (found.index or found.taken):
         return None
     nodes = (

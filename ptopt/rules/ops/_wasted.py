@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -222,7 +223,13 @@ def works_in(expr: ast.expr, file: SourceFile) -> list[Work]:
 @remembered
 def what_matters(function: FunctionNode, file: SourceFile) -> Liveness | None:
     """The liveness of the function's names."""
-    return liveness(function, lambda expr: removable(expr, file))
+    reference = weakref.ref(file)  # the file keeps the answer, which would keep the file
+
+    def has_no_effect(expr: ast.expr) -> bool:
+        held = reference()
+        return held is not None and removable(expr, held)
+
+    return liveness(function, has_no_effect)
 
 
 def runs_for_effect(function: FunctionNode, file: SourceFile) -> bool:

@@ -1,0 +1,167 @@
+"""How often a call runs in a training: the loop and the conditions around it, also around the calls that lead to it."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ptopt.audit.calling import callers
+from ptopt.audit.modules import Module, text_of
+from ptopt.audit.setup import Setup
+from ptopt.source.index import FUNCTIONS, LOOPS, FunctionNode, Loop
+
+_DEEPEST = 8
+_MOST_SITES = 12  # calls of one function
+_LONGEST = 60  # characters of a condition
+_BETTER = re.compile(r"best|improve", re.I)
+_COUNTED = re.compile(r"epoch|step|iter|batch|loader|round|episode|update|train|range\(", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Frequency:
+    """What stands around a call, from the inside out."""
+
+    every: str = ""  # "every 5 of `epoch`"
+    best: bool = False  # only where the evaluation is better than before
+    condition: str = ""  # the first that is open
+    loop: str = ""  # "each epoch", "in the loop"; "once" where there is surely none
+
+    @property
+    def rank(self) -> int:
+        """From the most frequent on: each pass, so many passes, under a condition, where it is the best, outside of loops."""
+        if self.best:
+            return 3
+        if self.every:
+            return 1
+        if self.loop in ("", "once"):
+            return 5 - bool(self.loop)
+        return 2 if self.condition else 0
+
+    @property
+    def text(self) -> str:
+        """In words; "" where nothing is known."""
+        if self.every:
+            return self.every + (" where it is the best so far" if self.best else "")
+        if self.best:
+            return f"{self.loop} where it is the best so far".removeprefix("once ").strip()
+        return f"{self.loop}, if {self.condition}" if self.rank == 2 else self.loop
+
+    def within(self, outer: Frequency) -> Frequency:
+        """With what stands around the call of its function: the inner condition says more than an outer one."""
+        return Frequency(
+            self.every or outer.every, self.best or outer.best, self.condition or outer.condition, outer.loop
+        )
+
+
+class Frequencies:
+    """Of the calls of one entry point."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._around: dict[FunctionNode, Frequency] = {}
+
+    def of(self, module: Module, call: ast.AST, depth: int = 0) -> Frequency:
+        """That of the most frequent of the ways that lead to a call."""
+        met = Frequency()
+        for ancestor, child in module.file.index.ancestors(call):
+            if isinstance(ancestor, ast.If) and child is not ancestor.test:
+                met = self._guarded(module, ancestor, child in ancestor.body, met)
+            elif isinstance(ancestor, LOOPS) and child in ancestor.body and _is_counted(module, ancestor):
+                return replace(met, loop=_named(ancestor))
+            elif isinstance(ancestor, FUNCTIONS):
+                return met.within(self._of_function(ancestor, module, depth))
+        return replace(met, loop="once")
+
+    def _of_function(self, function: FunctionNode, module: Module, depth: int) -> Frequency:
+        if depth >= _DEEPEST:
+            return Frequency()
+        if function not in self._around:
+            self._around[function] = Frequency()  # a circle of calls ends here
+            sites = itertools.islice(self._sites(function, module), _MOST_SITES)
+            ways = [self.of(other, site, depth + 1) for other, site in sites]
+            self._around[function] = min(ways, key=lambda way: way.rank, default=Frequency())
+        return self._around[function]
+
+    def _sites(self, function: FunctionNode, module: Module) -> Iterator[tuple[Module, ast.Call]]:
+        """The calls of a function that run; none of what others define under the name of a method."""
+        owner = module.file.index.parent(function)
+        if not isinstance(owner, ast.ClassDef) and module.file.index.function_of(function) is not None:
+            yield from ((module, site) for site in module.file.calls.callers(function))
+            return
+        for other, site, _ in callers(self._setup.live, function, module):
+            if isinstance(owner, ast.ClassDef) and self._is_of_others(function.name, owner, other, site):
+                continue
+            if self._setup.runs(other, site).truth is not False:
+                yield other, site
+
+    def _is_of_others(self, name: str, owner: ast.ClassDef, module: Module, site: ast.Call) -> bool:
+        """`torch.save(x)` for a method `save`; `self.video.save(x)` where a class `VideoRecorder` has one, too."""
+        if not isinstance(site.func, ast.Attribute):
+            return False
+        root: ast.AST = site.func
+        while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+            root = root.func if isinstance(root, ast.Call) else root.value
+        if (
+            isinstance(root, ast.Name)
+            and root.id in module.imported
+            and self._setup.is_external(module, root)
+        ):
+            return True
+        receiver = text_of(site.func.value).rpartition(".")[2].strip("_").lower()
+        alike = [c for c in self._owners.get(name, ()) if len(receiver) > 2 and receiver in c.name.lower()]
+        return bool(alike) and owner not in alike
+
+    @cached_property
+    def _owners(self) -> dict[str, list[ast.ClassDef]]:
+        """Name of a method -> the classes that have it."""
+        table: defaultdict[str, list[ast.ClassDef]] = defaultdict(list)
+        for cls in self._setup.live.classes:
+            for statement in cls.body:
+                if isinstance(statement, FUNCTIONS):
+                    table[statement.name].append(cls)
+        return table
+
+    def _guarded(self, module: Module, guard: ast.If, taken: bool, met: Frequency) -> Frequency:
+        """With what one condition says."""
+        test = text_of(guard.test)
+        if taken and _BETTER.search(test):
+            met = replace(met, best=True)
+        every = next((node for node in ast.walk(guard.test) if _is_remainder(node)), None)
+        if isinstance(every, ast.BinOp) and taken:
+            number = self._setup.value(module, every.right)
+            if number.known and number.value in (None, 0, -1, math.inf):
+                return replace(met, condition=met.condition or f"`{text_of(every.right)}` is set")
+            return met if met.every else replace(met, every=self._every(module, every))
+        known = self._setup.evaluator.truth_of(guard.test, module).truth is not None
+        if met.best or met.condition or known or test.endswith(" is not None"):
+            return met
+        shown = f"`{test}`" if taken else f"not `{test}`"
+        return replace(met, condition=shown if len(test) < _LONGEST else "a condition holds")
+
+    def _every(self, module: Module, remainder: ast.BinOp) -> str:
+        value = self._setup.value(module, remainder.right)
+        shown = f"{value.value} ({value.note})" if value.known and value.note else text_of(remainder.right)
+        return f"every {shown} of `{text_of(remainder.left)[:40]}`"
+
+
+def _is_remainder(node: ast.AST) -> bool:
+    """`step % every`, not the number of a process."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "rank" not in text_of(node.left)
+
+
+def _is_counted(module: Module, loop: Loop) -> bool:
+    """Is it a loop of the training, and not one over the networks to save?"""
+    return isinstance(loop, ast.While) or bool(
+        _COUNTED.search(f"{text_of(loop.target)} {text_of(loop.iter)}") or module.file.context.step_mark(loop)
+    )
+
+
+def _named(loop: Loop) -> str:
+    header = "" if isinstance(loop, ast.While) else f"{text_of(loop.target)} {text_of(loop.iter)}"
+    return "each epoch" if "epoch" in header.lower() else "in the loop"

@@ -1,0 +1,127 @@
+"""Checkpoints: whether the state of the training is saved, and how often."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ptopt.audit.arguments import TrainerArguments
+from ptopt.audit.frequency import Frequencies
+from ptopt.audit.modules import Module, text_of
+from ptopt.audit.setup import Setup
+from ptopt.audit.values import Measure, Place, State
+
+NOTHING_SAVED = "nothing is saved"
+_SAVES = re.compile(
+    r"^(save_checkpoint|save_state|save_pretrained|save_model|save_weights|save_ckpt|save_training_state)$"
+)
+_SAVES_BY_NAME = re.compile(
+    r"^_?(save|snapshot|dump|write)_?\w*(checkpoint|ckpt|snapshot|model|state|weights|params|networks?|adapter|lora)",
+    re.I,
+)
+_STATE = re.compile(r"checkpoint|ckpt|snapshot|state|params|model|weights", re.I)
+_OF_NETWORK = re.compile(
+    r"state|model|net|weight|param|optim|checkpoint|ckpt|module|encoder|decoder|generator|discriminator|ema|head|backbone|scheduler|"
+    r"prompt|embed|lora|adapter|policy|critic|actor|agent|vae|\bgen|\bdis|\bG\b|\bD\b",
+    re.I,
+)
+_NO_STATE = re.compile(r"metric|result|loss|score|reward|history|feature|predict|cache", re.I)
+_ASYNC = re.compile(r"^(async_save|AsyncCheckpointer|AsyncCheckpointIO)$")
+
+
+def saving(setup: Setup) -> Measure:
+    key, title = "saving", "Checkpoints"
+    if setup.framework in ("transformers", "TRL"):
+        arguments = TrainerArguments(setup)
+        strategy, steps = arguments.of("save_strategy"), arguments.of("save_steps")
+        if strategy.known and str(strategy.value) == "no":
+            return Measure(key, title, State.OFF, "`save_strategy` is no", _place(strategy.place))
+        detail = "by transformers, synchronous"
+        if steps.known and str(strategy.value) != "epoch":
+            detail = f"every {steps.value} steps, synchronous"
+        elif strategy.known and strategy.value == "epoch":
+            detail = "each epoch, synchronous"
+        return Measure(
+            key,
+            title,
+            State.ON,
+            detail,
+            _place(steps.place if steps.known else strategy.place) or setup.where(),
+        )
+    asynchronous = setup.named(_ASYNC)
+    every = [
+        (module, call)
+        for module, call in [*setup.calls("save"), *setup.named(_SAVES)]
+        if _saves_state(setup, module, call)
+    ]
+    if not any(setup.runs(*pair).truth for pair in every):
+        every += _other_saves(setup)
+    saves = [pair for pair in every if setup.runs(*pair).truth is not False]
+    if asynchronous:
+        return setup.decide(key, title, [setup.site(m, c, "asynchronous") for m, c in asynchronous], "")
+    if setup.framework == "Lightning":
+        return Measure(key, title, State.ON, "by Lightning, synchronous", setup.where())
+    if saves:
+        frequencies = Frequencies(setup)
+        often = [(frequencies.of(*pair), pair) for pair in saves]
+        how, best = min(often, key=lambda found: (found[0].rank, not setup.runs(*found[1]).truth))
+        if setup.runs(*best).differs and not any(setup.runs(*pair).truth for pair in saves):
+            return setup.decide(key, title, [setup.site(*best, "saving")], "")
+        detail = f"{how.text}, synchronous" if how.text else "synchronous"
+        return Measure(key, title, State.ON, detail, (setup.place(*best),))
+    if every:
+        return setup.decide(key, title, [setup.site(m, c, "saving") for m, c in every[:4]], "")
+    if setup.blind:
+        return Measure(key, title, State.UNKNOWN, f"not seen; {setup.blind}")
+    return Measure(key, title, State.OFF, NOTHING_SAVED, setup.where())
+
+
+def _other_saves(setup: Setup) -> list[tuple[Module, ast.Call]]:
+    """Calls that say of themselves that they save a state, of functions that are not read; and states that are pickled."""
+    found = [pair for pair in setup.named(_SAVES_BY_NAME) if setup.is_external(*_called(pair))]
+    for module, call in setup.calls("dump", "save_file", "savez"):
+        function = module.file.index.function_of(call)
+        name = "" if function is None else function.name
+        if re.search(r"pickle|joblib|safetensors|^save_file|dill", setup.qualified(module, call.func)) and (
+            _STATE.search(name) or _STATE.search(" ".join(text_of(a) for a in call.args))
+        ):
+            found.append((module, call))
+    return found
+
+
+def _called(pair: tuple[Module, ast.Call]) -> tuple[Module, ast.expr]:
+    return pair[0], pair[1].func
+
+
+def _place(place: Place | None) -> tuple[Place, ...]:
+    return () if place is None else (place,)
+
+
+def _saves_state(setup: Setup, module: Module, call: ast.Call) -> bool:
+    name = setup.qualified(module, call.func)
+    if name in ("torch.save", "xm.save") or name.endswith(
+        (".torch.save", "fabric.save", "accelerator.save", "accelerate.save")
+    ):
+        return not _is_no_state(module, call)
+    last = name.rpartition(".")[2]
+    if last == "save" and isinstance(call.func, ast.Attribute):
+        return "checkpoint" in text_of(call.func.value).lower()
+    return bool(_SAVES.match(last)) and setup.is_external(module, call.func) and last != "save_model"
+
+
+def _is_no_state(module: Module, call: ast.Call) -> bool:
+    """Is what is saved a table of accuracies, texts or images, without a key or value that names a network or an optimizer?"""
+    saved: ast.expr | None = call.args[0] if call.args else None
+    if isinstance(saved, ast.Name) and _NO_STATE.search(saved.id) and not _OF_NETWORK.search(saved.id):
+        return True
+    if isinstance(saved, ast.Name):
+        binding = module.file.bindings.last_before(saved)
+        saved = binding.value if binding is not None and binding.kind == "assign" else None
+    if isinstance(saved, ast.Dict):
+        if not saved.keys or any(not isinstance(key, ast.Constant) for key in saved.keys):
+            return False  # what is put into it later counts
+    elif not (isinstance(saved, ast.Call) and text_of(saved.func) == "dict" and not saved.args):
+        return False
+    elif any(keyword.arg is None for keyword in saved.keywords):
+        return False
+    return not _OF_NETWORK.search(text_of(saved))

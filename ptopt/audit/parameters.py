@@ -1,0 +1,131 @@
+"""What the calls of a function give its parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ptopt.audit.calling import callers
+from ptopt.audit.commands import Commands
+from ptopt.audit.configured import Configured
+from ptopt.audit.known import Value, one_of, position_of
+from ptopt.audit.live import Live
+from ptopt.audit.modules import Module
+from ptopt.audit.options import Options
+from ptopt.audit.optionvalues import OF_LIBRARY, OptionValues
+from ptopt.source.index import FunctionNode
+
+
+class Parameters(OptionValues):
+    """Of the functions that one entry point runs."""
+
+    def __init__(
+        self, live: Live, options: Options, configured: Configured | None = None, commands: Commands | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(live, options, configured, commands)
+        self._parameters: dict[tuple[FunctionNode, str], Value] = {}
+
+    def _parameter(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
+        """What the callers pass; the default where none is seen."""
+        key = (function, name)
+        if key in self._parameters:
+            self._cuts += key in self._open
+        else:
+            self._open.add(key)
+            self._parameters[key] = self._default(
+                function, name, module, depth
+            )  # a circle of calls ends here
+            self._parameters[key] = self._passed(function, name, module, depth)
+            self._open.discard(key)
+        return self._parameters[key]
+
+    def _passed(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
+        values: list[Value] = []
+        position = position_of(function, name)
+        for other, call, shift in callers(self.live, function, module):
+            given = {k.arg: k.value for k in call.keywords}
+            at = None if position is None else position - shift
+            if name in given:
+                values.append(self.of(given[name], other, depth))
+            elif (through := self._passed_through(name, other, call, depth)) is not None:
+                values.append(through)
+            elif any(isinstance(a, ast.Starred) for a in call.args):
+                values.append(
+                    Value(False, note=f"`*` at {self.place(other, call)}", place=self.place(other, call))
+                )
+            elif at is not None and 0 <= at < len(call.args):
+                values.append(self.of(call.args[at], other, depth))
+            elif None in given:
+                passed = self._unpacked(name, given[None], other, call, depth)
+                own = self._default(function, name, module, depth)
+                values.append(own if own.known and passed.note.startswith(OF_LIBRARY) else passed)
+            else:
+                values.append(self._default(function, name, module, depth))
+        if not values:
+            return self._default(function, name, module, depth)
+        return one_of(values, f"the calls of `{function.name}` differ", self.place(module, function))
+
+    def _passed_through(self, name: str, module: Module, call: ast.Call, depth: int) -> Value | None:
+        """`def __init__(self, *args, **kwargs): super().__init__(*args, **kwargs)`: what the calls of the former give by name."""
+        held = next((k.value for k in call.keywords if k.arg is None), None)
+        return None if held is None else self._of_rest(name, held, module, depth)
+
+    def _unpacked(self, name: str, held: ast.expr, module: Module, call: ast.Call, depth: int) -> Value:
+        """`f(**options)`: the option of this name."""
+        found = self._option(name, held, module, depth)
+        place = self.place(module, call)
+        return found if found.known or found.choices else Value(False, note=f"`**` at {place}", place=place)
+
+    def _default(self, function: FunctionNode, name: str, module: Module, depth: int) -> Value:
+        positional = [*function.args.posonlyargs, *function.args.args]
+        defaults = dict(
+            zip([a.arg for a in reversed(positional)], reversed(function.args.defaults), strict=False)
+        )
+        defaults |= {
+            a.arg: d
+            for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+            if d is not None
+        }
+        if name not in defaults:
+            if function.decorator_list and self._options.of(name):  # click and its like fill the parameter
+                return self._option(name, ast.Name(name), module, depth)
+            return Value(
+                False, note=f"the parameter `{name}` of `{function.name}`", place=self.place(module, function)
+            )
+        value = self.of(defaults[name], module, depth)
+        return (
+            replace(value, note=value.note or f"default of `{name}` of `{function.name}`")
+            if value.known
+            else value
+        )
+
+    def arguments(
+        self, function: FunctionNode, name: str, module: Module
+    ) -> Iterator[tuple[Module, ast.expr]]:
+        """What the calls of a function pass as one of its parameters."""
+        position = position_of(function, name)
+        for other, call, shift in callers(self.live, function, module):
+            at = None if position is None else position - shift
+            given = next((k.value for k in call.keywords if k.arg == name), None)
+            if given is None and at is not None and 0 <= at < len(call.args):
+                given = call.args[at]
+            if given is not None:
+                yield other, given
+
+    def _of_rest(self, name: str, table: ast.expr, module: Module, depth: int) -> Value | None:
+        """`kwargs.get("scaler")` in a function with `**kwargs`: what its calls give by that name; None where none does."""
+        function = module.file.index.function_of(table)
+        if (
+            function is None
+            or not isinstance(table, ast.Name)
+            or table.id != getattr(function.args.kwarg, "arg", "")
+        ):
+            return None
+        given = [
+            self.of(keyword.value, other, depth)
+            for other, site, _ in callers(self.live, function, module)
+            for keyword in site.keywords
+            if keyword.arg == name
+        ]
+        return one_of(given, f"`{name}`", given[0].place) if given else None
