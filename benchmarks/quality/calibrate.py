@@ -5,8 +5,8 @@
 The threshold is written into FILE.json: that of `python -m training calibrate`, or a new one for the model that the server calls NAME, which
 then does nothing else in a review. The commits are those of the part that readers
 without a tool have read (`experts`): a comment counts as right where one of them would have posted, too (grade 2 or 3, within NEAR lines), and
-as wrong elsewhere. Two careful readers name the same place in half of the cases, so this is a lower bound. With `--answers FILE`
-the table is printed and nothing is written.
+as wrong elsewhere. The threshold is the least one from which on half of the comments are right, or as much above it as it takes to comment at most
+MOST_COMMENTED of the commits. With `--answers FILE` the table is printed and nothing is written.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.quality.changes import find_clones
 from benchmarks.quality.comments import materials
@@ -32,11 +33,18 @@ from ptopt.rules.model.found_by_model import FoundByModel
 
 LEAST_RIGHT = 0.5  # share of the comments from the threshold on
 LEAST_COMMENTS = 10  # fewer say nothing
+MOST_COMMENTED = 0.08  # of all commits: a reviewer that speaks more often is not listened to
 _STEPS = tuple(step / 20 for step in range(4, 20))
 
 OFF = Calibration.off()
 
-Judged = tuple[float, bool]  # the model's probability, and whether a reader would have posted there
+
+class Judged(NamedTuple):
+    """A finding of the model: its probability, and whether a reader would have posted there."""
+
+    commit: str
+    probability: float
+    right: bool
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,14 +70,18 @@ def main(arguments: Sequence[str]) -> int:
     model = dataclasses.replace(model_options(options), model=asked, threshold=0.0)
     options.min_confidence, options.budget = 0.0, 10**9
     found: list[Judged] = []
+    reviewed = 0
     missing: Counter[str] = Counter()
     folders = find_clones(options.clones)
     for reading in options.reading:
-        for some, lost in in_processes(judged, readings(reading, folders, options, model), options.jobs):
+        for some, commits, lost in in_processes(
+            judged, readings(reading, folders, options, model), options.jobs
+        ):
             found += some
+            reviewed += commits
             missing["not in the clones"] += lost
-    decided = least_threshold(found)
-    _print(found, decided)
+    decided = decide(found, reviewed)
+    _print(found, reviewed, decided)
     print_missing(+missing)
     if known is not None:
         threshold, share_right = decided or (None, 0.0)
@@ -81,9 +93,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def judged(reading: Reading) -> tuple[list[Judged], int]:
-    """What the model finds in the commits of a repository, and how many of them the clone lacks."""
-    found, lost = [], 0
+def judged(reading: Reading) -> tuple[list[Judged], int, int]:
+    """What the model finds in the commits of a repository, how many these are, and how many the clone lacks."""
+    found, reviewed, lost = [], 0, 0
     for sha, material in materials(reading.work):
         if material is None:
             lost += 1
@@ -92,27 +104,36 @@ def judged(reading: Reading) -> tuple[list[Judged], int]:
         review = material.review(reading.work.config, advisor=reading.work.model.advisor())
         if is_unanswered(review):
             raise ModelUnavailableError(f"{reading.work.repo} {sha}: {review.model and review.model.note}")
+        reviewed += 1
         for finding in review.findings:
             if finding.rule == FoundByModel.id:
                 place = (finding.path, finding.span.start, finding.span.end)
-                found.append(
-                    (dict(finding.features)[CHECKED], any(is_met(remark, [place]) for remark in remarks))
-                )
-    return found, lost
+                right = any(is_met(remark, [place]) for remark in remarks)
+                found.append(Judged(sha, dict(finding.features)[CHECKED], right))
+    return found, reviewed, lost
 
 
-def least_threshold(found: Sequence[Judged]) -> tuple[float, float] | None:
-    """The least step from which on enough comments are right, with the share that is; None where there is none."""
-    for step in _STEPS:
-        right = [is_right for probability, is_right in found if probability >= step]
+def decide(found: Sequence[Judged], reviewed: int) -> tuple[float, float] | None:
+    """The threshold, and the share of right comments that their confidence is; None where too few are right."""
+    for least in _STEPS:
+        right = [one.right for one in found if one.probability >= least]
         if len(right) >= LEAST_COMMENTS and sum(right) / len(right) >= LEAST_RIGHT:
-            return step, round(sum(right) / len(right), 2)
+            rare = (
+                step
+                for step in _STEPS
+                if step >= least and _commented(found, step) <= MOST_COMMENTED * reviewed
+            )
+            return next(rare, _STEPS[-1]), round(sum(right) / len(right), 2)
     return None
 
 
-def _print(found: Sequence[Judged], decided: tuple[float, float] | None) -> None:
-    print(f"{'from a probability of':24}comments, and those where a reader would post, too")
+def _commented(found: Sequence[Judged], step: float) -> int:
+    return len({one.commit for one in found if one.probability >= step})
+
+
+def _print(found: Sequence[Judged], reviewed: int, decided: tuple[float, float] | None) -> None:
+    print(f"{'from a probability of':24}{'a reader would post there, too':36}commits commented")
     for step in _STEPS:
-        right = [is_right for probability, is_right in found if probability >= step]
-        print(f"{step:<24.2f}{share(sum(right), len(right))}")
+        right = [one.right for one in found if one.probability >= step]
+        print(f"{step:<24.2f}{share(sum(right), len(right)):36}{share(_commented(found, step), reviewed)}")
     print("no threshold" if decided is None else f"threshold {decided[0]:.2f}, confidence {decided[1]:.2f}")

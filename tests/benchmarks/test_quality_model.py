@@ -90,16 +90,23 @@ def test_a_comment_is_right_where_a_reader_would_post(work: Work, tmp_path: Path
     (line,) = (f.span.start for f in reviewed.findings if f.name == "found-by-model")
     asked = dataclasses.replace(work, model=model)
     remark = {"repo": "acme/net", "sha": sha, "path": "train.py", "line": line, "grade": 3}
-    assert calibrate.judged(Reading(asked, {sha: [remark]})) == ([(0.8, True)], 0)
-    assert calibrate.judged(Reading(asked, {sha: [remark | {"grade": 1}]})) == ([(0.8, False)], 0)
-    assert calibrate.judged(Reading(asked, {})) == ([(0.8, False)], 0)
+    assert calibrate.judged(Reading(asked, {sha: [remark]})) == ([(sha, 0.8, True)], 1, 0)
+    assert calibrate.judged(Reading(asked, {sha: [remark | {"grade": 1}]})) == ([(sha, 0.8, False)], 1, 0)
+    assert calibrate.judged(Reading(asked, {})) == ([(sha, 0.8, False)], 1, 0)
 
 
 def test_the_threshold_is_the_least_that_is_right_often_enough() -> None:
-    found = [(0.5, False)] * 12 + [(0.7, True)] * 8 + [(0.7, False)] * 4
-    assert calibrate.least_threshold(found) == (0.55, 0.67)
-    assert calibrate.least_threshold(found[:12]) is None
-    assert calibrate.least_threshold([(0.9, True)] * 5) is None
+    said = [(0.5, False)] * 12 + [(0.7, True)] * 8 + [(0.7, False)] * 4
+    found = [calibrate.Judged(str(at), *one) for at, one in enumerate(said)]
+    assert calibrate.decide(found, 1_000) == (0.55, 0.67)
+    assert calibrate.decide(found[:12], 1_000) is None
+    assert calibrate.decide([calibrate.Judged("a", 0.9, True)] * 5, 1_000) is None
+
+
+def test_few_commits_are_commented() -> None:
+    found = [calibrate.Judged(str(at), 0.4 + at / 100, True) for at in range(50)]
+    assert calibrate.decide(found, 1_000) == (0.2, 1.0)
+    assert calibrate.decide(found, 100) == (0.85, 1.0)  # the last five; from 0.8 on they would be ten
 
 
 def test_a_server_is_asked_and_the_threshold_is_written(
@@ -118,6 +125,7 @@ def test_a_server_is_asked_and_the_threshold_is_written(
         )
 
     monkeypatch.setattr(calibrate, "LEAST_COMMENTS", 1)
+    monkeypatch.setattr(calibrate, "MOST_COMMENTED", 1.0)
     remark = {"repo": "acme/net", "sha": work.shas[0], "path": "train.py", "line": 9, "grade": 3}
 
     def readings(which: str, folders: object, options: object, model: ModelOptions) -> list[Reading]:
