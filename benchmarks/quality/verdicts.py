@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.quality.common import read_rows
 from benchmarks.quality.parts import read_names
+from ptopt.model_whole_change import CHECKED
 
 FILES = tuple(sorted((Path(__file__).parent / "data" / "verdicts").glob("*.jsonl")))
 VERDICTS = "RTWU"
@@ -43,9 +44,23 @@ def main(arguments: Sequence[str]) -> None:
         nargs="+",
         help="count only those that FILE names, such as data/rounds/221.txt",
     )
+    parser.add_argument(
+        "--from-probability",
+        type=float,
+        default=0.0,
+        metavar="P",
+        help="of what a general model found only where it gave at least P when it doubted itself",
+    )
     options = parser.parse_args(arguments)
     allowed = read_names(options.repositories) if options.repositories else None
-    print_verdicts([row for row in read_rows(options.files) if allowed is None or row["repo"] in allowed])
+    print_verdicts(
+        [
+            row
+            for row in read_rows(options.files)
+            if (allowed is None or row["repo"] in allowed)
+            and row.get("features", {}).get(CHECKED, 1.0) >= options.from_probability
+        ]
+    )
 
 
 def print_verdicts(rows: Sequence[Mapping[str, Any]]) -> None:
