@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ptopt.change import ChangedFile
 from ptopt.file_result import FileResult
@@ -17,7 +17,7 @@ from ptopt.findings import Finding, Severity, Span, fingerprint
 from ptopt.model.advisor import Advisor
 from ptopt.model.calibration import Calibration
 from ptopt.model.region import Region, changed_regions, region_of_file
-from ptopt.model.whole_change import KINDS, Check, Claim
+from ptopt.model.whole_change import KINDS, MAX_CLAIMS, Check, Claim
 from ptopt.project.facts import ProjectFacts
 from ptopt.proposals import Proposal
 from ptopt.rules.model.found_by_model import FoundByModel
@@ -53,7 +53,8 @@ def with_claims(
     enabled: Enabled,
     runner: Runner = in_process,
 ) -> tuple[list[FileResult], int]:
-    """The results with what the model found and could not refute, and the number of invalid answers.
+    """The results with what the model found and could not refute, without what rules found and it refutes; and the number of
+    invalid answers.
 
     `runner` is where files are parsed once more. Raises ModelUnavailableError.
     """
@@ -67,30 +68,69 @@ def with_claims(
         return list(results), 0
     by_place = {(r.path, r.start): at for at, result in wanted for r in result.changed}
     claims, invalid = advisor.review([region for _, result in wanted for region in result.changed])
-    by_file: defaultdict[int, list[Claim]] = defaultdict(list)
+    doubts = []
     for claim in claims:
         at = by_place[claim.region.path, claim.region.start]
         if _stands(claim, results[at]):
-            by_file[at].append(claim)
-    doubted: list[tuple[int, Claim, Region]] = []
-    for at, several in by_file.items():
-        with contextlib.suppress(AnalysisError):  # what could not be checked is not reported
-            views = runner(_views, results[at], several, facts)
-            doubted += [(at, claim, view) for claim, view in zip(several, views, strict=True)]
-    checks = advisor.check([(claim, view) for _, claim, view in doubted])
+            doubts.append(_Doubt(at, claim, None))
+    doubts += _of_rules(wanted)
+    views: dict[int, list[Region]] = {}
+    for at in sorted({doubt.at for doubt in doubts}):
+        with contextlib.suppress(AnalysisError):  # what could not be checked stays as the rules made it
+            views[at] = runner(
+                _views, results[at], [doubt.claim for doubt in doubts if doubt.at == at], facts
+            )
+    doubts = [doubt for doubt in doubts if doubt.at in views]
+    shown = [(doubt.claim, views[doubt.at].pop(0)) for doubt in doubts]
+    checks = advisor.check(shown)
+    invalid += sum(check is None for check in checks)
+    found = list(results)
+    for doubt, check in zip(doubts, checks, strict=True):
+        found[doubt.at] = _decided(found[doubt.at], doubt, check, advisor)
+    return found, invalid
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A claim that is to be proved wrong: on the result number `at`; `rule_proposal` is that of a rule, None for the model's own."""
+
+    at: int
+    claim: Claim
+    rule_proposal: Proposal | None
+
+
+def _of_rules(wanted: Sequence[tuple[int, FileResult]]) -> list[_Doubt]:
+    """The likeliest comments of the rules, as claims: a rule is doubted as the model is."""
+    found = []
+    for at, result in wanted:
+        for proposal in result.proposals:
+            finding = proposal.finding
+            region = next((r for r in result.changed if r.start <= finding.span.start <= r.end), None)
+            if region is not None and proposal.reported and finding.origin == "rule":
+                claim = Claim(
+                    region, finding.span.start, finding.span.end, finding.name, finding.message, "", 1.0
+                )
+                found.append(_Doubt(at, claim, proposal))
+    return sorted(found, key=lambda doubt: -_confidence(doubt))[:MAX_CLAIMS]
+
+
+def _confidence(doubt: _Doubt) -> float:
+    return doubt.rule_proposal.confidence if doubt.rule_proposal is not None else 0.0
+
+
+def _decided(result: FileResult, doubt: _Doubt, check: Check | None, advisor: Advisor) -> FileResult:
+    """The result with the model's own claim if it still stands; without a comment of a rule that it does not call right."""
     calibration = advisor.calibration
     least = calibration.change_threshold or 0.0
-    own: defaultdict[int, list[Proposal]] = defaultdict(list)
-    for (at, claim, _), check in zip(doubted, checks, strict=True):
-        invalid += check is None
-        if check is not None and check.verdict == "right" and check.probability >= least:
-            confidence = calibration.change_confidence  # what the model states is no probability
-            own[at].append(_proposal(claim, check, results[at], advisor.record.name, confidence))
-    found = [
-        dataclasses.replace(result, proposals=(*result.proposals, *own.get(at, ())))
-        for at, result in enumerate(results)
-    ]
-    return found, invalid
+    own = doubt.rule_proposal is None
+    if own and check is not None and check.verdict == "right" and check.probability >= least:
+        confidence = calibration.change_confidence  # what the model states is no probability
+        proposal = _proposal(doubt.claim, check, result, advisor.record.name, confidence)
+        return dataclasses.replace(result, proposals=(*result.proposals, proposal))
+    if own or check is None or check.verdict == "right":
+        return result
+    kept = tuple(p.reweighed(0.0) if p is doubt.rule_proposal else p for p in result.proposals)
+    return dataclasses.replace(result, proposals=kept)
 
 
 def _stands(claim: Claim, result: FileResult) -> bool:

@@ -86,9 +86,9 @@ class Claim:
     region: Region
     start: int
     end: int
-    kind: str  # one of KINDS
+    kind: str  # one of KINDS, or the name of a rule whose comment is doubted
     problem: str
-    fix: str
+    fix: str  # "" where the problem says all
     sure: float  # 0..1, as it states
 
 
@@ -115,7 +115,7 @@ def review(regions: Sequence[Region]) -> ChatPrompt:
 def check(claim: Claim, file: Region) -> ChatPrompt:
     """The prompt that doubts a claim. `file` is the whole file, fitted around the lines of the claim."""
     lines = f"lines {shown_number(file, claim.start)} to {shown_number(file, claim.end)}"
-    said = neutralise(f"{claim.problem} Advice: {claim.fix}")
+    said = neutralise(f"{claim.problem} Advice: {claim.fix}" if claim.fix else claim.problem)
     user = f"{neutralise(' '.join(file.path.split()))}\n{code_of(file)}The comment, on {lines} ({claim.kind}): {said}\n"
     return ChatPrompt(_CHECK, user, _check_schema(), _CHECK_ANSWER_TOKENS, examples=False)
 

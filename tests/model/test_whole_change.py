@@ -240,3 +240,31 @@ def test_lines_that_the_words_name_are_those_of_the_file() -> None:
 
 def test_a_region_is_a_whole_function_that_changed() -> None:
     assert isinstance(REGION, Region) and (REGION.start, REGION.end) == (9, 13)
+
+
+LOOP = """\
+import torch
+
+
+def train(model, loader, optimizer, criterion):
+    for x, y in loader:
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+        torch.cuda.empty_cache()
+"""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "left"), [("right", True), ("trivial", False), ("wrong", False), ("", True)]
+)
+def test_a_comment_of_a_rule_is_doubted_too(verdict: str, left: bool) -> None:
+    alone = review({"a.py": LOOP}, None)
+    (rule,) = (f for f in alone.findings if f.name == "cache-cleared-every-step")
+    backend = _answers([], RIGHT | {"verdict": verdict})
+    found = review({"a.py": LOOP}, backend, WHOLE)
+    kept = [f.name for f in found.findings]
+    assert (rule.name in kept) == left
+    assert [f.name for f in found.dropped] == [f.name for f in alone.findings if f.name not in kept]
+    assert f"({rule.name}): {rule.message}\n" in backend.chats[1].user
+    assert found.model is not None and found.model.invalid == (len(backend.chats) - 1 if not verdict else 0)
