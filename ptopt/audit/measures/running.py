@@ -112,9 +112,18 @@ def _in_evaluation_loops(module: Module, function: FunctionNode) -> list[ast.Cal
     return [
         call
         for call in module.file.calls.calls_in(function)
-        if _is_forward(call)
-        and any(module.file.context.is_eval_loop(loop) for loop in module.file.index.loops_of(call))
+        if _is_forward(call) and _evaluates(module, call)
     ]
+
+
+def _evaluates(module: Module, call: ast.Call) -> bool:
+    """Does a loop over evaluation data repeat it, inside of which nothing trains: not `for size in sizes_to_test`?"""
+    for loop in module.file.index.loops_of(call):
+        if module.file.context.step_mark(loop) is not None:
+            return False
+        if module.file.context.is_eval_loop(loop):
+            return True
+    return False
 
 
 def _ends_the_graph(call: ast.Call, setup: Setup) -> bool:
@@ -276,8 +285,18 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
 
 
 def _is_imported(setup: Setup, name: str) -> bool:
-    """Does an import of the tracker run: at the top of a module, or in a function that is called?"""
+    """Does an import of the tracker run, of the script itself or of a module of which what runs calls it?
+
+    A module from which a script takes something else may import a tracker for its own training.
+    """
+    calling = {
+        module.path
+        for module, call in setup.live.calls
+        if _MONITORS.get(setup.qualified(module, call.func).partition(".")[0]) == name
+    }
     for module in setup.live.read.values():
+        if module is not setup.live.start and module.path not in calling:
+            continue
         for node in module.file.index.of_type(ast.Import, ast.ImportFrom):
             roots = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             named = any(_MONITORS.get(root.partition(".")[0]) == name for root in roots)

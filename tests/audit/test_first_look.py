@@ -1,0 +1,85 @@
+"""What somebody who had never seen an audit found wrong in one: kinds of code, each in a small example of our own."""
+
+from __future__ import annotations
+
+from ptopt.audit.values import Level, State
+from tests.audit.conftest import Auditor
+from tests.audit.test_measures import measure, script
+
+ON, OFF, UNKNOWN, NONE = State.ON, State.OFF, State.UNKNOWN, State.NOT_APPLICABLE
+
+
+def test_a_loop_over_sizes_to_test_that_trains_is_no_evaluation(audited: Auditor) -> None:
+    code = """
+import torch
+
+def trial(model, loader, sizes_to_test):
+    for size in sizes_to_test:
+        model.train()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for x in loader:
+            loss = model(x)
+            loss.backward()
+            optimizer.step()
+
+if __name__ == "__main__":
+    trial(torch.nn.Linear(1, 1), data, [1, 2])
+"""
+    assert measure(audited, "evaluation", code).state is NONE
+    after = code.replace("        optimizer =", "        for x in test_data:\n            model(x)\n        optimizer =")
+    assert measure(audited, "evaluation", after).state is OFF
+
+
+ACCUMULATES = """
+import contextlib
+import torch
+from torch import nn
+import torch.distributed as dist
+{top}
+
+def train(cfg):
+    for i, x in enumerate(loader):
+        update = (i + 1) % cfg.gradient_accumulation_steps == 0{last}
+        if dist.is_initialized() and cfg.gradient_accumulation_steps > 1 and not update:
+            context = model.no_sync()
+        else:
+            context = contextlib.nullcontext()
+        with context:
+            loss = model(x)
+        loss.backward()
+        if update:
+            optimizer.step()
+
+if __name__ == "__main__":
+    model = nn.Linear(1, 1)
+    train(TrainConfig())
+"""
+FIELDS = "from dataclasses import dataclass\n\n@dataclass\nclass TrainConfig:\n    gradient_accumulation_steps: int = {}\n"
+
+
+def test_a_step_under_a_name_for_each_so_many_batches(audited: Auditor) -> None:
+    for last in ("", " or i + 1 == len(loader)"):
+        code = ACCUMULATES.format(top=FIELDS.format(4), last=last)
+        found = measure(audited, "accumulation", code)
+        assert found.state is ON and "TrainConfig" in found.detail, found
+    other = ACCUMULATES.format(top="from options import TrainConfig", last="")
+    assert measure(audited, "accumulation", other, options__py=FIELDS.format(8)).state is ON
+    assert measure(audited, "accumulation", other, options__py=FIELDS.format(1)).state is OFF
+
+
+def test_launch_scripts_of_slurm_are_read(audited: Auditor) -> None:
+    code = script(before="    if args.amp:\n        model = torch.compile(net)")
+    with_it, bare = "#!/bin/bash\npython train.py --lr 1 --amp\n", "torchrun --nproc_per_node=8 train.py\n"
+    found = {e.path: e for e in audited({"train.py": code, "slurm/a.slurm": with_it}).entries}
+    assert next(m for m in found["train.py"].measures if m.key == "compile").state is ON
+    (entry,) = audited({"train.py": code, "slurm/a.slurm": with_it, "run.sh": bare}).entries
+    row = next(m for m in entry.measures if m.key == "compile")
+    assert row.state is UNKNOWN and "differs between 2 commands" in row.detail
+
+
+def test_a_tracker_of_a_module_from_which_something_else_is_taken(audited: Auditor) -> None:
+    code = "from whole import make\n" + script(before="    model = make()")
+    whole = "import wandb\n\ndef make():\n    return 1\n\ndef train():\n    wandb.init()\n"
+    assert measure(audited, "monitoring", code, whole__py=whole).state is OFF
+    used = whole.replace("    return 1", "    wandb.init()\n    return 1")
+    assert measure(audited, "monitoring", code, whole__py=used).state is ON
