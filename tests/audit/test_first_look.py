@@ -83,3 +83,72 @@ def test_a_tracker_of_a_module_from_which_something_else_is_taken(audited: Audit
     assert measure(audited, "monitoring", code, whole__py=whole).state is OFF
     used = whole.replace("    return 1", "    wandb.init()\n    return 1")
     assert measure(audited, "monitoring", code, whole__py=used).state is ON
+
+
+SETTINGS = """
+from dataclasses import dataclass
+
+@dataclass
+class TrainConfig:
+    log: bool = True
+    compile: bool = False
+    {}
+"""
+READS_SETTINGS = """
+import argparse
+import torch
+import wandb
+from torch import nn
+import options
+
+def train(settings):
+    if settings.log and settings.compile is not None:
+        wandb.init()
+    model = nn.Linear(1, 1)
+    if settings.compile:
+        model = torch.compile(model)
+    for x in loader:
+        model(x).backward()
+        optimizer.step()
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--log", type=bool)
+    parser.add_argument("--compile", type=bool)
+    parser.add_argument("--no_log", action="store_true")
+    args = parser.parse_args()
+    settings = options.TrainConfig()
+    if args.compile is not None:
+        settings.compile = args.compile
+    if args.no_log is True:
+        settings.log = False
+    train(settings)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_an_option_of_the_same_name_as_a_field_that_is_read(audited: Auditor) -> None:
+    options = SETTINGS.format("")
+    found = measure(audited, "monitoring", READS_SETTINGS, options__py=options)
+    assert found.state is ON and "wandb" not in found.detail, found
+    off = measure(audited, "monitoring", READS_SETTINGS.replace("is True", "is False"), options__py=options)
+    assert off.state is OFF, off
+    # a class whose fields are set by name holds what the command line says
+    by_name = READS_SETTINGS.replace("if args.no_log is True:", "for key, value in vars(args).items():")
+    by_name = by_name.replace("settings.log = False", "setattr(settings, key, value)")
+    assert measure(audited, "monitoring", by_name, options__py=options).state is OFF
+
+
+def test_a_command_gives_a_field_its_option(audited: Auditor) -> None:
+    options = SETTINGS.format("")
+    code = READS_SETTINGS
+    assert measure(audited, "compile", code, options__py=options).state is OFF
+    given, bare = "python train.py --compile True\n", "python train.py --lr 1\n"
+    assert measure(audited, "compile", code, options__py=options, a__sh=given).state is ON
+    found = measure(audited, "compile", code, options__py=options, a__slurm=given, b__sh=bare)
+    assert found.state is UNKNOWN and "differs between 2 commands" in found.detail, found
+    always = code.replace("    if args.compile is not None:\n        settings", "    settings")
+    always = always.replace('"--compile", type=bool', '"--compile", type=bool, default=True')
+    assert measure(audited, "compile", always, options__py=options).state is ON
