@@ -28,7 +28,9 @@ class Receivers:
         self._parameters: dict[tuple[FunctionNode, str], Class | None] = {}
         self._closed: dict[ast.ClassDef, bool] = {}
 
-    def fields(self, options: list[Option], expr: ast.AST, module: Module) -> tuple[list[Option], list[Option]]:
+    def fields(
+        self, options: list[Option], expr: ast.AST, module: Module
+    ) -> tuple[list[Option], list[Option]]:
         """Of options of one name those that are a field of the class of the receiver, and the assignments to that field.
 
         Nothing where the class is not known, or where somebody sets its fields by their names.

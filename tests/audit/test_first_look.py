@@ -26,7 +26,9 @@ if __name__ == "__main__":
     trial(torch.nn.Linear(1, 1), data, [1, 2])
 """
     assert measure(audited, "evaluation", code).state is NONE
-    after = code.replace("        optimizer =", "        for x in test_data:\n            model(x)\n        optimizer =")
+    after = code.replace(
+        "        optimizer =", "        for x in test_data:\n            model(x)\n        optimizer ="
+    )
     assert measure(audited, "evaluation", after).state is OFF
 
 
@@ -152,3 +154,149 @@ def test_a_command_gives_a_field_its_option(audited: Auditor) -> None:
     always = code.replace("    if args.compile is not None:\n        settings", "    settings")
     always = always.replace('"--compile", type=bool', '"--compile", type=bool, default=True')
     assert measure(audited, "compile", always, options__py=options).state is ON
+
+
+COLLATES = """
+import torch
+
+class Collator:
+    def pad(self, batch, width):
+        longest = max(len(tokens) for tokens in batch)
+        return torch.stack([torch.nn.functional.pad(ids, (longest - len(ids), 0)) for ids in batch])
+
+    def prepare(self, batch, max_length=None):
+        if max_length is not None:
+            length = max_length
+        else:
+            length = max(len(tokens) for tokens in batch)
+        return self.pad(batch, length)
+
+class Questions(Collator):
+    def __init__(self, tokenizer, max_length):
+        self.max_length = max_length
+
+    def pad(self, batch, width):
+        return torch.stack([torch.nn.functional.pad(ids, (width - len(ids), 0)) for ids in batch])
+
+    def __call__(self, batch):
+        return self.prepare(batch, max_length=self.max_length)
+"""
+MAKES = "    loader = DataLoader(data, collate_fn=Questions(tokenizer, {}))"
+
+
+def test_a_collator_that_pads_to_what_it_is_given(audited: Auditor) -> None:
+    top = "from collators import Questions"
+    fixed = measure(audited, "padding", script(before=MAKES.format(512), after=top), collators__py=COLLATES)
+    assert (fixed.state, fixed.detail) == (OFF, "sequences are padded to the maximum length")
+    longest = script(before=MAKES.format(None), after=top)
+    assert measure(audited, "padding", longest, collators__py=COLLATES).state is ON
+    open_ = script(before=MAKES.format("cfg.width"), after=top)
+    assert measure(audited, "padding", open_, collators__py=COLLATES).state is UNKNOWN
+    inherits = (
+        COLLATES
+        + "\nclass Plain(Questions):\n    pass\n\nclass Words(Collator):\n    def __call__(self, batch):\n"
+    )
+    inherits += "        return self.pad(batch, 8)\n"
+    words = script(
+        before=MAKES.format(512).replace("Questions", "Words"), after="from collators import Words"
+    )
+    assert measure(audited, "padding", words, collators__py=inherits).state is ON
+
+
+def test_a_dataset_that_packs(audited: Auditor) -> None:
+    packs = "from collators import Questions\nfrom mine import ConstantLengthDataset"
+    code = script(before="    data = ConstantLengthDataset(data)\n" + MAKES.format(512), after=packs)
+    assert measure(audited, "padding", code, collators__py=COLLATES).state is ON
+
+
+def test_the_first_layer_of_a_vision_transformer_makes_no_convolutional_network(audited: Auditor) -> None:
+    code = script(before="    net = nn.Conv2d(3, 768, kernel_size={}, stride={})")
+    for sizes in (("p.size", "p.size"), ("16", "(16, 16)")):
+        for key in ("channels_last", "cudnn_benchmark"):
+            found = measure(audited, key, code.format(*sizes))
+            assert found.state is NONE and "patches" in found.detail
+    for sizes in (("3", "2"), ("1", "1")):
+        assert measure(audited, "channels_last", code.format(*sizes)).state is OFF
+    both = code.format("16", "16") + "\n\nblock = nn.Conv2d(3, 3, 3)\n"
+    assert measure(audited, "channels_last", both).state is OFF
+
+
+def test_an_option_of_accumulation_that_nothing_reads(audited: Auditor) -> None:
+    code = "from options import TrainConfig\n" + script(before="    cfg = TrainConfig()\n    print(cfg.lr)")
+    fields = FIELDS.format(8) + "    lr: float = 1e-3\n"
+    assert measure(audited, "accumulation", code, options__py=fields).state is OFF
+
+
+MEASURES = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+def measure(steps=2):
+    model = nn.Conv2d(3, 3, 3)
+    torch.cuda.reset_peak_memory_stats()
+    for i, x in enumerate(DataLoader(images, batch_size=8)):
+        if i >= steps:
+            break
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+    print(torch.cuda.max_memory_allocated())
+
+if __name__ == "__main__":
+    measure()
+"""
+
+
+def test_a_few_steps_that_are_measured_are_no_training(audited: Auditor) -> None:
+    found = audited({"train.py": script(), "tools/steps.py": MEASURES})
+    assert [entry.path for entry in found.entries] == ["train.py"]
+    assert any(line.startswith("tools/steps.py: ") for line in found.not_judged)
+    alone = audited({"tools/steps.py": MEASURES})
+    assert [entry.path for entry in alone.entries] == ["tools/steps.py"]
+    assert {gap.level for gap in alone.gaps} == {Level.LOW}
+    assert "saving" not in {gap.key for gap in alone.gaps}
+
+
+def test_a_training_that_logs_its_memory_is_one(audited: Auditor) -> None:
+    for change in (
+        ("        if i >= steps:\n            break\n", ""),
+        ("steps=2", "steps=20_000"),
+        ("    measure()", "    while not done:\n        measure()"),
+        ("    print(torch", "    torch.save(model.state_dict(), 'model.pt')\n    print(torch"),
+    ):
+        code = MEASURES.replace(*change)
+        assert code != MEASURES
+        found = audited({"train.py": script(), "tools/steps.py": code})
+        assert {entry.path for entry in found.entries} == {"train.py", "tools/steps.py"}
+
+
+def test_the_table_does_not_deny_the_evaluation_of_a_finding(audited: Auditor) -> None:
+    code = """
+import torch
+from torch import nn
+
+def fit(model):
+    for x, y in loader:
+        model.train()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+def score(model, held_out):
+    model.eval()
+    total = 0.0
+    for x, y in held_out:
+        total += nn.functional.mse_loss(model(x), y).item()
+    return total
+
+if __name__ == "__main__":
+    projector = nn.Linear(4, 4)
+    fit(projector)
+    print(score(projector, data))
+"""
+    found = audited({"tune.py": code})
+    assert "evaluation-records-graph" in {each.finding.name for each in found.findings}
+    (entry,) = found.entries
+    row = next(m for m in entry.measures if m.key == "evaluation")
+    assert row.state is OFF and row.evidence[0].path == "tune.py"

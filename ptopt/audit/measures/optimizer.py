@@ -313,7 +313,7 @@ def accumulation(setup: Setup) -> Measure:
 
 def _asked_for(setup: Setup) -> Value | None:
     """The one option that asks for micro-batches, where it asks for several: how the loop counts them was not recognised."""
-    names = [name for name in setup.evaluator.option_names() if _ASKS.search(name)]
+    names = [n for n in setup.evaluator.option_names() if _ASKS.search(n) and n in setup.live_text]
     value = setup.evaluator.option(names[0]) if len(names) == 1 else None
     several = value is not None and value.known and isinstance(value.value, int) and value.value > 1
     return value if several else None

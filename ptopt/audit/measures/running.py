@@ -13,6 +13,7 @@ from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import LOOPS, FunctionNode
 
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
+RECORDS_GRAPH = "an evaluation records the graph"
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|vali|val|test|predict|infer)(_|$|\d)", re.I
 )
@@ -73,7 +74,7 @@ def evaluation(setup: Setup) -> Measure:
     for module, block in _grad_off_blocks(setup):
         free.append(setup.place(module, block))
     if graph:
-        return Measure(key, title, State.OFF, "an evaluation records the graph", tuple(graph)[:4])
+        return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
     if free:
         return Measure(key, title, State.ON, "under `no_grad` or `inference_mode`", tuple(free)[:4])
     if setup.blind_model:
