@@ -290,20 +290,20 @@ def _is_imported(setup: Setup, name: str) -> bool:
 
     A module from which a script takes something else may import a tracker for its own training.
     """
-    calling = {
-        module.path
-        for module, call in setup.live.calls
-        if _MONITORS.get(setup.qualified(module, call.func).partition(".")[0]) == name
-    }
+    importing: set[str] = set()
     for module in setup.live.read.values():
-        if module is not setup.live.start and module.path not in calling:
-            continue
         for node in module.file.index.of_type(ast.Import, ast.ImportFrom):
             roots = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             named = any(_MONITORS.get(root.partition(".")[0]) == name for root in roots)
             if named and setup.live.runs(module, node):
-                return True
-    return False
+                if module is setup.live.start:
+                    return True
+                importing.add(module.path)
+    return any(
+        _MONITORS.get(setup.qualified(module, call.func).partition(".")[0]) == name
+        for module, call in (setup.live.calls if importing else ())
+        if module.path in importing
+    )
 
 
 def _is_used(setup: Setup) -> bool:
