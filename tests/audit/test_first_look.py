@@ -206,7 +206,8 @@ def test_a_collator_that_pads_to_what_it_is_given(audited: Auditor) -> None:
 def test_a_dataset_that_packs(audited: Auditor) -> None:
     packs = "from collators import Questions\nfrom mine import ConstantLengthDataset"
     code = script(before="    data = ConstantLengthDataset(data)\n" + MAKES.format(512), after=packs)
-    assert measure(audited, "padding", code, collators__py=COLLATES).state is ON
+    found = measure(audited, "padding", code, collators__py=COLLATES)
+    assert (found.state, found.detail) == (ON, "sequences are packed or grouped by length")
 
 
 def test_the_first_layer_of_a_vision_transformer_makes_no_convolutional_network(audited: Auditor) -> None:
