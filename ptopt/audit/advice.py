@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ptopt.audit.measures.memory import ONLY_PATCHES
 from ptopt.audit.measures.saving import NOTHING_SAVED
 from ptopt.audit.published import worth
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, State
@@ -177,14 +178,22 @@ def gaps(entries: tuple[EntryPoint, ...], facts: ProjectFacts = NO_FACTS) -> tup
 
 
 def _level(key: str, entry: EntryPoint) -> Level:
-    """The level of the advice; one less where the script has nothing that makes it heavy."""
-    images = _is_seen(entry, "channels_last")
+    """The level of the advice; one less where the script has nothing that makes it heavy, or trains nothing."""
+    if entry.trial:
+        return Level.LOW
+    images = _reads_images(entry)
     if key == "precision":
         text = entry.framework in ("transformers", "TRL") or _is_seen(entry, "attention")
         return Level.CRITICAL if (images or text) and not entry.small else Level.MODERATE
     if key == "workers":  # decoding images is work; reading tokens is little
         return Level.CRITICAL if images and not entry.small else Level.MODERATE
     return ADVICE[key].level
+
+
+def _reads_images(entry: EntryPoint) -> bool:
+    """Does the network convolve, or cut an image into patches?"""
+    measure = measure_of(entry, "channels_last")
+    return _is_seen(entry, "channels_last") or (measure is not None and measure.detail == ONLY_PATCHES)
 
 
 def _is_seen(entry: EntryPoint, key: str) -> bool:
@@ -203,7 +212,8 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
     if measure.key == "distributed":
         return "DataParallel" in measure.detail
     if measure.key == "saving":
-        return measure.detail == NOTHING_SAVED  # not where an option of the command line names the folder
+        # not where an option of the command line names the folder
+        return measure.detail == NOTHING_SAVED and not entry.trial
     if measure.key == "non_blocking":
         pinned = measure_of(entry, "pin_memory")
         return pinned is None or pinned.state is not State.NOT_APPLICABLE

@@ -27,8 +27,9 @@ from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.options import Options
 from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
+from ptopt.audit.trials import is_trial, without_trials
 from ptopt.audit.values import Audit, EntryPoint, Level, State
-from ptopt.audit.weigh import folded, is_in_table, is_said, weighed
+from ptopt.audit.weigh import folded, is_in_table, is_said, weighed, with_findings
 from ptopt.configs.values import Document
 from ptopt.findings import Review
 from ptopt.pathkind import PYTHON
@@ -94,7 +95,7 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
     return Audit(
         name=name,
         files=scripts.files,
-        entries=entries,
+        entries=tuple(with_findings(entry, review.findings) for entry in entries),
         findings=found,
         gaps=missing,
         good=good(entries),
@@ -144,7 +145,8 @@ def entry_points(
             except (WorkLimitError, RecursionError):
                 lost.append(f"{path}: {TOO_MUCH_WORK}")
         left -= account.spent
-    entries = _without_bare(entries, started)
+    entries, trials = without_trials(_without_bare(entries, started))
+    lost += trials
     if more:
         lost.append(f"{more} more scripts: the first {MOST_ENTRIES} that train were judged")
     if late:
@@ -192,7 +194,7 @@ def _entry(
         limits.append(f"{TOO_MUCH_WORK}: rows that say so were not judged")
     return EntryPoint(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
-        measures, tuple(limits), setup.is_small,
+        measures, tuple(limits), is_trial(setup, measures), setup.is_small,
     )  # fmt: skip
 
 

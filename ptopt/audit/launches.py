@@ -14,6 +14,7 @@ from ptopt.pathkind import is_readme
 
 _LONGEST = 200_000  # bytes of one script
 _LINE = 20_000
+_SHELL = (".sh", ".bash", ".slurm", ".sbatch")
 _ASSIGNED = re.compile(
     r"^\s*(?:export\s+|local\s+|declare\s+-a\s+)?(?P<name>[A-Za-z_]\w*)(?P<more>\+?)="
     r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|\((?P<list>[^()]*)\)|(?P<word>[^\s\"'()$`;&|]*))\s*(?:#.*)?$"
@@ -65,7 +66,7 @@ def launches(files: Mapping[str, bytes]) -> dict[str, list[Launch]]:
     """Name of a Python file -> the commands that start a file of this name."""
     found: dict[str, list[Launch]] = {}
     for path, data in sorted(files.items()):
-        if path.endswith(".sh") and len(data) <= _LONGEST:
+        if path.endswith(_SHELL) and len(data) <= _LONGEST:
             for name, launch in _of_script(path, data.decode("utf-8", "replace")):
                 found.setdefault(name, []).append(launch)
     shown: dict[str, list[Launch]] = {}

@@ -13,6 +13,7 @@ from ptopt.audit.known import TRANSFORMERS, Value, agreed, keys_of, one_of
 from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.options import Option, Options
+from ptopt.audit.receivers import Receivers
 from ptopt.audit.values import Place
 
 OF_LIBRARY = "default of transformers"
@@ -29,6 +30,7 @@ class OptionValues(Conditions):
         self._configured = configured
         self._commands = commands
         self._options = options
+        self._receivers = Receivers(live)
 
     def place(self, module: Module, node: ast.AST) -> Place:
         line = getattr(node, "lineno", 1)
@@ -56,6 +58,8 @@ class OptionValues(Conditions):
                 note = f"{OF_LIBRARY} for `{name}`"
                 return Value(True, TRANSFORMERS[name], note, self.place(module, expr))
             return agreed(settings) or self._unknown(expr, module)
+        fields, stores = self._receivers.fields(options, expr, module)
+        options = fields or options
         here = [option for option in options if option.path == self.live.start.path]
         assigned = options[0].kind == "assigned"
         answers = [self._of_option(option, depth) for option in (options if assigned else here or options)]
@@ -71,7 +75,8 @@ class OptionValues(Conditions):
         if not first.known:
             return first
         changes = [
-            (c, self.of(c.default, self.live.read[c.path], depth)) for c in self._options.changed(name)
+            (c, self.of(c.default, self.live.read[c.path], depth))
+            for c in (stores if fields else self._options.changed(name))
         ]
         # By default, and in one process, the others are not reached.
         reached = [(c, after) for c, after in changes if self._is_changed(c, after, depth)]

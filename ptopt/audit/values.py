@@ -51,6 +51,7 @@ class EntryPoint:
     files: int  # of the repository that it runs code of
     measures: tuple[Measure, ...]
     limits: tuple[str, ...] = ()  # what of it could not be followed
+    trial: bool = False  # makes a few steps to measure them
     small: bool = False  # words in its code say that the network is small, or that the numerics need float32
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from ptopt.audit.measures.running import RECORDS_GRAPH
 from ptopt.audit.values import EntryPoint, Gap, Level, Measure, Place, State, Weighed
 from ptopt.findings import Finding, Severity
 
@@ -107,6 +108,26 @@ def is_said(gap: Gap, findings: Iterable[Weighed]) -> bool:
         for path in (each.finding.path, *(place.path for place in each.also))
     }
     return bool(gap.evidence) and said.issuperset(place.path for place in gap.evidence)
+
+
+def with_findings(entry: EntryPoint, findings: Iterable[Finding]) -> EntryPoint:
+    """With a row that does not say that there is no evaluation, where a finding shows one in the script."""
+    places = tuple(
+        Place(finding.path, finding.span.start)
+        for finding in findings
+        if finding.name == "evaluation-records-graph" and finding.path == entry.path
+    )[:4]
+    if not places:
+        return entry
+    return replace(
+        entry,
+        measures=tuple(
+            replace(row, state=State.OFF, detail=RECORDS_GRAPH, evidence=places)
+            if row.key == "evaluation" and row.state is State.NOT_APPLICABLE
+            else row
+            for row in entry.measures
+        ),
+    )
 
 
 def _trains_in(entry: EntryPoint, path: str) -> bool:

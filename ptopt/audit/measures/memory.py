@@ -17,6 +17,7 @@ _CONV_NAMES = re.compile(
 )
 
 
+ONLY_PATCHES = "the only convolution cuts an image into patches"
 _NETWORKS = frozenset({"torchvision", "timm", "segmentation_models_pytorch"})
 
 
@@ -92,7 +93,8 @@ def _sets_format(setup: Setup, parent: ast.AST | None) -> bool:
 
 def _for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
     """Off where convolutions run, not applicable where none does, unknown where the network was not seen."""
-    every = setup.named(_CONV)
+    convolutions = setup.named(_CONV)
+    every = [pair for pair in convolutions if not _cuts_patches(setup, pair[1])]
     first = next((pair for pair in every if setup.runs(*pair).truth), None)
     first = first or next((pair for pair in every if setup.runs(*pair).truth is None), None)
     if first is None and every and not setup.packages.isdisjoint(_NETWORKS):
@@ -109,7 +111,23 @@ def _for_convolutions(setup: Setup, key: str, title: str, off: str) -> Measure:
                            (setup.place(module, call),))  # fmt: skip
     if setup.blind_model:
         return Measure(key, title, State.UNKNOWN, f"no convolution seen; {setup.blind_model}")
+    if convolutions:
+        return setup.not_applicable(key, title, ONLY_PATCHES)
     return setup.not_applicable(key, title, "no 2-d or 3-d convolution in the code that runs")
+
+
+def _cuts_patches(setup: Setup, call: ast.Call) -> bool:
+    """Is the stride as wide as the kernel, as of the first layer of a vision transformer: one matrix product?"""
+    if "Transpose" in text_of(call.func):
+        return False
+    kernel, stride = setup.keyword(call, "kernel_size", 2), setup.keyword(call, "stride", 3)
+    if kernel is None or stride is None:
+        return False
+    sizes = [
+        {text_of(part) for part in (size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size])}
+        for size in (kernel, stride)
+    ]
+    return sizes[0] == sizes[1] and len(sizes[0]) == 1 and sizes[0] != {"1"}
 
 
 def _models_of_torchvision(setup: Setup) -> tuple[str, ...]:

@@ -297,7 +297,7 @@ def accumulation(setup: Setup) -> Measure:
             return _steps(key, title, value)
     found = list(_guards(setup))
     if found and all(c.value.truth is None for c in found):
-        stated = _stated_ones(setup)
+        stated = _stated_ones(setup) or _asked_for(setup)
         if stated is not None:
             return _steps(key, title, stated)
     if not found and (asked := _asked_for(setup)) is not None:
@@ -313,7 +313,7 @@ def accumulation(setup: Setup) -> Measure:
 
 def _asked_for(setup: Setup) -> Value | None:
     """The one option that asks for micro-batches, where it asks for several: how the loop counts them was not recognised."""
-    names = [name for name in setup.evaluator.option_names() if _ASKS.search(name)]
+    names = [n for n in setup.evaluator.option_names() if _ASKS.search(n) and n in setup.live_text]
     value = setup.evaluator.option(names[0]) if len(names) == 1 else None
     several = value is not None and value.known and isinstance(value.value, int) and value.value > 1
     return value if several else None
@@ -355,7 +355,7 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
         for ancestor, child in module.file.index.ancestors(call):
             if not (isinstance(ancestor, ast.If) and child in ancestor.body):
                 continue
-            number = _modulus(ancestor.test, any_number=not _holds_backward(ancestor))
+            number = _modulus(_test_of(module, ancestor), any_number=not _holds_backward(ancestor))
             if number is None:
                 continue
             value = _above_one(setup.value(module, number))
@@ -405,6 +405,14 @@ def _inner_loops(setup: Setup) -> Iterator[Candidate]:
         elif value.environment or isinstance(number, ast.Name):
             value = Value(True, True, "by the sizes of the batch", value.place)
         yield setup.site(module, call, f"`{text_of(number)}` micro-batches a step", value)
+
+
+def _test_of(module: Module, guard: ast.If) -> ast.expr:
+    """The condition; of `if is_update_step:` what the name was given: `(i + 1) % accumulate == 0`."""
+    binding = module.file.bindings.last_before(guard.test) if isinstance(guard.test, ast.Name) else None
+    if binding is None or binding.kind != "assign" or binding.value is None:
+        return guard.test
+    return binding.value
 
 
 def _modulus(test: ast.expr, any_number: bool = False) -> ast.expr | None:

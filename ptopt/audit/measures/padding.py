@@ -10,8 +10,12 @@ from ptopt.audit.known import Value
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Setup
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.index import FUNCTIONS
 
 _PADS = re.compile(r"pad[^\]\n]*\]\s*\*")
+_PACKS = re.compile(
+    r"^(ConstantLength|Packed|Packing|SequencePack)\w*(Data(set|loader|Loader)|Collator|Sampler)$"
+)
 _TEXT = re.compile(r"token|text|seq|len|mel|wav|audio|spec|input_ids|word|char", re.I)
 
 
@@ -30,7 +34,7 @@ def padding(setup: Setup) -> Measure:
             f"`packing` is off{_note(value)}: batches are padded to their longest",
             _place(value),
         )
-    fixed, packed, dynamic = _filled_up(setup), [], []
+    fixed, packed, dynamic = _filled_up(setup), _packers(setup), []
     for module, keyword in _keywords(
         setup,
         (
@@ -60,7 +64,9 @@ def padding(setup: Setup) -> Measure:
         setup.place(m, c)
         for m, c in setup.calls("pad_sequence", "DataCollatorWithPadding", "DataCollatorForSeq2Seq")
     ]
-    dynamic += [] if packed or fixed else _collated(setup)
+    collated = {} if packed or fixed else _collated(setup)
+    dynamic += collated.get(True, [])
+    fixed += [] if dynamic else collated.get(False, [])
     if packed:
         return Measure(key, title, State.ON, "sequences are packed or grouped by length", tuple(packed)[:4])
     if fixed:
@@ -69,6 +75,9 @@ def padding(setup: Setup) -> Measure:
         return Measure(
             key, title, State.ON, "batches are padded to their longest sequence", tuple(dynamic)[:4]
         )
+    if None in collated:
+        detail = "whether a batch is padded to its longest sequence or to a fixed length was not found"
+        return Measure(key, title, State.UNKNOWN, detail, tuple(collated[None])[:4])
     text = setup.calls("from_pretrained") and any(
         "Tokenizer" in text_of(c.func) for _, c in setup.calls("from_pretrained")
     )
@@ -108,18 +117,48 @@ def _filled_up(setup: Setup) -> list[Place]:
     return found
 
 
-def _collated(setup: Setup) -> list[Place]:
-    """Collate functions of the repository that make a batch as long as its longest item."""
-    found = []
+def _collated(setup: Setup) -> dict[bool | None, list[Place]]:
+    """Collate functions of the repository that make a batch as long as its longest item, by whether they do so by default."""
+    found: dict[bool | None, list[Place]] = {}
     passed = {text_of(keyword.value).rpartition(".")[2] for _, keyword in _keywords(setup, ("collate_fn",))}
     for function, module in setup.live.functions.items():
         cls = module.file.index.class_of(function)
         name = function.name if cls is None else f"{cls.name} {function.name}"
         collates = "collat" in name.lower() or function.name in passed
         text = module.file.source(function) if collates else ""
-        if re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text) and _is_of_sequences(text):
-            found.append(setup.place(module, function))
+        if not (re.search(r"\bmax\(", text) and re.search(r"zero|pad|full\(", text)):
+            continue
+        if not _is_of_sequences(text) or (cls is not None and _is_replaced(setup, cls, function.name)):
+            continue
+        longest = [c for c in module.file.calls.calls_in(function) if text_of(c.func).endswith("max")]
+        truths = {setup.evaluator.condition(call, module).truth for call in longest} or {True}
+        by_default = True if True in truths else None if None in truths else False
+        found.setdefault(by_default, []).append(setup.place(module, function))
     return found
+
+
+def _is_replaced(setup: Setup, cls: ast.ClassDef, name: str) -> bool:
+    """Is the class only one that others derive from, all of which have a method of their own of this name?"""
+    heirs = []
+    for module, node in setup.live.sites.get(cls, ()):
+        heir = module.file.index.parent(node)
+        if not isinstance(heir, ast.ClassDef):
+            return False
+        heirs.append(heir)
+    used = [heir for heir in heirs if heir in setup.live.classes]
+    return bool(used) and all(
+        any(isinstance(statement, FUNCTIONS) and statement.name == name for statement in heir.body)
+        for heir in used
+    )
+
+
+def _packers(setup: Setup) -> list[Place]:
+    """Datasets and the like that say of themselves that they pack sequences: `ConstantLengthDataset(...)`"""
+    return [
+        setup.place(module, call)
+        for module, call in setup.named(_PACKS)
+        if setup.runs(module, call).truth is not False
+    ]
 
 
 def _is_of_sequences(text: str) -> bool:

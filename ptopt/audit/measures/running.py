@@ -13,6 +13,7 @@ from ptopt.audit.values import Measure, Place, State
 from ptopt.source.index import LOOPS, FunctionNode
 
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
+RECORDS_GRAPH = "an evaluation records the graph"
 _EVAL_NAME = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|vali|val|test|predict|infer)(_|$|\d)", re.I
 )
@@ -73,7 +74,7 @@ def evaluation(setup: Setup) -> Measure:
     for module, block in _grad_off_blocks(setup):
         free.append(setup.place(module, block))
     if graph:
-        return Measure(key, title, State.OFF, "an evaluation records the graph", tuple(graph)[:4])
+        return Measure(key, title, State.OFF, RECORDS_GRAPH, tuple(graph)[:4])
     if free:
         return Measure(key, title, State.ON, "under `no_grad` or `inference_mode`", tuple(free)[:4])
     if setup.blind_model:
@@ -112,9 +113,18 @@ def _in_evaluation_loops(module: Module, function: FunctionNode) -> list[ast.Cal
     return [
         call
         for call in module.file.calls.calls_in(function)
-        if _is_forward(call)
-        and any(module.file.context.is_eval_loop(loop) for loop in module.file.index.loops_of(call))
+        if _is_forward(call) and _evaluates(module, call)
     ]
+
+
+def _evaluates(module: Module, call: ast.Call) -> bool:
+    """Does a loop over evaluation data repeat it, inside of which nothing trains: not `for size in sizes_to_test`?"""
+    for loop in module.file.index.loops_of(call):
+        if module.file.context.step_mark(loop) is not None:
+            return False
+        if module.file.context.is_eval_loop(loop):
+            return True
+    return False
 
 
 def _ends_the_graph(call: ast.Call, setup: Setup) -> bool:
@@ -276,14 +286,24 @@ def _uses_of_monitors(setup: Setup) -> dict[str, list[Candidate]]:
 
 
 def _is_imported(setup: Setup, name: str) -> bool:
-    """Does an import of the tracker run: at the top of a module, or in a function that is called?"""
+    """Does an import of the tracker run, of the script itself or of a module of which what runs calls it?
+
+    A module from which a script takes something else may import a tracker for its own training.
+    """
+    importing: set[str] = set()
     for module in setup.live.read.values():
         for node in module.file.index.of_type(ast.Import, ast.ImportFrom):
             roots = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             named = any(_MONITORS.get(root.partition(".")[0]) == name for root in roots)
             if named and setup.live.runs(module, node):
-                return True
-    return False
+                if module is setup.live.start:
+                    return True
+                importing.add(module.path)
+    return any(
+        _MONITORS.get(setup.qualified(module, call.func).partition(".")[0]) == name
+        for module, call in (setup.live.calls if importing else ())
+        if module.path in importing
+    )
 
 
 def _is_used(setup: Setup) -> bool:
