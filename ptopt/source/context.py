@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.guards import Guards
 from ptopt.source.imports import Imports
@@ -41,6 +42,9 @@ _EVAL_DATA = re.compile(
     r"(^|_)(val|valid|validation|eval|evaluation|test|dev|predict)(_|$)|(val|test|eval)_?(loader|dl|iter|set)",
     re.I,
 )
+_PASS_ON = frozenset(
+    {"iter", "enumerate", "tqdm", "trange", "progress", "zip", "islice"}
+)  # of what they are given
 _EPOCH = re.compile(r"epoch", re.I)
 _COMPILES = re.compile(
     r"(^|\.)compile\b|jit\.script(?!_)|jit_script|jit_fuser|(^|\.)njit\b|numba|triton\.jit|dynamo\.optimize"
@@ -68,6 +72,7 @@ class Context:
     def __init__(
         self,
         index: Index,
+        bindings: Bindings,
         imports: Imports,
         calls: CallGraph,
         guards: Guards,
@@ -77,6 +82,7 @@ class Context:
         self._uses_volatile = uses_volatile
         self._grad_off_elsewhere = grad_off_elsewhere  # of each call of a function in other files
         self._index = index
+        self._bindings = bindings
         self._imports = imports
         self._calls = calls
         self._guards = guards
@@ -202,9 +208,24 @@ class Context:
     def is_eval_loop(self, loop: Loop) -> bool:
         """A loop over validation or test data that never trains."""
         if loop not in self._eval_data:
-            over = isinstance(loop, (ast.For, ast.AsyncFor)) and _EVAL_DATA.search(_text(loop.iter))
+            over = isinstance(loop, (ast.For, ast.AsyncFor)) and self._is_eval_data(loop.iter)
             self._eval_data[loop] = bool(over)
         return self._eval_data[loop] and self.step_mark(loop) is None
+
+    def _is_eval_data(self, iterable: ast.expr) -> bool:
+        """By name, or as `it` of `it = iter(val_loader)`."""
+        if _EVAL_DATA.search(_text(iterable)):
+            return True
+        handed = iterable.args[:1] if isinstance(iterable, ast.Call) else [iterable]  # `tqdm(it)`
+        given = (self._bindings.last_before(name) for name in handed if isinstance(name, ast.Name))
+        return any(
+            binding is not None
+            and binding.kind == "assign"
+            and isinstance(binding.value, ast.Call)
+            and _name(binding.value.func) in _PASS_ON
+            and bool(_EVAL_DATA.search(_text(binding.value)))
+            for binding in given
+        )
 
     def is_eval_function(self, function: FunctionNode) -> bool:
         """Named like an evaluation, or a framework's evaluation hook; does not train."""

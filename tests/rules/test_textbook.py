@@ -63,6 +63,77 @@ def test_no_grad_is_taken_out_of_code_that_may_want_gradients() -> None:
     assert comments(base, base.replace("@torch.no_grad()\n", "")) == []
 
 
+TRAINING = """\
+import torch
+
+
+def train(model, train_loader, val_loader, optimizer):
+    ctx = torch.autocast("cuda", dtype=torch.bfloat16)
+    it = iter(val_loader)
+    for x, y in train_loader:
+        loss = loss_of(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+    with torch.no_grad():
+        total = 0
+
+        for x, y in val_loader:
+            total += loss_of(model(x.cuda()), y.cuda()).item()
+    model.train()
+    return total
+"""
+
+
+def without_no_grad(base: str) -> str:
+    """`with torch.no_grad():` taken out, and its block moved to the left."""
+    before, _, after = base.partition("    with torch.no_grad():\n")
+    block, rest = after.split("    model.train()\n")
+    return before + textwrap.indent(textwrap.dedent(block), "    ") + "    model.train()\n" + rest
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("", "", id="plain"),
+        pytest.param(
+            "        loss = loss_of(model(x.cuda()), y.cuda())\n",
+            "        with ctx:\n            loss = loss_of(model(x.cuda()), y.cuda())\n",
+            id="the training pass under a variable",
+        ),
+        pytest.param(
+            "            total += loss_of(model(x.cuda()), y.cuda()).item()\n",
+            "            with ctx:\n                total += loss_of(model(x.cuda()), y.cuda()).item()\n",
+            id="the evaluation under a variable",
+        ),
+        pytest.param("in val_loader:", "in it:", id="an iterator"),
+        pytest.param("in val_loader:", "in tqdm(it):", id="an iterator, wrapped"),
+        pytest.param("    model.eval()\n", "", id="no eval mode, so that the removed line is what tells"),
+    ],
+)
+def test_no_grad_is_taken_out_of_the_evaluation_of_a_training(old: str, new: str) -> None:
+    base = TRAINING.replace(old, new) if old else TRAINING
+    head = without_no_grad(base)
+    (found,) = comments(base, head)
+    assert found.name == "evaluation-records-graph" if "model.eval" in base else "no-grad-removed"
+    assert found.fix is not None and "    with torch.no_grad():\n        for x, y in" in apply_edits(
+        head, found.fix.edits
+    )
+
+
+def test_no_grad_is_taken_out_of_a_pass_that_trains() -> None:
+    base = TRAINING.replace(
+        "        loss = loss_of(model(x.cuda()), y.cuda())\n",
+        "        with torch.no_grad():\n            loss = loss_of(model(x.cuda()), y.cuda())\n",
+    )
+    head = base.replace(
+        "        with torch.no_grad():\n            loss = loss_of(model(x.cuda()), y.cuda())\n",
+        "        loss = loss_of(model(x.cuda()), y.cuda())\n",
+    )
+    assert comments(base, head) == []
+
+
 def test_a_cache_is_emptied_in_each_step() -> None:
     base = textwrap.dedent(
         """\
