@@ -37,7 +37,8 @@ class Problem:
     `subject` is the expression that the comment is about (default: the node); the ranker asks where its value lives and
     goes. `facts` are what the rule itself measured, by name; the ranker weighs them. `at` is the place whose frequency
     counts (default: the node). `elsewhere` states the same problem at its other places: a comment stands on a line that
-    the change added, so one of these is made where the lines of the node are old.
+    the change added, so one of these is made where the lines of the node are old. `shown`: the change itself shows that it
+    is true, as where it writes `num_workers=0` for `num_workers=4`.
     """
 
     node: ast.AST
@@ -51,6 +52,7 @@ class Problem:
     at: ast.AST | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
     elsewhere: tuple[Problem, ...] = ()
+    shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,27 @@ class Context:
             self._marks[function] = known
         return known
 
+    def holds_the_step(self, guard: ast.AST, node: ast.AST) -> bool:
+        """Is the guard around `node` a condition that the step's own backward or optimizer call stands under as well?
+
+        Then it is not a rare one. The call can stand under another `if` with the same condition.
+        """
+        if not isinstance(guard, ast.If):
+            return False
+        marks = self.marks_in(self._index.function_of(node))
+        return any(self._index.within(mark, guard) for mark in marks) or (
+            any(self._index.within(node, statement) for statement in guard.body)
+            and any(_text(guard.test) == test for mark in marks for test in self._conditions_of(mark))
+        )
+
+    def _conditions_of(self, mark: ast.AST) -> Iterator[str]:
+        """The conditions around a call of the step, in its function, that hold where it runs."""
+        for ancestor, child in self._index.ancestors(mark):
+            if isinstance(ancestor, FUNCTIONS):
+                return
+            if isinstance(ancestor, ast.If) and child in ancestor.body:
+                yield _text(ancestor.test)
+
     def trains(self, function: FunctionNode) -> str:
         """ "loop": holds a whole training loop; "step": does one step; "": does not train."""
         known = self._trains.get(function)

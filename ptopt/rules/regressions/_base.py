@@ -200,6 +200,7 @@ class Regression(Rule):
                 fix=self.fix(loss),
                 span=Span(loss.anchor, loss.anchor),
                 facts={"lines_added": float(len(loss.added)), "lines_removed": float(len(change.removed))},
+                shown=self.is_shown(loss),
             )
 
     def narrowed(self, loss: Loss) -> Loss:
@@ -209,6 +210,10 @@ class Regression(Rule):
     def confidence(self, loss: Loss) -> float:
         """How sure it is that the measure is missed there; `prior`, unless a rule can prove it."""
         return self.prior
+
+    def is_shown(self, loss: Loss) -> bool:
+        """Does the change itself show the loss: does it write the same measure as switched off?"""
+        return False
 
     def fix(self, loss: Loss) -> Fix | None:
         """What puts the measure back; nothing, unless a rule can write it."""
