@@ -39,7 +39,7 @@ src/train.py:10  PTO101 item-every-step  high severity, confidence 0.90
   Fix (safe: same behaviour):
   10 - total += loss.item()
      + total += loss.detach()
-  Gain: 1.3–3× faster on this operation — measured: torch 2.13, CPU, 1 thread (data/cpu.json)
+  Gain: 1.3–3× faster on this operation (95 % interval) — measured: torch 2.13, CPU, 1 thread (data/cpu.json)
   Wrong if: the value is needed on every step
 
 src/train.py:11  PTO104 tensor-logged-every-step  low severity, confidence 0.90
