@@ -309,3 +309,4 @@ class Review:
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
     left_out: LeftOut | None = None  # what the ranker left out; None where nothing
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`
+    fix_arguments: str = ""  # with which `ptopt fix` applies the fixes that are shown

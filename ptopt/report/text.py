@@ -210,8 +210,14 @@ def outcome(review: Review) -> str:
         facts.append(f"{len(review.suppressed):,} suppressed")
     safe = sum(1 for f in review.findings if f.fix is not None and f.fix.safety is Safety.SAFE)
     if safe:
-        facts.append(f"{safe:,} with a safe fix (`ptopt fix`)")
+        facts.append(f"{safe:,} with a safe fix (`{fix_command(review.fix_arguments)}`)")
     return ", ".join(facts)
+
+
+def fix_command(arguments: str, unsafe: bool = False) -> str:
+    """`ptopt fix --unsafe train.py`"""
+    parts = ["ptopt fix", *(["--unsafe"] if unsafe else []), one_line(arguments)]
+    return " ".join(part for part in parts if part)
 
 
 def counted(findings: Collection[Finding], noun: str = "finding") -> str:
