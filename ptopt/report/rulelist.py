@@ -126,6 +126,9 @@ def _try_it(rule: type[Rule]) -> list[str]:
     return [
         f"`ptopt check {path} --select {rule.id} --min-confidence 0` reports it in this file, saved as `{path}`{beside}:",
         code_fence(text, language(path)),
+        "`--min-confidence 0` shows all that the rule proposes. By default a finding is shown only where the ranker expects that a "
+        "maintainer would act on it, and small examples such as this one seldom convince it: "
+        "[how comments are chosen](../ranking.md).",
     ]
 
 

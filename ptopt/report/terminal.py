@@ -62,7 +62,7 @@ def render(
     """
     out = io.StringIO()
     console = _console(out, width, color)
-    unbroken, machines = Unbroken(), Machines()
+    unbroken, machines = Unbroken(), Machines(commands=True)
     for finding in map(machines.shortened, review.findings):
         console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
