@@ -112,7 +112,7 @@ def _fixed_lines(review: Review, finding: Finding) -> str:
     first = min((hunk.start for hunk in fix_hunks(review, finding)), default=finding.span.start)
     if first == finding.span.start:
         return ""
-    return f", {with_cells(review, finding.path, f'line {first}')}"
+    return f", at {with_cells(review, finding.path, f'line {first}')}"
 
 
 def _details(title: str, entries: list[str]) -> list[str]:
