@@ -19,3 +19,9 @@ def install(extra: str) -> str:
 def rule_page(name: str) -> str:
     """The documentation page of one of ptopt's own rules."""
     return f"{_PAGES}/rules/{name}.md"
+
+
+def rule_of_page(link: str) -> str:
+    """The name of the rule whose page it is; "" where it is another link."""
+    name = link.rpartition("/")[2].removesuffix(".md")
+    return name if name and link == rule_page(name) else ""

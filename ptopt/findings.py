@@ -29,6 +29,9 @@ TEXTBOOK = 0.9
 # P(useful) of such a case at least: 7 of the first 8 that readers judged were useful, on the safe side.
 TEXTBOOK_WORTH = 0.7
 
+# P(right) at least of what the change itself shows, such as `num_workers=0` in place of `num_workers=4`.
+SHOWN_RIGHT = 0.95
+
 
 class Severity(str, enum.Enum):
     """How much the problem costs where the rule is right: orders findings of equal confidence."""
@@ -306,3 +309,4 @@ class Review:
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
     left_out: LeftOut | None = None  # what the ranker left out; None where nothing
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`
+    fix_arguments: str = ""  # with which `ptopt fix` applies the fixes that are shown

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
 from ptopt.change import ChangedFile
-from ptopt.findings import Finding, Fix, Place, Safety, Severity, Span
+from ptopt.findings import Finding, Fix, Impact, Place, Safety, Severity, Span
 from ptopt.proposals import Fixes, Proposal
 
 _REPEATED = "workflow"  # the family of rules that speak of a file which projects copy
@@ -71,14 +71,15 @@ def joined(proposals: Sequence[Proposal], fixes: Fixes, change: ChangedFile | No
 def merged(group: Sequence[Proposal]) -> Finding:
     """The best finding of the group, the other places listed in it: with the fix of the comment, and the highest severity.
 
-    Of what another rule says on the lines of the best one nothing is lost: its gain stands beside its place, and its fix is
-    that of the comment where the best one has none.
+    What another rule says on the lines of the best one is kept: its gain stands beside its place, unless it is one more for
+    what the best one's rule gains by correcting the same code, and its fix is that of the comment where the best one has none.
     """
     best = _best(group).finding
     if len(group) == 1:
         return best
+    own = [p.finding for p in group if p.finding.rule == best.rule]
     others = {
-        (p.finding.span, p.finding.rule): _place(p.finding, best)
+        (p.finding.span, p.finding.rule): _place(p.finding, best, own)
         for p in sorted(group, key=_rank, reverse=True)
         if p.finding.rule != best.rule or p.finding.span != best.span
     }
@@ -120,13 +121,21 @@ def _with_places(first: Finding, *others: Finding) -> Finding:
     return dataclasses.replace(first, also=(*first.also, *places))
 
 
-def _place(other: Finding, best: Finding) -> Place:
-    """A place of the comment: without words, and without gains, that the comment has already."""
+def _place(other: Finding, best: Finding, own: Sequence[Finding]) -> Place:
+    """A place of the comment: without words, and without gains, that the comment has already.
+
+    `own` is what the rule of the best finding says at each of its places.
+    """
     place = other.as_place()
     gains = () if other.rule == best.rule else tuple(i for i in place.impact if i not in best.impact)
-    if _says_the_same(other, best):
+    if other.rule != best.rule and any(_says_the_same(other, finding) for finding in own):
+        gains = tuple(i for i in gains if not any(_is_for_the_same(i, known) for known in best.impact))
         place = dataclasses.replace(place, message="", when_wrong="")
     return dataclasses.replace(place, impact=gains)
+
+
+def _is_for_the_same(one: Impact, other: Impact) -> bool:
+    return (one.gain, one.scope, one.provenance) == (other.gain, other.scope, other.provenance)
 
 
 def _says_the_same(other: Finding, best: Finding) -> bool:

@@ -108,7 +108,10 @@ def check(engine: Engine) -> None:
     file = str(engine.url.database)
     if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).exists():
         # Asking would make an empty one.
-        raise DatabaseError(f"there is no file {file}: run `python -m service upgrade`")
+        raise DatabaseError(
+            f"there is no file {file} yet: `python -m embedded` makes it when it starts first, `python -m service upgrade` "
+            "at once; PTOPT_DATABASE_URL names another"
+        )
     wanted = newest_revision()
     with engine.execution_options(ptopt_reads=True).connect() as connection:
         migrated = inspect(connection).has_table("alembic_version")

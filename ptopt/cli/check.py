@@ -28,6 +28,7 @@ from ptopt.cli.profile import Kept, profile_option, runs_in
 if TYPE_CHECKING:
     from ptopt.fixes import FixedFile
 
+_NAMED = 3  # paths in a hint
 _REASON = "not reviewed yet"  # of a suppression that `--add-suppressions` writes
 
 
@@ -96,7 +97,10 @@ def check(
         from ptopt.profiles.attach import weighed
 
         result = weighed(result, runs, kept.texts, None)
-    report(limited(result, output.budget, skipped), output, settings, root)
+    same = [] if baseline is None else ["--baseline", str(baseline)]
+    if paths != (Path("."),) and len(paths) <= _NAMED and stdin is None:
+        same += map(str, paths)
+    report(limited(result, output.budget, skipped), output, settings, root, same)
 
 
 def _write_baseline(paths: Sequence[Path], place: Path, settings: Settings) -> None:

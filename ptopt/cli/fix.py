@@ -24,12 +24,17 @@ if TYPE_CHECKING:
 @paths_options
 @click.option("--unsafe", is_flag=True, help="Also apply fixes that rest on a stated assumption.")
 @click.option("--diff", is_flag=True, help="Print the changes as a diff without writing them.")
+@click.option(
+    "--base", metavar="REV",
+    help="Only what `ptopt review --base REV` finds: on lines that changed since the branch left REV.",
+)  # fmt: skip
 @baseline_option("Leave alone what this file lists.")
 @settings_options
 def fix(
     paths: Sequence[Path],
     unsafe: bool,
     diff: bool,
+    base: str | None,
     baseline: Path | None,
     settings: Settings,
     stdin: Stdin | None = None,
@@ -42,14 +47,19 @@ def fix(
     from ptopt.change import whole_file
     from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
-    from ptopt.inputs import neighbours_in
+    from ptopt.inputs import change_between, neighbours_in
     from ptopt.ranking import across_files
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
 
     known = read_baseline(baseline)
+    if base is not None and stdin is not None:
+        raise click.UsageError("--base needs files, not stdin")
     root, files, config, facts, _ = stream(paths, settings, stdin)
     near = neighbours_in(root)
+    change = None if base is None else change_between(root, base)
+    around = change.around if change is not None else {}
+    changed = {} if change is None else {file.path: file for file in change.files}
     lost: set[str] = set()
     hidden: dict[str, int] = {}  # path -> places that the ranker left out
 
@@ -60,12 +70,26 @@ def fix(
             facts=facts,
             limit_to_change=False,
             one_per_cause=one_per_cause,
-            neighbours=near,
+            around=around,
+            neighbours=near if change is None else None,
             baseline=known,
         )
         lost.update(item.path for item in found.not_reviewed)
         hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
         return found
+
+    def of_the_change(file: ChangedFile) -> set[str]:
+        """What a review of the change says of the file."""
+        found = review_files(
+            [file],
+            config=config,
+            facts=facts,
+            limit_to_change=True,
+            one_per_cause=False,
+            around=around,
+            baseline=known,
+        )
+        return {f.fingerprint for f in (*found.findings, *found.over_limit)}
 
     results: list[FixedFile] = []
     left: list[Finding] = []
@@ -74,9 +98,14 @@ def fix(
         if isinstance(file, NotReviewed):
             lost.add(file.path)
             continue
-        result = fix_file(file, only_shown(review_one), unsafe=unsafe)
-        if result.left:  # counted as `check` counts
+        if change is not None and file.path not in changed:
+            continue
+        shown = None if change is None else of_the_change(changed[file.path])
+        result = fix_file(file, only_shown(review_one, shown), unsafe=unsafe)
+        if result.left and shown is None:  # counted as `check` counts
             left += review_one(whole_file(file.path, result.after), True).findings
+        elif shown is not None:
+            left += [finding for finding in result.left if finding.fingerprint in shown]
         if stdin is not None:
             after = result.after
         if not result.fixed:
@@ -105,17 +134,22 @@ def fix(
     if places_hidden and not fixed:
         rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")
     rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
+    see = "`ptopt check`" if base is None else f"`ptopt review --base {base}`"
     click.echo(
-        f"{done}{'; ' if rest else ''}{', '.join(rest)}{', see `ptopt check`' if rest else ''}.",
+        f"{done}{'; ' if rest else ''}{', '.join(rest)}{f', see {see}' if rest else ''}.",
         err=diff or stdin is not None,
     )
     if settings.exit_code and (fixed or left):
         click.get_current_context().exit(1)
 
 
-def only_shown(review: Callable[[ChangedFile], Review]) -> Callable[[ChangedFile], Review]:
-    """The review without the fixes of what its first call did not find: `check` has not shown them."""
-    shown: set[str] | None = None
+def only_shown(
+    review: Callable[[ChangedFile], Review], shown: set[str] | None = None
+) -> Callable[[ChangedFile], Review]:
+    """The review without the fixes of what is not among `shown`; None: what its first call did not find.
+
+    `check`, or `review`, has not shown them.
+    """
 
     def again(file: ChangedFile) -> Review:
         nonlocal shown

@@ -29,6 +29,19 @@ class Settings:
     all_paths: bool = False
     exit_code: bool = False
 
+    def arguments(self) -> list[str]:
+        """What says the same to another command, but for `--exit-code`."""
+        said = [] if self.config is None else ["--config", str(self.config)]
+        for option, rules in (
+            ("--select", self.select),
+            ("--extend-select", self.extend_select),
+            ("--ignore", self.ignore),
+        ):
+            said += [option, ",".join(rules)] if rules else []
+        if self.min_confidence is not None:
+            said += ["--min-confidence", f"{self.min_confidence:g}"]
+        return [*said, *(["--all-paths"] if self.all_paths else [])]
+
 
 @dataclass(frozen=True)
 class Stdin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,13 +17,25 @@ if TYPE_CHECKING:
     from ptopt.findings import NotReviewed, Review
     from ptopt.fixes import FixedFile
 
+_NAMED = 3  # files in a hint
 
-def report(result: Review, output: Output, settings: Settings, root: Path) -> None:
-    """Write the review. `root` is where its paths start; people and editors see them from the current folder on."""
+
+def report(
+    result: Review, output: Output, settings: Settings, root: Path, fix_arguments: Sequence[str] = ()
+) -> None:
+    """Write the review. `root` is where its paths start; people and editors see them from the current folder on.
+
+    `fix_arguments` are those with which `ptopt fix` looks at the same code.
+    """
+    import dataclasses
+
     from ptopt.report import render
 
-    if output.format in ("terminal", "concise"):
-        result = _from_here(result, root)
+    same = [*settings.arguments(), *fix_arguments]
+    result = dataclasses.replace(result, fix_arguments=shlex.join(same))
+    here = _from_here(result, root)
+    if output.format in ("terminal", "concise", "statistics"):
+        result = here
     how: dict[str, Any] = {
         "explain": output.explain, "verbose": output.verbose, "suppressed": output.suppressed
     }  # fmt: skip
@@ -32,7 +45,22 @@ def report(result: Review, output: Output, settings: Settings, root: Path) -> No
     else:
         write(render(output.format, result, width=width(), color=colored(), **how))
     if settings.exit_code and (result.findings or result.over_limit):
+        _name_unsafe_fixes(here, settings)
         click.get_current_context().exit(1)
+
+
+def _name_unsafe_fixes(result: Review, settings: Settings) -> None:
+    """How to apply what is left to fix, on stderr, where none of it is safe: `ptopt fix` alone would do nothing."""
+    from ptopt.findings import Safety
+    from ptopt.report.text import count, fix_command
+
+    fixes = [(f.path, f.fix.safety) for f in (*result.findings, *result.over_limit) if f.fix is not None]
+    files = list(dict.fromkeys(path for path, safety in fixes if safety is Safety.UNSAFE))
+    if not files or any(safety is Safety.SAFE for _, safety in fixes):
+        return
+    named = shlex.join([*settings.arguments(), *files[:_NAMED]])
+    rest = f", and {count(len(files) - _NAMED, 'other file')}" if len(files) > _NAMED else ""
+    click.echo(f"`{fix_command(named, unsafe=True)}` applies fixes that state an assumption{rest}.", err=True)
 
 
 def limited(result: Review, most: int | None, skipped: Sequence[NotReviewed]) -> Review:

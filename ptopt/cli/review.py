@@ -95,4 +95,6 @@ def review(
         from ptopt.profiles.attach import weighed
 
         result = weighed(result, runs, kept.texts, config.budget)
-    report(dataclasses.replace(result, compared=change.compared), output, settings, root)
+    same = ["--base", base] if base is not None and head is None else []
+    same += [] if baseline is None else ["--baseline", str(baseline)]
+    report(dataclasses.replace(result, compared=change.compared), output, settings, root, same)

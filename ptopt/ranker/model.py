@@ -20,12 +20,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ptopt.findings import TEXTBOOK, TEXTBOOK_WORTH, Condition
+from ptopt.findings import SHOWN_RIGHT, TEXTBOOK, TEXTBOOK_WORTH, Condition
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _FORMAT = 3
+SHOWN = "shown by the change"  # the feature of what is true by the change itself
 ENVIRONMENT = "PTOPT_RANKER_WEIGHTS"  # a data file to use instead of the one that ptopt carries
 
 
@@ -124,10 +125,15 @@ class Ranker:
         return max(useful, TEXTBOOK_WORTH) if _is_textbook(features) else useful
 
     def truth(self, features: Mapping[str, float]) -> float | None:
-        """P(right): that of a textbook case is what a comment asks for at least; None where the weights do not tell."""
+        """P(right): that of a textbook case is what a comment asks for at least; None where the weights do not tell.
+
+        What the change itself shows is true, however seldom the ranker has seen it.
+        """
         if self.right is None:
             return None
         right = self.right.probability(features)
+        if features.get(SHOWN):
+            right = max(right, SHOWN_RIGHT)
         return max(right, self.least_right) if _is_textbook(features) else right
 
     def is_sure(self, features: Mapping[str, float]) -> bool:

@@ -32,14 +32,16 @@ def render(
 ) -> str:
     """The review in the format `name`, a key of `FORMATS`.
 
-    `width` (columns), `color`, `explain` and `verbose` are for the terminal; `suppressed` puts findings that a comment
-    silences into SARIF and on the terminal. Formats that always have them, or never, take no notice.
+    `width` (columns), `color`, `explain` and `verbose` are for the terminal (statistics take the first and the last);
+    `suppressed` puts findings that a comment silences into SARIF and on the terminal. Formats that always have them, or never, take no notice.
     """
     module = importlib.import_module(FORMATS[name])
     if name == "terminal":
         text = module.render(
             review, width=width, color=color, explain=explain, verbose=verbose, suppressed=suppressed
         )
+    elif name == "statistics":
+        text = module.render(review, width=width, verbose=verbose, suppressed=suppressed)
     elif name == "sarif":
         text = module.render(review, suppressed=suppressed)
     else:

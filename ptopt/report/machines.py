@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from ptopt.address import rule_of_page
 from ptopt.findings import Finding, Impact
 
 
 class Machines:
-    """Numbers them in the order in which a report comes to them."""
+    """Numbers them in the order in which a report comes to them.
 
-    def __init__(self) -> None:
+    `commands`: a command stands in place of the link to a page of ours, which is longer than a line of many terminals.
+    """
+
+    def __init__(self, *, commands: bool = False) -> None:
+        self._commands = commands
         self._numbers: dict[str, int] = {}
 
     def short(self, impact: Impact) -> Impact:
@@ -20,7 +25,9 @@ class Machines:
         if impact.provenance != "measured" or not separator:
             return impact
         number = self._numbers.setdefault(machine, len(self._numbers) + 1)
-        return dataclasses.replace(impact, provenance=f"measured [{number}]", conditions=sizes)
+        rule = rule_of_page(impact.source) if self._commands else ""
+        source = f"`ptopt explain {rule}`" if rule else impact.source
+        return dataclasses.replace(impact, provenance=f"measured [{number}]", conditions=sizes, source=source)
 
     def shortened(self, finding: Finding) -> Finding:
         """The finding with a number in place of the machine of each of its gains."""

@@ -8,7 +8,7 @@ from ptopt.findings import Finding, Review
 from ptopt.pathkind import language
 from ptopt.report.conditions import wrong_if
 from ptopt.report.machines import Machines
-from ptopt.report.patch import fix_diff
+from ptopt.report.patch import fix_diff, fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.text import (
     MODEL_AWAY,
@@ -91,7 +91,7 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
     if diff:
         # The header names the file once more, and the line numbers stand above.
         body = [line for line in diff.split("\n")[2:] if not line.startswith("@@ ")]
-        yield f"{markdown_text(fix_line(finding))}:"
+        yield f"{markdown_text(fix_line(finding))}{_fixed_lines(review, finding)}:"
         yield code_fence("\n".join(body), "diff")
     notes = [f"**Measured in your run:** {markdown_text(measured_line(finding))}"] if finding.measured else []
     notes += [f"**Gain:** {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
@@ -105,6 +105,14 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
     notes += [also.markdown() for also in others if also.rule]
     if notes:
         yield "  \n".join(notes)
+
+
+def _fixed_lines(review: Review, finding: Finding) -> str:
+    """`, at line 12`, where the fix begins on another line than the finding."""
+    first = min((hunk.start for hunk in fix_hunks(review, finding)), default=finding.span.start)
+    if first == finding.span.start:
+        return ""
+    return f", at {with_cells(review, finding.path, f'line {first}')}"
 
 
 def _details(title: str, entries: list[str]) -> list[str]:

@@ -126,7 +126,15 @@ def _try_it(rule: type[Rule]) -> list[str]:
     return [
         f"`ptopt check {path} --select {rule.id} --min-confidence 0` reports it in this file, saved as `{path}`{beside}:",
         code_fence(text, language(path)),
+        _WHY_ALL,
     ]
+
+
+_WHY_ALL = (
+    "`--min-confidence 0` shows all that the rule proposes. By default a finding is shown only where it is likely enough that a "
+    "maintainer would act on it, which a small example such as this one seldom shows: "
+    "[how comments are chosen](../ranking.md)."
+)
 
 
 def _worth(rule: type[Rule]) -> list[str]:

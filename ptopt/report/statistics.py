@@ -1,4 +1,7 @@
-"""How many findings each rule has, the most frequent one first; those above the comment limit count, too."""
+"""How many findings each rule has, the most frequent one first; those above the comment limit count, too.
+
+Below the table stands what stands below findings: what was compared, what was left out, the files.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,17 @@ import dataclasses
 from collections import Counter
 
 from ptopt.findings import Place, Review
+from ptopt.report.terminal import summary_text
 from ptopt.report.text import headline, one_line
 
 
-def render(review: Review) -> str:
-    review = dataclasses.replace(review, findings=(*review.findings, *review.over_limit), over_limit=())
+def render(review: Review, *, width: int = 100, verbose: bool = False, suppressed: bool = False) -> str:
+    review = dataclasses.replace(
+        review,
+        findings=(*review.findings, *review.over_limit),
+        over_limit=(),
+        left_out=review.left_out and dataclasses.replace(review.left_out, limit=None),
+    )
     findings = Counter(_title(finding.as_place()) for finding in review.findings)
     places = Counter(_title(place) for finding in review.findings for place in finding.places())
     rows = [(findings[rule], number, rule) for rule, number in places.items()]
@@ -19,8 +28,11 @@ def render(review: Review) -> str:
     by_line = Counter((f.path_of(place), place.span) for f in review.findings for place in f.places())
     shared = sum(1 for number in by_line.values() if number > 1)
     have = f"{shared:,} of the places {'has' if shared == 1 else 'have'} several rules"
-    total = f"{headline(review)}{f'; {have}' if shared else ''}"
-    return "".join([*(["findings  places  rule\n"] if rows else []), *table, f"{total}.\n"])
+    below = summary_text(review, width=width, verbose=verbose, suppressed=suppressed)
+    compared = f" ({one_line(review.compared)})" if review.compared else ""
+    total = f"{headline(review)}{compared}{f'; {have}' if shared else ''}"
+    head = ["findings  places  rule\n"] if rows else []
+    return "".join([*head, *table, f"{total}.\n", below])
 
 
 def _title(place: Place) -> str:

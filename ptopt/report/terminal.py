@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -60,18 +61,8 @@ def render(
     and those that were not, `suppressed` the findings that a comment silences. Colours are the 16 of the terminal's own theme.
     """
     out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(width, 40),
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        _environ={},
-    )
-    unbroken, machines = Unbroken(), Machines()
+    console = _console(out, width, color)
+    unbroken, machines = Unbroken(), Machines(commands=True)
     for finding in map(machines.shortened, review.findings):
         console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
@@ -82,6 +73,30 @@ def render(
         console.print(line)
     text = unbroken.restore(out.getvalue().rstrip("\n"))
     return "".join(f"{line.rstrip()}\n" for line in text.split("\n"))
+
+
+def summary_text(review: Review, *, width: int, verbose: bool, suppressed: bool) -> str:
+    """What stands below the findings, the outcome left out."""
+    out = io.StringIO()
+    console, unbroken = _console(out, width, color=False), Unbroken()
+    lines = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2))
+    for line in islice(lines, 1, None):
+        console.print(line)
+    return "".join(f"{line.rstrip()}\n" for line in unbroken.restore(out.getvalue()).splitlines())
+
+
+def _console(out: io.StringIO, width: int, color: bool) -> Console:
+    return Console(
+        file=out,
+        width=max(width, 40),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        _environ={},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,8 +210,14 @@ def outcome(review: Review) -> str:
         facts.append(f"{len(review.suppressed):,} suppressed")
     safe = sum(1 for f in review.findings if f.fix is not None and f.fix.safety is Safety.SAFE)
     if safe:
-        facts.append(f"{safe:,} with a safe fix (`ptopt fix`)")
+        facts.append(f"{safe:,} with a safe fix (`{fix_command(review.fix_arguments)}`)")
     return ", ".join(facts)
+
+
+def fix_command(arguments: str, unsafe: bool = False) -> str:
+    """`ptopt fix --unsafe train.py`"""
+    parts = ["ptopt fix", *(["--unsafe"] if unsafe else []), one_line(arguments)]
+    return " ".join(part for part in parts if part)
 
 
 def counted(findings: Collection[Finding], noun: str = "finding") -> str:
@@ -252,11 +258,17 @@ def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
 
 def gain(impact: Impact) -> str:
     """The gain and its conditions, and who says so: a factor never stands alone."""
-    return one_line(f"{_factor(impact)} — {impact.provenance}: {impact.conditions}")
+    return one_line(f"{_factor(impact)}{_range(impact)} — {impact.provenance}: {impact.conditions}")
+
+
+def _range(impact: Impact) -> str:
+    """What the two ends are, where we measured them: those of the interval; of several sizes, the outermost."""
+    measured = impact.provenance.startswith("measured") and impact.gain == "time"
+    return " (95 % interval)" if measured and _rounded(impact.low) != _rounded(impact.high) else ""
 
 
 def _factor(impact: Impact) -> str:
-    what = "less memory for" if impact.gain == "memory" else "faster on"
+    what = "less memory for" if impact.gain == "memory" else "as fast on" if impact.low < 1 else "faster on"
     if impact.high == 1:
         return f"no gain on {impact.scope}"
     low, high = _rounded(impact.low), _rounded(impact.high)

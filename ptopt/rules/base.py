@@ -14,6 +14,9 @@ from ptopt.findings import TEXTBOOK, Edit, Evidence, Fix, Safety, Severity, Span
 from ptopt.project.facts import NO_FACTS, ProjectFacts
 from ptopt.source.file import SourceFile
 
+_IN_A_WORD = re.compile(r"\w\w")
+_LAST_WORD = re.compile(r"\w+$")
+
 HEADINGS = (
     "What it does",
     "Why it is slow",
@@ -37,7 +40,8 @@ class Problem:
     `subject` is the expression that the comment is about (default: the node); the ranker asks where its value lives and
     goes. `facts` are what the rule itself measured, by name; the ranker weighs them. `at` is the place whose frequency
     counts (default: the node). `elsewhere` states the same problem at its other places: a comment stands on a line that
-    the change added, so one of these is made where the lines of the node are old.
+    the change added, so one of these is made where the lines of the node are old. `shown`: the change itself shows that it
+    is true, as where it writes `num_workers=0` for `num_workers=4`.
     """
 
     node: ast.AST
@@ -51,6 +55,7 @@ class Problem:
     at: ast.AST | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
     elsewhere: tuple[Problem, ...] = ()
+    shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +218,18 @@ def quote(file: SourceFile, node: ast.AST, limit: int = 60) -> str:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             tail = text[text.rfind(f".{node.func.attr}(") :]
         tail = tail if len(tail) <= limit // 3 else ""
-        text = text[: limit - 1 - len(tail)].rstrip() + "…" + tail
+        whole = text.removesuffix(tail)
+        close = whole[-1] if whole[-1] in ")]}" else ""
+        head = whole[: limit - 1 - len(close) - len(tail)]
+        text = f"{_without_part(head, whole)}…{close}{tail}"
     return f"`{text}`"
+
+
+def _without_part(head: str, whole: str) -> str:
+    """The start of a code without the part of a name or a number that it ends in."""
+    in_a_word = _IN_A_WORD.match(whole, len(head) - 1)
+    shorter = _LAST_WORD.sub("", head) if in_a_word else head
+    return shorter or head
 
 
 __all__ = [

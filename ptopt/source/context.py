@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ptopt.source.bindings import Bindings
 from ptopt.source.calls import CallGraph, last_name
 from ptopt.source.guards import Guards
 from ptopt.source.imports import Imports
@@ -41,6 +42,9 @@ _EVAL_DATA = re.compile(
     r"(^|_)(val|valid|validation|eval|evaluation|test|dev|predict)(_|$)|(val|test|eval)_?(loader|dl|iter|set)",
     re.I,
 )
+_PASS_ON = frozenset(
+    {"iter", "enumerate", "tqdm", "trange", "progress", "zip", "islice"}
+)  # of what they are given
 _EPOCH = re.compile(r"epoch", re.I)
 _COMPILES = re.compile(
     r"(^|\.)compile\b|jit\.script(?!_)|jit_script|jit_fuser|(^|\.)njit\b|numba|triton\.jit|dynamo\.optimize"
@@ -68,6 +72,7 @@ class Context:
     def __init__(
         self,
         index: Index,
+        bindings: Bindings,
         imports: Imports,
         calls: CallGraph,
         guards: Guards,
@@ -77,6 +82,7 @@ class Context:
         self._uses_volatile = uses_volatile
         self._grad_off_elsewhere = grad_off_elsewhere  # of each call of a function in other files
         self._index = index
+        self._bindings = bindings
         self._imports = imports
         self._calls = calls
         self._guards = guards
@@ -106,6 +112,27 @@ class Context:
             known = [c for c in self._calls.calls_in(function) if self.is_training_mark(c)]
             self._marks[function] = known
         return known
+
+    def holds_the_step(self, guard: ast.AST, node: ast.AST) -> bool:
+        """Is the guard around `node` a condition that the step's own backward or optimizer call stands under as well?
+
+        Then it is not a rare one. The call can stand under another `if` with the same condition.
+        """
+        if not isinstance(guard, ast.If):
+            return False
+        marks = self.marks_in(self._index.function_of(node))
+        return any(self._index.within(mark, guard) for mark in marks) or (
+            any(self._index.within(node, statement) for statement in guard.body)
+            and any(_text(guard.test) == test for mark in marks for test in self._conditions_of(mark))
+        )
+
+    def _conditions_of(self, mark: ast.AST) -> Iterator[str]:
+        """The conditions around a call of the step, in its function, that hold where it runs."""
+        for ancestor, child in self._index.ancestors(mark):
+            if isinstance(ancestor, FUNCTIONS):
+                return
+            if isinstance(ancestor, ast.If) and child in ancestor.body:
+                yield _text(ancestor.test)
 
     def trains(self, function: FunctionNode) -> str:
         """ "loop": holds a whole training loop; "step": does one step; "": does not train."""
@@ -202,9 +229,24 @@ class Context:
     def is_eval_loop(self, loop: Loop) -> bool:
         """A loop over validation or test data that never trains."""
         if loop not in self._eval_data:
-            over = isinstance(loop, (ast.For, ast.AsyncFor)) and _EVAL_DATA.search(_text(loop.iter))
+            over = isinstance(loop, (ast.For, ast.AsyncFor)) and self._is_eval_data(loop.iter)
             self._eval_data[loop] = bool(over)
         return self._eval_data[loop] and self.step_mark(loop) is None
+
+    def _is_eval_data(self, iterable: ast.expr) -> bool:
+        """By name, or as `it` of `it = iter(val_loader)`."""
+        if _EVAL_DATA.search(_text(iterable)):
+            return True
+        handed = iterable.args[:1] if isinstance(iterable, ast.Call) else [iterable]  # `tqdm(it)`
+        given = (self._bindings.last_before(name) for name in handed if isinstance(name, ast.Name))
+        return any(
+            binding is not None
+            and binding.kind == "assign"
+            and isinstance(binding.value, ast.Call)
+            and _name(binding.value.func) in _PASS_ON
+            and bool(_EVAL_DATA.search(_text(binding.value)))
+            for binding in given
+        )
 
     def is_eval_function(self, function: FunctionNode) -> bool:
         """Named like an evaluation, or a framework's evaluation hook; does not train."""

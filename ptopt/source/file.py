@@ -112,7 +112,15 @@ class SourceFile:
     @cached_property
     def context(self) -> Context:
         elsewhere = _not_kept(self._grad_off_elsewhere)
-        return Context(self.index, self.imports, self.calls, self.guards, elsewhere, self._uses_volatile)
+        return Context(
+            self.index,
+            self.bindings,
+            self.imports,
+            self.calls,
+            self.guards,
+            elsewhere,
+            self._uses_volatile,
+        )
 
     @cached_property
     def _uses_volatile(self) -> bool:

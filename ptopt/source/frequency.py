@@ -134,7 +134,7 @@ class Frequencies:
         base = self._of_loop(loop) if loop is not None else self._of_owner(node)
         if base.often > Often.ONCE:
             guard = self._guards.rare(node, loop)
-            if guard is not None and not self._holds_the_step(guard, node):
+            if guard is not None and not self._context.holds_the_step(guard, node):
                 return Frequency(Often.RARELY, getattr(guard, "lineno", 0), "behind a condition")
         return base
 
@@ -312,14 +312,6 @@ class Frequencies:
             self._values.of(iterable).kind == "loader"
             or bool(_LOADER.search(name.rstrip("()")))
             or "batch" in ast.unparse(loop.target)
-        )
-
-    def _holds_the_step(self, guard: ast.AST, node: ast.AST) -> bool:
-        """A condition that also holds the step's own backward call is not a rare one."""
-        if not isinstance(guard, ast.If):
-            return False
-        return any(
-            self._index.within(mark, guard) for mark in self._context.marks_in(self._index.function_of(node))
         )
 
 

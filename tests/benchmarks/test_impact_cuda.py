@@ -94,11 +94,19 @@ def test_a_size_without_three_samples_failed() -> None:
 
 def test_a_claim_counts_the_sizes_without_a_gain() -> None:
     (claim,) = claims([_row(1.0), _row(3.0, "large")])
-    assert claim["gain"] == "time" and claim["low"] == 1.0 and claim["high"] == pytest.approx(3.0, abs=0.05)
+    assert claim["gain"] == "time" and claim["low"] == 0.99 and claim["high"] == pytest.approx(3.0, abs=0.05)
     assert claim["conditions"] == "a GPU, today; small: 1.00; large: 3.00"
     impact = Impact(**claim, source="https://example.org", device="cuda")
-    assert gain(impact).startswith("1–3.02× faster on the step — measured: a GPU, today; ")
+    assert gain(impact).startswith(
+        "0.99–3.02× as fast on the step (95 % interval) — measured: a GPU, today; "
+    )
     assert claims([_row(1.0), _row(0.5, "large")]) == []
+
+
+def test_a_claim_says_of_which_size_the_runs_disagree() -> None:
+    wide = dataclasses.replace(_row(1.2, "large"), claimed=False, low=0.6)
+    (claim,) = claims([_row(3.0), wide])
+    assert claim["low"] == 1.0 and claim["conditions"].endswith("large: 1.20 (the runs disagree)")
 
 
 def test_a_claim_of_memory_names_its_cost_in_time() -> None:

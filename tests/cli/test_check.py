@@ -109,9 +109,41 @@ def test_statistics(tree: Path) -> None:
         "       1       2  PTO407 log-of-softmax\n"
         "       1       1  PTO101 item-every-step\n"
         "2 performance findings at 3 places in 2 files.\n"
+        "2 places left out: below the threshold of confidence (0.60).\n"
+        "  --min-confidence 0 shows all: 4 findings at 5 places\n"
+        "1 file not reviewed (listed with -v): tests are skipped by default (`skip`).\n"
     )
     assert run("check", tree, "--statistics").stdout == expected
+    listed = run("check", tree, "--statistics", "-v").stdout
+    assert "Reviewed:\n" in listed and "tests/test_train.py" in listed
     assert run("check", tree, "--statistics", "--budget", "1").stdout == expected  # the total of the table
+
+
+def test_statistics_name_what_was_compared(checkout: Path) -> None:
+    said = run("review", "--repo", checkout, "--base", "main", "--statistics").stdout
+    assert "1 performance finding in 1 file (main...working tree).\n" in said
+
+
+def test_the_hint_names_the_options_that_make_it_true(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    assert "1 with a safe fix (`ptopt fix`)" in unwrapped(run("check"))
+    options = ("--min-confidence", "0.9", "--select", "PTO407,PTO101", "ops.py")
+    assert run("check", *options).stdout.startswith("No performance findings"), "nothing is that sure"
+    options = ("--min-confidence", "0", "--select", "PTO407,PTO101", "ops.py")
+    hint = "ptopt fix --select PTO407,PTO101 --min-confidence 0 ops.py"
+    assert f"(`{hint}`)" in unwrapped(run("check", *options))
+    assert "Would fix 1 finding at 2 places" in run(*hint.split()[1:], "--diff").stderr
+
+
+def test_a_failure_names_the_unsafe_fixes_where_there_are_no_others(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree)
+    assert "ptopt fix --unsafe" not in run("check", "--exit-code").stderr, "there is a safe one to begin with"
+    assert run("check", "train.py").stderr == ""
+    failed = run("check", "--exit-code", "train.py")
+    assert failed.exit_code == 1
+    assert failed.stderr == "`ptopt fix --unsafe train.py` applies fixes that state an assumption.\n"
 
 
 def test_the_sums_of_the_statistics_add_up(tmp_path: Path) -> None:

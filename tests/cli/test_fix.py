@@ -54,6 +54,25 @@ def test_fix_diff_is_a_patch_and_changes_nothing(tree: Path) -> None:
     assert "log_softmax" in (tree / "ops.py").read_text()
 
 
+def test_fix_only_what_a_review_of_the_branch_shows(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkout)
+    (checkout / "ops.py").write_text(
+        OPS + "\n\ndef three(x):\n    return torch.log(torch.softmax(x, dim=2))\n"
+    )
+    said = run("review", "--base", "HEAD").stdout
+    assert "1 with a safe fix (`ptopt fix --base HEAD`)" in " ".join(said.split())
+    done = run("fix", "--base", "HEAD")
+    assert "Fixed 1 finding in 1 file." in done.stdout
+    after = (checkout / "ops.py").read_text()
+    assert after.count("torch.log(torch.softmax(") == 2 and "torch.log_softmax(x, dim=2)" in after
+    assert run("fix", "--base", "HEAD").stdout == "Nothing to fix.\n"
+    assert run("fix", "--base", "HEAD", "-", stdin=b"").exit_code == 2
+    left = run("fix", "--base", "main")
+    assert (
+        "1 finding left, 1 with an unsafe fix (`--unsafe`)" in left.stdout and "--base main`" in left.stdout
+    )
+
+
 def test_fix_follows_a_named_link_and_keeps_it(tree: Path) -> None:
     link = tree / "named.py"
     link.symlink_to("ops.py")

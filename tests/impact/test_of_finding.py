@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from ptopt.config import Config
 from ptopt.findings import Impact
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
-from ptopt.rules import find_rule
+from ptopt.rules import find_rule, rules
 
 SHORT_LOOP = """\
 import torch
@@ -136,3 +137,15 @@ def test_each_figure_of_a_wait_says_when_it_holds() -> None:
     assert "where a step waits once: without it, steps of 2 to 8 ms took 0 to 2 % less time" in found.message
     (gain,) = found.impact
     assert gain.conditions.startswith("the first of two reads in a step")
+
+
+FIGURE = re.compile(r": (\d[\d,]*\.\d\d)(?=;| in |$)")
+
+
+def test_what_was_measured_on_a_gpu_agrees_with_the_figures_beside_it() -> None:
+    """A slowdown is none that is rounded up to 1."""
+    ours = [(rule.name, i) for rule in rules() for i in impact.of_rule(rule.name) if i.device == "cuda"]
+    assert len(ours) > 50
+    for name, gain in ours:
+        for figure in FIGURE.findall(gain.conditions):
+            assert gain.low <= float(figure.replace(",", "")) <= gain.high, (name, gain)

@@ -5,7 +5,7 @@ import dataclasses
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ptopt.findings import Condition, LeftOut, Proof, Review
+from ptopt.findings import Condition, LeftOut, Proof, Review, Span
 from ptopt.report import render
 from ptopt.report.text import rule_link
 from tests.report.conftest import AGAIN, OTHER
@@ -94,3 +94,13 @@ def test_what_running_the_fix_has_shown(review: Review) -> None:
     text = render("markdown", dataclasses.replace(review, findings=(proved, refused)))
     assert "**Run:** proved on 368 inputs: the same results, 1.42–1.66× faster (x float32" in text
     assert "**Run:** not proved: the fix changes `x`" in text
+
+
+def test_a_fix_that_begins_on_another_line_names_it(review: Review) -> None:
+    finding = review.findings[0]
+    assert finding.fix is not None
+    text = render("markdown", review)
+    assert ", at line" not in text, "it stands on the line of the finding"
+    elsewhere = dataclasses.replace(finding, span=Span(8, 8))
+    text = render("markdown", dataclasses.replace(review, findings=(elsewhere,)))
+    assert ", at line 10:\n" in text

@@ -26,7 +26,7 @@ def test_a_page_holds_what_was_measured_on_each_device(monkeypatch: pytest.Monke
     monkeypatch.setattr(impact, "_tables", lambda: {rule.name: gains})
     text = page(rule)
     assert (
-        "- 2–3× faster on the loop — measured: a Xeon\n- 2–5× faster on the loop — measured: an H100\n"
+        "- 2–3× faster on the loop (95 % interval) — measured: a Xeon\n- 2–5× faster on the loop (95 % interval) — measured: an H100\n"
         in text
     )
     assert f"`python -m benchmarks.impact --rule {rule.name}`, " in text

@@ -94,7 +94,8 @@ def test_a_fence_ends_where_it_should(text: str) -> None:
     [
         (Impact("time", 1.0, 1.5, "the step", "a V100", "published", "x"), "1–1.5× faster on the step — published: a V100"),
         (Impact("memory", 2.0, 2.0, "the step", "a V100", "measured", "x"), "2× less memory for the step — measured: a V100"),
-        (Impact("time", 7580.1, 8423.99, "it", "a Xeon", "measured", "x"), "7,580–8,424× faster on it — measured: a Xeon"),
+        (Impact("time", 7580.1, 8423.99, "it", "a Xeon", "measured", "x"), "7,580–8,424× faster on it (95 % interval) — measured: a Xeon"),
+        (Impact("time", 0.985, 1.07, "it", "a Xeon", "measured [1]", "x"), "0.985–1.07× as fast on it (95 % interval) — measured [1]: a Xeon"),
         (Impact("time", 1.0, 1.0, "training", "YOLOv5", "published", "x"), "no gain on training — published: YOLOv5"),
     ],
 )  # fmt: skip

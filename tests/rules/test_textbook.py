@@ -30,10 +30,14 @@ def evaluate(model, loader):
 """
 
 
-def comments(base: str, head: str) -> list[Finding]:
+def comments(base: str, head: str, least: float | None = None) -> list[Finding]:
     lines = difflib.unified_diff(base.splitlines(True), head.splitlines(True), "a/train.py", "b/train.py")
     change = parse_diff("".join(lines).encode(), {"train.py": head.encode()}.get)
-    return list(review_change(change, config=Config(), facts=NO_FACTS).findings)
+    return list(
+        review_change(
+            change, config=Config.model_validate({"min-confidence": least}), facts=NO_FACTS
+        ).findings
+    )
 
 
 def test_no_grad_is_taken_out_of_an_evaluation() -> None:
@@ -63,6 +67,77 @@ def test_no_grad_is_taken_out_of_code_that_may_want_gradients() -> None:
     assert comments(base, base.replace("@torch.no_grad()\n", "")) == []
 
 
+TRAINING = """\
+import torch
+
+
+def train(model, train_loader, val_loader, optimizer):
+    ctx = torch.autocast("cuda", dtype=torch.bfloat16)
+    it = iter(val_loader)
+    for x, y in train_loader:
+        loss = loss_of(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+    with torch.no_grad():
+        total = 0
+
+        for x, y in val_loader:
+            total += loss_of(model(x.cuda()), y.cuda()).item()
+    model.train()
+    return total
+"""
+
+
+def without_no_grad(base: str) -> str:
+    """`with torch.no_grad():` taken out, and its block moved to the left."""
+    before, _, after = base.partition("    with torch.no_grad():\n")
+    block, rest = after.split("    model.train()\n")
+    return before + textwrap.indent(textwrap.dedent(block), "    ") + "    model.train()\n" + rest
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("", "", id="plain"),
+        pytest.param(
+            "        loss = loss_of(model(x.cuda()), y.cuda())\n",
+            "        with ctx:\n            loss = loss_of(model(x.cuda()), y.cuda())\n",
+            id="the training pass under a variable",
+        ),
+        pytest.param(
+            "            total += loss_of(model(x.cuda()), y.cuda()).item()\n",
+            "            with ctx:\n                total += loss_of(model(x.cuda()), y.cuda()).item()\n",
+            id="the evaluation under a variable",
+        ),
+        pytest.param("in val_loader:", "in it:", id="an iterator"),
+        pytest.param("in val_loader:", "in tqdm(it):", id="an iterator, wrapped"),
+        pytest.param("    model.eval()\n", "", id="no eval mode, so that the removed line is what tells"),
+    ],
+)
+def test_no_grad_is_taken_out_of_the_evaluation_of_a_training(old: str, new: str) -> None:
+    base = TRAINING.replace(old, new) if old else TRAINING
+    head = without_no_grad(base)
+    (found,) = comments(base, head)
+    assert found.name == "evaluation-records-graph" if "model.eval" in base else "no-grad-removed"
+    assert found.fix is not None and "    with torch.no_grad():\n        for x, y in" in apply_edits(
+        head, found.fix.edits
+    )
+
+
+def test_no_grad_is_taken_out_of_a_pass_that_trains() -> None:
+    base = TRAINING.replace(
+        "        loss = loss_of(model(x.cuda()), y.cuda())\n",
+        "        with torch.no_grad():\n            loss = loss_of(model(x.cuda()), y.cuda())\n",
+    )
+    head = base.replace(
+        "        with torch.no_grad():\n            loss = loss_of(model(x.cuda()), y.cuda())\n",
+        "        loss = loss_of(model(x.cuda()), y.cuda())\n",
+    )
+    assert comments(base, head) == []
+
+
 def test_a_cache_is_emptied_in_each_step() -> None:
     base = textwrap.dedent(
         """\
@@ -79,6 +154,106 @@ def test_a_cache_is_emptied_in_each_step() -> None:
     )
     (found,) = comments(base, base + "        torch.cuda.empty_cache()\n")
     assert found.name == "cache-cleared-every-step"
+
+
+@pytest.mark.parametrize(
+    ("condition", "together"),
+    [
+        pytest.param("is_update_step", True, id="under the same condition"),
+        pytest.param("is_update_step", False, id="under one of its own that says the same"),
+        pytest.param("(i + 1) % 4 == 0", True, id="a count"),
+    ],
+)
+def test_a_cache_is_emptied_as_often_as_the_optimizer_steps(condition: str, together: bool) -> None:
+    base = textwrap.dedent(
+        f"""\
+        import torch
+
+
+        def train(model, loader, optimizer, criterion, every):
+            for i, (x, y) in enumerate(loader):
+                is_update_step = (i + 1) % every == 0
+                criterion(model(x.cuda()), y.cuda()).backward()
+                if {condition}:
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """
+    )
+    own = "" if together else f"        if {condition}:\n"
+    (found,) = comments(base, f"{base}{own}            torch.cuda.empty_cache()\n")
+    assert found.name == "cache-cleared-every-step"
+
+
+def test_a_cache_is_emptied_now_and_then() -> None:
+    base = textwrap.dedent(
+        """\
+        import torch
+
+
+        def train(model, loader, optimizer, criterion, every):
+            for i, (x, y) in enumerate(loader):
+                criterion(model(x.cuda()), y.cuda()).backward()
+                optimizer.step()
+        """
+    )
+    head = f"{base}        if i % every == 0:\n            torch.cuda.empty_cache()\n"
+    assert comments(base, head) == []
+
+
+LOADED = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+def train(model, dataset, val_dataset, optimizer):
+    train_loader = DataLoader(
+        dataset,
+        batch_size=32,
+        num_workers=3,
+        pin_memory=True,
+    )
+    val_loader = DataLoader(
+        val_dataset,
+        batch_size=32,
+        num_workers=1,
+        pin_memory=True,
+    )
+    for x, y in train_loader:
+        loss = loss_of(model(x.cuda(non_blocking=True)), y.cuda(non_blocking=True))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return val_loader
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("num_workers=3", "num_workers=0", "workers-removed"),
+        ("num_workers=1", "num_workers=0", "workers-removed"),
+        (
+            "        num_workers=3,\n        pin_memory=True",
+            "        num_workers=3,\n        pin_memory=False",
+            "pinning-removed",
+        ),
+    ],
+)
+def test_a_change_switches_off_what_feeds_a_training(old: str, new: str, rule: str) -> None:
+    (found,) = comments(LOADED, LOADED.replace(old, new))
+    assert found.name == rule and found.right is not None and found.right >= 0.9
+
+
+def test_what_a_change_shows_is_true_although_it_is_no_comment() -> None:
+    """Of pinning, where each copy waits anyway, and for an evaluation, readers said that it is true but trivial."""
+    waits = LOADED.replace("non_blocking=True", "")
+    for base, old, new in (
+        (waits, "num_workers=3,\n        pin_memory=True", "num_workers=3,\n        pin_memory=False"),
+        (LOADED, "num_workers=1,\n        pin_memory=True", "num_workers=1,\n        pin_memory=False"),
+    ):
+        assert comments(base, base.replace(old, new)) == []
+        (found,) = comments(base, base.replace(old, new), least=0.0)
+        assert found.family == "regressions" and found.right is not None and found.right >= 0.9
 
 
 def test_losses_are_kept_with_their_graphs() -> None:

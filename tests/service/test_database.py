@@ -128,6 +128,8 @@ def test_command_line(empty_database_url: str) -> None:
     run = CliRunner().invoke
     before = run(main, ["check", "--database-url", empty_database_url])
     assert before.exit_code == 1 and "python -m service upgrade" in before.output
+    if empty_database_url.startswith("sqlite"):
+        assert "`python -m embedded` makes it when it starts first" in before.output
     assert run(main, ["upgrade", "--database-url", empty_database_url]).exit_code == 0
     assert run(main, ["check", "--database-url", empty_database_url]).exit_code == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,7 @@ from benchmarks.impact.cuda.measure import Sample
 from benchmarks.impact.cuda.workload import Workload
 from ptopt.impact.ratios import CLAIM, PROCESSES, interval, same
 
+_DISAGREE = " (the runs disagree)"
 MEMORY_CLAIM = 1.2  # a smaller difference of the peaks is not worth a line
 
 
@@ -39,6 +41,11 @@ class Row:
         if self.claimed:
             return "faster"
         return "slower" if self.high < 1 / CLAIM else "no gain"
+
+    @property
+    def unsure(self) -> bool:
+        """Is there a gain in the middle that the runs do not agree on, or that `before` against itself shows, too?"""
+        return not self.claimed and self.median > CLAIM
 
     @property
     def memory(self) -> float:
@@ -70,18 +77,22 @@ def row(conditions: str, workload: Workload, words: str, samples: Sequence[Sampl
 
 
 def claims(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """At most one claim of time and one of memory for each scope; a size without a gain counts as 1, a slower one as what it is."""
+    """At most one claim of time and one of memory for each scope.
+
+    That of time goes from the lowest end of the intervals to the highest, a slowdown among them; a size of which the runs
+    disagree counts as no gain. That of memory goes from the smallest figure to the largest.
+    """
     found = []
     for scope in dict.fromkeys(each.scope for each in rows):
         group = [each for each in rows if each.scope == scope and not each.failed]
         if any(each.claimed for each in group):
-            figures = [f"{each.sizes}: {each.median:.2f}" for each in group]
-            low = min(1.0 if each.verdict == "no gain" else each.low for each in group)
+            figures = [f"{each.sizes}: {each.median:.2f}{_DISAGREE * each.unsure}" for each in group]
+            low = min(1.0 if each.unsure else each.low for each in group)
             high = max(each.high for each in group if each.claimed)
             found.append(_claim("time", low, high, group, figures))
         saved = [each.memory for each in group if each.memory >= MEMORY_CLAIM]
         if saved:
-            low = 1.0 if len(saved) < len(group) else min(saved)
+            low = min(each.memory for each in group)
             found.append(_claim("memory", low, max(saved), group, [_memory_of(each) for each in group]))
     return found
 
@@ -96,7 +107,8 @@ def _claim(
 ) -> dict[str, Any]:
     return {
         "gain": gain,
-        "low": round(low, 2),
+        # Down: a slowdown of less than one percent is one.
+        "low": math.floor(low * 100) / 100 if low < 1 else round(low, 2),
         "high": round(high, 2),
         "scope": group[0].scope,
         "conditions": "; ".join([group[0].conditions, *figures]),

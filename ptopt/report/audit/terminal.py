@@ -48,7 +48,7 @@ def render(audit: Audit, width: int, color: bool) -> str:
 
 def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType]:
     """`whole` keeps links and long paths in one piece."""
-    machines = Machines()
+    machines = Machines(commands=True)
     yield Text(f"Training audit of {one_line(audit.name)}", "bold")
     yield Text(f"{outcome(audit)}.")
     for entry in audit.entries[:_MOST_ENTRIES]:

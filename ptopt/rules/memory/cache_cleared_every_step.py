@@ -270,6 +270,8 @@ def _guard(node: ast.AST, file: SourceFile) -> str:
         if isinstance(ancestor, ast.ExceptHandler):
             return "error"  # somebody deals with running out of memory
         if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            if file.context.holds_the_step(ancestor, node):
+                continue  # as often as the optimizer steps
             test = file.source(ancestor.test)
             if _DECIDES.search(test):
                 return "decided"

@@ -43,6 +43,7 @@ class Loss:
     function: FunctionNode | None
     first: int
     last: int
+    at: int = 0  # the line to comment on, where a rule knows a better one than `anchor` finds
 
     @cached_property
     def place(self) -> str:
@@ -67,6 +68,8 @@ class Loss:
     @cached_property
     def anchor(self) -> int:
         """Where a comment stands: the definition that lost a decorator, an added line nearby, the line that follows in the hunk."""
+        if self.at:
+            return self.at
         if self.function is not None and self.function.lineno == self.line:
             return self.line
         if self.added and abs(self.added[0] - self.line) <= _CLOSE:
@@ -180,7 +183,7 @@ class Regression(Rule):
             return
         seen: set[FunctionNode | None] = set()
         for wide in _losses(self.measure, file, change):
-            loss = wide.narrowed(self.work)
+            loss = self.narrowed(wide)
             if loss.function in seen or still.search(loss.place) or not self.work.search(loss.place):
                 continue
             if loss.function is None and len(loss.neighbours) > _NEIGHBOURS:
@@ -197,11 +200,20 @@ class Regression(Rule):
                 fix=self.fix(loss),
                 span=Span(loss.anchor, loss.anchor),
                 facts={"lines_added": float(len(loss.added)), "lines_removed": float(len(change.removed))},
+                shown=self.is_shown(loss),
             )
+
+    def narrowed(self, loss: Loss) -> Loss:
+        """The part of the place that the measure was about: its call, unless a rule knows better."""
+        return loss.narrowed(self.work)
 
     def confidence(self, loss: Loss) -> float:
         """How sure it is that the measure is missed there; `prior`, unless a rule can prove it."""
         return self.prior
+
+    def is_shown(self, loss: Loss) -> bool:
+        """Does the change itself show the loss: does it write the same measure as switched off?"""
+        return False
 
     def fix(self, loss: Loss) -> Fix | None:
         """What puts the measure back; nothing, unless a rule can write it."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Fix, Invalid, Severity
@@ -8,6 +9,7 @@ from ptopt.rules.regressions._base import Loss, Regression
 from ptopt.rules.shared.autograd import turns_autograd_off
 from ptopt.rules.shared.evaluation import Evaluation, evaluation_of
 from ptopt.rules.shared.no_grad import decorate, wrap
+from ptopt.source.index import Loop
 
 _EVALUATES = 0.6  # how sure it must be that the code only evaluates
 
@@ -96,6 +98,19 @@ class NoGradRemoved(Regression):
         ),
     )
 
+    def narrowed(self, loss: Loss) -> Loss:
+        """The evaluation loop that the removed `with` stood around, or stands in: the rest of the function may train."""
+        found = evaluation_of(loss.function, loss.file)
+        if found is None or found.case.loop is None or not _stood_around(found.case.loop, loss):
+            return super().narrowed(loss)
+        loop, run = found.case.loop, found.first[0].lineno
+        return replace(
+            loss,
+            first=min(loss.line, loop.lineno),
+            last=loop.end_lineno or loop.lineno,
+            at=run if run in loss.change.added else 0,  # where `evaluation-records-graph` stands
+        )
+
     def confidence(self, loss: Loss) -> float:
         """Textbook: what is left runs a network, and shows that it only evaluates it."""
         return self.prior if _evaluation(loss) is None else TEXTBOOK
@@ -123,6 +138,16 @@ class NoGradRemoved(Regression):
         return not any(
             turns_autograd_off(call, loss.file) for call in calls if loss.first <= call.lineno <= loss.last
         )
+
+
+def _stood_around(loop: Loop, loss: Loss) -> bool:
+    """Did the removed line stand in the loop, or before it with nothing but lines of the change between?"""
+    if not loss.text.lstrip().startswith("with"):
+        return False
+    if loop.lineno <= loss.line <= (loop.end_lineno or loop.lineno):
+        return True
+    between = (n for n in range(loss.line, loop.lineno + 1) if loss.file.line(n).strip())
+    return loss.line <= loop.lineno and set(between) <= set(loss.change.added)
 
 
 def _evaluation(loss: Loss) -> Evaluation | None:

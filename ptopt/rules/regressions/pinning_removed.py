@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import re
 
+from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Invalid
-from ptopt.rules.regressions._base import Regression
+from ptopt.rules.regressions._base import Loss, Regression
+from ptopt.rules.regressions._loaders import feeds_training, switched_off, training_file
+
+_QUEUED = re.compile(r"non_blocking\s*=\s*True")
 
 
 class PinningRemoved(Regression):
@@ -72,3 +76,17 @@ class PinningRemoved(Regression):
             """
         ),
     )
+
+    def confidence(self, loss: Loss) -> float:
+        """Textbook: the loader of a training that counts on pinned batches, by moving them with `non_blocking=True`.
+
+        Where each copy waits in any case, readers found the advice true but trivial.
+        """
+        loader = switched_off(loss, "pin_memory")
+        if loader is None or not feeds_training(loader, loss):
+            return self.prior
+        trains = training_file(loss)
+        return TEXTBOOK if trains is not None and trains.search(_QUEUED) else self.prior
+
+    def is_shown(self, loss: Loss) -> bool:
+        return switched_off(loss, "pin_memory") is not None

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import re
 
+from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Invalid
-from ptopt.rules.regressions._base import Regression
+from ptopt.rules.regressions._base import Loss, Regression
+from ptopt.rules.regressions._loaders import switched_off, training_file
 
 
 class WorkersRemoved(Regression):
@@ -112,3 +114,13 @@ class WorkersRemoved(Regression):
             """
         ),
     )
+
+    def confidence(self, loss: Loss) -> float:
+        """Textbook: `num_workers=0` for a loader of a training on an accelerator, or of its evaluation.
+
+        Readers found each of these useful; what they found wrong was moved to options that the call takes as a whole.
+        """
+        return TEXTBOOK if self.is_shown(loss) and training_file(loss) is not None else self.prior
+
+    def is_shown(self, loss: Loss) -> bool:
+        return switched_off(loss, "num_workers") is not None

@@ -49,6 +49,7 @@ _FRAMEWORK = re.compile(
     r"Lightning|Callback|Brain$|Trainer$|TestCase|^Pipeline$|ChunkPipeline|Hook$|Streamer$|LogitsProcessor$|StoppingCriteria$"
 )
 _LEFT_TO_IT = frozenset({"prediction_step"})  # the Trainer of transformers turns autograd off nowhere else
+_RECORDS = re.compile(r"autocast|amp|nullcontext|no_sync", re.I)  # contexts that leave autograd as it is
 _PLAIN_RESULT = re.compile(
     r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I
 )
@@ -99,6 +100,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         for call in file.calls.calls_in(function)
         if (path := network_of(call, file) or network_method_of(call, evals, file))
         and path not in networks(file).frozen
+        and not in_training(call, function, file)
     ]
     if not calls:
         return None
@@ -108,7 +110,7 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         return None  # the author knows, and left out a warm-up or the like
     if function is not None and _SAYS_SO.search(file.source(function)):
         return None  # a comment tells that the caller does it
-    calls = [(c, p) for c, p in on if not in_training(c, function, file) and not discarded(c, file)]
+    calls = [(c, p) for c, p in on if not discarded(c, file)]
     case = case_of(function, calls, evals, file) if calls else None
     if case is None or (function is not None and wanted_elsewhere(function, calls, file)):
         return None
@@ -405,9 +407,28 @@ def may_be_off(call: ast.Call, file: SourceFile) -> bool:
             for item in ancestor.items:
                 text = file.source(item.context_expr)
                 opaque = re.search(r"ctx|context|mode|grad|eval|infer|stack", text, re.I)
-                if opaque and not re.search(r"autocast|amp", text, re.I):
+                if opaque and not (_RECORDS.search(text) or _leaves_autograd_on(item.context_expr, file)):
                     return True
     return False
+
+
+def _leaves_autograd_on(context: ast.expr, file: SourceFile) -> bool:
+    """Is it a name that only ever holds contexts which autograd records in: `ctx = torch.autocast(...)`?"""
+    if not isinstance(context, ast.Name):
+        return False
+    last = file.bindings.last_before(context)
+    given = file.bindings.of(file.index.function_of(last.node), context.id) if last is not None else []
+    return bool(given) and all(
+        binding.kind == "assign" and binding.value is not None and _records(binding.value, file)
+        for binding in given
+    )
+
+
+def _records(value: ast.expr, file: SourceFile) -> bool:
+    """`torch.autocast("cuda")`, `nullcontext()`, `model.no_sync()`, or one of them by a condition."""
+    if isinstance(value, ast.IfExp):
+        return _records(value.body, file) and _records(value.orelse, file)
+    return isinstance(value, ast.Call) and bool(_RECORDS.search(file.source(value.func)))
 
 
 def discarded(call: ast.Call, file: SourceFile) -> bool:

@@ -68,7 +68,10 @@ def every_step(node: ast.AST, file: SourceFile) -> Step | None:
     if not file.uses_accelerator or BENCHMARK_PATH.search(file.path):
         return None  # a benchmark waits for the GPU on purpose
     step = file.context.training_step(node)
-    if step is None or step.full_batch or file.guards.rare(node, step.node) is not None:
+    if step is None or step.full_batch:
+        return None
+    guard = file.guards.rare(node, step.node)
+    if guard is not None and not file.context.holds_the_step(guard, node):
         return None
     if _is_trial(node, file) or _is_trial(step.mark, file):
         return None

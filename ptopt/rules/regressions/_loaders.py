@@ -1,0 +1,36 @@
+"""Arguments of a data loader that a change switches off, and whether the loader feeds a training on an accelerator."""
+
+from __future__ import annotations
+
+import ast
+
+from ptopt.rules.base import SourceFile
+from ptopt.rules.regressions._base import Loss
+from ptopt.rules.shared.evaluation import trains_anywhere
+from ptopt.rules.shared.loaders import Loader, is_for_evaluation, loader_of
+
+_MOST_CALLERS = 10  # of the function that builds the loader, in other files
+
+
+def switched_off(loss: Loss, argument: str) -> Loader | None:
+    """The loader at the place for which the change writes the argument as `0` or `False`."""
+    for call in loss.file.calls.calls_in(loss.function):
+        loader = loader_of(call, loss.file) if loss.first <= call.lineno <= loss.last else None
+        given = loader.arguments.get(argument) if loader is not None else None
+        if isinstance(given, ast.Constant) and not given.value and given.lineno in loss.change.added:
+            return loader
+    return None
+
+
+def feeds_training(loader: Loader, loss: Loss) -> bool:
+    """Not one for validation, tests or inference, as far as the names tell."""
+    return not is_for_evaluation(loader.call, loss.file)
+
+
+def training_file(loss: Loss) -> SourceFile | None:
+    """The file that trains on an accelerator: this one, or one that calls the function at the place."""
+    files = [loss.file]
+    if loss.function is not None:
+        callers = loss.file.repository.callers(loss.file, loss.function)[:_MOST_CALLERS]
+        files += [other for other, _ in callers]
+    return next((file for file in files if file.uses_accelerator and trains_anywhere(file)), None)
