@@ -51,6 +51,7 @@ class Problem:
     at: ast.AST | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
     elsewhere: tuple[Problem, ...] = ()
+    severity: Severity | None = None  # default: that of the rule
 
 
 @dataclass(frozen=True, slots=True)

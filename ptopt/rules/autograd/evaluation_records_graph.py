@@ -392,6 +392,7 @@ class EvaluationRecordsGraph(Rule):
                 case.confidence,
                 found.evidence,
                 fix,
+                case.loop or function,
                 facts=found.facts,
             )
 
