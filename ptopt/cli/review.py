@@ -21,7 +21,7 @@ from ptopt.cli.options import (
     settings_options,
 )
 from ptopt.cli.output import report
-from ptopt.cli.profile import Kept, profile_option, runs_in
+from ptopt.cli.profile import Kept, profile_option, runs_in, weighed_with
 from ptopt.cli.settings import load
 
 if TYPE_CHECKING:
@@ -82,17 +82,9 @@ def review(
     runs = runs_in(profiles, (file.path for file in files))
     kept = Kept(runs)
     seen = kept(progress(files, len(files)))
-    result = review_with(
-        model,
-        seen,
-        config=config,
-        facts=facts,
-        limit_to_change=True,
-        around=change.around,
-        baseline=known,
-    )
-    if runs:
-        from ptopt.profiles.attach import weighed
-
-        result = weighed(result, runs, kept.texts, config.budget)
+    how: dict[str, Any] = {
+        "facts": facts, "limit_to_change": True, "around": change.around, "baseline": known,
+    }  # fmt: skip
+    result = review_with(model, seen, config=config, **how)
+    result = weighed_with(runs, kept, result, config.budget, config, **how)
     report(dataclasses.replace(result, compared=change.compared), output, settings, root)
