@@ -29,7 +29,27 @@ if TYPE_CHECKING:
     from ptopt.findings import NotReviewed
 
 
-@click.command()
+class _Review(click.Command):
+    """What looks like a range of git is no argument: the error names the two options instead."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, list(args))
+        except click.UsageError as error:
+            for given in args:
+                base, dots, head = given.partition(".." if "..." not in given else "...")
+                if (
+                    dots
+                    and base
+                    and not given.startswith(("-", ".", "/"))
+                    and "unexpected extra" in str(error)
+                ):
+                    sides = f"--base {base}" + (f" --head {head}" if head else "")
+                    raise click.UsageError(f"{given} is a range; write {sides}", ctx) from None
+            raise
+
+
+@click.command(cls=_Review)
 @click.option(
     "--base", metavar="REV",
     help="The branch to merge into.  [default: the default branch of origin, else main or master]",
