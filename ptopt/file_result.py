@@ -30,6 +30,7 @@ class FileResult:
     change: ChangedFile | None = None  # None: the file as a whole is under review
     text: str | None = None  # as on disk, where a finding may quote it
     cells: Mapping[int, tuple[int, int]] | None = None  # of a notebook that has one: see `cell_lines`
+    disk_lines: Mapping[int, int] | None = None  # of a notebook that was spread: see `spread`
     # For a model alone:
     regions: tuple[Region, ...] = ()
     changed: tuple[

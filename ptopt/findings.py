@@ -306,6 +306,9 @@ class Review:
     cells: Mapping[str, Mapping[int, tuple[int, int]]] = field(
         default_factory=dict
     )  # notebook -> line on disk -> (cell, line in the cell)
+    disk_lines: Mapping[str, Mapping[int, int]] = field(
+        default_factory=dict
+    )  # notebook saved without line breaks -> line of a finding, as if it had them -> line on disk
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
     left_out: LeftOut | None = None  # what the ranker left out; None where nothing
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`

@@ -224,7 +224,7 @@ def _finding(
         rule=rule.id,
         name=rule.name,
         family=rule.family,
-        severity=rule.severity,
+        severity=problem.severity or rule.severity,
         path=source.path,
         span=Span(head(span.start), max(head(span.start), head(span.end))),
         symbol=hit.symbol,

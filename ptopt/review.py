@@ -46,6 +46,7 @@ MOST_PARSED_OF_A_CHANGE = 60  # trees of files around, for all of its files
 UNASKED_BYTES = (
     500_000  # of files that no rule has a question on, parsed only to name those that do not parse
 )
+_UNBROKEN = "cells that stand on one line of the file, which comments cannot tell apart; save the notebook with line breaks, as Jupyter does"
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
 
@@ -239,7 +240,10 @@ class _Inspector:
             return FileResult.skipped(NotReviewed(file.path, str(error)))
         lost = source.parsed.lost if for_rules else ()
         notes = [NotReviewed(file.path, reason) for reason in lost]
+        unbroken = not source.numbered_as_on_disk
         if not self._limit_to_change:
+            if unbroken and (result := self._inspect_spread(file, wanted, notes)) is not None:
+                return result
             with limited(FILE_WORK):
                 return self._proposed(source, file, wanted, notes)
         if self._work_left <= 0:
@@ -247,7 +251,25 @@ class _Inspector:
         with limited(min(FILE_WORK, self._work_left)) as account:
             result = self._proposed(source, file, wanted, notes)
         self._work_left -= account.spent
+        if unbroken and result.proposals:
+            note = NotReviewed(file.path, _UNBROKEN)
+            return dataclasses.replace(result, not_reviewed=(*result.not_reviewed, note))
         return result
+
+    def _inspect_spread(
+        self, file: ChangedFile, wanted: Sequence[Rule], notes: list[NotReviewed]
+    ) -> FileResult | None:
+        """A notebook that was saved without line breaks, as if it had them: its cells and lines tell its findings apart."""
+        from ptopt.source.notebook import spread
+
+        found = spread(file.head or b"")
+        if found is None:
+            return None
+        head, disk_lines = found
+        source = SourceFile.parse(file.path, head, self._facts, self._around.of(file))
+        with limited(FILE_WORK):
+            result = self._proposed(source, dataclasses.replace(file, head=head), wanted, notes)
+        return dataclasses.replace(result, disk_lines=disk_lines)
 
     def _unasked(self, path: str, head: bytes) -> FileResult:
         """No rule has a question on the file: it is clean, or it does not parse, which is said while asking costs little."""
@@ -433,6 +455,7 @@ def _settle(
         sources={path: texts[path] for path in dict.fromkeys(f.path for f in shown) if path in texts},
         dropped=tuple(sorted(dropped, key=Finding.sort_key)),
         cells={file.path: file.cells for file in results if file.cells is not None},
+        disk_lines={file.path: file.disk_lines for file in results if file.disk_lines is not None},
         in_baseline=tuple(sorted(old, key=Finding.sort_key)),
         quieted=tuple(f for f in quieted if f not in shown),
         left_out=counted_left_out(results, comments, config, one_per_cause, muted, budget),

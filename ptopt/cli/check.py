@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +23,7 @@ from ptopt.cli.options import (
     settings_options,
 )
 from ptopt.cli.output import fixed_rules, limited, path_from_here, report, write
-from ptopt.cli.profile import Kept, profile_option, runs_in
+from ptopt.cli.profile import Kept, profile_option, runs_in, weighed_with
 
 if TYPE_CHECKING:
     from ptopt.fixes import FixedFile
@@ -84,19 +84,11 @@ def check(
     root, files, config, facts, skipped = stream(paths, settings, stdin)
     runs = runs_in(profiles)
     kept = Kept(runs)
-    result = review_with(
-        model,
-        kept(progress(files, None)),
-        config=config,
-        facts=facts,
-        limit_to_change=False,
-        neighbours=neighbours_in(root),
-        baseline=known,
-    )
-    if runs:
-        from ptopt.profiles.attach import weighed
-
-        result = weighed(result, runs, kept.texts, None)
+    how: dict[str, Any] = {
+        "facts": facts, "limit_to_change": False, "neighbours": neighbours_in(root), "baseline": known,
+    }  # fmt: skip
+    result = review_with(model, kept(progress(files, None)), config=config, **how)
+    result = weighed_with(runs, kept, result, None, config, **how)
     same = [] if baseline is None else ["--baseline", str(baseline)]
     if paths != (Path("."),) and len(paths) <= _NAMED and stdin is None:
         same += map(str, paths)

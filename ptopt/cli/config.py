@@ -38,7 +38,7 @@ def schema() -> None:
 @config.command("check")
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 def config_check(path: Path) -> None:
-    """Check the configuration of a folder, or one file."""
+    """Check the configuration of a folder, or one configuration file."""
     loaded = _configuration(path)
     click.echo(
         f"{loaded.origin}: no problems" if loaded.origin else "No configuration file; the defaults apply"
@@ -48,7 +48,7 @@ def config_check(path: Path) -> None:
 @config.command()
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 def show(path: Path) -> None:
-    """Print the effective settings of a folder, or those of one file."""
+    """Print the effective settings of a folder, or those of one configuration file."""
     from ptopt.report.settings import as_toml
     from ptopt.report.text import visible
     from ptopt.rules import all_rules
@@ -66,6 +66,10 @@ def _configuration(path: Path) -> Config:
     with user_errors():
         if not path.exists():
             raise click.ClickException(f"{path}: no such file or folder")
+        if path.suffix in (".py", ".ipynb", ".pyi"):
+            raise click.ClickException(
+                f"{path}: give a folder, or one configuration file (.ptopt.toml, pyproject.toml)"
+            )
         if path.is_file():
             return load(path.parent, Settings(config=path))[0]
         return load(root_of(path), Settings())[0]

@@ -97,7 +97,8 @@ def _from_here(review: Review, root: Path) -> Review:
         name: tuple(_moved(item, shown) for item in getattr(review, name)) for name in listed
     }
     changes |= {
-        name: {shown(p): v for p, v in (getattr(review, name) or {}).items()} for name in ("sources", "cells")
+        name: {shown(p): v for p, v in (getattr(review, name) or {}).items()}
+        for name in ("sources", "cells", "disk_lines")
     }
     return dataclasses.replace(review, reviewed=tuple(map(shown, review.reviewed)), **changes)
 

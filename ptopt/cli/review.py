@@ -21,7 +21,7 @@ from ptopt.cli.options import (
     settings_options,
 )
 from ptopt.cli.output import report
-from ptopt.cli.profile import Kept, profile_option, runs_in
+from ptopt.cli.profile import Kept, profile_option, runs_in, weighed_with
 from ptopt.cli.settings import load
 
 if TYPE_CHECKING:
@@ -29,7 +29,27 @@ if TYPE_CHECKING:
     from ptopt.findings import NotReviewed
 
 
-@click.command()
+class _Review(click.Command):
+    """What looks like a range of git is no argument: the error names the two options instead."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, list(args))
+        except click.UsageError as error:
+            for given in args:
+                base, dots, head = given.partition(".." if "..." not in given else "...")
+                if (
+                    dots
+                    and base
+                    and not given.startswith(("-", ".", "/"))
+                    and "unexpected extra" in str(error)
+                ):
+                    sides = f"--base {base}" + (f" --head {head}" if head else "")
+                    raise click.UsageError(f"{given} is a range; write {sides}", ctx) from None
+            raise
+
+
+@click.command(cls=_Review)
 @click.option(
     "--base", metavar="REV",
     help="The branch to merge into.  [default: the default branch of origin, else main or master]",
@@ -82,19 +102,11 @@ def review(
     runs = runs_in(profiles, (file.path for file in files))
     kept = Kept(runs)
     seen = kept(progress(files, len(files)))
-    result = review_with(
-        model,
-        seen,
-        config=config,
-        facts=facts,
-        limit_to_change=True,
-        around=change.around,
-        baseline=known,
-    )
-    if runs:
-        from ptopt.profiles.attach import weighed
-
-        result = weighed(result, runs, kept.texts, config.budget)
+    how: dict[str, Any] = {
+        "facts": facts, "limit_to_change": True, "around": change.around, "baseline": known,
+    }  # fmt: skip
+    result = review_with(model, seen, config=config, **how)
+    result = weighed_with(runs, kept, result, config.budget, config, **how)
     same = ["--base", base] if base is not None and head is None else []
     same += [] if baseline is None else ["--baseline", str(baseline)]
     report(dataclasses.replace(result, compared=change.compared), output, settings, root, same)

@@ -45,14 +45,16 @@ def rules(format_: str, docs: Path | None) -> None:
 @click.command()
 @click.argument("rule", shell_complete=_complete_rule)
 def explain(rule: str) -> None:
-    """Show the documentation of a rule, by its id or name."""
-    from ptopt.report.rulelist import page
+    """Show the documentation of a rule, by its id or name; of a family, its rules."""
+    from ptopt.report.rulelist import as_table, page
     from ptopt.report.text import visible
     from ptopt.rules import all_rules, find_rule, known_names
 
     found = find_rule(rule)
     if found is None and known_names().get(rule.strip().lower()) == "family":
-        raise click.ClickException(f"{visible(rule)!r} is a family; `ptopt rules` lists the rules of each")
+        family = [known for known in all_rules() if known.family == rule.strip().lower()]
+        write(as_table(family, width(), colored()))
+        return
     if found is None:
         names = [name for known in all_rules() for name in (known.id, known.name)]
         raise click.ClickException(f"unknown rule {visible(rule)!r}{nearest(rule, names)}")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from ptopt.findings import Finding, Measured, Review
+from ptopt.findings import Condition, Finding, LeftOut, Measured, Review
 from ptopt.profiles.frames import Frame
 from ptopt.profiles.lines import Line, named_lines
 from ptopt.profiles.profile import Profile
 
+WORTH_A_COMMENT = (
+    0.05  # of the step: what was measured to take this much is worth one whatever the ranker makes of it
+)
 _LEAST = 0.005  # of the step: less is not worth a word
 # Rules whose comment stands where something is built, and whose cost shows elsewhere: in a part of the step.
 _PARTS: Mapping[str, tuple[str, str]] = {
@@ -31,16 +35,30 @@ _PARTS: Mapping[str, tuple[str, str]] = {
 
 
 def weighed(
-    review: Review, profiles: Sequence[Profile], files: Mapping[str, str], budget: int | None
+    review: Review,
+    profiles: Sequence[Profile],
+    files: Mapping[str, str],
+    budget: int | None,
+    everything: Sequence[Finding] = (),
 ) -> Review:
     """The review with what was measured in `profiles`, ordered by it; `budget` findings are shown, None: all.
 
-    `files` are the texts of reviewed files that the traces name.
+    `files` are the texts of reviewed files that the traces name. `everything` is what rules propose in these, place by place:
+    what takes `WORTH_A_COMMENT` of the step is a finding although the ranker left it out.
     """
     if not profiles:
         return review
     runs = [(profile, named_lines(profile, files)) for profile in profiles]
     found = [_with_measure(finding, runs) for finding in (*review.findings, *review.over_limit)]
+    known = {(f.path_of(place), place.rule, place.span) for f in found for place in f.places()}
+    costly = [
+        finding
+        for finding in (_with_measure(f, runs) for f in everything if (f.path, f.rule, f.span) not in known)
+        if finding.measured is not None
+        and not finding.measured.at_most
+        and finding.measured.share >= WORTH_A_COMMENT
+    ]
+    found += _one_per_rule(costly)
     found.sort(key=lambda f: -f.measured.share if f.measured is not None else 0.0)  # stable: ranked before
     shown = len(found) if budget is None else budget
     texts = {**files, **(review.sources or {})}
@@ -50,7 +68,30 @@ def weighed(
         findings=tuple(found[:shown]),
         over_limit=tuple(found[shown:]),
         sources={path: texts[path] for path in paths if path in texts},
+        left_out=_without(review.left_out, costly),
     )
+
+
+def _one_per_rule(findings: Sequence[Finding]) -> list[Finding]:
+    """One finding for each rule in each file: that of the dearest place, with the others."""
+    of_rule: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        of_rule[finding.path, finding.rule].append(dataclasses.replace(finding, missed=()))
+    merged = []
+    for several in of_rule.values():
+        best, *others = sorted(several, key=lambda f: -f.measured.share if f.measured is not None else 0.0)
+        merged.append(dataclasses.replace(best, also=tuple(sorted(f.as_place() for f in others))))
+    return merged
+
+
+def _without(left_out: LeftOut | None, shown: Sequence[Finding]) -> LeftOut | None:
+    """What is left out when `shown` no longer is; None where nothing is."""
+    if left_out is None:
+        return None
+    places = Counter(left_out.places)
+    places.subtract(Counter((f.missed or (Condition.CONFIDENCE,))[0] for f in shown))
+    places = +places
+    return dataclasses.replace(left_out, places=dict(places)) if places else None
 
 
 def _with_measure(finding: Finding, runs: Sequence[tuple[Profile, Sequence[Line]]]) -> Finding:

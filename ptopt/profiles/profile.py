@@ -47,7 +47,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Calls that make the host wait for the device, at one place."""
+    """Calls that make the host wait for the device, at one place; without a GPU, all reads of tensors: it may be none of them."""
 
     what: str
     place: Place | None

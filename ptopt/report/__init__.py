@@ -19,6 +19,8 @@ FORMATS = {
     "markdown": "ptopt.report.markdown",
 }
 
+_BY_CELL = frozenset({"terminal", "markdown", "statistics", "json"})  # they name places in notebooks by cell
+
 
 def render(
     name: str,
@@ -35,6 +37,10 @@ def render(
     `width` (columns), `color`, `explain` and `verbose` are for the terminal (statistics take the first and the last);
     `suppressed` puts findings that a comment silences into SARIF and on the terminal. Formats that always have them, or never, take no notice.
     """
+    if review.disk_lines and name not in _BY_CELL:
+        from ptopt.report.ondisk import on_disk
+
+        review = on_disk(review)
     module = importlib.import_module(FORMATS[name])
     if name == "terminal":
         text = module.render(

@@ -27,6 +27,9 @@ def _rest(review: Review) -> list[str]:
     rest = [f"{outcome(review)}."]
     if review.left_out is not None:
         rest.append("; ".join(left_out_lines(review.left_out)) + ".")
-    if review.not_reviewed:
+    if len(review.not_reviewed) == 1:
+        (item,) = review.not_reviewed
+        rest.append(f"{visible(item.path)} not reviewed: {one_line(item.reason)}.")
+    elif review.not_reviewed:
         rest.append(f"{count(len({item.path for item in review.not_reviewed}), 'file')} not reviewed.")
     return rest

@@ -8,6 +8,7 @@ from typing import Any
 
 from ptopt import __version__
 from ptopt.findings import Condition, Finding, Impact, LeftOut, ModelRecord, Place, Review, Span
+from ptopt.report.ondisk import finding_on_disk
 from ptopt.report.patch import fix_diff
 from ptopt.report.text import cell_of
 
@@ -35,7 +36,12 @@ def as_data(review: Review) -> dict[str, Any]:
         "in_baseline": [_finding(review, f) for f in review.in_baseline],
         "not_reviewed": [{"path": n.path, "reason": n.reason} for n in review.not_reviewed],
         "unused_suppressions": [
-            {"path": u.path, "line": u.line, "codes": list(u.codes)} for u in review.unused_suppressions
+            {
+                "path": u.path,
+                "line": review.disk_lines.get(u.path, {}).get(u.line, u.line),
+                "codes": list(u.codes),
+            }
+            for u in review.unused_suppressions
         ],
     }
     if review.model is not None:
@@ -71,21 +77,22 @@ def _model(review: Review, record: ModelRecord) -> dict[str, Any]:
                 "end_line": f.span.end,
                 "confidence": f.confidence,
             }
-            for f in review.dropped
+            for f in (finding_on_disk(each, review) for each in review.dropped)
         ],
         "note": record.note,
     }
 
 
 def _finding(review: Review, finding: Finding) -> dict[str, Any]:
+    there = finding_on_disk(finding, review)
     data = {
         "rule": finding.rule,
         "name": finding.name,
         "family": finding.family,
         "severity": str(finding.severity),
         "path": finding.path,
-        "start_line": finding.span.start,
-        "end_line": finding.span.end,
+        "start_line": there.span.start,
+        "end_line": there.span.end,
         "cell": _cell(review, finding.path, finding.span),
         "symbol": finding.symbol,
         "confidence": finding.confidence,
@@ -93,14 +100,17 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
         "stated": finding.stated,
         "missed": [str(condition) for condition in finding.missed],
         "reasons": [{"feature": name, "log_odds": weight} for name, weight in finding.reasons],
-        "message": finding.message,
+        "message": there.message,
         "when_wrong": finding.when_wrong,
-        "evidence": [{"line": e.line, "note": e.note} for e in finding.evidence],
+        "evidence": [{"line": e.line, "note": e.note} for e in there.evidence],
         "impact": [_impact(i) for i in finding.impact],
         "fix": _fix(review, finding),
         "fingerprint": finding.fingerprint,
         "origin": finding.origin,
-        "also": [_place(review, finding.path_of(place), place) for place in finding.also],
+        "also": [
+            _place(review, finding.path_of(place), place, at)
+            for place, at in zip(finding.also, there.also, strict=True)
+        ],
         "assumes": finding.assumes,
     }
     if finding.measured is not None:
@@ -120,16 +130,16 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
     return data
 
 
-def _place(review: Review, path: str, place: Place) -> dict[str, Any]:
+def _place(review: Review, path: str, place: Place, there: Place) -> dict[str, Any]:
     return {
         "rule": place.rule,
         "name": place.name,
         "family": place.family,
         "path": path,
-        "start_line": place.span.start,
-        "end_line": place.span.end,
+        "start_line": there.span.start,
+        "end_line": there.span.end,
         "cell": _cell(review, path, place.span),
-        "message": place.message,
+        "message": there.message,
         "when_wrong": place.when_wrong,
         "severity": None if place.severity is None else str(place.severity),
         "impact": [_impact(i) for i in place.impact],

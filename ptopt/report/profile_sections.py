@@ -37,6 +37,12 @@ class Section:
     note: str = ""
 
 
+_READS = (
+    "A trace without a GPU cannot tell which of these would wait for one: reads of tensors on the device do, those of tensors "
+    "that stay on the CPU (in a Dataset, the step counter of an optimizer) do not."
+)
+
+
 def headline(profile: Profile) -> tuple[Cell, str]:
     """The file, and what was recorded in it."""
     where = [profile.origin]
@@ -107,7 +113,7 @@ def _all(profile: Profile, lines: Sequence[Line], most: int) -> Iterator[Section
             )
             for row in profile.waits[:most]
         ),
-        "" if gpu else "On a GPU each of these waits for the device.",
+        "" if gpu else _READS,
     )
     yield Section(
         "Copies",

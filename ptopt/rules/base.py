@@ -56,6 +56,7 @@ class Problem:
     facts: Mapping[str, float] = field(default_factory=dict)
     elsewhere: tuple[Problem, ...] = ()
     shown: bool = False
+    severity: Severity | None = None  # default: that of the rule
 
 
 @dataclass(frozen=True, slots=True)

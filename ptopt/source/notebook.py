@@ -85,6 +85,31 @@ def cell_lines(data: bytes) -> dict[int, tuple[int, int]]:
     return {at: place for at, place in places if times[at] == 1}
 
 
+def spread(data: bytes) -> tuple[bytes, dict[int, int]] | None:
+    """A notebook with the same cells and a JSON line for each line of code; and for each of these its line in `data`.
+
+    For notebooks that were saved without line breaks. `data` is one that `parse_notebook` reads. None where that cannot be
+    done: a cell ends in a lone carriage return, or the notebook would be too large.
+    """
+    cells = {cell.number: cell for cell in _read_cells(_Reader(data.decode("utf-8-sig")))}
+    written = [
+        {"cell_type": "code", "source": [f"{line}\n" for line in cells[number].lines]}
+        if number in cells
+        else {"cell_type": "raw", "source": []}
+        for number in range(1, max(cells, default=0) + 1)
+    ]
+    notebook = {"cells": written, "metadata": {}, "nbformat": 4}
+    text = json.dumps(notebook, indent=1)
+    if len(text) > MAX_NOTEBOOK_BYTES:
+        return None
+    lines: dict[int, int] = {}
+    for cell in _read_cells(_Reader(text)):
+        if cell.lines != cells[cell.number].lines:
+            return None
+        lines.update(zip(cell.head, cells[cell.number].head, strict=True))
+    return text.encode(), lines
+
+
 def _mend(cell: _Cell) -> str:
     """Blank what keeps the cell from parsing. Returns why all of it had to go, "" where it did not."""
     try:

@@ -93,6 +93,7 @@ class Repository:
         self._calls: dict[tuple[str, str, bool, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
         self._mentioned: dict[tuple[bytes, str], bool] = {}
         self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
+        self._classes: dict[str, tuple[SourceFile, ast.ClassDef] | None] = {}
 
     @cached_property
     def _files(self) -> Mapping[str, bytes]:
@@ -143,6 +144,22 @@ class Repository:
         parsed = self._parse(paths[0], self._files[paths[0]]) if len(paths) == 1 else None
         functions = [f for f in parsed.calls.functions if f.name == name] if parsed is not None else []
         return (parsed, functions[0]) if parsed is not None and len(functions) == 1 else None
+
+    def class_named(self, file: SourceFile, name: str) -> tuple[SourceFile, ast.ClassDef] | None:
+        """The class of another file, where one file alone defines a class of that name."""
+        if len(name) < 4 or not self._files:
+            return None
+        if name not in self._classes:
+            self._charge_search()
+            defined = re.compile(rb"^class " + re.escape(name.encode()) + rb"\b", re.M)
+            head = b"class " + name.encode()
+            paths = [p for p, data in self._files.items() if head in data and defined.search(data)]
+            parsed = self._parse(paths[0], self._files[paths[0]]) if len(paths) == 1 else None
+            classes = parsed.index.of_type(ast.ClassDef) if parsed is not None else ()
+            found = next((cls for cls in classes if cls.name == name), None)
+            self._classes[name] = (parsed, found) if parsed is not None and found is not None else None
+        known = self._classes[name]
+        return known if known is not None and known[0].path != file.path else None
 
     def mentions(self, words: bytes, besides: str = "") -> bool:
         """Do the words occur in one of the files, that at `besides` left out?"""

@@ -196,3 +196,9 @@ def test_workflows_are_counted_alike_when_they_are_fixed_and_ignored(workflows: 
     assert (
         run("fix", "--unsafe", workflows).stdout.splitlines()[-1] == "Fixed 1 finding at 3 places in 3 files."
     )
+
+
+@pytest.mark.parametrize("format_", ["terminal", "concise", "json", "markdown"])
+def test_stdin_that_does_not_parse_is_said_to(tmp_path: Path, format_: str) -> None:
+    result = run("check", "-", "--format", format_, stdin=b"def f(:\n")
+    assert "does not parse" in result.stdout

@@ -37,3 +37,11 @@ def test_config_show_prints_what_a_run_would_use(checkout: Path, monkeypatch: py
     again.write_text(shown)  # it is a configuration
     assert run("config", "check", again).exit_code == 0
     assert "\nbudget = 3\n" in run("config", "show", again).stdout
+
+
+def test_config_of_a_file_of_code_asks_for_a_configuration_file(tmp_path: Path) -> None:
+    code = tmp_path / "train.py"
+    code.write_text("import torch\n")
+    for command in ("show", "check"):
+        result = run("config", command, code)
+        assert result.exit_code == 2 and "one configuration file" in result.stderr

@@ -41,3 +41,36 @@ def test_lines_of_a_notebook_in_formats_for_programs_are_those_of_the_file(noteb
         "Suppressed 0 places in 0 files; 3 places left, where a comment cannot stand.\n"
     )
     assert notebook.read_text().split("\n") == lines
+
+
+def _saved_on_one_line(notebook: Path) -> None:
+    notebook.write_text(json.dumps(json.loads(notebook.read_text())))
+
+
+def test_a_notebook_that_was_saved_on_one_line_has_the_same_findings(notebook: Path) -> None:
+    indented = run("check", notebook).stdout
+    listed = json.loads(run("check", notebook, "--format", "json").stdout)["findings"]
+    _saved_on_one_line(notebook)
+    assert run("check", notebook).stdout == indented
+    data = json.loads(run("check", notebook, "--format", "json").stdout)
+    assert [f["cell"] for f in data["findings"]] == [f["cell"] for f in listed]
+    assert [f["fingerprint"] for f in data["findings"]] == [f["fingerprint"] for f in listed]
+    assert (
+        {f["start_line"] for f in data["findings"]}
+        == {e["line"] for f in data["findings"] for e in f["evidence"]}
+        == {1}
+    )
+    first, *rest = run("check", notebook, "--format", "concise").stdout.splitlines()
+    assert first.startswith("nb.ipynb:1: PTO") and rest[0].startswith("nb.ipynb:1: PTO")
+    assert "of the loop at line 9 of cell 2" in first + rest[0] + rest[1]
+    found = json.loads(run("check", notebook, "--format", "sarif").stdout)["runs"][0]["results"]
+    assert {r["locations"][0]["physicalLocation"]["region"]["startLine"] for r in found} == {1}
+
+
+def test_a_change_of_a_notebook_on_one_line_asks_for_line_breaks(notebook: Path) -> None:
+    _saved_on_one_line(notebook)
+    lines = notebook.read_text().rstrip("\n").split("\n")
+    added = "".join(f"+{line}\n" for line in lines)
+    diff = f"--- /dev/null\n+++ b/nb.ipynb\n@@ -0,0 +1,{len(lines)} @@\n{added}\\ No newline at end of file\n"
+    result = run("review", "--diff", "-", "--tree", notebook.parent, stdin=diff.encode())
+    assert "save the notebook with line breaks" in " ".join(result.stdout.split())

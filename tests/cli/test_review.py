@@ -104,3 +104,16 @@ def test_a_pull_request_is_reviewed_without_rich_for_json(checkout: Path) -> Non
     code = "import sys; from ptopt.cli import main\ntry: main()\nfinally: print('rich' in sys.modules, file=sys.stderr)"
     args = [sys.executable, "-c", code, "review", "--repo", str(checkout), "--format", "json"]
     assert subprocess.run(args, capture_output=True, text=True, check=True).stderr == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ("HEAD~1..HEAD", "--base HEAD~1 --head HEAD"), ("main...branch", "--base main --head branch"), ("main..", "--base main"),
+    ],
+)  # fmt: skip
+def test_a_range_of_git_is_named_as_the_two_options(checkout: Path, given: str, options: str) -> None:
+    result = run("review", "--repo", checkout, given)
+    assert result.exit_code == 2
+    assert f"{given} is a range; write {options}" in result.stderr
+    assert "extra argument" in run("review", "--repo", checkout, "branch").stderr

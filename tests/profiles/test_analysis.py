@@ -7,6 +7,7 @@ from benchmarks.profiles.kinds import of_simulated
 from ptopt.profiles.profile import PARTS, Profile
 from ptopt.profiles.reading import profile_of
 from ptopt.profiles.verdict import targets, verdict
+from ptopt.report.profile_sections import sections
 from tests.profiles.traces import DATA, event, launched, profile
 
 STEP = event("user_annotation", "ProfilerStep#1", 0, 100)
@@ -103,6 +104,18 @@ def test_a_wait_for_the_last_kernel_is_the_cause_of_the_gap_behind_it() -> None:
     assert behind.share == pytest.approx(0.5)
     (wait,) = found.waits
     assert wait.what == "aten::item" and wait.per_step == 1 and wait.share == pytest.approx(0.245)
+
+
+def test_a_number_that_lies_on_the_cpu_is_read_without_a_wait() -> None:
+    read = event("cpu_op", "aten::item", 30, 2), event("cpu_op", "aten::_local_scalar_dense", 30.5, 1)
+    on_gpu = profile(STEP, MAIN, *launched("gemm", 1, 5, 25, 1), *read)
+    assert on_gpu.waits == ()
+    on_cpu = profile(STEP, MAIN, *read)
+    assert [(wait.what, wait.share) for wait in on_cpu.waits] == [("aten::item", 0.0)]
+    (reads,) = (
+        section for section in sections(on_cpu, (), 10) if section.title == "Tensors that the host reads"
+    )
+    assert "cannot tell" in reads.note
 
 
 def test_while_batches_are_waited_for_a_gap_is_data_loading() -> None:

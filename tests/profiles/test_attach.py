@@ -6,7 +6,7 @@ import pytest
 
 from ptopt.change import whole_file
 from ptopt.config import Config
-from ptopt.findings import Evidence, Finding, Review, Severity, Span, fingerprint
+from ptopt.findings import Condition, Evidence, Finding, LeftOut, Review, Severity, Span, fingerprint
 from ptopt.profiles.attach import weighed
 from ptopt.profiles.profile import Profile
 from ptopt.profiles.reading import profile_of
@@ -72,6 +72,21 @@ def test_a_loader_without_workers_has_the_share_of_loading(run: Profile) -> None
     assert found.measured.of == "data loading" and found.measured.share == pytest.approx(
         run.shares["data"], abs=1e-3
     )
+
+
+def test_what_takes_much_of_the_step_is_a_finding_that_the_ranker_cannot_leave_out(run: Profile) -> None:
+    dear = dataclasses.replace(
+        finding("dear", line_of("time.sleep(self.seconds)")), confidence=0.1, missed=(Condition.CONFIDENCE,)
+    )
+    perhaps = finding("perhaps", line_of("return self.last(hidden)"))
+    cheap, known = finding("cheap", line_of("return losses")), finding("known", 3)
+    left_out = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.5}, 4, 4)
+    review = Review((known,), left_out=left_out)
+    proposed = [dear, perhaps, cheap, known]
+    result = weighed(review, [run], {"train.py": CODE}, None, proposed)
+    assert [f.name for f in result.findings] == ["dear", "known"]
+    assert result.left_out is not None and result.left_out.places == {Condition.CONFIDENCE: 2}
+    assert weighed(review, [run], {"train.py": CODE}, None).findings == (known,)
 
 
 def test_other_files_and_reviews_without_a_run_stay_as_they_are(run: Profile) -> None:

@@ -7,11 +7,11 @@ import textwrap
 
 import pytest
 
-from ptopt.change import parse_diff
+from ptopt.change import ChangedFile, parse_diff
 from ptopt.config import Config
 from ptopt.findings import Finding
 from ptopt.project.facts import NO_FACTS
-from ptopt.review import review_change
+from ptopt.review import review_change, review_files
 from ptopt.verify import apply_edits
 
 pytestmark = pytest.mark.usefixtures("learned_ranker")
@@ -38,6 +38,18 @@ def comments(base: str, head: str, least: float | None = None) -> list[Finding]:
             change, config=Config.model_validate({"min-confidence": least}), facts=NO_FACTS
         ).findings
     )
+
+
+def proposed(head: str, name: str) -> list[Finding]:
+    """What the rule says of the file, whatever the ranker makes of it."""
+    review = review_files(
+        [ChangedFile("train.py", None, "added", (), frozenset(), head.encode())],
+        config=Config.model_validate({"min-confidence": 0}),
+        facts=NO_FACTS,
+        limit_to_change=False,
+        one_per_cause=False,
+    )
+    return [f for f in review.findings if f.name == name]
 
 
 def test_no_grad_is_taken_out_of_an_evaluation() -> None:
@@ -275,8 +287,29 @@ def test_losses_are_kept_with_their_graphs() -> None:
     head = base.replace(
         "        optimizer.step()\n", "        optimizer.step()\n        losses.append(loss)\n"
     )
-    (found,) = comments(base, head)
-    assert found.name == "metric-keeps-graph"
+    (found,) = proposed(head, "metric-keeps-graph")
+    assert found.severity == "low" and found.stated == 0.6
+    (found,) = proposed(head.replace(".backward()", ".backward(retain_graph=True)"), "metric-keeps-graph")
+    assert found.severity == "high" and found.stated == 0.9
+
+
+def test_an_evaluation_keeps_the_graphs_of_all_batches() -> None:
+    base = textwrap.dedent(
+        """\
+        import torch
+        import torch.nn.functional as F
+
+        def evaluate(model, loader):
+            model.eval()
+            losses = []
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.cuda()), y.cuda())
+                losses.append(loss)
+            return torch.stack(losses).mean().item()
+        """
+    )
+    (found,) = proposed(base, "metric-keeps-graph")
+    assert found.severity == "high" and found.stated == 0.9
 
 
 TRAINER = """\
@@ -306,8 +339,8 @@ def test_losses_are_kept_in_an_attribute_that_is_never_emptied() -> None:
     head = TRAINER.replace(
         "    return loss.detach()", "    self.losses.append(loss)\n        return loss.detach()"
     )
-    (found,) = comments(TRAINER, head)
-    assert found.name == "metric-keeps-graph" and found.stated == 0.9
+    (found,) = proposed(head, "metric-keeps-graph")
+    assert (found.severity, found.stated) == ("low", 0.6)
 
 
 def test_no_grad_is_taken_out_of_the_hook_of_a_trainer() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptopt.source.decode import Parsed, parse_python
+from ptopt.source.notebook import cell_lines, parse_notebook, spread
 from ptopt.syntax import ParseError
 
 
@@ -301,3 +302,25 @@ def test_any_json_gives_a_tree_or_a_reason(value: object) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_tree_or_a_reason(data: bytes) -> None:
     check_any(data)
+
+
+def test_a_notebook_is_spread_over_a_line_for_each_line_of_code() -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "text"},
+        {"cell_type": "code", "source": "a = 1\n\nb = '\u00e9'\n"},
+        {"cell_type": "code", "source": ["%time\n", "c = 2"]},
+        {"cell_type": "code", "source": []},
+    ]
+    data = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}).encode()
+    found = spread(data)
+    assert found is not None
+    text, lines = found
+    before, after = parse_notebook(data), parse_notebook(text)
+    assert ast.dump(after.tree) == ast.dump(before.tree)
+    assert set(lines.values()) == {1} and after.head_lines == tuple(range(1, len(after.head_lines or ()) + 1))
+    assert sorted(cell_lines(text).values()) == [(2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (4, 1)]
+
+
+def test_a_notebook_that_cannot_be_spread_stays_as_it_is() -> None:
+    cells = [{"cell_type": "code", "source": "a = 1\r"}]
+    assert spread(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}).encode()) is None

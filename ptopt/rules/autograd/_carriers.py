@@ -55,6 +55,33 @@ def backpropagated(function: FunctionNode | None, file: SourceFile) -> frozenset
 
 
 @remembered
+def frees_graph(name: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
+    """Does `backward()` run through what `name` carries whenever `node` runs, so that all it saved is freed?"""
+    choices: list[ast.If] = []
+    for call in file.index.of_type(ast.Call):
+        func = call.func
+        if not (isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward")):
+            continue
+        keeps = next((k.value for k in call.keywords if k.arg == "retain_graph"), None)
+        parts = [n for part in (func.value, *call.args) for n in walk(part)]
+        if (
+            not file.index.within(call, step)
+            or not any(isinstance(n, ast.Name) and n.id == name for n in parts)
+            or (keeps is not None and not (isinstance(keeps, ast.Constant) and not keeps.value))
+        ):
+            continue
+        guards = [
+            a
+            for a, _ in file.index.ancestors(call)
+            if isinstance(a, ast.If) and file.index.within(a, step) and not file.index.within(node, a)
+        ]
+        if not guards:
+            return True
+        choices += guards
+    return any(guard.orelse and choices.count(guard) > 1 for guard in choices)
+
+
+@remembered
 def with_gradient(name: str, function: FunctionNode | None, file: SourceFile) -> bool:
     """`torch.autograd.backward(name, gradient)` or `name.backward(gradient)`: the name is no scalar loss."""
     for call in file.calls.calls_in(function):
@@ -73,7 +100,7 @@ def outlives(path: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
         return path not in _assigned_in(step)
     if isinstance(step, FUNCTIONS) or "." in path:
         return False
-    return _made_before(path, file.index.function_of(node), step, file)
+    return made_before(path, file.index.function_of(node), step, file)
 
 
 @remembered
@@ -82,7 +109,7 @@ def _assigned_in(step: ast.AST) -> frozenset[str]:
 
 
 @remembered
-def _made_before(path: str, function: FunctionNode | None, step: ast.AST, file: SourceFile) -> bool:
+def made_before(path: str, function: FunctionNode | None, step: ast.AST, file: SourceFile) -> bool:
     if all(b.kind == "augment" for b in file.bindings.of(function, path)):
         return False
     return all(b.kind == "augment" for b in file.bindings.inside(function, path, step))

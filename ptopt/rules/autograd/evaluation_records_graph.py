@@ -70,6 +70,41 @@ class EvaluationRecordsGraph(Rule):
 
     VALID = (
         """
+        def evaluate(model, loader):
+            model.eval()
+            print(count_parameters(model))
+            for x, y in loader:
+                table.add_row(describe(model, x))
+        """,
+        """
+        @torch.no_grad()
+        def loss_of(model, x, y):
+            return F.cross_entropy(model(x), y)
+
+        def evaluate(model, loader):
+            model.eval()
+            return sum(loss_of(model, x, y).item() for x, y in loader)
+        """,
+        """
+        def evaluate(model, diffusion, loader):
+            model.eval()
+            with torch.no_grad():
+                for x, y in loader:
+                    total += diffusion.training_losses(model, x, y)["loss"].mean().item()
+            return total
+        """,
+        """
+        def adapt_loss(model, optimizer, x, y):
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        def evaluate(model, optimizer, loader):
+            model.eval()
+            return sum(adapt_loss(model, optimizer, x, y).item() for x, y in loader)
+        """,
+        """
         class Images:
             def __init__(self, name, device):
                 self.model = AutoPipelineForText2Image.from_pretrained(name).to(device)
@@ -147,6 +182,71 @@ class EvaluationRecordsGraph(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            def evaluate(model, diffusion, loader, device):
+                model.eval()
+                total = 0.0
+                for x, y in loader:
+                    loss = diffusion.training_losses(model, x.to(device), dict(y=y))["loss"]  # !
+                    total += loss.mean().item()
+                return total / len(loader)
+            """,
+            """
+            @torch.no_grad()
+            def evaluate(model, diffusion, loader, device):
+                model.eval()
+                total = 0.0
+                for x, y in loader:
+                    loss = diffusion.training_losses(model, x.to(device), dict(y=y))["loss"]
+                    total += loss.mean().item()
+                return total / len(loader)
+            """,
+        ),
+        Invalid(
+            """
+            def compute_loss(net, batch):
+                return F.cross_entropy(net(batch["x"]), batch["y"])
+
+            def evaluate(model, loader):
+                model.eval()
+                total = 0.0
+                for batch in loader:
+                    total += compute_loss(model, batch).item()  # !
+                return total / len(loader)
+            """,
+            """
+            def compute_loss(net, batch):
+                return F.cross_entropy(net(batch["x"]), batch["y"])
+
+            @torch.no_grad()
+            def evaluate(model, loader):
+                model.eval()
+                total = 0.0
+                for batch in loader:
+                    total += compute_loss(model, batch).item()
+                return total / len(loader)
+            """,
+        ),
+        Invalid(
+            """
+            def validate(model, criterion, val_loader):
+                model.eval()
+                losses = []
+                for batch in val_loader:
+                    losses.append(criterion(model, batch))  # !
+                print(torch.stack(losses).mean().item())
+            """,
+            """
+            @torch.no_grad()
+            def validate(model, criterion, val_loader):
+                model.eval()
+                losses = []
+                for batch in val_loader:
+                    losses.append(criterion(model, batch))
+                print(torch.stack(losses).mean().item())
+            """,
+        ),
         Invalid(
             """
             def test(epoch):
@@ -292,6 +392,7 @@ class EvaluationRecordsGraph(Rule):
                 case.confidence,
                 found.evidence,
                 fix,
+                case.loop or function,
                 facts=found.facts,
             )
 

@@ -93,6 +93,36 @@ class LoaderWithoutWorkers(Rule):
 
     VALID = (
         """
+        from torch.utils.data import DataLoader
+
+        def to_device(items):
+            return torch.stack(items).cuda()
+
+        def main(dataset, model, optimizer):
+            loader = DataLoader(dataset, batch_size=8, collate_fn=to_device)
+            for x in loader:
+                loss = model(x.to("cuda"))
+                loss.backward()
+                optimizer.step()
+        """,
+        """
+        from torch.utils.data import DataLoader
+
+        class Images(Dataset):
+            def __init__(self, paths):
+                self.paths = paths
+
+            def __getitem__(self, i):
+                return torch.load(self.paths[i]).cuda()
+
+        def main(paths, model, optimizer):
+            loader = DataLoader(Images(paths), batch_size=8, shuffle=True)
+            for x, y in loader:
+                loss = model(x.to("cuda"), y.to("cuda"))
+                loss.backward()
+                optimizer.step()
+        """,
+        """
         loader = DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=64, shuffle=True)
         for images, labels in loader:
             loss = criterion(model(images.to(device)), labels.to(device))

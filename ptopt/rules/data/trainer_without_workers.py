@@ -18,6 +18,7 @@ from ptopt.rules.base import (
     keyword_of,
     replace_node,
 )
+from ptopt.rules.shared.loaders import has_device_items
 
 
 class TrainerWithoutWorkers(Rule):
@@ -61,6 +62,19 @@ class TrainerWithoutWorkers(Rule):
     when_wrong = "items are prepared beforehand and collating is cheap"
 
     VALID = (
+        """
+        from transformers import Trainer, TrainingArguments
+
+        class Images(Dataset):
+            def __init__(self, paths):
+                self.paths = paths
+
+            def __getitem__(self, i):
+                return torch.load(self.paths[i]).cuda()
+
+        args = TrainingArguments("out")
+        trainer = Trainer(model, args, train_dataset=Images(paths))
+        """,
         """
         from transformers import TrainingArguments
 
@@ -126,6 +140,8 @@ class TrainerWithoutWorkers(Rule):
         workers = keyword_of(node, "dataloader_num_workers")
         if not name.startswith("transformers.") or not (workers is None or is_literal(workers, 0)):
             return
+        if file.once(_trains_on_device_items):
+            return  # a worker process must not touch the device of its parent
         edit = (
             add_keyword(file, node, "dataloader_num_workers=4")
             if workers is None
@@ -139,3 +155,9 @@ class TrainerWithoutWorkers(Rule):
             fix=Fix(Safety.UNSAFE, (edit,), "data set and collate function work in other processes"),
             facts={"stated": float(workers is not None), "images": float("image" in file.text.lower())},
         )
+
+
+def _trains_on_device_items(file: SourceFile) -> bool:
+    """Is a data set that moves its items to a device given to a trainer of the file?"""
+    given = (keyword_of(call, "train_dataset") for call in file.index.of_type(ast.Call))
+    return any(dataset is not None and has_device_items(dataset, file) for dataset in given)

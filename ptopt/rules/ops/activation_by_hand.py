@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.ops._calls import Op, same_code, torch_op
-from ptopt.rules.shared.flow import value_of
+from ptopt.rules.ops._calls import Op, int_literal, same_code, torch_op
+from ptopt.rules.ops._evaluated import factors, is_gelu
+from ptopt.rules.shared.flow import added_dimension, outer_call, value_of
 from ptopt.source.frequency import Often
 
 
@@ -57,6 +58,36 @@ class ActivationByHand(Rule):
             return F.silu(x)
         """,
         """
+        class NormalCdf(nn.Module):
+            def forward(self, x):
+                return 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+        """,
+        """
+        def approximate_cdf(x):
+            cdf = 0.5 * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+            return cdf
+        """,
+        """
+        class Weighted(nn.Module):
+            def forward(self, x, scale):
+                return scale * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+        """,
+        """
+        class NotGelu(nn.Module):
+            def forward(self, x):
+                return x * 0.5 * (1.0 + torch.erf(x))
+        """,
+        """
+        class OtherDimension(nn.Module):
+            def forward(self, logits, target):
+                return -(target * F.log_softmax(logits, dim=1)).sum(0)
+        """,
+        """
+        class Reinforce(nn.Module):
+            def forward(self, logits, advantage):
+                return -(advantage.unsqueeze(1) * F.log_softmax(logits, dim=1)).sum(1).mean()
+        """,
+        """
         def loss(x, y):
             return F.binary_cross_entropy_with_logits(x, y)
         """,
@@ -89,6 +120,20 @@ class ActivationByHand(Rule):
                 return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))  # !
             """
         ),
+        Invalid(
+            """
+            def gelu(x: torch.Tensor):
+                cdf = 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+                return x * cdf  # !
+            """
+        ),
+        Invalid(
+            """
+            class Gelu(nn.Module):
+                def forward(self, x):
+                    return x * (1.0 + torch.erf(x / 1.4142)) / 2.0  # !
+            """
+        ),
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
@@ -117,8 +162,10 @@ class ActivationByHand(Rule):
 
 
 def _product(node: ast.BinOp, file: SourceFile) -> tuple[str, str, int] | None:
-    if not isinstance(node.op, ast.Mult) or file.values.of(node).kind == "array":
+    if not isinstance(node.op, (ast.Mult, ast.Div)) or file.values.of(node).kind == "array":
         return None
+    if isinstance(node.op, ast.Div):
+        return _gelu(node, file)
     for gate, x in ((node.right, node.left), (node.left, node.right)):
         value = value_of(gate, file)
         sigmoid = torch_op(value, file, "sigmoid")
@@ -128,16 +175,30 @@ def _product(node: ast.BinOp, file: SourceFile) -> tuple[str, str, int] | None:
         soft = torch_op(tanh.operand, file, "softplus") if tanh is not None else None
         if soft is not None and same_code(soft.operand, x):
             return "Mish", f"F.mish({file.source(x)})", 3
-        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-            inner = next(
-                (o for s in (value.left, value.right) if (o := torch_op(s, file, "tanh", "erf"))), None
-            )
-            text = ast.unparse(x) + ast.unparse(value)
-            if inner is not None and ("0.5" in text or "/ 2" in text) and _has_number_one(value):
-                if inner.name == "tanh" and "0.0447" in text:
-                    return "GELU", "F.gelu(x, approximate='tanh')", 8
-                if inner.name == "erf":
-                    return "GELU", "F.gelu(x)", 5
+    return _gelu(node, file)
+
+
+def _gelu(node: ast.BinOp, file: SourceFile) -> tuple[str, str, int] | None:
+    """GELU, when the whole product gives its values: without the factor x it is the normal distribution function."""
+    parts = factors(node, file)
+    gates = [value_of(part, file) for part in parts]
+    inner = next(
+        (
+            op
+            for gate in gates
+            if isinstance(gate, ast.BinOp) and isinstance(gate.op, ast.Add) and _has_number_one(gate)
+            for side in (gate.left, gate.right)
+            if (op := torch_op(side, file, "tanh", "erf")) is not None
+        ),
+        None,
+    )
+    if inner is None:
+        return None
+    for x in parts:
+        if not isinstance(x, ast.Constant) and is_gelu(node, x, file):
+            if inner.name == "tanh":
+                return "GELU", f"F.gelu({file.source(x)}, approximate='tanh')", 8
+            return "GELU", f"F.gelu({file.source(x)})", 5
     return None
 
 
@@ -175,14 +236,42 @@ def _call(node: ast.AST, file: SourceFile) -> tuple[str, str, int] | None:
     if (
         found is None
         or not _negated(node, product, file)
-        or any(torch_op(value_of(other, file), file, "softmax", "exp") is not None for _ in (0,))
+        or torch_op(value_of(other, file), file, "softmax", "exp") is not None
     ):
         return None  # an entropy
+    classes, summed = found.argument(0, "dim"), op.argument(0, "dim", "axis")
+    if summed is not None and (int_literal(summed) is None or int_literal(summed) != int_literal(classes)):
+        return None  # summed over something else than the classes
+    if int_literal(classes) not in (1, -1) or _is_weight(other, file):
+        return None
+    rows = ".flatten(0, -2)" if int_literal(classes) == -1 else ""
+    reduction = "" if _averaged(op.call, file) else f", reduction={'none' if summed is not None else 'sum'!r}"
     return (
         "the cross entropy with soft targets",
-        f"F.cross_entropy({file.source(found.operand)}, {file.source(other)})",
+        f"F.cross_entropy({file.source(found.operand)}{rows}, {file.source(other)}{rows}{reduction})",
         3,
     )
+
+
+def _is_weight(other: ast.expr, file: SourceFile) -> bool:
+    """Is it one number for all classes (`advantage.unsqueeze(1)`, `0.1`): a weight, and no distribution over them?"""
+    value = value_of(other, file)
+    return (
+        isinstance(value, ast.Constant)
+        or added_dimension(value, file) is not None
+        or file.values.of(value).kind == "number"
+    )
+
+
+def _averaged(call: ast.Call, file: SourceFile) -> bool:
+    """Is the mean taken of what the call gives, with a sign or not?"""
+    whole: ast.AST = call
+    while isinstance(parent := file.index.parent(whole), ast.UnaryOp):
+        whole = parent
+    if not isinstance(whole, ast.expr):
+        return False
+    outer = outer_call(whole, file)
+    return any((op := torch_op(c, file, "mean")) is not None and op.operand is whole for c in (outer, parent))
 
 
 def _negated(node: ast.AST, product: ast.BinOp, file: SourceFile) -> bool:

@@ -10,11 +10,13 @@ from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
 from ptopt.rules.shared.autograd import run_with_autograd_off, turns_autograd_off
 from ptopt.rules.shared.networks import (
     escapes,
+    network_argument_of,
     network_method_of,
     network_of,
     networks,
     optimised_in,
     path_of,
+    runs_argument,
 )
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
@@ -53,6 +55,9 @@ _RECORDS = re.compile(r"autocast|amp|nullcontext|no_sync", re.I)  # contexts tha
 _PLAIN_RESULT = re.compile(
     r"^(list\[str\]|str|float|int|bool|np\.ndarray|numpy\.ndarray|ndarray|list\[float\]|list\[int\])$", re.I
 )
+
+
+_UNKNOWN_CALLEE = 0.7  # what it does with the network cannot be seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,11 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
     calls = [
         (call, path)
         for call in file.calls.calls_in(function)
-        if (path := network_of(call, file) or network_method_of(call, evals, file))
+        if (
+            path := network_of(call, file)
+            or network_method_of(call, evals, file)
+            or network_argument_of(call, evals, file)
+        )
         and path not in networks(file).frozen
         and not in_training(call, function, file)
     ]
@@ -122,6 +131,9 @@ def _evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluatio
         calls = [(c, p) for c, p in calls if file.index.within(c, case.loop)]
     first = next(((c, p) for c, p in calls if p in evals), calls[0])
     optimised = optimised_in(file)
+    argument = network_argument_of(first[0], evals, file) == first[1] and not network_of(first[0], file)
+    if argument and not runs_argument(*first, file):
+        case = replace(case, confidence=min(case.confidence, _UNKNOWN_CALLEE))
     if _is_textbook(function, case, first, evals, file):
         case = replace(case, confidence=TEXTBOOK)
     facts = {
@@ -152,7 +164,7 @@ def _is_textbook(
     call, path = first
     if (
         path not in evals
-        or not network_of(call, file)
+        or not (network_of(call, file) or runs_argument(call, path, file))
         or _TRIES_OUT.search(_name_of(function, file) if function else "")
     ):
         return False

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ptopt.rules.shared.moves import move_of
 from ptopt.source.calls import last_name
 from ptopt.source.file import SourceFile, remembered
-from ptopt.source.index import FunctionNode, own_nodes, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 
 _LOADERS = frozenset(
     {
@@ -23,6 +24,7 @@ _LOADERS = frozenset(
 )
 _HOOK = re.compile(r"dataloader|data_loader|get_loader|(make|build|create|get|prepare)\w*_(loader|data)s?$")
 _DEVICE = re.compile(r"(^|_)(device|gpu|cuda)$", re.I)
+_ITEM_METHODS = frozenset({"__getitem__", "__getitems__", "__iter__"})
 _EVALUATES = re.compile(r"(^|[_.])(val|valid|validation|test|eval|dev|predict|inference|infer)(_|\d|$)", re.I)
 _POSITIONAL = (
     "dataset",
@@ -93,15 +95,69 @@ def hands_out(call: ast.Call, file: SourceFile) -> FunctionNode | None:
 
 
 def makes_device_items(loader: Loader, file: SourceFile) -> bool:
-    """Is the data set given a device, so that its items may lie there already?"""
+    """Do its items lie on a device: is the data set given one, or does it or the collate function move them there?"""
+    collate = loader.arguments.get("collate_fn")
     dataset = loader.arguments.get("dataset")
-    if isinstance(dataset, ast.Name):
-        binding = file.bindings.last_before(dataset)
-        dataset = binding.value if binding is not None and binding.kind == "assign" else None
-    if not isinstance(dataset, ast.Call):
+    return (dataset is not None and has_device_items(dataset, file)) or (
+        isinstance(collate, ast.Name)
+        and any(f.name == collate.id and _moves(f, file) for f in file.calls.functions)
+    )
+
+
+def has_device_items(dataset: ast.expr, file: SourceFile) -> bool:
+    """Is the data set given a device, or does its class, in this file or another, move items there?"""
+    made = _unwrapped(dataset, file)
+    if made is None:
         return False
-    given = [*(last_name(arg) for arg in dataset.args), *(keyword.arg or "" for keyword in dataset.keywords)]
-    return any(_DEVICE.search(name) for name in given)
+    given = [*(last_name(arg) for arg in made.args), *(keyword.arg or "" for keyword in made.keywords)]
+    if any(_DEVICE.search(name) for name in given):
+        return True
+    name = last_name(made.func)
+    own = file.once(_classes).get(name)
+    found = (file, own) if own is not None else file.repository.class_named(file, name)
+    if found is None:
+        return False
+    other, cls = found
+    return any(
+        isinstance(stmt, FUNCTIONS) and stmt.name in _ITEM_METHODS and _moves(stmt, other)
+        for stmt in cls.body
+    )
+
+
+def _unwrapped(dataset: ast.expr, file: SourceFile) -> ast.Call | None:
+    """The call that makes the data set, through names, `Subset` and `random_split`."""
+    value: ast.expr | None = dataset
+    for _ in range(4):
+        if isinstance(value, ast.Name):
+            binding = file.bindings.last_before(value)
+            value = binding.value if binding is not None and binding.kind in ("assign", "unpack") else None
+        if not isinstance(value, ast.Call):
+            return None
+        if not file.imports.qualified(value.func).startswith("torch.utils.data.") or not value.args:
+            return value
+        value = value.args[0]
+    return None
+
+
+@remembered
+def _moves(function: FunctionNode, file: SourceFile) -> bool:
+    """Does the function send a tensor to a device?"""
+    return any(move_of(call, file) is not None for call in file.calls.calls_in(function))
+
+
+def read_from_device(loop: ast.For, file: SourceFile) -> bool:
+    """Does the loop read a loader whose items lie on a device already?"""
+    return loop in file.once(_loops_over_device_items)
+
+
+def _loops_over_device_items(file: SourceFile) -> frozenset[ast.For]:
+    loaders = (loader_of(call, file) for call in file.index.of_type(ast.Call))
+    return frozenset(
+        reading.loop
+        for loader in loaders
+        if loader is not None and makes_device_items(loader, file)
+        for reading in readings(loader.call, file)
+    )
 
 
 def is_for_evaluation(call: ast.Call, file: SourceFile) -> bool:

@@ -34,6 +34,10 @@ _ACTS = re.compile(r"(^|_)(envs?|agent|runner|trainer|engine|server|meter|metric
 _FORWARDS = re.compile(
     r"^(encode|decode|forward|extract)_?(image|text|features?|audio|video|latents?|first_stage)?s?$|^get_\w+_features$|_forward$"
 )
+# What computes a loss from a network that it is given.
+_COMPUTES_LOSS = re.compile(
+    r"(^|_)(loss(es)?|criterion|objective|nll|elbo|forward(_pass)?)(_|$|fn$)|Loss$|Criterion$"
+)
 # Objects that are called like a network and turn autograd off themselves.
 _SELF_CONTAINED = re.compile(
     r"(^|[^\w])(pipeline|YOLO\w*|SentenceTransformer|CrossEncoder|\w*Pipeline|InferenceSession|Llama|LLM|\w*Predictor"
@@ -209,6 +213,42 @@ def network_method_of(call: ast.Call, evaluated: Collection[str], file: SourceFi
     if file.imports.qualified(func) or file.calls.resolve(call) is not None:
         return ""
     return "" if _self_contained(func.value, path, file) else path
+
+
+def network_argument_of(call: ast.Call, evaluated: Collection[str], file: SourceFile) -> str:
+    """Dotted name of the network in `evaluated` that is passed to what computes with it (`criterion(model, batch)`), or "".
+
+    What is called runs the network by its own text, where that can be found; else its name says that it computes a loss.
+    """
+    if not evaluated:
+        return ""
+    given = [*call.args, *(k.value for k in call.keywords)]
+    path = next((path for g in given if (path := path_of(g)) in evaluated), "")
+    if not path or file.imports.qualified(call.func).startswith(("torch.", "numpy.")):
+        return ""
+    runs = runs_argument(call, path, file)
+    return path if runs or (runs is None and _COMPUTES_LOSS.search(last_name(call.func))) else ""
+
+
+def runs_argument(call: ast.Call, path: str, file: SourceFile) -> bool | None:
+    """Does the function that is called run the network `path`, that it is given, without training it? None: not known."""
+    found = file.definition_of(call)
+    if found is None:
+        return None
+    other, function = found
+    parameters = [*function.args.posonlyargs, *function.args.args]
+    if isinstance(other.index.parent(function), ast.ClassDef) and not any(
+        last_name(d) == "staticmethod" for d in function.decorator_list
+    ):
+        parameters = parameters[1:]
+    names = {p.arg for a, p in zip(call.args, parameters, strict=False) if path_of(a) == path}
+    names |= {k.arg for k in call.keywords if k.arg is not None and path_of(k.value) == path}
+    inner = other.calls.calls_in(function)
+    if other.context.trains(function):
+        return False
+    return any(
+        path_of(c.func) in names or path_of(c.func).removesuffix(".forward") in names for c in inner
+    ) or (None if any(path_of(a) in names for c in inner for a in c.args) else False)
 
 
 def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:

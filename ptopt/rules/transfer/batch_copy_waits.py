@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
-from ptopt.rules.shared.loaders import batches_move_by_framework, root_name
+from ptopt.rules.shared.loaders import batches_move_by_framework, read_from_device, root_name
 from ptopt.rules.shared.moves import Move, move_of
 from ptopt.rules.transfer._hot import hot_place
 from ptopt.source.frequency import Often
@@ -66,6 +66,36 @@ class BatchCopyWaits(Rule):
 
     VALID = (
         """
+        from torch.utils.data import DataLoader
+
+        def to_device(items):
+            return torch.stack(items).cuda()
+
+        def main(dataset, model, optimizer):
+            loader = DataLoader(dataset, batch_size=8, collate_fn=to_device)
+            for x in loader:
+                loss = model(x.to("cuda"))
+                loss.backward()
+                optimizer.step()
+        """,
+        """
+        from torch.utils.data import DataLoader
+
+        class Images(Dataset):
+            def __init__(self, paths):
+                self.paths = paths
+
+            def __getitem__(self, i):
+                return torch.load(self.paths[i]).cuda()
+
+        def main(paths, model, optimizer):
+            loader = DataLoader(Images(paths), batch_size=8, shuffle=True)
+            for x, y in loader:
+                loss = model(x.to("cuda"), y.to("cuda"))
+                loss.backward()
+                optimizer.step()
+        """,
+        """
         for x, y in loader:
             loss = criterion(model(x.to(device, non_blocking=True)), y.to(device, non_blocking=True))
             loss.backward()
@@ -121,6 +151,10 @@ class BatchCopyWaits(Rule):
             return  # the batch lies on the device already
         if not origin or file.values.of(move.tensor).device == "moved":
             return
+        if any(
+            isinstance(loop, ast.For) and read_from_device(loop, file) for loop in file.index.loops_of(node)
+        ):
+            return  # nor can a tensor on the device be pinned
         hot = hot_place(node, file)
         if hot is None or _without_accelerator(node, file):
             return

@@ -13,6 +13,7 @@ from ptopt.rules.base import (
     Severity,
     SourceFile,
     add_keyword,
+    keyword_of,
     quote,
 )
 from ptopt.rules.transfer._hot import hot_place
@@ -46,8 +47,8 @@ class TensorFromPythonThenMove(Rule):
     ```
 
     ## Fix safety
-    Safe for `torch.tensor` and `torch.as_tensor`: the same values on the same device. Unsafe for legacy
-    constructors, which take their data type from a global default.
+    Safe for `torch.tensor` and `torch.as_tensor`: the same values on the same device. Unsafe where the move also
+    converts, which may round twice, and for legacy constructors, which take their data type from a global default.
 
     ## Sources
     - [PyTorch performance tuning guide: create tensors directly on the target device](https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html)
@@ -87,6 +88,38 @@ class TensorFromPythonThenMove(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            for images, labels in loader:
+                lengths = torch.tensor([len(x) for x in images]).to(device, torch.float32)  # !
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels in loader:
+                lengths = torch.tensor([len(x) for x in images], dtype=torch.float32, device=device)
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            for images, labels in loader:
+                lengths = torch.tensor([len(x) for x in images], dtype=torch.int32).to(device, torch.float32)  # !
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for images, labels in loader:
+                lengths = torch.tensor([len(x) for x in images], dtype=torch.int32, device=device).to(torch.float32)
+                loss = criterion(model(images.to(device), lengths), labels.to(device))
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
         Invalid(
             """
             for images, labels in loader:
@@ -147,12 +180,27 @@ class TensorFromPythonThenMove(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} makes a CPU tensor and moves it in a second call, {hot.words}. Pass "
-            f"`device={made.device}` to the factory: one call less, though the values are still copied.",
+            f"`device={made.device}` to the factory: "
+            + (
+                "the values are still copied, and converted in a call of their own as before."
+                if _converts_apart(made)
+                else "one call less, though the values are still copied."
+            ),
             0.35 if hot.kind == "often" else 0.45,
             hot.evidence,
             _fix(made, file),
             cause=hot.node,
         )
+
+
+def _converts_apart(made: Made) -> bool:
+    """Does the move change the data type too, in a way that the factory cannot: it has one already, or steps stand between?"""
+    move = made.move
+    if move is None or not move.dtype:
+        return False
+    return (
+        bool(made.legacy) or keyword_of(made.factory, "dtype") is not None or move.tensor is not made.factory
+    )
 
 
 def _fix(made: Made, file: SourceFile) -> Fix | None:
@@ -163,13 +211,21 @@ def _fix(made: Made, file: SourceFile) -> Fix | None:
     keyword, rest = f"device={made.device}", ""
     if made.legacy and isinstance(factory.func, ast.Attribute):
         keyword = f"dtype={file.source(factory.func.value)}.{made.legacy}, {keyword}"
-    if move.dtype:
+    if _converts_apart(made):
         rest = f".to({move.dtype})"
+    elif move.dtype:
+        keyword = f"dtype={move.dtype}, {keyword}"
     edits = [
         add_keyword(file, factory, keyword),
         Edit(file.bounds(move.tensor)[1], file.bounds(move.call)[1], rest),
     ]
     if not made.legacy:
+        if move.dtype and not rest:
+            return Fix(
+                Safety.UNSAFE,
+                tuple(edits),
+                "the numbers may be rounded to that data type in one step instead of two",
+            )
         return Fix(Safety.SAFE, tuple(edits))
     end = file.bounds(factory.func)[1]
     leaf = file.source(factory.func).rpartition(".")[2]

@@ -7,8 +7,9 @@ import textwrap
 
 import pytest
 
-from ptopt.rules.shared.loaders import batch_names, loader_of, readings
+from ptopt.rules.shared.loaders import batch_names, loader_of, makes_device_items, readings
 from ptopt.source.file import SourceFile
+from ptopt.source.repository import Repository
 
 HEAD = "from torch.utils.data import DataLoader\n"
 
@@ -122,3 +123,25 @@ def test_parts_of_the_batch_are_followed() -> None:
     )
     loop = next(file.index.of_type(ast.For))
     assert batch_names(loop) == {"batch", "x", "y", "k", "v"}
+
+
+@pytest.mark.parametrize("made", ["Images(paths)", "Subset(Images(paths), kept)"])
+@pytest.mark.parametrize(
+    "item", ["torch.load(self.paths[i]).cuda()", "torch.load(self.paths[i]).to(self.device)"]
+)
+def test_items_lie_on_the_device_by_a_class_of_another_file(made: str, item: str) -> None:
+    data = f"import torch\nclass Images:\n    def __getitem__(self, i):\n        return {item}\n"
+    code = (
+        "from torch.utils.data import DataLoader, Subset\nfrom data import Images\n"
+        f"items = {made}\nloader = DataLoader(items, batch_size=8)\n"
+    )
+
+    def on_device(text: str) -> bool:
+        around = Repository({"data.py": text.encode()})
+        file = SourceFile.parse("train.py", code.encode(), repository=around)
+        loaders = (loader_of(call, file) for call in file.index.of_type(ast.Call))
+        (loader,) = (found for found in loaders if found is not None)
+        return makes_device_items(loader, file)
+
+    assert on_device(data)
+    assert not on_device(data.replace(item, "torch.load(self.paths[i])"))
