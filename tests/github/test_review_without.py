@@ -51,7 +51,8 @@ def test_with_full_the_rest_of_the_changed_files_is_told_too() -> None:
     change = Change((touched,), ())
     review, elsewhere = review_without(change, CONFIG, NO_FACTS, (), full=True)
     assert [f.name for f in review.findings] == ["anomaly-detection-on"]
-    everything = {f.name for f in (*PLAIN.findings, *PLAIN.over_limit) if f.path == "train.py"}
+    comments = [f for f in (*PLAIN.findings, *PLAIN.over_limit) if f.path == "train.py"]
+    everything = {place.name for f in comments for place in f.places()}
     assert {f.name for f in elsewhere} == everything - {"anomaly-detection-on"}
     # Each place is told, also the ones that a review would mention in the comment on another one.
     assert len([f for f in elsewhere if f.name == "item-every-step"]) == 2
