@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_PARSED = 12  # files that the review of one file parses besides its own
 _TREES = 12  # that are kept for the next file
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
+_MOST_DEFINITIONS = 3  # files that define a function of one name
 _MOST_CALLS = 6  # calls of one function that are looked at
 _DEFINED = re.compile(rb"def ([\w\x80-\xff]+)\(")
 _CALLED = re.compile(rb"([\w\x80-\xff]+)\s*\(")
@@ -93,6 +94,7 @@ class Repository:
         self._calls: dict[tuple[str, str, bool, bool], tuple[tuple[SourceFile, ast.Call], ...]] = {}
         self._mentioned: dict[tuple[bytes, str], bool] = {}
         self._definitions: dict[str, tuple[SourceFile, FunctionNode] | None] = {}
+        self._candidates: dict[str, tuple[tuple[SourceFile, FunctionNode], ...]] = {}
         self._classes: dict[str, tuple[SourceFile, ast.ClassDef] | None] = {}
 
     @cached_property
@@ -136,6 +138,29 @@ class Repository:
             self._definitions[name] = self._define(name)
         found = self._definitions[name]
         return found if found is not None and found[0].path != file.path else None
+
+    def definitions(self, file: SourceFile, call: ast.Call) -> tuple[tuple[SourceFile, FunctionNode], ...]:
+        """The functions of other files that a call may run: a method and what overrides it. () where too many have the name."""
+        name = called_name(call)
+        if name in _COMMON or name.startswith("__") or len(name) < 4 or not self._files:
+            return ()
+        if name not in self._candidates:
+            self._charge_search()
+            word = name.encode()
+            paths = [path for path, data in self._files.items() if self._parsed.defines(path, data, word)]
+            parsed = (
+                [self._parse(path, self._files[path]) for path in paths]
+                if len(paths) <= _MOST_DEFINITIONS
+                else []
+            )
+            self._candidates[name] = tuple(
+                (one, function)
+                for one in parsed
+                if one is not None
+                for function in one.calls.functions
+                if function.name == name
+            )
+        return tuple(found for found in self._candidates[name] if found[0].path != file.path)
 
     def _define(self, name: str) -> tuple[SourceFile, FunctionNode] | None:
         self._charge_search()

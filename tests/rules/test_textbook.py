@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from ptopt.change import ChangedFile, parse_diff
+from ptopt.change import parse_diff, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding
 from ptopt.project.facts import NO_FACTS
@@ -43,7 +43,7 @@ def comments(base: str, head: str, least: float | None = None) -> list[Finding]:
 def proposed(head: str, name: str) -> list[Finding]:
     """What the rule says of the file, whatever the ranker makes of it."""
     review = review_files(
-        [ChangedFile("train.py", None, "added", (), frozenset(), head.encode())],
+        [whole_file("train.py", head.encode())],
         config=Config.model_validate({"min-confidence": 0}),
         facts=NO_FACTS,
         limit_to_change=False,

@@ -54,31 +54,41 @@ def backpropagated(function: FunctionNode | None, file: SourceFile) -> frozenset
     return frozenset(found)
 
 
-@remembered
 def frees_graph(name: str, node: ast.AST, step: ast.AST, file: SourceFile) -> bool:
     """Does `backward()` run through what `name` carries whenever `node` runs, so that all it saved is freed?"""
+    ways = _backward_guards(step, file).get(name, ())
+    if () in ways:
+        return True
+    around = {ancestor for ancestor, _ in file.index.ancestors(node)}
     choices: list[ast.If] = []
-    for call in file.index.of_type(ast.Call):
-        func = call.func
-        if not (isinstance(func, ast.Attribute) and func.attr in ("backward", "manual_backward")):
-            continue
-        keeps = next((k.value for k in call.keywords if k.arg == "retain_graph"), None)
-        parts = [n for part in (func.value, *call.args) for n in walk(part)]
-        if (
-            not file.index.within(call, step)
-            or not any(isinstance(n, ast.Name) and n.id == name for n in parts)
-            or (keeps is not None and not (isinstance(keeps, ast.Constant) and not keeps.value))
-        ):
-            continue
-        guards = [
-            a
-            for a, _ in file.index.ancestors(call)
-            if isinstance(a, ast.If) and file.index.within(a, step) and not file.index.within(node, a)
-        ]
-        if not guards:
+    for guards in ways:
+        left = [guard for guard in guards if guard not in around]
+        if not left:
             return True
-        choices += guards
+        choices += left
     return any(guard.orelse and choices.count(guard) > 1 for guard in choices)
+
+
+@remembered
+def _backward_guards(step: ast.AST, file: SourceFile) -> dict[str, set[tuple[ast.If, ...]]]:
+    """For each name that `backward()` runs through in the step: the conditions of each of these calls."""
+    found: dict[str, set[tuple[ast.If, ...]]] = {}
+    for call in (*file.calls_named("backward"), *file.calls_named("manual_backward")):
+        keeps = next((k.value for k in call.keywords if k.arg == "retain_graph"), None)
+        kept = keeps is not None and not (isinstance(keeps, ast.Constant) and not keeps.value)
+        if kept or not isinstance(call.func, ast.Attribute) or not file.index.within(call, step):
+            continue
+        guards: list[ast.If] = []
+        for ancestor, _ in file.index.ancestors(call):
+            if ancestor is step:
+                break
+            if isinstance(ancestor, ast.If):
+                guards.append(ancestor)
+        for part in (call.func.value, *call.args):
+            for name in walk(part):
+                if isinstance(name, ast.Name):
+                    found.setdefault(name.id, set()).add(tuple(guards))
+    return found
 
 
 @remembered

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from ptopt.rules.autograd._carriers import (
     CUTS,
@@ -329,7 +329,7 @@ def _evaluated(
     loop = next(iter(file.index.loops_of(node)), None)
     if found is None or loop is None or file.context.grad_off(node):
         return
-    calls = [call for call, _ in found.calls if file.index.within(call, loop)]
+    calls = _passes_by_loop(function, file).get(loop, {})
     if is_cut_anywhere(carrier.id, function, file) or not _made_of(carrier, calls, loop, file):
         return
     if not (path.startswith("self.") or made_before(path, function, loop, file)):
@@ -341,13 +341,24 @@ def _evaluated(
         f"no `backward()` frees it: memory grows until the evaluation ends. Turn autograd off around the loop, or keep "
         f"`{carrier.id}.detach()`.",
         TEXTBOOK if sure else min(found.case.confidence, 0.75),
-        (Evidence(calls[0].lineno, "the pass, with autograd on"),),
+        (Evidence(min(calls.values()), "the pass, with autograd on"),),
         cause=found.case.loop or function,
         facts={"freed": 0.0},
     )
 
 
-def _made_of(carrier: ast.Name, calls: Sequence[ast.Call], loop: ast.AST, file: SourceFile) -> bool:
+@remembered
+def _passes_by_loop(function: FunctionNode | None, file: SourceFile) -> dict[ast.AST, dict[ast.AST, int]]:
+    """The passes of the evaluation that stand in each loop, with their lines."""
+    found = evaluation_of(function, file)
+    passes: dict[ast.AST, dict[ast.AST, int]] = {}
+    for call, _ in found.calls if found is not None else ():
+        for loop in file.index.loops_of(call):
+            passes.setdefault(loop, {})[call] = call.lineno
+    return passes
+
+
+def _made_of(carrier: ast.Name, calls: Collection[ast.AST], loop: ast.AST, file: SourceFile) -> bool:
     """Is the loss computed from one of the passes, in the same iteration?"""
     pending, seen = [carrier], set[str]()
     while pending:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from ptopt.rules.base import SourceFile, is_literal
 from ptopt.source.calls import last_name
-from ptopt.source.index import COMPREHENSIONS, FunctionNode, own_nodes
+from ptopt.source.index import COMPREHENSIONS, FunctionNode, own_nodes, walk
 from ptopt.source.torch_names import GRADLESS_FUNCTIONS, KEEPS_TENSOR
 
 _MODEL_NAME = re.compile(
@@ -231,24 +231,33 @@ def network_argument_of(call: ast.Call, evaluated: Collection[str], file: Source
 
 
 def runs_argument(call: ast.Call, path: str, file: SourceFile) -> bool | None:
-    """Does the function that is called run the network `path`, that it is given, without training it? None: not known."""
-    found = file.definition_of(call)
-    if found is None:
-        return None
-    other, function = found
+    """Does the function that is called run the network `path`, that it is given, without training it? None: not known.
+
+    Where a method is overridden, the call may run any of these: one has to run it, and none may train or turn autograd off.
+    """
+    one = file.definition_of(call)
+    found = (one,) if one is not None else file.repository.definitions(file, call)
+    answers = [_runs(call, path, function, other) for other, function in found]
+    if False in answers:
+        return False
+    return True if True in answers else None
+
+
+def _runs(call: ast.Call, path: str, function: FunctionNode, file: SourceFile) -> bool | None:
     parameters = [*function.args.posonlyargs, *function.args.args]
-    if isinstance(other.index.parent(function), ast.ClassDef) and not any(
-        last_name(d) == "staticmethod" for d in function.decorator_list
+    if isinstance(file.index.parent(function), ast.ClassDef) and not any(
+        last_name(decorator) == "staticmethod" for decorator in function.decorator_list
     ):
         parameters = parameters[1:]
     names = {p.arg for a, p in zip(call.args, parameters, strict=False) if path_of(a) == path}
     names |= {k.arg for k in call.keywords if k.arg is not None and path_of(k.value) == path}
-    inner = other.calls.calls_in(function)
-    if other.context.trains(function):
+    if file.context.trains(function) or file.context.turns_grad_off(function):
         return False
-    return any(
-        path_of(c.func) in names or path_of(c.func).removesuffix(".forward") in names for c in inner
-    ) or (None if any(path_of(a) in names for c in inner for a in c.args) else False)
+    inner = file.calls.calls_in(function)
+    if any(path_of(c.func).removesuffix(".forward") in names for c in inner):
+        return True
+    handed_on = any(isinstance(n, ast.Name) and n.id in names for c in inner for a in c.args for n in walk(a))
+    return None if handed_on else False
 
 
 def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:
