@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ptopt.pathkind import path_kind
+from ptopt.pathkind import PYTHON, path_kind
 from ptopt.project.facts import NO_FACTS
 from ptopt.source import work
 from ptopt.source.calls import called_name
@@ -187,23 +187,28 @@ class Repository:
         return known if known is not None and known[0].path != file.path else None
 
     def mentions(self, words: bytes, besides: str = "") -> bool:
-        """Do the words occur in one of the files, that at `besides` left out?"""
+        """Do the words occur in one of the Python files, that at `besides` left out?
+
+        In no other file, or a baseline that names the script would change what is said of it.
+        """
         if (words, besides) not in self._mentioned:
             self._charge_search()
             self._mentioned[words, besides] = any(
-                words in data for path, data in self._files.items() if path != besides
+                words in data
+                for path, data in self._files.items()
+                if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[words, besides]
 
     def matches(self, pattern: re.Pattern[bytes], having: bytes = b"", besides: str = "") -> bool:
-        """Does the pattern occur in one of the files that hold `having`, that at `besides` left out?"""
+        """Does the pattern occur in one of the Python files that hold `having`, that at `besides` left out?"""
         key = (pattern.pattern + b"\0" + having, besides)
         if key not in self._mentioned:
             self._charge_search()
             self._mentioned[key] = any(
                 having in data and pattern.search(data) is not None
                 for path, data in self._files.items()
-                if path != besides
+                if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[key]
 

@@ -75,3 +75,24 @@ def test_a_caller_counts_before_git_tracks_it(repository: Path) -> None:
     added = helper("check", repository)
     git(repository, "commit", "-qm", "1")
     assert before == added == helper("check", repository)
+
+
+@pytest.mark.usefixtures("learned_ranker")
+def test_a_baseline_that_names_the_script_changes_nothing(repository: Path) -> None:
+    """A file that is no code says nothing of how often code runs: the tool's own baseline least of all."""
+
+    def reviewed() -> list[tuple[str, float]]:
+        wanted = ("--min-confidence", "0", "--budget", "99", "--format", "json")
+        found = json.loads(run("review", "--repo", repository, "--base", "HEAD~1", *wanted).stdout)
+        return [(f["fingerprint"], f["confidence"]) for f in found["findings"]]
+
+    (repository / "empty").write_text("")
+    git(repository, "add", "empty")
+    git(repository, "commit", "-qm", "1")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "2")
+    before = reviewed()
+    (repository / "notes.json").write_text('{"places": ["train.py", "lib/helpers.py"]}')
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "--amend", "-m", "2")
+    assert before and reviewed() == before
