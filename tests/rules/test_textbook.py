@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from ptopt.change import parse_diff, whole_file
+from ptopt.change import Change, parse_diff, whole_file
 from ptopt.config import Config
 from ptopt.findings import Finding
 from ptopt.project.facts import NO_FACTS
@@ -504,3 +504,25 @@ def test_a_tensor_is_built_from_tensors_in_each_step() -> None:
     head = base.replace("        loss = criterion(probs, y)", f"{box}        loss = criterion(probs, y, box)")
     (found,) = comments(base, head)
     assert found.name == "tensor-of-tensors"
+
+
+def test_an_evaluation_that_also_keeps_its_losses_has_the_fix() -> None:
+    """Two rules blame it, and one decorator helps both: the comment keeps its suggestion."""
+    code = """
+        import torch
+        import torch.nn.functional as F
+
+        def evaluate(model, loader, device):
+            model.eval()
+            losses = []
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.to(device)), y.to(device))
+                losses.append(loss)
+            return torch.stack(losses).mean().item()
+    """
+    head = textwrap.dedent(code).encode()
+    config = Config().model_copy(update={"select": ("PTO501", "PTO503"), "min_confidence": 0.0})
+    change = Change((whole_file("train.py", head),), ())
+    (finding,) = review_change(change, config=config, facts=NO_FACTS).findings
+    assert {place.rule for place in finding.places()} == {"PTO501", "PTO503"}
+    assert finding.fix is not None and "@torch.no_grad()" in finding.fix.edits[0].replacement

@@ -5,8 +5,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.evaluation import evaluation_of
-from ptopt.rules.shared.no_grad import decorate, wrap
+from ptopt.rules.shared.evaluation import evaluation_of, remedy_of
 
 
 class EvaluationRecordsGraph(Rule):
@@ -373,16 +372,7 @@ class EvaluationRecordsGraph(Rule):
         case = found.case
         call = found.first[0]
         within = f"`{function.name}`" if function is not None else "This script"
-        remedy, fix = "Decorate it with `@torch.no_grad()`", None
-        if case.loop is not None:
-            remedy = "Put the loop under `with torch.no_grad():`"
-            fix = wrap(case.loop, "nothing that the loop leaves behind is backpropagated", file)
-        elif function is None:
-            remedy = "Put the pass under `with torch.no_grad():`"
-        elif found.facts["others_off"]:
-            remedy = "Put it under `torch.no_grad()` as well"
-        else:
-            fix = decorate(function, file)
+        remedy, fix = remedy_of(found, function, file)
 
         def at(call: ast.Call) -> Problem:
             return Problem(

@@ -30,7 +30,7 @@ from ptopt.rules.base import (
     SourceFile,
     quote,
 )
-from ptopt.rules.shared.evaluation import evaluation_of
+from ptopt.rules.shared.evaluation import evaluation_of, remedy_of
 from ptopt.rules.shared.networks import path_of
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
@@ -83,7 +83,7 @@ class MetricKeepsGraph(Rule):
     In a training loop, `losses.append(loss.detach())`. `.item()` would cut the graph too, but makes Python wait for the GPU on every step.
 
     ## Fix safety
-    Unsafe: the total must not be backpropagated.
+    Unsafe: the total must not be backpropagated, nor what an evaluation returns or stores.
 
     ## Sources
     - [PyTorch FAQ: don't accumulate history across your training loop](https://docs.pytorch.org/docs/stable/notes/faq.html)
@@ -178,7 +178,17 @@ class MetricKeepsGraph(Rule):
                     loss = F.cross_entropy(model(x.to(device)), y.to(device))
                     losses.append(loss)  # !
                 print(torch.stack(losses).mean().item())
+            """,
             """
+            @torch.no_grad()
+            def evaluate(model, loader, device):
+                model.eval()
+                losses = []
+                for x, y in loader:
+                    loss = F.cross_entropy(model(x.to(device)), y.to(device))
+                    losses.append(loss)
+                print(torch.stack(losses).mean().item())
+            """,
         ),
         Invalid(
             """
@@ -342,6 +352,7 @@ def _evaluated(
         f"`{carrier.id}.detach()`.",
         TEXTBOOK if sure else min(found.case.confidence, 0.75),
         (Evidence(min(calls.values()), "the pass, with autograd on"),),
+        remedy_of(found, function, file)[1],
         cause=found.case.loop or function,
         facts={"freed": 0.0},
     )
