@@ -161,16 +161,11 @@ def _claim(item: object, regions: Sequence[Region]) -> Claim | None:
     if not isinstance(item, dict) or set(item) != set(_CLAIM_FIELDS):
         return None
     numbers = [item[name] for name in ("region", "start_line", "end_line", "sure")]
+    kind, problem, fix = texts = [item[name] for name in ("kind", "problem", "fix")]
     # type() and not isinstance(): True is an int.
-    if any(type(number) is not int for number in numbers) or item["kind"] not in KINDS:
+    if any(type(number) is not int for number in numbers) or any(type(text) is not str for text in texts):
         return None
-    problem, fix = item["problem"], item["fix"]
-    if not (
-        isinstance(problem, str)
-        and isinstance(fix, str)
-        and 0 < len(problem) <= _PROBLEM
-        and len(fix) <= _FIX
-    ):
+    if kind not in KINDS or not 0 < len(problem) <= _PROBLEM or len(fix) > _FIX:
         return None
     which, first, last, sure = numbers
     if not (1 <= which <= len(regions) and 0 <= sure <= 100 and first <= last):
@@ -179,9 +174,7 @@ def _claim(item: object, regions: Sequence[Region]) -> Claim | None:
     start, end = file_line(region, first), file_line(region, last)
     if not {start, end} <= {line.number for line in region.lines}:
         return None
-    return Claim(
-        region, start, end, item["kind"], _in_file(problem, region), _in_file(fix, region), sure / 100
-    )
+    return Claim(region, start, end, kind, _in_file(problem, region), _in_file(fix, region), sure / 100)
 
 
 def _in_file(text: str, region: Region) -> str:

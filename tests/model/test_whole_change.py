@@ -195,7 +195,7 @@ def test_no_answer_breaks_the_parsers(text: str) -> None:
     "wrong",
     [
         {"region": 2}, {"region": True}, {"start_line": 0}, {"start_line": 5}, {"end_line": 99},
-        {"kind": "style"}, {"problem": ""}, {"problem": "x" * 401}, {"fix": None}, {"sure": 101}, {"more": 1},
+        {"kind": "style"}, {"kind": ["other"]}, {"kind": {}}, {"problem": ""}, {"problem": "x" * 401}, {"fix": None}, {"sure": 101}, {"more": 1},
     ],
 )  # fmt: skip
 def test_what_does_not_conform_is_left_out(wrong: dict[str, Any]) -> None:
