@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,9 +30,8 @@ Enabled = Callable[[str, str, str, bool, str], bool]
 
 _LIBRARIES = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed", b"vllm")
 KIND = "kind of claim:"  # begins the name of the feature that says it
-CHECKED = (
-    "stated when checked"  # the feature with the probability that the model gave when it doubted its claim
-)
+# The feature with the probability that the model gave when it doubted its claim.
+CHECKED = "stated when checked"
 
 
 def changed(source: SourceFile, change: ChangedFile | None, calibration: Calibration) -> tuple[Region, ...]:
@@ -68,54 +68,50 @@ def with_claims(
         return list(results), 0
     by_place = {(r.path, r.start): at for at, result in wanted for r in result.changed}
     claims, invalid = advisor.review([region for _, result in wanted for region in result.changed])
-    doubts = []
+    doubts = _of_rules(wanted)
     for claim in claims:
         at = by_place[claim.region.path, claim.region.start]
         if _stands(claim, results[at]):
-            doubts.append(_Doubt(at, claim, None))
-    doubts += _of_rules(wanted)
-    views: dict[int, list[Region]] = {}
-    for at in sorted({doubt.at for doubt in doubts}):
+            doubts[at].append(_Doubt(claim, None))
+    shown: list[tuple[int, _Doubt, Region]] = []
+    for at, several in doubts.items():
         with contextlib.suppress(AnalysisError):  # what could not be checked stays as the rules made it
-            views[at] = runner(
-                _views, results[at], [doubt.claim for doubt in doubts if doubt.at == at], facts
-            )
-    doubts = [doubt for doubt in doubts if doubt.at in views]
-    shown = [(doubt.claim, views[doubt.at].pop(0)) for doubt in doubts]
-    checks = advisor.check(shown)
-    invalid += sum(check is None for check in checks)
+            views = runner(_views, results[at], [doubt.claim for doubt in several], facts)
+            shown += [(at, doubt, view) for doubt, view in zip(several, views, strict=True)]
+    checks = advisor.check([(doubt.claim, view) for _, doubt, view in shown])
     found = list(results)
-    for doubt, check in zip(doubts, checks, strict=True):
-        found[doubt.at] = _decided(found[doubt.at], doubt, check, advisor)
-    return found, invalid
+    for (at, doubt, _), check in zip(shown, checks, strict=True):
+        found[at] = _decided(found[at], doubt, check, advisor)
+    return found, invalid + checks.count(None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """A claim that is to be proved wrong: on the result number `at`; `rule_proposal` is that of a rule, None for the model's own."""
+    """A claim that is to be proved wrong; `rule_proposal` is that of a rule, None for the model's own."""
 
-    at: int
     claim: Claim
     rule_proposal: Proposal | None
 
 
-def _of_rules(wanted: Sequence[tuple[int, FileResult]]) -> list[_Doubt]:
-    """The likeliest comments of the rules, as claims: a rule is doubted as the model is."""
-    found = []
-    for at, result in wanted:
-        for proposal in result.proposals:
-            finding = proposal.finding
-            region = next((r for r in result.changed if r.start <= finding.span.start <= r.end), None)
-            if region is not None and proposal.reported and finding.origin == "rule":
-                claim = Claim(
-                    region, finding.span.start, finding.span.end, finding.name, finding.message, "", 1.0
-                )
-                found.append(_Doubt(at, claim, proposal))
-    return sorted(found, key=lambda doubt: -_confidence(doubt))[:MAX_CLAIMS]
-
-
-def _confidence(doubt: _Doubt) -> float:
-    return doubt.rule_proposal.confidence if doubt.rule_proposal is not None else 0.0
+def _of_rules(wanted: Sequence[tuple[int, FileResult]]) -> defaultdict[int, list[_Doubt]]:
+    """The likeliest comments of the rules, by the number of their result: a rule is doubted as the model is."""
+    likeliest = sorted(
+        (
+            (at, result, proposal)
+            for at, result in wanted
+            for proposal in result.proposals
+            if proposal.reported and proposal.finding.origin == "rule"
+        ),
+        key=lambda found: -found[2].confidence,
+    )
+    doubts: defaultdict[int, list[_Doubt]] = defaultdict(list)
+    for at, result, proposal in likeliest[:MAX_CLAIMS]:
+        finding, span = proposal.finding, proposal.finding.span
+        region = next((r for r in result.changed if r.start <= span.start <= r.end), None)
+        if region is not None:
+            claim = Claim(region, span.start, span.end, finding.name, finding.message, "", 1.0)
+            doubts[at].append(_Doubt(claim, proposal))
+    return doubts
 
 
 def _decided(result: FileResult, doubt: _Doubt, check: Check | None, advisor: Advisor) -> FileResult:

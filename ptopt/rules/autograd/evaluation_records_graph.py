@@ -5,7 +5,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
-from ptopt.rules.shared.evaluation import evaluation_of, remedy_of
+from ptopt.rules.shared.evaluation import evaluation_of
+from ptopt.rules.shared.no_grad import remedy_of
 
 
 class EvaluationRecordsGraph(Rule):

@@ -30,8 +30,9 @@ from ptopt.rules.base import (
     SourceFile,
     quote,
 )
-from ptopt.rules.shared.evaluation import evaluation_of, remedy_of
+from ptopt.rules.shared.evaluation import evaluation_of
 from ptopt.rules.shared.networks import path_of
+from ptopt.rules.shared.no_grad import remedy_of
 from ptopt.source.file import remembered
 from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
 from ptopt.source.values import is_loss_name

@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import dataclass, replace
 
-from ptopt.rules.base import TEXTBOOK, Evidence, Fix, SourceFile
+from ptopt.rules.base import TEXTBOOK, Evidence, SourceFile
 from ptopt.rules.shared.autograd import run_with_autograd_off, turns_autograd_off
 from ptopt.rules.shared.networks import (
     escapes,
@@ -18,7 +18,6 @@ from ptopt.rules.shared.networks import (
     path_of,
     runs_argument,
 )
-from ptopt.rules.shared.no_grad import decorate, wrap
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
 from ptopt.source.index import FUNCTIONS, FunctionNode, Loop
@@ -87,19 +86,6 @@ def evaluation_of(function: FunctionNode | None, file: SourceFile) -> Evaluation
     if function not in known:
         known[function] = _evaluation_of(function, file)
     return known[function]
-
-
-def remedy_of(found: Evaluation, function: FunctionNode | None, file: SourceFile) -> tuple[str, Fix | None]:
-    """How autograd is turned off there, and the fix that does it: of all rules that blame the same evaluation."""
-    loop = found.case.loop
-    if loop is not None:
-        fix = wrap(loop, "nothing that the loop leaves behind is backpropagated", file)
-        return "Put the loop under `with torch.no_grad():`", fix
-    if function is None:
-        return "Put the pass under `with torch.no_grad():`", None
-    if found.facts["others_off"]:
-        return "Put it under `torch.no_grad()` as well", None
-    return "Decorate it with `@torch.no_grad()`", decorate(function, file)
 
 
 def _evaluations(file: SourceFile) -> dict[FunctionNode | None, Evaluation | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from ptopt.rules.base import Edit, Fix, Safety, SourceFile
+from ptopt.rules.shared.evaluation import Evaluation
 from ptopt.source.index import FunctionNode, walk
 
 
@@ -17,6 +18,19 @@ def no_grad_text(file: SourceFile) -> str:
         if origin == "torch.no_grad":
             return f"{local}()"
     return ""
+
+
+def remedy_of(found: Evaluation, function: FunctionNode | None, file: SourceFile) -> tuple[str, Fix | None]:
+    """How autograd is turned off there, and the fix that does it: of all rules that blame the same evaluation."""
+    loop = found.case.loop
+    if loop is not None:
+        fix = wrap(loop, "nothing that the loop leaves behind is backpropagated", file)
+        return "Put the loop under `with torch.no_grad():`", fix
+    if function is None:
+        return "Put the pass under `with torch.no_grad():`", None
+    if found.facts["others_off"]:
+        return "Put it under `torch.no_grad()` as well", None
+    return "Decorate it with `@torch.no_grad()`", decorate(function, file)
 
 
 def decorate(function: FunctionNode, file: SourceFile) -> Fix | None:
