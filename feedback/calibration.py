@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 from feedback import wanted
 from feedback.labels import Comment, Opinion, Vote, limited, opinions, votes
-from feedback.wanted import Thought
+from feedback.wanted import Estimate
 from ptopt.findings import Severity
 from ptopt.learned import Learned, RuleFeedback, log_odds, shifted
 from ptopt.rules import find_rule
@@ -40,7 +40,7 @@ FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their rep
 FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
 _LARGEST = 4.0  # log-odds
 _NEWEST = 5_000  # comments of a repository that count
-_UNHEARD = Thought(0.0, 0)
+_NO_VOTES = Estimate(0.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,12 @@ class RepositoryState:
 def state(cast: Iterable[Vote], family_of: Callable[[str], str] | None = None) -> RepositoryState:
     """What the votes on one repository add up to. Raises ValueError for several repositories."""
     known = tuple(cast)
-    return state_of(opinions(known), wanted.thoughts(known), family_of)
+    return state_of(opinions(known), wanted.estimates(known), family_of)
 
 
 def state_of(
     effective: Iterable[Opinion],
-    by_writers: Mapping[str, Thought],
+    by_writers: Mapping[str, Estimate],
     family_of: Callable[[str], str] | None = None,
 ) -> RepositoryState:
     """What opinions on one repository add up to, and what those who may write think of each rule now. Raises
@@ -141,7 +141,7 @@ def state_of(
         by_rule[opinion.rule].append(opinion)
     # Whoever may not write has a say in the confidence, and none in whether a rule is quiet.
     rules = tuple(
-        _state(rule, cell, moved.rules[rule], by_writers.get(rule, _UNHEARD))
+        _state(rule, cell, moved.rules[rule], by_writers.get(rule, _NO_VOTES))
         for rule, cell in sorted(by_rule.items())
     )
     return RepositoryState(moved, rules)
@@ -243,7 +243,7 @@ def _moved(cell: Sequence[Opinion], offset: float, strength: float) -> float:
     return max(-_LARGEST, min(_LARGEST, offset + added))
 
 
-def _state(rule: str, cell: Sequence[Opinion], offset: float, thought: Thought) -> RuleState:
+def _state(rule: str, cell: Sequence[Opinion], offset: float, thought: Estimate) -> RuleState:
     total = math.fsum(opinion.weight for opinion in cell)
     before = math.fsum(o.weight * o.score for o in cell) / total
     people = [o for o in cell if o.named]

@@ -1,12 +1,12 @@
-"""What those who may write think of a rule now, as people change their minds: a Bayesian filter over their votes.
+"""What those who may write think of a rule now, as people change their filters: a Bayesian filter over their votes.
 
-How much more a rule is wanted than the ranker believes is an offset on the log-odds of its scores. A vote tells of the offset
+How much more a rule is wanted than the ranker believes is an offset on the log-odds of its scores. A vote is evidence of the offset
 by the score of its own comment: a bad word on a doubtful comment is no surprise, and moves little.
 
-Between any two votes people may have changed their minds about a rule. So there are several stories of how it went: one for
-each vote before which that may have happened last, and the one in which it never did. In a story only the votes since then
-count, all votes of a person together as one, and after a change most probably nobody wants the rule any longer. A story is
-believed by how well it foretold the votes (Bayesian online change point detection, Adams and MacKay, arXiv 0710.3742).
+Between any two votes people may have changed their minds about a rule. So the filter keeps several hypotheses: one for each vote
+before which that may have happened last, and the one in which it never did. In a hypothesis only the votes since then
+count, all votes of a person together as one, and after a change most probably nobody wants the rule any longer. A hypothesis is
+as likely as it predicted the votes well (Bayesian online change point detection, Adams and MacKay, arXiv 0710.3742).
 
 So nothing fades with time alone: some bad votes in a row outweigh any number of older good ones, and a rule that always found
 good and bad things alike is not taken for one that became unwanted.
@@ -29,16 +29,16 @@ ERRS = 0.1  # share of the votes that say the opposite of what the person wants
 CHANGES = 0.02  # how likely minds change about a rule, from one vote in the repository to the next
 UNWANTED, UNWANTED_NOW = 0.2, 0.8  # how likely nobody wants a rule: at first, and after a change of minds
 SPREAD = 2.0  # standard deviation of the offsets of the other rules, in log-odds
-REPEATED = 0.5  # what a vote tells of a change, of the one before by the same person that said the same
+REPEATED = 0.5  # the weight of a vote as evidence of a change, of that of the person's last one, if both say the same
 _OFFSETS = tuple(float(at) for at in range(-8, 9))  # in log-odds; a belief has one probability for each
 _LOWEST, _NARROW = -6.0, 1.0  # mean and deviation of the offset of a rule that nobody wants
-_STORIES = (
+_HYPOTHESES = (
     12  # that are kept of a rule, the likeliest: so a vote takes the same time, however many came before
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class Estimate:
     """What is thought of a rule. `offset`: the log-odds by which a usual comment of it is more wanted than its score says.
     `unasked`: the votes of those who may write, on other rules, since the last one on this rule."""
 
@@ -46,90 +46,96 @@ class Thought:
     unasked: int
 
 
-def thoughts(cast: Iterable[Vote]) -> Mapping[str, Thought]:
+def estimates(cast: Iterable[Vote]) -> Mapping[str, Estimate]:
     """What is thought of each rule after the votes on one repository, in whatever order they come."""
     now = 0
-    minds: defaultdict[str, Minds] = defaultdict(Minds)
-    for vote in heard(cast):
+    filters: defaultdict[str, RuleFilter] = defaultdict(RuleFilter)
+    for vote in counted(cast):
         now += 1
-        minds[vote.comment.rule].hear(vote, now)
-    return {rule: mind.thought(now) for rule, mind in minds.items()}
+        filters[vote.comment.rule].update(vote, now)
+    return {rule: rule_filter.estimate(now) for rule, rule_filter in filters.items()}
 
 
-def heard(cast: Iterable[Vote]) -> list[Vote]:
+def counted(cast: Iterable[Vote]) -> list[Vote]:
     """The votes of those who may write, the oldest first, each voter once for a rule and pull request. Silence is left
     out: it makes nothing quiet. So are strangers: they would make time go by."""
     ordered = sorted(distinct(cast), key=lambda v: (v.at, v.comment.rule, v.comment.pull, v.voter))
     return [vote for vote in ordered if vote.writes and vote.kind != SILENCE]
 
 
-class Minds:
+class RuleFilter:
     """What was said about one rule, vote by vote."""
 
     def __init__(self) -> None:
-        self._stories: list[_Story] = []
+        self._hypotheses: list[_Hypothesis] = []
         self._last = 0  # the number of the newest vote, among all in the repository
         self._newest: dict[
             str, tuple[bool, float]
-        ] = {}  # by voter: what it said, and what it told of a change
+        ] = {}  # by voter: what it said, and its weight as evidence of a change
         self._offset: float | None = None  # where it is known
         self._weight = self._weighted = 0.0  # of the votes; and times the log-odds of the score
 
-    def hear(self, vote: Vote, number: int) -> None:
+    def update(self, vote: Vote, number: int) -> None:
         """The next vote, and its number among all in the repository: they grow."""
         likely, log_likely = _likely(vote.comment.score, vote.good)
-        if not self._stories:
-            self._stories = [_Story(1.0, _AT_FIRST)]
+        if not self._hypotheses:
+            self._hypotheses = [_Hypothesis(1.0, _AT_FIRST)]
         else:
             changed = 1 - (1 - CHANGES) ** (number - self._last)
-            for story in self._stories:
-                story.believed *= 1 - changed
-            self._stories.append(_Story(changed, _CHANGED))
-        told = vote.weight * self._told(vote)
-        for story in self._stories:
-            story.hear(vote, likely, log_likely, told)
-        self._stories = nlargest(_STORIES, self._stories, key=lambda story: story.believed)
-        whole = math.fsum(story.believed for story in self._stories)
-        for story in self._stories:
-            story.believed /= whole
+            for hypothesis in self._hypotheses:
+                hypothesis.probability *= 1 - changed
+            self._hypotheses.append(_Hypothesis(changed, _CHANGED))
+        evidence = vote.weight * self._evidence(vote)
+        for hypothesis in self._hypotheses:
+            hypothesis.update(vote, likely, log_likely, evidence)
+        self._hypotheses = nlargest(
+            _HYPOTHESES, self._hypotheses, key=lambda hypothesis: hypothesis.probability
+        )
+        whole = math.fsum(hypothesis.probability for hypothesis in self._hypotheses)
+        for hypothesis in self._hypotheses:
+            hypothesis.probability /= whole
         self._last = number
         self._weight += vote.weight
         self._weighted += vote.weight * log_odds(vote.comment.score)
         self._offset = None
 
-    def thought(self, now: int) -> Thought:
-        """What is thought of the rule after so many votes in the repository; at least one was heard."""
+    def estimate(self, now: int) -> Estimate:
+        """What is thought of the rule after so many votes in the repository; at least one was counted."""
         if self._offset is None:
             self._offset = self._found()
-        return Thought(self._offset, now - self._last)
+        return Estimate(self._offset, now - self._last)
 
     def _found(self) -> float:
         usual = self._weighted / self._weight
         likely = [_logistic(usual + at) for at in _OFFSETS]
-        wanted = math.fsum(story.believed * _expected(story.belief, likely) for story in self._stories)
+        wanted = math.fsum(
+            hypothesis.probability * _expected(hypothesis.belief, likely) for hypothesis in self._hypotheses
+        )
         return log_odds(wanted) - usual
 
-    def _told(self, vote: Vote) -> float:
-        """What the vote tells of a change: the less, the more often its voter said the same before."""
-        said, told = self._newest.get(vote.voter, (not vote.good, 0.0))
-        told = told * REPEATED if said == vote.good else 1.0
-        self._newest[vote.voter] = (vote.good, told)
-        return told
+    def _evidence(self, vote: Vote) -> float:
+        """Its weight as evidence of a change: the less, the more often its voter said the same before."""
+        said, evidence = self._newest.get(vote.voter, (not vote.good, 0.0))
+        evidence = evidence * REPEATED if said == vote.good else 1.0
+        self._newest[vote.voter] = (vote.good, evidence)
+        return evidence
 
 
 @dataclass(slots=True)
-class _Story:
-    """That minds changed last before a certain vote. `believed`: how likely that is. `belief`: how likely each offset is, if
+class _Hypothesis:
+    """That minds changed last before a certain vote. `probability`: how likely that is. `belief`: how likely each offset is, if
     so."""
 
-    believed: float
+    probability: float
     belief: Sequence[float]
     _said: Sequence[float] = ()  # the logarithm of the belief, plus a constant
     _of_voter: dict[str, tuple[int, Sequence[float]]] = field(default_factory=dict)  # votes, and their mean
 
-    def hear(self, vote: Vote, likely: Sequence[float], log_likely: Sequence[float], told: float) -> None:
-        """`likely` is the probability of the vote, for each offset; `told`, how much it counts for or against the story."""
-        self.believed *= _expected(self.belief, likely) ** told
+    def update(
+        self, vote: Vote, likely: Sequence[float], log_likely: Sequence[float], evidence: float
+    ) -> None:
+        """`likely` is the probability of the vote, for each offset; `evidence`, its weight for or against the hypothesis."""
+        self.probability *= _expected(self.belief, likely) ** evidence
         number, before = self._of_voter.get(vote.voter, (0, _NOTHING))
         new, old = vote.weight / (number + 1), number / (number + 1)
         mean = [old * was + new * log for was, log in zip(before, log_likely, strict=True)]

@@ -68,14 +68,14 @@ class Repository:
         self.ring = [Person(f"ring{at}", attack.ring_writes, 0.0, True) for at in range(attack.ring)]
         self._cast: dict[tuple[str, str], list[Vote]] = {}
         self._opinions: dict[tuple[str, str], Opinion] = {}
-        self._minds: defaultdict[str, wanted.Minds] = defaultdict(wanted.Minds)
+        self._filters: defaultdict[str, wanted.RuleFilter] = defaultdict(wanted.RuleFilter)
         self._votes = 0  # of those who may write
         self.pull = 0
 
     def state(self) -> RepositoryState:
         """What the review knows: the same as of all votes at once, but for their order within a pull request."""
-        thoughts = {rule: minds.thought(self._votes) for rule, minds in self._minds.items()}
-        return state_of(self._opinions.values(), thoughts, family_of)
+        estimates = {rule: rule_filter.estimate(self._votes) for rule, rule_filter in self._filters.items()}
+        return state_of(self._opinions.values(), estimates, family_of)
 
     def useful(self, one: Candidate) -> bool:
         return one.useful and one.rule not in self.unwanted
@@ -106,7 +106,7 @@ class Repository:
     def _hear(self, vote: Vote) -> None:
         if vote.writes:
             self._votes += 1
-            self._minds[vote.comment.rule].hear(vote, self._votes)
+            self._filters[vote.comment.rule].update(vote, self._votes)
 
     def _answer(self, who: Person, useful: bool) -> Signal:
         good = (

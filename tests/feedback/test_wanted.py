@@ -26,12 +26,12 @@ def says(
 
 def share(cast: list[Vote], score: float = 0.4, rule: str = "PTO101") -> float:
     """How likely a comment of the rule is wanted."""
-    found = wanted.thoughts(cast).get(rule)
+    found = wanted.estimates(cast).get(rule)
     return score if found is None else shifted(score, found.offset)
 
 
 def test_without_votes_the_score_stands() -> None:
-    assert wanted.thoughts([]) == {} and share([]) == 0.4
+    assert wanted.estimates([]) == {} and share([]) == 0.4
 
 
 def test_votes_move_it_both_ways() -> None:
@@ -94,7 +94,7 @@ def test_all_votes_of_a_person_count_together() -> None:
 
 def test_how_long_nobody_was_asked() -> None:
     on_another = [says(n, True, rule="PTO102") for n in range(10, 15)]
-    found = wanted.thoughts(
+    found = wanted.estimates(
         [says(1, False), *on_another, *(says(20 + n, False, writes=False) for n in range(5))]
     )
     assert (found["PTO101"].unasked, found["PTO102"].unasked) == (5, 0)
@@ -104,7 +104,7 @@ def test_how_long_nobody_was_asked() -> None:
 def test_neither_order_nor_copies_of_votes_matter(cast: list[Vote], chance: Any) -> None:
     again = cast * 2
     chance.shuffle(again)
-    assert wanted.thoughts(again) == wanted.thoughts(cast)
-    assert all(vote.writes for vote in wanted.heard(cast))
-    for found in wanted.thoughts(cast).values():
+    assert wanted.estimates(again) == wanted.estimates(cast)
+    assert all(vote.writes for vote in wanted.counted(cast))
+    for found in wanted.estimates(cast).values():
         assert 0 < shifted(0.4, found.offset) < 1 and found.unasked >= 0
