@@ -249,7 +249,7 @@ def main(arguments: Sequence[str]) -> int:
     for most, tally in zip(_SHARES, where_lost(by_repo, seeds, 0.0), strict=True):
         numbers = (tally.useful, tally.useful - tally.good, tally.shown - tally.good)
         useful, lost, idle = (number / options.seeds for number in numbers)
-        print(f"{f'at most {most:.0%} is useful':42}{useful:13.1f}{lost:13.1f}{idle:22.1f}")
+        print(f"{f'at most {most:.4g} is useful':42}{useful:13.1f}{lost:13.1f}{idle:22.1f}")
     print(
         f"\n{'broad, events after a change of minds':42}{'settled':>13}"
         + "".join(f"{n:>13}" for n in _AFTER_DRIFT)
