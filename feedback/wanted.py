@@ -32,9 +32,8 @@ SPREAD = 2.0  # standard deviation of the offsets of the other rules, in log-odd
 REPEATED = 0.5  # the weight of a vote as evidence of a change, of that of the person's last one, if both say the same
 _OFFSETS = tuple(float(at) for at in range(-8, 9))  # in log-odds; a belief has one probability for each
 _LOWEST, _NARROW = -6.0, 1.0  # mean and deviation of the offset of a rule that nobody wants
-_HYPOTHESES = (
-    12  # that are kept of a rule, the likeliest: so a vote takes the same time, however many came before
-)
+# The likeliest hypotheses that are kept of a rule: so a vote takes the same time, however many came before.
+_HYPOTHESES = 12
 
 
 @dataclass(frozen=True, slots=True)

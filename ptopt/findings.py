@@ -188,14 +188,12 @@ class Finding:
     reasons: tuple[
         tuple[str, float], ...
     ] = ()  # the features that moved the confidence most: (name, log-odds)
-    score: float | None = (
-        None  # the confidence before the feedback of the repository; None where there is none
-    )
+    # The confidence before the feedback of the repository; None where there is none.
+    score: float | None = None
     proof: Proof | None = None  # None: its fix was not run
     explored: bool = False  # shown although people made the rule quiet: the rule may return
-    measured: Measured | None = (
-        None  # in a run that the user recorded; None without one, or where it does not show
-    )
+    # In a run that the user recorded; None without one, or where it does not show.
+    measured: Measured | None = None
     stated: float | None = None  # how sure the rule is of its own statement
     missed: tuple[Condition, ...] = ()  # the conditions of a comment that it does not meet
 
@@ -296,9 +294,8 @@ class Review:
     files_reviewed: int = 0
     reviewed: tuple[str, ...] = ()  # their paths
     config_path: str = ""  # "" when the defaults are in force
-    sources: dict[str, str] | None = (
-        None  # path -> the code of each file with a finding, line by line as on disk
-    )
+    # Path -> the code of each file with a finding, line by line as on disk.
+    sources: dict[str, str] | None = None
     dropped: tuple[Finding, ...] = ()  # those of the rules that the model moved below the threshold
     model: ModelRecord | None = None  # None: reviewed without a model
     muted: tuple[Finding, ...] = ()  # ignored in this pull request with `/ptopt ignore`

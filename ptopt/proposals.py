@@ -63,9 +63,8 @@ class Proposal:
         return dataclasses.replace(self, confidence=confidence, finding=finding)
 
 
-MOST_PLACES = (
-    200  # of one rule in one file: each takes kilobytes, and anyone can repeat three lines thousands of times
-)
+# The places of one rule in one file that are reviewed: each takes kilobytes, and anyone can repeat three lines thousands of times.
+MOST_PLACES = 200
 
 
 def propose(

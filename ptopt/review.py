@@ -43,9 +43,8 @@ FILE_WORK = 3_000_000
 COUNT_WORK = FILE_WORK // 4  # of one file, for what was left out of its review
 CHANGE_WORK = 30_000_000
 MOST_PARSED_OF_A_CHANGE = 60  # trees of files around, for all of its files
-UNASKED_BYTES = (
-    500_000  # of files that no rule has a question on, parsed only to name those that do not parse
-)
+# How much is parsed of files that no rule has a question on, only to name those that do not parse.
+UNASKED_BYTES = 500_000
 _UNBROKEN = "cells that stand on one line of the file, which comments cannot tell apart; save the notebook with line breaks, as Jupyter does"
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"

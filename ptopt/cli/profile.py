@@ -129,7 +129,7 @@ class Kept:
 def weighed_with(
     runs: Sequence[Profile], kept: Kept, review: Review, budget: int | None, config: Config, **how: Any
 ) -> Review:
-    """The review, weighed with the recorded runs: what they show to be dear is a finding that the ranker cannot leave out.
+    """The review, weighed with the recorded runs: what they show to be costly is a finding that the ranker cannot leave out.
 
     `how` is what the review was made with.
     """

@@ -11,9 +11,8 @@ from ptopt.profiles.frames import Frame
 from ptopt.profiles.lines import Line, named_lines
 from ptopt.profiles.profile import Profile
 
-WORTH_A_COMMENT = (
-    0.05  # of the step: what was measured to take this much is worth one whatever the ranker makes of it
-)
+# The share of the step from which on what was measured is worth a comment, whatever the ranker makes of it.
+WORTH_A_COMMENT = 0.05
 _LEAST = 0.005  # of the step: less is not worth a word
 # Rules whose comment stands where something is built, and whose cost shows elsewhere: in a part of the step.
 _PARTS: Mapping[str, tuple[str, str]] = {
@@ -73,7 +72,7 @@ def weighed(
 
 
 def _one_per_rule(findings: Sequence[Finding]) -> list[Finding]:
-    """One finding for each rule in each file: that of the dearest place, with the others."""
+    """One finding for each rule in each file: that of the costliest place, with the others."""
     of_rule: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
         of_rule[finding.path, finding.rule].append(dataclasses.replace(finding, missed=()))

@@ -42,9 +42,8 @@ class Frequency:
     reason: str = ""
     in_worker: bool = False  # runs in a data loader's worker: the host computes, no device waits
     trains: bool = False  # is part of a training step, rather than of an evaluation
-    basis: str = (
-        ""  # what shows it of a function: "name", "class", "body", "callers", ..., or "" where nothing does
-    )
+    # What shows it of a function: "name", "class", "body", "callers", ..., or "" where nothing does.
+    basis: str = ""
 
 
 UNKNOWN = Frequency(Often.UNKNOWN)

@@ -34,8 +34,8 @@ def line_of(code: str) -> int:
 
 
 def test_findings_carry_what_their_lines_took_and_come_in_that_order(run: Profile) -> None:
-    cheap, dear = finding("a", line_of("return losses")), finding("b", line_of("time.sleep(self.seconds)"))
-    review = Review(findings=(cheap,), over_limit=(dear,), files_reviewed=1)
+    cheap, costly = finding("a", line_of("return losses")), finding("b", line_of("time.sleep(self.seconds)"))
+    review = Review(findings=(cheap,), over_limit=(costly,), files_reviewed=1)
     result = weighed(review, [run], {"train.py": CODE}, 1)
     assert [f.name for f in result.findings] == ["b"] and [f.name for f in result.over_limit] == ["a"]
     measured = result.findings[0].measured
@@ -75,14 +75,14 @@ def test_a_loader_without_workers_has_the_share_of_loading(run: Profile) -> None
 
 
 def test_what_takes_much_of_the_step_is_a_finding_that_the_ranker_cannot_leave_out(run: Profile) -> None:
-    dear = dataclasses.replace(
+    costly = dataclasses.replace(
         finding("costly", line_of("time.sleep(self.seconds)")), confidence=0.1, missed=(Condition.CONFIDENCE,)
     )
     perhaps = finding("perhaps", line_of("return self.last(hidden)"))
     cheap, known = finding("cheap", line_of("return losses")), finding("known", 3)
     left_out = LeftOut({Condition.CONFIDENCE: 3}, {Condition.CONFIDENCE: 0.5}, 4, 4)
     review = Review((known,), left_out=left_out)
-    proposed = [dear, perhaps, cheap, known]
+    proposed = [costly, perhaps, cheap, known]
     result = weighed(review, [run], {"train.py": CODE}, None, proposed)
     assert [f.name for f in result.findings] == ["costly", "known"]
     assert result.left_out is not None and result.left_out.places == {Condition.CONFIDENCE: 2}

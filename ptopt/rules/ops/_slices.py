@@ -52,9 +52,8 @@ class Slices:
     appends: set[str] = field(default_factory=set)
     looked_up: int = 0  # objects that an index picks from a list or a dictionary
     ragged: bool = False
-    apart: bool = (
-        False  # the entries are no slices of one tensor, or blocks as large as the memory lets them be
-    )
+    # The entries are no slices of one tensor, or blocks as large as the memory lets them be.
+    apart: bool = False
     _touch: dict[ast.AST, bool] = field(default_factory=dict)
 
     @property
