@@ -12,25 +12,25 @@ tested on them.
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.quality.common import read_rows
 from benchmarks.quality.parts import TUNED, part_of, read_names
-from training.ranker.fit import train
+from training.ranker.fit import LEAST_STATED, LEAST_USEFUL, train
 from training.ranker.rows import Row, read_row
 
 _DATA = Path(__file__).parent / "data"
 DRAWS = ("rounds", "unlearned")
-STATED = (0.45, 0.55, 0.65, 0.75, 0.8)
-USEFUL = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65)
+STATED = (0.45, 0.55, 0.65, 0.75)
+USEFUL = (0.4, 0.47, 0.5, 0.55, 0.6)
 
 
 class Scored(NamedTuple):
     """A judged comment of a fresh repository: what its rule stated, what weights that had not met it give, what readers said."""
 
+    draw: str
     stated: float
     right: bool  # is it likely enough?
     useful: float
@@ -56,16 +56,27 @@ def main(arguments: Sequence[str]) -> int:
         list(read_rows(sorted((_DATA / "verdicts").glob("*.jsonl")))),
         list(read_rows(sorted((_DATA / "found").glob("*.jsonl")))),
     )
-    print(f"{len(found)} comments of {len(draws)} draws: {', '.join(sorted(draws))}")
-    print(f"{'rule states':>12}{'P(useful)':>11}{'comments':>10}{'useful':>9}{'trivial':>9}{'wrong':>7}")
+    if options.before:
+        found = [one for one in found if one.draw < options.before]
+    columns = f"{'comments':>10}{'useful':>9}{'trivial':>9}{'wrong':>7}"
+    print(f"{'rule states':>12}{'P(useful)':>11}{columns}")
     for stated in STATED:
         for useful in USEFUL:
-            made = [one for one in found if one.right and one.stated >= stated and one.useful >= useful]
-            shares = "".join(
-                f"{share:>{width}.0%}" for share, width in zip(_shares(made), (9, 9, 7), strict=True)
-            )
-            print(f"{stated:>12}{useful:>11}{len(made):>10}{shares}")
+            print(f"{stated:>12}{useful:>11}{_counts(_made(found, stated, useful))}")
+    print(f"\n{f'draw, from {LEAST_STATED} and {LEAST_USEFUL}':>23}{columns}")
+    for draw in sorted({one.draw for one in found}):
+        of_draw = [one for one in found if one.draw == draw]
+        print(f"{draw:>23}{_counts(_made(of_draw, LEAST_STATED, LEAST_USEFUL))}")
     return 0
+
+
+def _made(found: Sequence[Scored], stated: float, useful: float) -> list[Scored]:
+    return [one for one in found if one.right and one.stated >= stated and one.useful >= useful]
+
+
+def _counts(made: Sequence[Scored]) -> str:
+    useful, trivial, wrong = _shares(made)
+    return f"{len(made):>10}{useful:>9.0%}{trivial:>9.0%}{wrong:>7.0%}"
 
 
 def scored(
@@ -74,25 +85,31 @@ def scored(
     found: Sequence[Mapping[str, Any]],
 ) -> list[Scored]:
     """The comments of the draws, each by weights fitted without its draw and later ones."""
-    draw_of = {repo: draw for draw, repos in draws.items() for repo in repos}
+    by_repository = {repo: draw for draw, repos in draws.items() for repo in repos}
+
+    def draw_of(row: Mapping[str, Any]) -> str:
+        """A row names its draw where a repository is in more than one; "" before the first."""
+        return str(row.get("draw", by_repository.get(row["repo"], "")))
+
     tuned = read_names([TUNED])
     learned = [row for row in judged if part_of(row["repo"], tuned) != "judge"]
     scored = []
-    for draw in sorted(draws):
+    for draw in sorted({*draws, *map(draw_of, judged)} - {""}):
 
         def earlier(rows: Iterable[Mapping[str, Any]], now: str = draw, drawn: bool = True) -> list[Row]:
-            kept = (read_row(row, drawn) for row in rows if draw_of.get(row["repo"], "") < now)
+            kept = (read_row(row, drawn) for row in rows if draw_of(row) < now)
             return [row for row in kept if row is not None]
 
         ranker = train(earlier(learned) + earlier(found, drawn=False), [])
         for row in judged:
             read = read_row(row)
-            if read is None or draw_of.get(row["repo"]) != draw:
+            if read is None or draw_of(row) != draw:
                 continue
             features = read.features
             truth = ranker.truth(features)
             scored.append(
                 Scored(
+                    draw,
                     features.get("stated confidence", 0.0),
                     truth is None or truth >= ranker.least_right,
                     ranker.worth(features),
@@ -102,10 +119,11 @@ def scored(
     return scored
 
 
-def _shares(made: Sequence[Scored]) -> tuple[float, ...]:
+def _shares(made: Sequence[Scored]) -> tuple[float, float, float]:
     """Useful, trivial and wrong, of all that readers said."""
-    said: Counter[str] = Counter()
+    said = dict.fromkeys("RTWU", 0.0)
     for one in made:
         for verdict in one.verdicts:
             said[verdict] += 1 / len(one.verdicts)
-    return tuple(said[verdict] / max(len(made), 1) for verdict in "RTW")
+    number = max(len(made), 1)
+    return said["R"] / number, said["T"] / number, said["W"] / number
