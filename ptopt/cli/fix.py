@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,11 @@ import click
 
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
-from ptopt.cli.output import colored, fixed_rules, path_from_here, write
+from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, write
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
-    from ptopt.findings import Finding, Review
+    from ptopt.findings import Finding, NotReviewed, Review
     from ptopt.fixes import FixedFile, Spot
 
 _MOST_ROUNDS = 10  # of fixes that other fixes bring up
@@ -57,12 +57,13 @@ def fix(
     known = read_baseline(baseline)
     if base is not None and stdin is not None:
         raise click.UsageError("--base needs files, not stdin")
-    root, files, config, facts, _ = stream(paths, settings, stdin)
+    root, files, config, facts, _ = stream(paths, settings, stdin, baseline)
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
     around = change.around if change is not None else {}
     changed = {} if change is None else {file.path: file for file in change.files}
     lost: set[str] = set()
+    broken: set[NotReviewed] = set()  # files that do not parse
     hidden: dict[str, int] = {}  # path -> places that the ranker left out
 
     def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
@@ -77,6 +78,7 @@ def fix(
             baseline=known,
         )
         lost.update(item.path for item in found.not_reviewed)
+        broken.update(item for item in found.not_reviewed if item.syntax_error)
         hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
         return found
 
@@ -151,8 +153,10 @@ def fix(
         f"{done}{'; ' if rest else ''}{', '.join(rest)}{f', see {see}' if rest else ''}.",
         err=diff or stdin is not None,
     )
-    if settings.exit_code and (results or left):
-        click.get_current_context().exit(1)
+    if settings.exit_code:
+        name_broken(broken)
+        if results or left or broken:
+            click.get_current_context().exit(1)
 
 
 def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:

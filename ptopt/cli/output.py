@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +44,32 @@ def report(
         output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
     else:
         write(render(output.format, result, width=width(), color=colored(), **how))
-    if settings.exit_code and (result.findings or result.over_limit):
-        _name_unsafe_fixes(here, settings)
-        click.get_current_context().exit(1)
+    if output.format == "github":
+        _count_rest(here)
+    if settings.exit_code:
+        name_broken(here.not_reviewed)
+        if result.findings or result.over_limit:
+            _name_unsafe_fixes(here, settings)
+        if result.findings or result.over_limit or any(item.syntax_error for item in result.not_reviewed):
+            click.get_current_context().exit(1)
+
+
+def name_broken(not_reviewed: Iterable[NotReviewed]) -> None:
+    """The files that do not parse, on stderr, a line each: a check that must pass has not seen them."""
+    from ptopt.report.text import one_line, visible
+
+    for item in sorted(not_reviewed):
+        if item.syntax_error:
+            click.echo(f"ptopt: error: {visible(item.path)}: {one_line(item.reason)}", err=True)
+
+
+def _count_rest(result: Review) -> None:
+    """A line on stderr with what annotations have no place for: they are findings alone."""
+    from ptopt.report.text import not_shown, outcome
+
+    rest = not_shown(result)
+    if rest or result.suppressed or result.in_baseline:
+        click.echo(" ".join([f"{outcome(result)}.", *rest]), err=True)
 
 
 def _name_unsafe_fixes(result: Review, settings: Settings) -> None:

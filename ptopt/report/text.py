@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 
@@ -22,7 +21,8 @@ from ptopt.findings import (
     lines_of,
     places_of,
 )
-from ptopt.rules import find_rule, known_names
+from ptopt.rules import find_rule, known_names, model_rules
+from ptopt.spelling import similar
 
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 _BACKTICKS = re.compile(r"`+")
@@ -246,6 +246,16 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
     return f"{number} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
 
 
+def not_shown(review: Review) -> list[str]:
+    """What `check` counts besides the findings, in sentences: what was left out, and suppressions that are not used."""
+    rest = []
+    if review.left_out is not None:
+        rest.append("; ".join(left_out_lines(review.left_out)) + ".")
+    if review.unused_suppressions:
+        rest.append(f"{count(len(review.unused_suppressions), 'unused suppression')}.")
+    return rest
+
+
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
     """Why the finding is no comment, although it is shown; "" for one that is."""
     said = {
@@ -346,12 +356,13 @@ def unused(item: UnusedSuppression) -> str:
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """The names that begin like `text`, or else look like it, to stand behind it; "" where there are none."""
-    folded = {name.lower(): name for name in known}
-    start = text.lower()[:100]
-    close = [name for name in folded if len(start) > 2 and name.startswith(start)]
-    close = sorted(close)[:3] or difflib.get_close_matches(start, folded, n=3)
-    return f", did you mean {' or '.join(folded[name] for name in close)}?" if close else ""
+    """The names of rules that begin like `text`, or else look like it, to stand behind it; "" where there are none.
+
+    What only a model can find is nothing that somebody meant to write.
+    """
+    by_model = {name for rule in model_rules() for name in (rule.id, rule.name, rule.family)}
+    close = similar(text, (name for name in known if name not in by_model))
+    return f", did you mean {' or '.join(close)}?" if close else ""
 
 
 def is_minor(severity: Severity) -> bool:

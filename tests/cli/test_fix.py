@@ -127,7 +127,7 @@ def test_fixes_that_other_fixes_bring_up_are_bounded() -> None:
     def review(version: ChangedFile) -> Review:
         """It sees the second call only once the first one is gone."""
         found = every_finding(version)
-        return Review(found[:1] if found[0].fingerprint == first.fingerprint else found[-1:])
+        return Review(found[:1] if found and found[0].fingerprint == first.fingerprint else found[-1:])
 
     once = fix_file(file, review, unsafe=False, most_rounds=1)
     assert [f.fingerprint for f in once.fixed] == [first.fingerprint]
