@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+BY_MODEL = (
+    "found by a model"  # the kind of a rule's name that nobody means to write: only a model can raise it
+)
 _LONGEST = 100  # characters of a name that are compared
 _MOST = 3
 
@@ -21,8 +24,7 @@ def similar(text: str, known: Iterable[str]) -> list[str]:
         for name in folded
         if abs(len(name) - len(wanted)) <= least and (edits := distance(wanted, name)) <= least
     ]
-    near = [each for each in sorted(near) if each[0] <= min(near)[0] + 1]
-    return [folded[name] for _, _, name in near[:_MOST]]
+    return [folded[name] for _, _, name in sorted(near)[:_MOST]]
 
 
 def distance(one: str, other: str) -> int:

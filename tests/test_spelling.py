@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ptopt.config import ConfigError, load_config
 from ptopt.report.text import did_you_mean
 from ptopt.rules import known_names, model_rules
 from ptopt.spelling import distance, similar
@@ -22,11 +23,15 @@ def test_the_nearest_name_comes_first() -> None:
     assert similar("workflow", known) == []
 
 
-@pytest.mark.parametrize("typed", ["PTO999", "PTO991", "PTO9900", "found-by-mode"])
+@pytest.mark.parametrize("typed", ["PTO999", "PTO991", "PTO998", "found-by-mode"])
 def test_a_rule_that_only_a_model_can_raise_is_not_what_was_meant(typed: str) -> None:
     hint = did_you_mean(typed, known_names())
     (by_model,) = model_rules()
     assert by_model.id not in hint and by_model.name not in hint
+    with pytest.raises(ConfigError) as raised:
+        load_config({".ptopt.toml": f'ignore = ["{typed}"]'.encode()}, known_names())
+    (problem,) = raised.value.problems
+    assert "unknown rule" in problem and by_model.id not in problem and by_model.name not in problem
 
 
 def test_a_rule_whose_digits_are_swapped() -> None:

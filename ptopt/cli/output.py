@@ -44,8 +44,8 @@ def report(
         output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
     else:
         write(render(output.format, result, width=width(), color=colored(), **how))
-    if output.format == "github":
-        _count_rest(here)
+    if output.format in ("concise", "github"):
+        _count_rest(here, output.format)
     if settings.exit_code:
         name_broken(here.not_reviewed)
         if result.findings or result.over_limit:
@@ -63,13 +63,20 @@ def name_broken(not_reviewed: Iterable[NotReviewed]) -> None:
             click.echo(f"ptopt: error: {visible(item.path)}: {one_line(item.reason)}", err=True)
 
 
-def _count_rest(result: Review) -> None:
-    """A line on stderr with what annotations have no place for: they are findings alone."""
-    from ptopt.report.text import not_shown, outcome
+def _count_rest(result: Review, format_: str) -> None:
+    """A line on stderr with what `check` counts and the format has no place for."""
+    from ptopt.report.text import count, left_out_lines, outcome
 
-    rest = not_shown(result)
-    if rest or result.suppressed or result.in_baseline:
-        click.echo(" ".join([f"{outcome(result)}.", *rest]), err=True)
+    rest = []
+    if format_ == "github":  # annotations are findings alone
+        if result.suppressed or result.in_baseline or result.left_out is not None:
+            rest.append(f"{outcome(result)}.")
+        if result.left_out is not None:
+            rest.append("; ".join(left_out_lines(result.left_out)) + ".")
+    if result.unused_suppressions:
+        rest.append(f"{count(len(result.unused_suppressions), 'unused suppression')}.")
+    if rest:
+        click.echo(" ".join(rest), err=True)
 
 
 def _name_unsafe_fixes(result: Review, settings: Settings) -> None:

@@ -6,7 +6,7 @@ The lines behind the places have no number behind a colon, so that no such reade
 from __future__ import annotations
 
 from ptopt.findings import Review
-from ptopt.report.text import count, not_shown, one_line, outcome, visible
+from ptopt.report.text import count, left_out_lines, one_line, outcome, visible
 
 
 def render(review: Review) -> str:
@@ -24,7 +24,9 @@ def render(review: Review) -> str:
 
 
 def _rest(review: Review) -> list[str]:
-    rest = [f"{outcome(review)}.", *not_shown(review)]
+    rest = [f"{outcome(review)}."]
+    if review.left_out is not None:
+        rest.append("; ".join(left_out_lines(review.left_out)) + ".")
     if len(review.not_reviewed) == 1:
         (item,) = review.not_reviewed
         rest.append(f"{visible(item.path)} not reviewed: {one_line(item.reason)}.")

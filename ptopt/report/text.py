@@ -21,8 +21,8 @@ from ptopt.findings import (
     lines_of,
     places_of,
 )
-from ptopt.rules import find_rule, known_names, model_rules
-from ptopt.spelling import similar
+from ptopt.rules import find_rule, known_names
+from ptopt.spelling import BY_MODEL, similar
 
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 _BACKTICKS = re.compile(r"`+")
@@ -246,16 +246,6 @@ def left_out_lines(left: LeftOut) -> tuple[str, str]:
     return f"{number} left out: {'; '.join(parts)}", f"{flags} shows all: {total}"
 
 
-def not_shown(review: Review) -> list[str]:
-    """What `check` counts besides the findings, in sentences: what was left out, and suppressions that are not used."""
-    rest = []
-    if review.left_out is not None:
-        rest.append("; ".join(left_out_lines(review.left_out)) + ".")
-    if review.unused_suppressions:
-        rest.append(f"{count(len(review.unused_suppressions), 'unused suppression')}.")
-    return rest
-
-
 def missed_line(finding: Finding, least: Mapping[Condition, float]) -> str:
     """Why the finding is no comment, although it is shown; "" for one that is."""
     said = {
@@ -360,8 +350,8 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
 
     What only a model can find is nothing that somebody meant to write.
     """
-    by_model = {name for rule in model_rules() for name in (rule.id, rule.name, rule.family)}
-    close = similar(text, (name for name in known if name not in by_model))
+    kinds = known_names()
+    close = similar(text, (name for name in known if kinds.get(name) != BY_MODEL))
     return f", did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -6,9 +6,8 @@ import ast
 import re
 
 from ptopt.audit.calling import lineage
-from ptopt.audit.modules import Module, text_of
+from ptopt.audit.modules import Module, dotted_name, text_of
 from ptopt.audit.setup import Setup
-from ptopt.audit.modules import dotted_name
 from ptopt.source.index import FUNCTIONS, own_nodes
 
 # Samplers of libraries: InfiniteSampler of mmengine, TrainingSampler and RepeatFactorTrainingSampler of detectron2.
