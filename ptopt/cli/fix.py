@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -51,7 +52,7 @@ def fix(
     from ptopt.fixes import fix_file
     from ptopt.inputs import change_between, neighbours_in
     from ptopt.ranking import across_files
-    from ptopt.report.text import count, counted
+    from ptopt.report.text import code_span, count, counted
     from ptopt.review import review_files
 
     known = read_baseline(baseline)
@@ -148,7 +149,9 @@ def fix(
     if places_hidden and not results:
         rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")
     rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
-    see = "`ptopt check`" if base is None else f"`ptopt review --base {base}`"
+    shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
+    same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
+    see = code_span(shlex.join([*shows, *same]))
     click.echo(
         f"{done}{'; ' if rest else ''}{', '.join(rest)}{f', see {see}' if rest else ''}.",
         err=diff or stdin is not None,

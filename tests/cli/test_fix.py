@@ -34,6 +34,8 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert sorted(p.name for p in tree.iterdir()) == ["link.py", "ops.py", "tests", "train.py"]
     rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 2 places left out (`--min-confidence 0`), 1 file not reviewed, see `ptopt check`"
     assert run("fix", tree).stdout == f"Nothing to fix; {rest}.\n"
+    same = run("fix", tree, "--min-confidence", "0.1", "--ignore", "PTO101,sync").stdout
+    assert same.endswith("see `ptopt check --ignore PTO101,sync --min-confidence 0.1`.\n")
 
 
 def test_fix_unsafe(tree: Path) -> None:
