@@ -81,7 +81,7 @@ def check(
     if add_suppressions:
         _add_suppressions(paths, known, settings, _REASON if reason is None else reason)
         return
-    root, files, config, facts, skipped = stream(paths, settings, stdin)
+    root, files, config, facts, skipped = stream(paths, settings, stdin, baseline)
     runs = runs_in(profiles)
     kept = Kept(runs)
     how: dict[str, Any] = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,14 @@ import click
 
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
-from ptopt.cli.output import colored, fixed_rules, path_from_here, write
+from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, write
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
-    from ptopt.findings import Finding, Review
-    from ptopt.fixes import FixedFile
+    from ptopt.findings import Finding, NotReviewed, Review
+    from ptopt.fixes import FixedFile, Spot
+
+_MOST_ROUNDS = 10  # of fixes that other fixes bring up
 
 
 @click.command()
@@ -49,18 +52,19 @@ def fix(
     from ptopt.fixes import fix_file
     from ptopt.inputs import change_between, neighbours_in
     from ptopt.ranking import across_files
-    from ptopt.report.text import count, counted
+    from ptopt.report.text import code_span, count, counted
     from ptopt.review import review_files
 
     known = read_baseline(baseline)
     if base is not None and stdin is not None:
         raise click.UsageError("--base needs files, not stdin")
-    root, files, config, facts, _ = stream(paths, settings, stdin)
+    root, files, config, facts, _ = stream(paths, settings, stdin, baseline)
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
     around = change.around if change is not None else {}
     changed = {} if change is None else {file.path: file for file in change.files}
     lost: set[str] = set()
+    broken: set[NotReviewed] = set()  # files that do not parse
     hidden: dict[str, int] = {}  # path -> places that the ranker left out
 
     def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
@@ -75,23 +79,25 @@ def fix(
             baseline=known,
         )
         lost.update(item.path for item in found.not_reviewed)
+        broken.update(item for item in found.not_reviewed if item.syntax_error)
         hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
         return found
 
-    def of_the_change(file: ChangedFile) -> set[str]:
+    def of_the_change(file: ChangedFile) -> list[Finding]:
         """What a review of the change says of the file."""
         found = review_files(
             [file],
             config=config,
             facts=facts,
             limit_to_change=True,
-            one_per_cause=False,
             around=around,
             baseline=known,
         )
-        return {f.fingerprint for f in (*found.findings, *found.over_limit)}
+        return [*found.findings, *found.over_limit]
 
     results: list[FixedFile] = []
+    fixed: list[Finding] = []  # of what `check` shows
+    more: list[Finding] = []  # of what only their fixes brought up
     left: list[Finding] = []
     after = b"" if stdin is None else stdin.data
     for file in progress(files, None):
@@ -100,16 +106,26 @@ def fix(
             continue
         if change is not None and file.path not in changed:
             continue
-        shown = None if change is None else of_the_change(changed[file.path])
-        result = fix_file(file, only_shown(review_one, shown), unsafe=unsafe)
-        if result.left and shown is None:  # counted as `check` counts
-            left += review_one(whole_file(file.path, result.after), True).findings
-        elif shown is not None:
-            left += [finding for finding in result.left if finding.fingerprint in shown]
+        if change is None:
+            result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS)
+            if result.left:  # counted as `check` counts
+                left += review_one(whole_file(file.path, result.after), True).findings
+        else:
+            listed = of_the_change(changed[file.path])
+            shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
+            result = fix_file(file, review_one, unsafe=unsafe, most_rounds=1, shown=shown)
+            left += _at(listed, shown.difference(*(each.places for each in result.rounds)))
         if stdin is not None:
             after = result.after
         if not result.fixed:
             continue
+        for number, each in enumerate(result.rounds):
+            several = (
+                review_one(whole_file(file.path, each.before), True).findings
+                if change is None
+                else of_the_change(changed[file.path])
+            )
+            (more if number else fixed).extend(_at(several, each.places))
         results.append(dataclasses.replace(result, before=b"", after=b""))
         if diff:
             _write_diff(result)
@@ -118,48 +134,42 @@ def fix(
             write(fixed_rules(result, path_from_here(root)))
     if stdin is not None and not diff:
         click.echo(after, nl=False)
-    places = sum(len(result.fixed) for result in results)
-    fixed = len(across_files(f for result in results for f in {f.rule: f for f in result.fixed}.values()))
     left = across_files(left)
-    at = f" at {places:,} places" if places > fixed else ""
     done = (
-        f"{'Would fix' if diff else 'Fixed'} {count(fixed, 'finding')}{at} in {count(len(results), 'file')}"
+        f"{'Would fix' if diff else 'Fixed'} {counted(across_files(fixed))} in {count(len(results), 'file')}"
     )
-    if not fixed:
+    if more:
+        done += f", and {counted(across_files(more))} that these fixes brought up"
+    if not results:
         done = "Nothing to fix"
     rest = [f"{counted(left)} left"] if left else []
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
     places_hidden = sum(hidden.values())
-    if places_hidden and not fixed:
+    if places_hidden and not results:
         rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")
     rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
-    see = "`ptopt check`" if base is None else f"`ptopt review --base {base}`"
+    shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
+    same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
+    see = code_span(shlex.join([*shows, *same]))
     click.echo(
         f"{done}{'; ' if rest else ''}{', '.join(rest)}{f', see {see}' if rest else ''}.",
         err=diff or stdin is not None,
     )
-    if settings.exit_code and (fixed or left):
-        click.get_current_context().exit(1)
+    if settings.exit_code:
+        name_broken(broken)
+        if results or left or broken:
+            click.get_current_context().exit(1)
 
 
-def only_shown(
-    review: Callable[[ChangedFile], Review], shown: set[str] | None = None
-) -> Callable[[ChangedFile], Review]:
-    """The review without the fixes of what is not among `shown`; None: what its first call did not find.
-
-    `check`, or `review`, has not shown them.
-    """
-
-    def again(file: ChangedFile) -> Review:
-        nonlocal shown
-        found = review(file)
-        if shown is None:
-            shown = {f.fingerprint for f in found.findings}
-        keep = (f if f.fingerprint in shown else dataclasses.replace(f, fix=None) for f in found.findings)
-        return dataclasses.replace(found, findings=tuple(keep))
-
-    return again
+def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:
+    """The findings as they are reported, with those of their places alone that are among `spots`: rules and first lines."""
+    kept = []
+    for finding in findings:
+        places = [p for p in finding.places() if (p.rule, p.span.start) in spots]
+        if places:
+            kept.append(dataclasses.replace(finding, span=places[0].span, also=tuple(places[1:])))
+    return kept
 
 
 def _write_diff(result: FixedFile) -> None:
