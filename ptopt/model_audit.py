@@ -55,8 +55,7 @@ class ModelReader:
         for first in range(0, len(wanted), _AT_ONCE):
             some = wanted[first : first + _AT_ONCE]
             try:
-                for at, entry in zip(some, self._settled([entries[at] for at in some], contexts), strict=True):
-                    settled[at] = entry
+                settled.update(zip(some, self._settled([entries[at] for at in some], contexts), strict=True))
             except ModelUnavailableError as error:
                 self._failed = True
                 self._count(note=str(error))
@@ -107,12 +106,11 @@ class ModelReader:
             for (at, row, said), verdict in zip(changes, verdicts, strict=True)
             if verdict is True
         }
-        refused = {(at, row.key) for at, row, _ in changes} - standing.keys()
         self._count(
             scripts=len(entries),
             agreed=sum(said.agrees for found, _ in answers for said in found.values()),
             changed=len(standing),
-            refused=len(refused),
+            refused=verdicts.count(False),
             invalid=sum(not valid for _, valid in answers) + verdicts.count(None),
         )
         return [
@@ -151,7 +149,8 @@ def sheet_of(entry: EntryPoint, context: Context) -> Sheet:
         for m in entry.measures
     )
     lines = (Candidate(line.path, line.number, line.text, line.weight, line.heads) for line in context.lines)
-    return Sheet(entry.path, entry.framework, rows, entry.limits, chosen(lines, TABLE_TOKENS), context.absent)
+    shown = chosen(lines, TABLE_TOKENS)
+    return Sheet(entry.path, entry.framework, rows, entry.limits, shown, context.absent, context.runs)
 
 
 def _claim(finding: Finding, source: SourceFile) -> tuple[Claim, Region]:
@@ -164,11 +163,7 @@ def _claim(finding: Finding, source: SourceFile) -> tuple[Claim, Region]:
 def _around(context: Context, row: Row, said: Said) -> Shown:
     """The lines around the evidence of both sides, then those that have to do with the row."""
     places = {*row.evidence, *said.evidence}
-    near = {
-        (path, number)
-        for path, line in places
-        for number in range(line - _AROUND, line + _AROUND + 1)
-    }
+    near = {(path, number) for path, line in places for number in range(line - _AROUND, line + _AROUND + 1)}
     candidates = []
     for line in context.lines:
         place = (line.path, line.number)

@@ -66,7 +66,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("repositories", nargs="*", metavar="REPO", help="OWNER/NAME")
     parser.add_argument("--clones", type=Path, required=True)
-    parser.add_argument("--scripts", type=int, default=MOST_SCRIPTS, help="of a repository; default: %(default)s")
+    parser.add_argument(
+        "--scripts", type=int, default=MOST_SCRIPTS, help="of a repository; default: %(default)s"
+    )
     parser.add_argument("--out", type=Path, help="write the audits here")
     parser.add_argument("--readings", type=Path, nargs="+", help="JSON lines of what readers said of rows")
     parser.add_argument("--part", choices=PARTS, help="of --readings: only repositories of this part")
@@ -141,7 +143,11 @@ def _print_shown(readings: Sequence[Path], part: str | None, folders: Mapping[st
     tuned = read_names([TUNED])
     rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in read_rows(readings):
-        if row["verdict"] in ("W", "T") and part in (None, part_of(row["repo"], tuned)) and row["repo"] in folders:
+        if (
+            row["verdict"] in ("W", "T")
+            and part in (None, part_of(row["repo"], tuned))
+            and row["repo"] in folders
+        ):
             rows[row["repo"]].append(row)
     totals: Counter[str] = Counter()
     for name, some in sorted(rows.items()):
@@ -152,7 +158,9 @@ def _print_shown(readings: Sequence[Path], part: str | None, folders: Mapping[st
     print(f"{totals['shown']} of {totals['lines']} lines that readers name are shown; all of them for {totals['whole']} of {totals['rows']} rows")  # fmt: skip
 
 
-def _named(head: Head, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], dict[str, bool]]]:
+def _named(
+    head: Head, rows: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], dict[str, bool]]]:
     """Each row whose reason names lines of the repository, with these and whether the prompt shows them."""
     known = with_readme(head.facts, head.files)
     entries = {entry.path: entry for entry in training_scripts(head.files, known).entries}

@@ -12,17 +12,17 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptopt.audit.composed import composed
 from ptopt.audit.configured import Configured, read_all
-from ptopt.audit.launches import Launch, launches, of_script
+from ptopt.audit.launches import SHELL, Launch, launches, of_script, pages
 from ptopt.audit.live import Live, Summaries
 from ptopt.audit.modules import Module, Modules
 from ptopt.audit.nearest import NearestFacts
 from ptopt.audit.values import EntryPoint
 from ptopt.audit.words import LOOP, TELLING, rows_of
-from ptopt.pathkind import PYTHON, is_readme
+from ptopt.pathkind import PYTHON
 from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited
 
@@ -33,15 +33,18 @@ _AROUND_EVIDENCE = 6
 _MOST_PINS = 40
 _MOST_LAUNCHES = 8
 _MOST_WHOLE = 150  # lines of a configuration or script that is shown as a whole
-_PLACE_WEIGHT = {"evidence": 12.0, "command": 10.0, "pin": 8.0, "install": 2.0, "script": 3.0, "runs": 1.5, "named": 4.0,
+_PLACE_WEIGHT = {"evidence": 12.0, "command": 10.0, "told": 9.0, "pin": 8.0, "install": 2.0, "script": 5.0, "runs": 1.5, "named": 4.0,
                  "imported": 0.4, "near": 0.5, "page": 0.3, "other": 0.12}  # fmt: skip
+_FIRST = 10  # lines of each row that come before all others
+_FOREMOST = 2.0  # what is added to their weight
 _PLAIN = 0.03  # of a line that has no word of any row
 _PACKAGES = re.compile(
     r"torch|lightning|transformers|accelerate|deepspeed|timm|diffusers|apex|xformers|flash|trl|peft|fairseq|mmcv|mmengine|basicsr|"
     r"detectron|cuda|datasets|tensorboard|wandb|bitsandbytes|python$"
 )
 _INSTALLS = re.compile(
-    r"(pip3?|conda|mamba|uv)\s+(install|create|add)|python\s*[=<>]=?\s*\d|pytorch\W*\d|cuda(toolkit)?\W*\d", re.I
+    r"(pip3?|conda|mamba|uv)\s+(install|create|add)|python\s*[=<>]=?\s*\d|pytorch\W*\d|cuda(toolkit)?\W*\d",
+    re.I,
 )
 _TESTS = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_test)\.py$")
 
@@ -59,10 +62,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Lines by path and number; `absent`: words that stand in no file that was read, by the key of their row."""
+    """Lines by path and number; `absent`: words that stand in no file that was read, by the key of their row; `runs`: the Python files
+    that the script imports, itself included.
+    """
 
     lines: tuple[Line, ...]
     absent: Mapping[str, tuple[str, ...]]
+    runs: frozenset[str]
 
 
 class Contexts:
@@ -83,13 +89,14 @@ class Contexts:
     def of(self, entry: EntryPoint) -> Context:
         """What tells of this script."""
         places = _Places()
+        runs = {entry.path}
         with limited(_WORK):
             try:
-                self._code(entry, places)
+                runs |= self._code(entry, places)
             except (WorkLimitError, RecursionError):
                 places.all_of(entry.path, "script")
         commands = of_script(self._started, entry.path, self._modules.files)
-        self._commands(commands, places)
+        self._commands(entry.path, commands, places)
         self._configurations(entry, commands, places)
         for measure in entry.measures:
             for place in measure.evidence:
@@ -97,15 +104,16 @@ class Contexts:
                     near = abs(number - place.line) <= 1
                     places.add(place.path, number, "evidence" if near else "script")
         lines = [*self._weighed(places), *self._pins(entry)]
-        return Context(tuple(lines), self._absent)
+        return Context(tuple(lines), self._absent, frozenset(runs))
 
     # -- which lines may tell something -------------------------------------------------------------------
 
-    def _code(self, entry: EntryPoint, places: _Places) -> None:
+    def _code(self, entry: EntryPoint, places: _Places) -> set[str]:
+        """The files that the script imports."""
         start = self._modules.parse(entry.path)
         if start is None:
             places.all_of(entry.path, "script")
-            return
+            return set()
         configured = Configured(self._documents, entry.path, composed(self._documents, start), {})
         live = Live(self._modules, start, self._summaries, configured.targets)
         places.all_of(entry.path, "script")
@@ -128,12 +136,14 @@ class Contexts:
         for path in self._python:
             if not _TESTS.search(path):
                 places.hits_of(path, "other")
+        return set(live.read)
 
-    def _commands(self, commands: Iterable[Launch], places: _Places) -> None:
+    def _commands(self, script: str, commands: Iterable[Launch], places: _Places) -> None:
+        """The commands that start it, and what pages and shell scripts say where they name it."""
         for launch in sorted(commands, key=lambda one: one.evaluates)[:_MOST_LAUNCHES]:
             path, first = launch.place.path, launch.place.line
             text = self._text(path)
-            if path.endswith((".sh", ".bash", ".slurm", ".sbatch")) and len(text) <= _MOST_WHOLE:
+            if path.endswith(SHELL) and len(text) <= _MOST_WHOLE:
                 places.all_of(path, "named")
             number = first
             while number <= len(text):
@@ -143,12 +153,18 @@ class Contexts:
                 number += 1
             for around in range(first - 4, number + 3):
                 places.add(path, around, "named")
-        for path in self._files:
-            if is_readme(path):
-                places.hits_of(path, "page")
-                for number, line in self._text(path):
-                    if _INSTALLS.search(line):
-                        places.add(path, number, "install")
+        for path in pages(self._files):
+            places.hits_of(path, "page")
+            for number, line in self._text(path):
+                if _INSTALLS.search(line):
+                    places.add(path, number, "install")
+        name = script.rpartition("/")[2]
+        dotted = script.removesuffix(".py").replace("/", ".")
+        for path in (*pages(self._files), *(path for path in self._files if path.endswith(SHELL))):
+            for number, line in self._text(path):
+                if name in line or dotted in line:
+                    for around in range(number - 3, number + 4):
+                        places.add(path, around, "named" if around != number else "told")
 
     def _configurations(self, entry: EntryPoint, commands: Iterable[Launch], places: _Places) -> None:
         configured = Configured(self._documents, entry.path)
@@ -192,8 +208,22 @@ class Contexts:
             for key in keys
         )
         rare = {key: 1 / math.sqrt(max(number, 1)) for key, number in common.items()}
-        for path in places.paths():
-            yield from self._of_file(path, places, rare)
+        lines = [line for path in places.paths() for line in self._of_file(path, places, rare)]
+        foremost = self._foremost(lines)
+        for line in lines:
+            first = (line.path, line.number) in foremost
+            yield replace(line, weight=line.weight + _FOREMOST) if first else line
+
+    def _foremost(self, lines: list[Line]) -> set[tuple[str, int]]:
+        """Of each row the lines that tell most of it: in a large repository the words of one row would leave no room for another."""
+        weights = {(line.path, line.number): line.weight for line in lines}
+        of_row: defaultdict[str, list[tuple[float, str, int]]] = defaultdict(list)
+        for path in {line.path for line in lines}:
+            for number, keys in self._hits_of(path):
+                weight = weights.get((path, number), 0.0)
+                for key in keys if weight else ():
+                    of_row[key].append((-weight, path, number))
+        return {(path, number) for some in of_row.values() for _, path, number in sorted(some)[:_FIRST]}
 
     def _of_file(self, path: str, places: _Places, rare: Mapping[str, float]) -> Iterator[Line]:
         text = dict(self._text(path))
@@ -213,7 +243,7 @@ class Contexts:
         for number, line in text.items():
             place = places.weight(path, number)
             weight = max(spread.get(number, 0.0), place * _PLAIN if not places.only_hits(path) else 0.0)
-            if place >= _PLACE_WEIGHT["command"]:
+            if place >= _PLACE_WEIGHT["told"]:
                 weight = max(weight, place)
             elif path in places.whole and place >= _PLACE_WEIGHT["named"]:
                 weight = max(weight, 0.3 * place)
@@ -305,5 +335,7 @@ def _absent(files: Mapping[str, bytes]) -> Mapping[str, tuple[str, ...]]:
     for data in files.values():
         missing -= {word for word in missing if word.encode() in data}
     return {
-        key: left for key, words in TELLING.items() if (left := tuple(word for word in words if word in missing))
+        key: left
+        for key, words in TELLING.items()
+        if (left := tuple(word for word in words if word in missing))
     }

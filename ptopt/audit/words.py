@@ -56,7 +56,13 @@ TELLING: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "precision": ("autocast", "GradScaler", ".half(", "bfloat16", "fp16", "apex"),
         "tf32": ("allow_tf32", "set_float32_matmul_precision"),
-        "attention": ("scaled_dot_product_attention", "flash_attn", "MultiheadAttention", "xformers", "softmax"),
+        "attention": (
+            "scaled_dot_product_attention",
+            "flash_attn",
+            "MultiheadAttention",
+            "xformers",
+            "softmax",
+        ),
         "compile": ("torch.compile", ".compile(", "dynamo"),
         "workers": ("num_workers", "DataLoader"),
         "pin_memory": ("pin_memory",),

@@ -24,7 +24,11 @@ from ptopt.cli.settings import load
     "--model", metavar="NAME",
     help="Have this model check the tables against the code: a name that --model-server serves, or a file of `training calibrate`.",
 )  # fmt: skip
-@click.option("--model-server", metavar="URL", help="The OpenAI-compatible server. Code of the repository is sent there.")
+@click.option(
+    "--model-server",
+    metavar="URL",
+    help="The OpenAI-compatible server. Code of the repository is sent there.",
+)
 @click.option(
     "--model-seconds", metavar="N", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True,
     help="Seconds that the audit waits for the model.",

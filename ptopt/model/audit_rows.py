@@ -20,7 +20,7 @@ from ptopt.model.neutral import neutralise
 from ptopt.model.region import estimate
 
 TABLE_TOKENS = 40_000  # of lines shown with a table
-DOUBT_TOKENS = 8_000  # of lines shown with one row
+DOUBT_TOKENS = 6_000  # of lines shown with one row
 MOST_EVIDENCE = 3
 ROW_STATES = ("on", "off", "unknown", "not applicable")
 _BECAUSE = 300  # characters
@@ -32,6 +32,7 @@ _HEAD_TOKENS = 8  # of what stands around the path of a file
 _LEAST = 30  # tokens: with less left no further line is tried
 _GAP = 2  # lines that are filled in between two that are shown
 _FIELDS = ("measure", "because", "evidence", "state", "agrees")
+_IDLE = " (the analysis sees no import of it by the script)"
 _VERDICTS = ("stands", "wrong", "unclear")
 
 _READ = f"""\
@@ -105,6 +106,7 @@ class Sheet:
     limits: tuple[str, ...]
     shown: Shown
     absent: Mapping[str, tuple[str, ...]]  # words that stand nowhere, by the key of a row
+    runs: frozenset[str]  # Python files that the script imports, as far as the analysis sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def read(sheet: Sheet) -> ChatPrompt:
     absent = f"In no file of the repository that was read: {', '.join(words)}.\n" if words else ""
     user = (
         f"The script: {_path(sheet.script)} ({_line(sheet.framework)})\n\nIts table:\n{rows}{limits}\n"
-        f"{_lines_of(sheet)}{absent}\n{listing(sheet.shown, sheet.script)}"
+        f"{_lines_of(sheet)}{absent}\n{listing(sheet, sheet.shown)}"
     )
     return ChatPrompt(
         _READ + meanings,
@@ -172,7 +174,7 @@ def doubt(sheet: Sheet, row: Row, said: Said, shown: Shown) -> ChatPrompt:
         f"The script: {_path(sheet.script)} ({_line(sheet.framework)})\nThe measure: {row.title}. {MEANINGS.get(row.key, '')}\n"
         f"The analysis: {row.state}: {_line(row.detail)}{_evidence(row.evidence)}\n"
         f"The reviewer: {said.state}: {_line(said.because)}{_evidence(said.evidence)}\n"
-        f"{absent}\n{listing(shown, sheet.script)}"
+        f"{absent}\n{listing(sheet, shown)}"
     )
     return ChatPrompt(_DOUBT, user, _doubt_schema(), _DOUBT_ANSWER_TOKENS, examples=False)
 
@@ -202,14 +204,15 @@ def stands(text: str) -> bool | None:
     return None if verdict not in _VERDICTS else verdict == "stands"
 
 
-def listing(shown: Shown, first: str) -> str:
-    """The lines by file, numbered as on disk; the file `first` stands first."""
+def listing(sheet: Sheet, shown: Shown) -> str:
+    """The lines by file, numbered as on disk; the script stands first."""
     parts = []
-    for path in sorted(shown.files, key=lambda path: (path != first, path)):
-        parts.append(f"=== {_path(path)}\n")
+    for path in sorted(shown.files, key=lambda path: (path != sheet.script, path)):
+        idle = path.endswith(".py") and path not in sheet.runs
+        parts.append(f"=== {_path(path)}{_IDLE if idle else ''}\n")
         last = 0
         for number, text in shown.files[path]:
-            if last and number > last + 1:
+            if last and number > last + 1 + _GAP:  # of a shorter one only empty lines are left out
                 parts.append("   ...\n")
             parts.append(f"{number:4}| {neutralise(text)}\n")
             last = number
@@ -322,9 +325,7 @@ def _read_schema(keys: tuple[str, ...]) -> dict[str, Any]:
     }
     return {
         "type": "object",
-        "properties": {
-            "rows": {"type": "array", "minItems": len(keys), "maxItems": len(keys), "items": row}
-        },
+        "properties": {"rows": {"type": "array", "minItems": len(keys), "maxItems": len(keys), "items": row}},
         "required": ["rows"],
         "additionalProperties": False,
     }
