@@ -130,7 +130,7 @@ def _entry(entry: EntryPoint, number: int, of: int) -> Iterator[str]:
     for measure in entry.measures:
         evidence = ", ".join(_in_table(code_span(str(p))) for p in measure.evidence)
         said = [measure.detail, *filter(None, [said_before(measure)])]
-        detail = "<br>".join(_in_table(markdown_text(text)) for text in said)
+        detail = _in_table(markdown_text(". ".join(said)))
         rows.append(f"| {measure.title} | {SYMBOLS[measure.state]} | {detail} | {evidence} |")
     table = "\n".join(rows)
     yield f"{code_span(one_line(entry.path))} ({markdown_text(started(entry))})"
