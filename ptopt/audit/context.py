@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,7 @@ _NEAR = 3  # lines on each side of one that tells something
 _AROUND_EVIDENCE = 6
 _MOST_PINS = 40
 _MOST_LAUNCHES = 8
+_MOST_OTHERS = 400  # files that the script does not import, the nearest first
 _MOST_WHOLE = 150  # lines of a configuration or script that is shown as a whole
 _PLACE_WEIGHT = {"evidence": 12.0, "command": 10.0, "told": 9.0, "pin": 8.0, "install": 2.0, "script": 5.0, "runs": 1.5, "named": 4.0,
                  "imported": 0.4, "near": 0.5, "page": 0.3, "other": 0.12}  # fmt: skip
@@ -133,9 +135,11 @@ class Contexts:
             else:
                 places.node(module, definition, "script" if trains else "runs")
             places.head(module, definition)
-        for path in self._python:
-            if not _TESTS.search(path):
-                places.hits_of(path, "other")
+        others = [path for path in self._python if path not in live.read and not _TESTS.search(path)]
+        folders = entry.path.split("/")[:-1]
+        others.sort(key=lambda path: (-len(posixpath.commonprefix([folders, path.split("/")[:-1]])), path))
+        for path in others[:_MOST_OTHERS]:
+            places.hits_of(path, "other")
         return set(live.read)
 
     def _commands(self, script: str, commands: Iterable[Launch], places: _Places) -> None:

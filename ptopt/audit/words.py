@@ -49,7 +49,37 @@ PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
 )
 """Key of a measure -> what a line about it holds."""
 
-_ANY = re.compile("|".join(f"(?:{words})" for words in (*_WORDS.values(), _COMMON)), re.I)
+# Parts, in lower case, of which a line needs one for the pattern to match: they are found much faster.
+_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "precision": ("autocast", "scaler", ".half(", "float16", "fp16", "bf16", "amp", "precision", "apex", "opt_level"),
+        "tf32": ("tf32", "matmul_precision", "cudatoolkit", "cu1"),
+        "attention": ("attention", "attn", "sdpa", "flash", "xformers", "softmax", "baddbmm", "bertmodel", "automodel"),
+        "compile": ("compile", "dynamo", "jit."),
+        "workers": ("worker", "dataloader", "create_loader", "kwargs"),
+        "pin_memory": ("pin_mem",),
+        "persistent_workers": ("persistent_workers",),
+        "prefetch": ("prefetch",),
+        "non_blocking": ("non_blocking", ".to(", ".cuda(", ".prepare(", "to_device"),
+        "padding": ("pad", "collate", "pack", "max_", "maxlen", "seq_len", "block_size", "context_length", "token", "bucket"),
+        "fused_optimizer": ("optim", "adam", "sgd", "rmsprop", "lbfgs", "lamb", "muon", "fused", "foreach", "8bit"),
+        "set_to_none": ("zero_grad", "set_to_none", ".grad", "grad.zero_"),
+        "accumulation": ("accum", "micro", "no_sync", "update_freq", "iter_size", "batch_split"),
+        "gradient_checkpointing": ("checkpoint", "use_reentrant", "remat"),
+        "distributed": ("ddp", "dataparallel", "fsdp", "fullyshard", "deepspeed", "process_group", "world_size", "local_rank",
+                        "accelerator(", "torchrun", "torch.distributed", "nproc", "multi", "all_reduce", "launch"),
+        "channels_last": ("channels_last", "memory_format", "conv", "nn.module)", "create_model", "from_pretrained",
+                          "torchvision.models", "timm."),
+        "cudnn_benchmark": ("cudnn", "deterministic"),
+        "evaluation": ("grad", "inference_mode", "eval", "valid", "test", "sample", "predict", "infer", ".detach("),
+        "saving": ("save", "ckpt", "state_dict()", "checkpoint"),
+        "monitoring": ("wandb", "summarywriter", "tensorboard", "mlflow", "comet", "neptune", "swanlab", "profile", "logger", "log",
+                       "report_to", "add_scalar", "nvtx", "use_tb"),
+        LOOP: (".backward(", ".step(", "for ", "parse_args", "set_defaults", "def main", "__main__", "torch", "python", "yaml",
+               "hydra", "getattr"),
+    }
+)  # fmt: skip
+_SEARCHED = tuple((key, _PARTS[key], pattern) for key, pattern in PATTERNS.items())
 
 # Words whose absence from a whole repository says something.
 TELLING: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -86,6 +116,9 @@ TELLING: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def rows_of(line: str) -> tuple[str, ...]:
     """The keys of the measures that the line has to do with; LOOP where it tells of the training as a whole."""
-    if _ANY.search(line) is None:
-        return ()
-    return tuple(key for key, pattern in PATTERNS.items() if pattern.search(line))
+    low = line.lower()
+    return tuple(
+        key
+        for key, parts, pattern in _SEARCHED
+        if any(part in low for part in parts) and pattern.search(line) is not None
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from ptopt.audit.words import PATTERNS, TELLING, rows_of
 from ptopt.model.audit_measures import MEANINGS
 from ptopt.project.facts import read_facts
 
+ROOT = Path(__file__).parents[2]
 FILES = {
     "train.py": """\
         import argparse
@@ -77,6 +79,16 @@ def test_the_rows_of_the_table_all_have_words() -> None:
     assert [key for key in PATTERNS if key != "loop"] == list(MEANINGS)
     assert set(TELLING) == set(MEANINGS)
     assert all(key in rows_of(word) for key, words in TELLING.items() for word in words[:1])
+
+
+def test_the_fast_search_finds_what_the_patterns_find() -> None:
+    lines = [
+        line
+        for name in ("ptopt/audit/words.py", "ptopt/audit/measures/loader.py", "tests/audit/test_measures.py", "docs/audit.md")
+        for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
+    ]
+    for line in lines:
+        assert rows_of(line) == tuple(key for key, pattern in PATTERNS.items() if pattern.search(line)), line
 
 
 def test_the_command_tells_more_than_the_code_and_the_code_more_than_files_that_do_not_run() -> None:

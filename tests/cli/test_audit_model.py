@@ -106,7 +106,7 @@ def test_a_model_needs_its_server(repository: Path, arguments: tuple[str, ...]) 
 
 def test_an_address_that_is_none(repository: Path) -> None:
     result = run("audit", repository, "--model", "m", "--model-server", "ftp://x")
-    assert result.exit_code == 2 and "ftp://x" in result.output
+    assert result.exit_code == 2 and "must begin with http" in result.output
 
 
 def test_only_so_many_scripts(repository: Path, server: FakeServer) -> None:
