@@ -150,7 +150,9 @@ def sheet_of(entry: EntryPoint, context: Context) -> Sheet:
     )
     lines = (Candidate(line.path, line.number, line.text, line.weight, line.heads) for line in context.lines)
     shown = chosen(lines, TABLE_TOKENS)
-    return Sheet(entry.path, entry.framework, rows, entry.limits, shown, context.absent, context.runs)
+    return Sheet(
+        entry.path, entry.framework, rows, entry.limits, shown, context.absent, context.runs, context.options
+    )
 
 
 def _claim(finding: Finding, source: SourceFile) -> tuple[Claim, Region]:

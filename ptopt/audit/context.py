@@ -34,6 +34,8 @@ _AROUND_EVIDENCE = 6
 _MOST_PINS = 40
 _MOST_LAUNCHES = 8
 _MOST_OTHERS = 400  # files that the script does not import, the nearest first
+_MOST_MENTIONS = 12  # pages and shell scripts that name it
+_MOST_OPTIONS, _MOST_VALUES, _LONGEST_VALUE = 60, 4, 60  # of many commands
 _MOST_WHOLE = 150  # lines of a configuration or script that is shown as a whole
 _PLACE_WEIGHT = {"evidence": 12.0, "command": 10.0, "told": 9.0, "pin": 8.0, "install": 2.0, "script": 5.0, "runs": 1.5, "named": 4.0,
                  "imported": 0.4, "near": 0.5, "page": 0.3, "other": 0.12}  # fmt: skip
@@ -65,12 +67,14 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Context:
     """Lines by path and number; `absent`: words that stand in no file that was read, by the key of their row; `runs`: the Python files
-    that the script imports, itself included.
+    that the script imports, itself included; `options`: what the commands that train with it give its options, where they are too many
+    to be shown.
     """
 
     lines: tuple[Line, ...]
     absent: Mapping[str, tuple[str, ...]]
     runs: frozenset[str]
+    options: str = ""
 
 
 class Contexts:
@@ -106,7 +110,7 @@ class Contexts:
                     near = abs(number - place.line) <= 1
                     places.add(place.path, number, "evidence" if near else "script")
         lines = [*self._weighed(places), *self._pins(entry)]
-        return Context(tuple(lines), self._absent, frozenset(runs))
+        return Context(tuple(lines), self._absent, frozenset(runs), _options(commands))
 
     # -- which lines may tell something -------------------------------------------------------------------
 
@@ -136,9 +140,7 @@ class Contexts:
                 places.node(module, definition, "script" if trains else "runs")
             places.head(module, definition)
         others = [path for path in self._python if path not in live.read and not _TESTS.search(path)]
-        folders = entry.path.split("/")[:-1]
-        others.sort(key=lambda path: (-len(posixpath.commonprefix([folders, path.split("/")[:-1]])), path))
-        for path in others[:_MOST_OTHERS]:
+        for path in _nearest(others, entry.path)[:_MOST_OTHERS]:
             places.hits_of(path, "other")
         return set(live.read)
 
@@ -164,7 +166,13 @@ class Contexts:
                     places.add(path, number, "install")
         name = script.rpartition("/")[2]
         dotted = script.removesuffix(".py").replace("/", ".")
-        for path in (*pages(self._files), *(path for path in self._files if path.endswith(SHELL))):
+        found = [*pages(self._files), *(path for path in self._files if path.endswith(SHELL))]
+        mentions = [
+            path
+            for path in found
+            if name.encode() in self._files[path] or dotted.encode() in self._files[path]
+        ]
+        for path in _nearest(mentions, script)[:_MOST_MENTIONS]:
             for number, line in self._text(path):
                 if name in line or dotted in line:
                     for around in range(number - 3, number + 4):
@@ -327,6 +335,31 @@ class _Places:
         """The line of the innermost definition around a line."""
         around = [(first, last) for first, last in self._heads.get(path, ()) if first < number <= last]
         return max(around)[0] if around else 0
+
+
+def _nearest(paths: Iterable[str], script: str) -> list[str]:
+    """Those that share most folders with the script come first."""
+    folders = script.split("/")[:-1]
+    return sorted(
+        paths, key=lambda path: (-len(posixpath.commonprefix([folders, path.split("/")[:-1]])), path)
+    )
+
+
+def _options(commands: Iterable[Launch]) -> str:
+    """What commands give the options, where they are more than are shown: `--bf16: True (12), --steps: 8 (10), 4 (2)`."""
+    training = [launch for launch in commands if not launch.evaluates]
+    if len(training) <= _MOST_LAUNCHES:
+        return ""
+    given: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for launch in training:
+        for name, value in launch.options.items():
+            given[name]["a variable" if value is None else str(value)[:_LONGEST_VALUE]] += 1
+    ranked = sorted(given.items(), key=lambda item: (not rows_of(f"--{item[0]}"), -item[1].total(), item[0]))
+    shown = [
+        f"--{name}: " + ", ".join(f"{value} ({number})" for value, number in values.most_common(_MOST_VALUES))
+        for name, values in ranked[:_MOST_OPTIONS]
+    ]
+    return f"{len(training)} commands train with it. They give its options: " + "; ".join(shown)
 
 
 def _last_line(module: Module, node: ast.stmt) -> int:

@@ -107,6 +107,7 @@ class Sheet:
     shown: Shown
     absent: Mapping[str, tuple[str, ...]]  # words that stand nowhere, by the key of a row
     runs: frozenset[str]  # Python files that the script imports, as far as the analysis sees
+    options: str = ""  # what the commands that start it give its options, where they are too many to be shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def read(sheet: Sheet) -> ChatPrompt:
     absent = f"In no file of the repository that was read: {', '.join(words)}.\n" if words else ""
     user = (
         f"The script: {_path(sheet.script)} ({_line(sheet.framework)})\n\nIts table:\n{rows}{limits}\n"
-        f"{_lines_of(sheet)}{absent}\n{listing(sheet, sheet.shown)}"
+        f"{_lines_of(sheet)}{absent}{_commands(sheet)}\n{listing(sheet, sheet.shown)}"
     )
     return ChatPrompt(
         _READ + meanings,
@@ -174,7 +175,7 @@ def doubt(sheet: Sheet, row: Row, said: Said, shown: Shown) -> ChatPrompt:
         f"The script: {_path(sheet.script)} ({_line(sheet.framework)})\nThe measure: {row.title}. {MEANINGS.get(row.key, '')}\n"
         f"The analysis: {row.state}: {_line(row.detail)}{_evidence(row.evidence)}\n"
         f"The reviewer: {said.state}: {_line(said.because)}{_evidence(said.evidence)}\n"
-        f"{absent}\n{listing(sheet, shown)}"
+        f"{absent}{_commands(sheet)}\n{listing(sheet, shown)}"
     )
     return ChatPrompt(_DOUBT, user, _doubt_schema(), _DOUBT_ANSWER_TOKENS, examples=False)
 
@@ -226,6 +227,10 @@ def _lines_of(sheet: Sheet) -> str:
         "Below: lines of the repository that have to do with the rows, numbered as in their files (`...`: lines that are not "
         f"shown{cut}). Lines of requirement files are shown as the versions that they pin.\n"
     )
+
+
+def _commands(sheet: Sheet) -> str:
+    return f"{_line(sheet.options)}.\n" if sheet.options else ""
 
 
 def _row(row: Row) -> str:

@@ -84,7 +84,12 @@ def test_the_rows_of_the_table_all_have_words() -> None:
 def test_the_fast_search_finds_what_the_patterns_find() -> None:
     lines = [
         line
-        for name in ("ptopt/audit/words.py", "ptopt/audit/measures/loader.py", "tests/audit/test_measures.py", "docs/audit.md")
+        for name in (
+            "ptopt/audit/words.py",
+            "ptopt/audit/measures/loader.py",
+            "tests/audit/test_measures.py",
+            "docs/audit.md",
+        )
         for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
     ]
     for line in lines:
@@ -159,3 +164,15 @@ def test_each_row_keeps_its_first_lines_in_a_large_repository() -> None:
         )
     )
     assert weights["rare.py", 4] > 1 > weights["many.py", 2_900]
+
+
+def test_of_many_commands_the_options_are_summed_up() -> None:
+    runs = {
+        f"scripts/run_{n}.sh": f"python train.py --amp --lr {0.1 if n else 0.2} --out $D\n" for n in range(12)
+    }
+    context = _of({**FILES, **runs})
+    assert context.options.startswith("13 commands train with it. They give its options: --amp: True (13); ")
+    assert "--lr: 0.1 (11), 0.2 (1)" in context.options and "--out: a variable (12)" in context.options
+    assert not _of(FILES).options
+    shown = {line.path for line in context.lines if line.path.startswith(("scripts/", "README"))}
+    assert len(shown) == 12
