@@ -32,7 +32,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "evaluation": r"no_grad|inference_mode|set_grad_enabled|\.eval\(|def \w*(eval|valid|test|sample|predict|infer)\w*\(|"
         r"\b(evaluate|validate|validation|eval_\w+|test)\(|eval_strategy|\.detach\(",
         "saving": r"torch\.save|save_pretrained|save_state|save_checkpoint|save_model|\bsave\w*\(|save_(freq|every|steps|interval)|"
-        r"ckpt|state_dict\(\)|checkpoint_?(path|dir|freq|every)|saver",
+        r"pickle\w*\.dump|ckpt|state_dict\(\)|checkpoint_?(path|dir|freq|every)|saver",
         "monitoring": r"wandb|SummaryWriter|tensorboard|mlflow|comet|neptune|swanlab|profile|Logger\(|log_with|report_to|log_dir|logging_dir|"
         r"add_scalar|nvtx|tb_logger|use_tb",
     }
@@ -72,7 +72,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
                           "torchvision.models", "timm."),
         "cudnn_benchmark": ("cudnn", "deterministic"),
         "evaluation": ("grad", "inference_mode", "eval", "valid", "test", "sample", "predict", "infer", ".detach("),
-        "saving": ("save", "ckpt", "state_dict()", "checkpoint"),
+        "saving": ("save", "dump", "ckpt", "state_dict()", "checkpoint"),
         "monitoring": ("wandb", "summarywriter", "tensorboard", "mlflow", "comet", "neptune", "swanlab", "profile", "logger", "log",
                        "report_to", "add_scalar", "nvtx", "use_tb"),
         LOOP: (".backward(", ".step(", "for ", "parse_args", "set_defaults", "def main", "__main__", "torch", "python", "yaml",
