@@ -23,7 +23,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from feedback import wanted
-from feedback.labels import Comment, Opinion, Vote, limited, opinions, votes
+from feedback.labels import Comment, Opinion, Vote, limited, opinions, per_organisation, votes
 from feedback.wanted import Estimate
 from ptopt.findings import Severity
 from ptopt.learned import NOTHING_LEARNED, SURE, Learned, RuleFeedback, log_odds, shifted
@@ -174,14 +174,23 @@ def offsets(
 
 
 def quiet_everywhere(
-    by_repository: Mapping[int, Sequence[RuleState]], least: float, fewest: int = 5
+    by_repository: Mapping[tuple[int, int], Sequence[RuleState]], least: float, fewest: int = 5
 ) -> list[str]:
-    """Rules that are quiet in most of the repositories that voted on them: for maintainers to decide on, nothing more."""
-    quiet: defaultdict[str, list[bool]] = defaultdict(list)
-    for found in by_repository.values():
-        for state in found:
-            quiet[state.rule].append(state.quiet(least))
-    return sorted(rule for rule, said in quiet.items() if len(said) >= fewest and sum(said) > 0.8 * len(said))
+    """Rules that are quiet in most of the repositories that voted on them: for maintainers to decide on, nothing more.
+    Repositories come as (organisation, repository); one organisation counts as `ORGANISATION` of them at most."""
+    said = [
+        ((organisation, state.rule), state.quiet(least))
+        for (organisation, _), found in by_repository.items()
+        for state in found
+    ]
+    weights = per_organisation(key for key, _ in said)
+    quiet: defaultdict[str, float] = defaultdict(float)
+    whole: defaultdict[str, float] = defaultdict(float)
+    for (organisation, rule), is_quiet in said:
+        whole[rule] += weights[organisation, rule]
+        quiet[rule] += weights[organisation, rule] * is_quiet
+    # Thirds do not add up to whole numbers.
+    return sorted(rule for rule, of in whole.items() if of >= fewest - 1e-9 and quiet[rule] > 0.8 * of)
 
 
 # -- the database -------------------------------------------------------------------------------------------------
