@@ -20,9 +20,7 @@ _NEWEST, _OLDER = 3, 0.3
 # An opinion weighs so much of the next newer one on the rule, so that a change of mind is noticed.
 FADES = 0.85
 STRANGERS = 1.0  # the weight of all people together who may not write to the repository, on a rule
-ORGANISATION = (
-    3.0  # repositories that an organisation counts as on a rule, wherever organisations are added up
-)
+ORGANISATION = 3.0  # repositories that an organisation counts as on a rule, at most
 _SILENCE, _SILENCES = 0.15, 0.5  # the weight of one comment without an answer, and of all on a rule
 _SUSPICIOUS = 0.001  # probability by chance
 _FEWEST = 5  # votes that say something of a person, and people that are a ring

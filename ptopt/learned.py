@@ -63,8 +63,8 @@ class Learned:
         less a finding is likely to be wanted, the longer it waits."""
         if feedback.hopeful:
             return 1.0
-        sure = min(1.0, confidence / SURE) ** _DOUBT
-        return min(1.0, feedback.explore * sure + (feedback.due * sure) ** _STEEP)
+        sure = math.pow(min(1.0, confidence / SURE), _DOUBT)
+        return min(1.0, feedback.explore * sure + math.pow(feedback.due * sure, _STEEP))
 
     def explores(self, fingerprint: str, share: float) -> bool:
         """Is a quiet finding among this share of them?"""
