@@ -191,7 +191,7 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
         page.get_by_role("link", name="Reviews", exact=True).click()
         page.locator("tbody th a").last.click()
         page.get_by_role("heading", name="Comments").wait_for()
-        wait_for(lambda: page.reload() and page.get_by_text("+1").count())
+        wait_for(lambda: page.reload() and page.get_by_text("reaction 👍").count())
         shoot(page, "review")
         page.get_by_role("link", name="Jobs", exact=True).click()
         page.locator("tbody th a").first.click()
