@@ -27,6 +27,8 @@ _SIGNS = {"+1": "👍", "-1": "👎"}
 def handle(github: FakeGitHub, request: Request, form: dict[str, str]) -> Answer | None:
     """The answer to a request for one of these pages; None for any other path."""
     posts = request.method == "POST"
+    if request.path == "/":
+        return _home(github)
     if request.path == "/login" and posts:
         return _act_as(github, form)
     if match := _PULL.fullmatch(request.path):
@@ -58,6 +60,12 @@ def _act_as(github: FakeGitHub, form: dict[str, str]) -> Answer:
         raise not_found()
     github.person = person
     return _to(back if re.fullmatch(r"/[\w.-][\w./-]*", back) else "/")
+
+
+def _home(github: FakeGitHub) -> Answer:
+    mine = [repo for repo in github.repos.values() if repo.role(github.person) != "none"]
+    people = sorted({login for repo in github.repos.values() for login in repo.collaborators})
+    return html.page("home.html", github=github, repos=mine, people=people, here="/")
 
 
 def _repository(repo: Repo) -> Answer:

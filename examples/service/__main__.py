@@ -93,13 +93,13 @@ def deliver(github: FakeGitHub, repo: Repo, pull: Pull) -> None:
     assert github.webhook_url
     answer = httpx.post(github.webhook_url, content=body, headers=headers)
     step(
-        f"POST /webhooks/github: a recorded payload of {len(body):,} bytes, signed → {answer.status_code} {answer.text}"
+        f"GitHub's webhook, a recorded one, signed: {len(body):,} bytes → {answer.status_code} {answer.json()['outcome']}"
     )
 
 
 def show_review(pull: Pull) -> None:
     (review,) = wait_for("the review", lambda: pull.reviews)
-    step(f"{review.author.login} reviewed {review.commit_id[:7]}: {len(review.comments)} comments")
+    step(f"{review.author.login} reviews {review.commit_id[:7]}: {len(review.comments)} comments")
     show(review.body)
     for comment in review.comments:
         start, line, _ = comment.place
@@ -124,44 +124,40 @@ def accept(pull: Pull, folder: Path) -> None:
     comment = next(c for c in pull.review_comments if "```suggestion" in c.body)
     sha = pull.accept(comment.id, "Codertocat")
     step(f"Codertocat commits the suggestion on {comment.path}: {sha[:7]}")
-    question = (
-        "SELECT c.rule, s.kind, s.value, s.source, s.created_at FROM signals s JOIN comments c ON c.id = s.comment_id "
-        "WHERE s.kind = 'applied'"
-    )
+    question = "SELECT c.rule, s.source FROM signals s JOIN comments c ON c.id = s.comment_id WHERE s.kind = 'applied'"
 
     def recorded() -> list[Any]:
         with sqlite3.connect(f"file:{folder / 'ptopt.db'}?mode=ro", uri=True) as database:
             return database.execute(question).fetchall()
 
-    for rule, kind, value, source, at in wait_for("the signal", recorded):
-        console.print(
-            f"\nRecorded as feedback at {at[:19]} UTC: the suggestion of {rule} was [bold]{kind}[/bold] ({value}) "
-            f"in commit {source[:7]}"
-        )
+    for rule, source in wait_for("the signal", recorded):
+        console.print(f"\nRecorded as feedback: the suggestion of {rule} was committed, in {source[:7]}")
 
 
 def learn(github: FakeGitHub, repo: Repo, pull: Pull) -> None:
-    """People with write access do not want a comment; the next pull request with the same code has none of its rule."""
+    """People with write access do not want a comment; the next review of the same code has none of its rule."""
     comment = pull.reviews[0].comments[-1]
     rule = rule_of(comment.body)
     people = ("ada", "grace", "barbara", "radia")
-    step(f"{', '.join(people)} answer the comment of {rule}: /ptopt feedback bad")
+    step(f"Four people with write access reply to the comment of {rule}: /ptopt feedback bad")
     for login in people:
         repo.permission(login, "write")
         pull.reply(login, comment.id, "/ptopt feedback bad on purpose: this is how we want it")
     wait_for(
         "the answers", lambda: sum("Noted as bad" in c.body for c in pull.review_comments) == len(people)
     )
+    step("The same code in another pull request")
     second = repo.pull(files=files(EXAMPLE / "head"), title="The same code once more", author="Codertocat")
     deliver(github, repo, second)
     (review,) = wait_for("the second review", lambda: second.reviews)
     before, now = ([rule_of(c.body) for c in r.comments] for r in (pull.reviews[0], review))
     console.print(
-        f"\nrules in the first review: {', '.join(before)}\nrules in the second one:   {', '.join(now)}"
+        f"\nrules in the first review:  {', '.join(before)}\nrules in the second review: {', '.join(now)}"
     )
+    console.print("\nWhat /ptopt status says of the rule:")
     second.comment("ada", "/ptopt status")
     status = wait_for("the status", lambda: second.issue_comments[1:])[0].body
-    show("\n".join(line for line in status.splitlines() if "Feedback on" in line))
+    show("\n".join(line for line in status.splitlines() if f"Feedback on `{rule}" in line))
 
 
 def rule_of(body: str) -> str:

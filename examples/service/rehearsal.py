@@ -36,12 +36,13 @@ def rehearse(port: int, github_port: int) -> None:
             jobs = f"PTOPT_DATABASE_URL={shlex.quote(database(folder))} {_python()} -m service jobs"
             click.echo(
                 f"""\
-The service runs at {url}, a fake GitHub at {github.html}. On that you are {_OWNER}.
+The service runs at {url}, a fake GitHub at {github.html}.
+You are signed in to GitHub as {_OWNER}.
 
 1. Create the App and install it:  {url}/setup?token={token}
 2. Open a pull request:            {github.html}/{repo.full_name}
    The review is on its page after some seconds. Answer it: 👍, 👎, "Commit suggestion", /ptopt status.
-   At the top of the page you can act as somebody else: four votes against a rule make it quiet.
+   At its top you can act as somebody else: /ptopt feedback bad of four people makes a rule quiet.
 3. See what the service did:       {url}/dashboard
    or in another terminal, here:   {jobs}
 

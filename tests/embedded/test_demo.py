@@ -108,10 +108,11 @@ def test_ports_of_ones_choice(tmp_path: Path) -> None:
     assert command[1:4] == ["-m", "examples.service", "setup"]
     with demo(tmp_path, *command[3:]) as started:
         started.wait_for(STARTED)
-        addresses = (
-            f"The service runs at http://127.0.0.1:{port}, a fake GitHub at http://127.0.0.1:{github}."
+        (line, *_) = started.printed().splitlines()
+        assert (
+            line
+            == f"The service runs at http://127.0.0.1:{port}, a fake GitHub at http://127.0.0.1:{github}."
         )
-        assert addresses in started.printed()
 
 
 @pytest.mark.parametrize("option", ["--port", "--github-port"])
@@ -136,12 +137,16 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
         page.set_default_timeout(60_000)
 
         page.goto(setup)
+        shoot(page, "setup")
         page.get_by_role("button", name="Create the GitHub App").click()
         page.get_by_role("button", name="Create GitHub App for octocat").click()
+        page.get_by_role("link", name="Install the App").wait_for()
+        shoot(page, "stored")
         page.get_by_role("link", name="Install the App").click()
         page.get_by_role("button", name="Install on octocat").click()
         page.get_by_role("link", name="octocat/Hello-World").click()
         assert page.url == repository
+        shoot(page, "repository")
 
         page.get_by_role("button", name="Open a pull request").click()
         threads = page.locator("article article:has(textarea)")
@@ -203,6 +208,7 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
         assert re.search(r"\bdone review octocat/Hello-World#1\b", listed.stdout), listed
         page.goto(setup)
         page.get_by_role("heading", name="This page is not open").wait_for()  # there is an App
+        shoot(page, "closed")
 
 
 def shoot(page: Page, name: str) -> None:  # noqa: F811
