@@ -15,9 +15,11 @@ from fake_github.http import Answer, ApiError, Request, not_found
 from fake_github.suggestions import SuggestionRefusedError
 
 if TYPE_CHECKING:
+    from fake_github.comments import IssueComment
     from fake_github.fake import FakeGitHub
     from fake_github.pulls import Pull
     from fake_github.repos import Repo
+    from fake_github.reviews import Review, ReviewComment
 
 _REPO = re.compile(r"/([^/]+/[^/]+)(/pulls)?")
 _PULL = re.compile(r"/([^/]+/[^/]+)/pull/([0-9]+)(?:/([a-z]+))?")
@@ -95,7 +97,8 @@ def _pull(pull: Pull, status: int = 200, problem: str = "") -> Answer:
         for review in pull.reviews
         if review.body or any(not each.in_reply_to for each in review.comments)
     ]
-    items = sorted([*said, *pull.issue_comments], key=lambda each: each.id)
+    both: list[Review | IssueComment] = [*said, *pull.issue_comments]
+    items = sorted(both, key=lambda each: each.id)
     here = f"/{pull.repo.full_name}/pull/{pull.number}"
     return _page("pull.html", pull.repo, here, status, pull=pull, items=items, signs=_SIGNS, problem=problem)
 
@@ -131,7 +134,7 @@ def _reply(pull: Pull, person: str, comment: int, form: dict[str, str]) -> str:
 def _react(pull: Pull, person: str, comment: int, form: dict[str, str]) -> str:
     """A second click takes the reaction back."""
     content = form.get("content", "")
-    both = [*pull.issue_comments, *pull.review_comments]
+    both: list[IssueComment | ReviewComment] = [*pull.issue_comments, *pull.review_comments]
     target = next(each for each in both if each.id == comment)
     mine = next((r for r in target.reactions if (r.account.login, r.content) == (person, content)), None)
     if mine is None:

@@ -12,12 +12,8 @@ import click
 from examples.service.running import TITLE, database, repository, service, workplace
 
 _OWNER = "octocat"
-_OTHERS = (
-    "ada",
-    "grace",
-    "barbara",
-    "radia",
-)  # who may write, too: what one person thinks makes no rule quiet
+# They may write, too: what one person thinks makes no rule quiet.
+_OTHERS = ("ada", "grace", "barbara", "radia")
 _BRANCH = "mixup"
 _POLL = 2  # seconds between two looks for reactions, of which GitHub sends nothing
 
