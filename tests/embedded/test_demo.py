@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
+AXE = ROOT / ".venv/prism/node_modules/axe-core/axe.min.js"
 SCREENSHOTS = os.environ.get("PTOPT_SCREENSHOTS")  # a folder, to look at them
 STARTED = "The service runs at http"
 
@@ -137,22 +138,22 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
         page.set_default_timeout(60_000)
 
         page.goto(setup)
-        shoot(page, "setup")
+        look(page, "setup")
         page.get_by_role("button", name="Create the GitHub App").click()
         page.get_by_role("button", name="Create GitHub App for octocat").click()
         page.get_by_role("link", name="Install the App").wait_for()
-        shoot(page, "stored")
+        look(page, "stored")
         page.get_by_role("link", name="Install the App").click()
         page.get_by_role("button", name="Install on octocat").click()
         page.get_by_role("link", name="octocat/Hello-World").click()
         assert page.url == repository
-        shoot(page, "repository")
+        look(page, "repository")
 
         page.get_by_role("button", name="Open a pull request").click()
         threads = page.locator("article article:has(textarea)")
         threads.first.wait_for()
         assert threads.count() >= 2
-        shoot(page, "pull")
+        look(page, "pull")
         last = threads.last
         rule = re.findall(r"PTO\d+", last.inner_text())[0]
 
@@ -172,7 +173,7 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
                 ("ada", "grace", "barbara", "radia").index(person)
             ).wait_for()
         last.get_by_text("Noted as bad").nth(3).wait_for()
-        shoot(page, "pull-answered")
+        look(page, "pull-answered")
         page.get_by_label("Act as").select_option("octocat")
         page.get_by_role("button", name="Change").click()
 
@@ -187,7 +188,7 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
             page.get_by_role("link", name=name, exact=True).click()
             page.get_by_role("heading", name=name, exact=True).wait_for()
             seen[name] = page.locator("main").inner_text()
-            shoot(page, name.lower())
+            look(page, name.lower())
         row = next(line for line in seen["Rules"].splitlines() if line.startswith(rule))
         assert "no votes" not in row
         assert re.search(r"1 good, [1-9] bad|[1-9] good, 1 bad", seen["Reviews"]), seen["Reviews"]
@@ -197,30 +198,32 @@ def test_the_whole_page_in_a_browser(page: Page, tmp_path: Path) -> None:  # noq
         page.locator("tbody th a").last.click()
         page.get_by_role("heading", name="Comments").wait_for()
         wait_for(lambda: page.reload() and page.get_by_text("reaction 👍").count())
-        shoot(page, "review")
+        look(page, "review")
         page.get_by_role("link", name="Jobs", exact=True).click()
         page.locator("tbody th a").first.click()
         page.get_by_role("heading", name="Job ").wait_for()
-        shoot(page, "job")
+        look(page, "job")
 
         (jobs,) = re.findall(r"^ +or in another terminal, here: +(.*)$", started.printed(), re.M)
         listed = subprocess.run(jobs, shell=True, cwd=ROOT, capture_output=True, text=True)
         assert re.search(r"\bdone review octocat/Hello-World#1\b", listed.stdout), listed
         page.goto(setup)
         page.get_by_role("heading", name="This page is not open").wait_for()  # there is an App
-        shoot(page, "closed")
+        look(page, "closed")
 
 
-def shoot(page: Page, name: str) -> None:  # noqa: F811
-    """Pictures, narrow and wide, light and dark, where somebody asked for them."""
-    if not SCREENSHOTS:
-        return
-    before = page.viewport_size
-    for scheme in ("light", "dark"):
-        for width in (360, 1440):
-            page.emulate_media(color_scheme=scheme)
-            page.set_viewport_size({"width": width, "height": 900})
+def look(page: Page, name: str) -> None:  # noqa: F811
+    """Narrow and wide, light and dark: nothing is cut off, and axe finds no fault. Pictures, where somebody asked for them."""
+    assert AXE.exists(), "axe is missing: run `make .venv/prism/.ready`, which needs node and npm"
+    for scheme, width in (("light", 1440), ("dark", 1440), ("light", 360), ("dark", 360)):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        if SCREENSHOTS:
             page.screenshot(path=Path(SCREENSHOTS, f"demo-{name}-{width}-{scheme}.png"), full_page=True)
-    page.emulate_media(color_scheme=None)
-    if before:
-        page.set_viewport_size(before)
+        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wider <= 0, f"{name} is {wider} pixels too wide"
+        if (scheme, width) in (("light", 1440), ("dark", 360)):
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            faults = page.evaluate("axe.run().then(found => found.violations)")
+            assert not faults, (name, scheme, [(each["id"], each["nodes"][0]["html"]) for each in faults])
+    page.set_viewport_size({"width": 1280, "height": 720})
