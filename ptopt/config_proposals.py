@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ptopt import impact
 from ptopt.change import ChangedFile
@@ -13,7 +13,7 @@ from ptopt.configs.file import ConfigFile, load
 from ptopt.findings import Condition, Finding, Fix, Span, fingerprint
 from ptopt.proposals import MOST_PLACES, Proposal
 from ptopt.rules.configs import ConfigProblem, ConfigRule
-from ptopt.rules.engine import applies, assumptions
+from ptopt.rules.engine import applies, assumptions, is_lacking
 from ptopt.suppress import Suppressions
 from ptopt.verify import EditError, apply_edits
 
@@ -30,13 +30,22 @@ def seen_in(
         if rule.kinds.isdisjoint(file.kinds) or not applies(rule, file.facts):
             continue
         try:
-            found += [(rule, problem) for problem in rule.check_config(file)][:MOST_PLACES]
+            found += [
+                (rule, problem)
+                for problem in rule.check_config(file)
+                if not (rule.partly and is_lacking(rule, _texts(problem), file.facts))
+            ][:MOST_PLACES]
         except Exception as error:
             if failed is None:
                 raise
             failed.append((rule, error))
     found.sort(key=lambda seen: (seen[1].start, seen[0].id))
     return found
+
+
+def _texts(problem: ConfigProblem) -> Iterator[str]:
+    yield f"{problem.symbol}: {problem.message}"
+    yield from (edit.replacement for edit in problem.fix.edits) if problem.fix is not None else ()
 
 
 def propose_config(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.evaluation import evaluation_of
@@ -63,6 +64,7 @@ class EvaluationRecordsGraph(Rule):
         "eval", "val", "test", "predict", "infer", "generate", "sampl", "collect", "rollout", "str", "encode", "numpy",
         "detach", "item",
     )  # fmt: skip
+    partly: ClassVar[frozenset[str]] = frozenset({"inference_mode"})
     nodes = (ast.FunctionDef, ast.Module)
     when_wrong = (
         "the result is backpropagated elsewhere, or every caller in other files already turns autograd off"

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.configs.deliberate import is_explained, is_trial
 from ptopt.configs.values import Mapping
+from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import (
     Block,
@@ -66,6 +68,7 @@ class FullPrecision(ConfigRule):
     name = "full-precision"
     family = "config"
     severity = Severity.HIGH
+    partly: ClassVar[frozenset[str]] = frozenset({"bf16-mixed", "bf16=True", 'precision="bf16"'})
     kinds = frozenset({"transformers", "llamafactory", "lightning", "torchtune"})
     prior = 0.6
     when_wrong = "the model needs 32 bits, or the GPU has no bf16"
@@ -140,7 +143,7 @@ class FullPrecision(ConfigRule):
         if _NO_TRAINING.search(file.path):
             return
         for block in file.blocks:
-            found = _entry(block)
+            found = _entry(block, file.facts)
             if found is None:
                 continue
             entry, better = found
@@ -163,14 +166,15 @@ class FullPrecision(ConfigRule):
             )
 
 
-def _entry(block: Block) -> tuple[Entry, str] | None:
+def _entry(block: Block, facts: ProjectFacts) -> tuple[Entry, str] | None:
     """The setting that says so, and what to write instead."""
     mapping = block.mapping
     if block.kind == "lightning":
         entry = mapping.entry("precision")
         on_gpu = mapping.scalar("accelerator") in ("gpu", "cuda") or _positive(mapping, "gpus")
         if entry is not None and on_gpu and str(mapping.scalar("precision")) in _OLD_WIDTH:
-            return entry, "bf16" if "gpus" in mapping else "bf16-mixed"
+            old = "gpus" in mapping or not facts.has("bf16-mixed")
+            return entry, ("bf16" if facts.has('precision="bf16"') else "16") if old else "bf16-mixed"
     elif block.kind == "torchtune":
         entry = mapping.entry("dtype")
         if entry is not None and mapping.scalar("dtype") in _OFF and mapping.scalar("device") != "cpu":
@@ -178,7 +182,7 @@ def _entry(block: Block) -> tuple[Entry, str] | None:
     else:
         entry = mapping.entry("bf16")
         off = mapping.scalar("bf16") is False and mapping.scalar("fp16") is False and "fp16" in mapping
-        if entry is not None and off and mapping.scalar("use_cpu") is not True and not _is_quantised(mapping):
+        if entry is not None and off and facts.has("bf16=True") and mapping.scalar("use_cpu") is not True and not _is_quantised(mapping):
             return entry, "true"
     return None
 

@@ -55,6 +55,7 @@ class LoaderWorkersOff(SettingRule):
     name = "loader-workers-off"
     family = "config"
     severity = Severity.MEDIUM
+    partly: ClassVar[frozenset[str]] = frozenset({"dataloader_num_workers"})
     kinds = frozenset({"transformers", "axolotl", "llamafactory", "dataloader"})
     prior = 0.65
     when_wrong = "items lie in memory and collating is cheap"

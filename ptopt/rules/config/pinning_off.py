@@ -53,6 +53,7 @@ class PinningOff(SettingRule):
     name = "pinning-off"
     family = "config"
     severity = Severity.MEDIUM
+    partly: ClassVar[frozenset[str]] = frozenset({"dataloader_pin_memory"})
     kinds = frozenset({"transformers", "axolotl", "llamafactory", "deepspeed"})
     prior = 0.6
     when_wrong = "host memory is short, or there is no GPU"

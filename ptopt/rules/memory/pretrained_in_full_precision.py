@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.project.facts import Pin, ProjectFacts
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, has_unpacking, quote
@@ -60,6 +61,7 @@ class PretrainedInFullPrecision(Rule):
     name = "pretrained-in-full-precision"
     family = "memory"
     libraries = ("transformers", "diffusers")
+    since: ClassVar[Mapping[str, str]] = {"transformers": "4.9"}
     nodes = (ast.Call,)
     calls = frozenset({"from_pretrained"})
     requires = ("cuda", "device", "gpu")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
 from ptopt.rules.ops._slices import Slices, slices_of, stacked
@@ -55,6 +56,7 @@ class PerSampleLoop(Rule):
     name = "per-sample-loop"
     family = "ops"
     triggers = ("for ",)
+    partly: ClassVar[frozenset[str]] = frozenset({"torch.vmap"})
     nodes = (ast.For, ast.ListComp, ast.GeneratorExp)
     when_wrong = "the samples need different work"
 
@@ -126,7 +128,8 @@ class PerSampleLoop(Rule):
         elif found.ragged:
             text = "Work on all rows at once and select afterwards, or pad and mask; `scatter` and `index_add_` write back rows of unequal length."
         else:
-            text = "Let the function take the whole batch, or map it with `torch.vmap`."
+            mapped = ", or map it with `torch.vmap`" if file.facts.has("torch.vmap") else ""
+            text = f"Let the function take the whole batch{mapped}."
         yield Problem(
             node,
             f"Each iteration takes {quote(file, found.first or source, 40)} and starts kernels of its own for one sample "

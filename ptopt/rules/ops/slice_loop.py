@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
 from ptopt.rules.ops._calls import FEW
@@ -51,6 +52,7 @@ class SliceLoop(Rule):
     family = "ops"
     severity = Severity.MEDIUM
     triggers = ("for ",)
+    partly: ClassVar[frozenset[str]] = frozenset({"torch.vmap"})
     nodes = (ast.For, ast.ListComp, ast.GeneratorExp)
     when_wrong = "the dimension is short, or the loop keeps the whole result from having to fit into memory"
 
@@ -119,8 +121,8 @@ class SliceLoop(Rule):
         else:
             message = (
                 f"Each iteration takes {taken} and starts kernels of its own for it ({quote(file, work, 50)} on line "
-                f"{work.lineno}). Apply the operation to all of {whole} at once, with `dim` counted in the whole tensor; "  # type: ignore[attr-defined]
-                "`torch.vmap` does so for a function that is written for one slice."
+                f"{work.lineno}). Apply the operation to all of {whole} at once, with `dim` counted in the whole tensor"  # type: ignore[attr-defined]
+                + ("; `torch.vmap` does so for a function that is written for one slice." if file.facts.has("torch.vmap") else ".")
             )
         yield Problem(
             node,

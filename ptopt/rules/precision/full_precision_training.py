@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.shared.places import step_evidence
@@ -74,6 +75,8 @@ class FullPrecisionTraining(Rule):
     family = "precision"
     severity = Severity.HIGH
     triggers = ("cuda", "device", "gpu")
+    since: ClassVar[Mapping[str, str]] = {"torch": "1.10"}
+    partly: ClassVar[frozenset[str]] = frozenset({"set_float32_matmul_precision"})
     nodes = (ast.Call,)
     calls = frozenset({"backward"})
     when_wrong = "another file sets the precision, the network is small, or the GPU has no bfloat16"
@@ -170,7 +173,12 @@ class FullPrecisionTraining(Rule):
             node,
             "Nothing in this file takes the training step out of float32, and no TF32 is enabled. Run the forward pass and "
             'the loss under `torch.autocast("cuda", dtype=torch.bfloat16)` (on GPUs before Ampere, float16 and a '
-            '`GradScaler`), or at least let float32 products use TF32: `torch.set_float32_matmul_precision("high")`.',
+            '`GradScaler`)'
+            + (
+                ', or at least let float32 products use TF32: `torch.set_float32_matmul_precision("high")`.'
+                if file.facts.has("set_float32_matmul_precision")
+                else "."
+            ),
             _sure(file),
             step_evidence(step, file),
             facts={
