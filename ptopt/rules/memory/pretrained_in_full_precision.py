@@ -71,6 +71,12 @@ class PretrainedInFullPrecision(Rule):
 
     VALID = (
         """
+        from transformers import LlamaTokenizer, T5EncoderModel
+
+        tokenizer = LlamaTokenizer.from_pretrained(path)
+        encoder = T5EncoderModel.from_pretrained(path, torch_dtype=torch.bfloat16)
+        """,
+        """
         from transformers import AutoModelForCausalLM
         model = AutoModelForCausalLM.from_pretrained(path, torch_dtype="auto").to("cuda")
         """,
@@ -116,7 +122,7 @@ class PretrainedInFullPrecision(Rule):
         name = last_name(node.func.value)
         if (
             not _LARGE.search(name)
-            or re.search(r"GPTQ|AWQ|INC|OV|ORT|Quant", name)
+            or re.search(r"GPTQ|AWQ|INC|OV|ORT|Quant|Tokenizer|Processor|Config$|FeatureExtractor|Scheduler", name)
             or any(_GIVEN.search(k.arg or "") for k in node.keywords)
         ):
             return

@@ -7,7 +7,7 @@ from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, picks_element, small_gain, tensor_of_copy, wait_facts
 from ptopt.source.context import Step
-from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED
+from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED, RETURNED, STORED
 
 
 class HostCopyEveryStep(Rule):
@@ -165,9 +165,9 @@ class HostCopyEveryStep(Rule):
 def _advice(node: ast.AST, file: SourceFile) -> str:
     """What to do instead, by where the copy goes."""
     ways = file.uses.of(node)
-    if REDUCED in ways:
+    if REDUCED in ways and not ways & {COMPUTED, PASSED, RETURNED, STORED}:
         return "Only a sum or an extreme of it is used: compute that on the device, and read the one number."
-    if COMPUTED in ways or PASSED in ways:
+    if ways & {COMPUTED, PASSED, REDUCED}:
         return "Compute on the device, and copy the result once."
     return "Collect the detached tensor and copy once after the loop, or only on the steps that report it."
 
