@@ -9,7 +9,7 @@ from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.shared.places import step_evidence
 from ptopt.source.calls import last_name
 
-_DECIDED = re.compile(
+DECIDED = re.compile(
     r"autocast|\bamp\b|GradScaler|half\(|bfloat16|bf16|fp16|float16|precision|accelerat|deepspeed|float64|double\(|apex"
     r"|TrainingArguments|(cfg|config|args|opts?|params|hparams)\.dtype|(torch|weight|train|model|compute|param|get)_\w*dtype|allow_tf32|set_float32_matmul|\.to\(dtype"
     # What autocast refuses, or what loses its meaning in 8 bits of mantissa.
@@ -17,7 +17,7 @@ _DECIDED = re.compile(
     re.I,
 )
 # Of other files: what says that a network is loaded, wrapped or run in fewer bits, and what refuses to run in them.
-_DECIDED_ELSEWHERE = re.compile(
+DECIDED_ELSEWHERE = re.compile(
     rb"autocast|GradScaler|bfloat16|torch_dtype|\.half\(\)|deepspeed|Accelerator\(|Fabric\(|apex", re.I
 )
 _BREAKS_ELSEWHERE = re.compile(rb"\bi?r?fftn?2?\(|torch\.fft|view_as_complex|faiss")
@@ -164,7 +164,7 @@ class FullPrecisionTraining(Rule):
         step = file.context.training_step(node)
         if step is None or node is not file.once(_first_backward):
             return
-        if _DECIDED.search(file.once(_code)) or _fits_tensors(file) or _is_part_of_a_loss(node, file):
+        if DECIDED.search(file.once(code_of)) or _fits_tensors(file) or _is_part_of_a_loss(node, file):
             return
         if file.repository.matches(_BREAKS_ELSEWHERE):
             return  # the network may hand its activations to that
@@ -188,7 +188,7 @@ class FullPrecisionTraining(Rule):
                 "cuda": float("cuda" in file.text),
                 "convolutions": float("Conv" in file.text or "conv" in file.text),
                 "transformer": float(file.search(_TRANSFORMER)),
-                "decided_elsewhere": float(file.repository.matches(_DECIDED_ELSEWHERE)),
+                "decided_elsewhere": float(file.repository.matches(DECIDED_ELSEWHERE)),
             },
         )
 
@@ -233,7 +233,7 @@ def _updates(backward: ast.Call, file: SourceFile) -> bool:
     )
 
 
-def _code(file: SourceFile) -> str:
+def code_of(file: SourceFile) -> str:
     """The text without comments, and without strings that stand alone."""
     lines = file.text.split("\n")
     for node in file.index.of_type(ast.Expr):
