@@ -59,6 +59,13 @@ class SliceLoop(Rule):
     VALID = (
         """
         def smooth(x: torch.Tensor, decay):
+            total = 0
+            for t in range(x.size(0)):
+                total = total + torch.tanh(x[t] * total)
+            return total
+        """,
+        """
+        def smooth(x: torch.Tensor, decay):
             state = x[0]
             for t in range(x.size(0)):
                 state = decay * state + torch.tanh(x[t])
@@ -74,6 +81,19 @@ class SliceLoop(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            class DistortionLoss(nn.Module):
+                def forward(self, weights, z_vals):
+                    total = 0
+                    for i in range(weights.shape[0]):  # !
+                        w, z = weights[i], z_vals[i]
+                        gap = (z[:, None] - z[None, :]).abs()
+                        inter = (w[:, None] * w[None, :] * gap).sum()
+                        total = total + inter + (w**2 * z).sum() / 3
+                    return total / weights.shape[0]
+            """
+        ),
         Invalid(
             """
             def forward(self, x):
