@@ -1,0 +1,54 @@
+"""What comments say of a case: the words follow the code, not the rule's usual case."""
+
+from __future__ import annotations
+
+import textwrap
+
+from ptopt.project.facts import NO_FACTS
+from ptopt.rules import rules
+from ptopt.rules.engine import run
+from ptopt.rules.examples import as_file
+from ptopt.source.file import SourceFile
+
+
+def messages(name: str, code: str) -> list[str]:
+    rule = next(rule for rule in rules() if rule.name == name)
+    file = SourceFile.parse("train.py", as_file(textwrap.dedent(code)).encode(), NO_FACTS)
+    return [hit.problem.message for hit in run(file, [rule])]
+
+
+EVALUATION = """
+    def evaluate(model, loader):
+        model.eval()
+        total = 0
+        for batch in loader:
+            output = model(**batch)
+            total += {}
+        return total
+"""
+
+
+def test_an_evaluation_that_chains_the_graphs_of_all_batches_says_so() -> None:
+    (chained,) = messages("evaluation-records-graph", EVALUATION.format("output.loss"))
+    assert "`total` on line" in chained and "memory grows with their number" in chained
+    (read,) = messages("evaluation-records-graph", EVALUATION.format("output.loss.item()"))
+    assert "memory grows" not in read
+
+
+COPY = """
+    def train(model, loader, optimizer):
+        for x, y in loader:
+            loss = model(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+            depth = model.depth.cpu().numpy()
+            {}
+"""
+
+
+def test_a_copy_of_which_more_than_an_extreme_is_used() -> None:
+    (reduced,) = messages("host-copy-every-step", COPY.format("log(depth.max())"))
+    assert "Only a sum or an extreme of it is used" in reduced
+    whole = "low, high = depth.min(), depth.max()\n            maps.append((depth - low) / high)"
+    (used,) = messages("host-copy-every-step", COPY.format(whole))
+    assert "Only a sum" not in used
