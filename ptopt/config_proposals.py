@@ -90,7 +90,7 @@ def propose_config(
             fingerprint=fingerprint(*parts, occurrences[base] - 1),
             evidence=problem.evidence,
             fix=fix,
-            impact=impact.of_rule(rule.name),
+            impact=impact.of_finding(rule.name, {}),
             assumes=assumptions(rule, file.facts),
             stated=round(confidence, 2),
             missed=() if confidence >= least else (Condition.CONFIDENCE,),
