@@ -52,3 +52,21 @@ def test_a_copy_of_which_more_than_an_extreme_is_used() -> None:
     whole = "low, high = depth.min(), depth.max()\n            maps.append((depth - low) / high)"
     (used,) = messages("host-copy-every-step", COPY.format(whole))
     assert "Only a sum" not in used
+
+
+COLLECTED = """
+    @torch.no_grad()
+    def evaluate(model, loader):
+        found, total = [], 0.0
+        for x, y in loader:
+            logits = model(x.cuda())
+            {}
+        return found, total
+"""
+
+
+def test_numbers_that_are_all_needed_are_not_read_on_the_steps_that_report_them() -> None:
+    (kept,) = messages("item-every-step", COLLECTED.format("found.append(logits.argmax().item())"))
+    assert "read all of them once, after the loop" in kept and "steps that report" not in kept
+    (summed,) = messages("item-every-step", COLLECTED.format("total += logits.sum().item()"))
+    assert "read the sum once, after the loop" in summed
