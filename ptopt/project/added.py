@@ -105,7 +105,6 @@ _ALL = (
 ADDED = {added.name: added for added in _ALL}
 
 
-
 @functools.cache
 def _expression(added: Added) -> re.Pattern[str]:
     name = added.name

@@ -60,9 +60,7 @@ OLDEST = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "rule", [r for r in rules() if r.family not in _HAD_IT], ids=lambda rule: rule.id
-)
+@pytest.mark.parametrize("rule", [r for r in rules() if r.family not in _HAD_IT], ids=lambda rule: rule.id)
 def test_nothing_is_advised_that_the_pinned_versions_lack(rule: Rule) -> None:
     """On its own examples: what they had before may be named, whatever the pins say."""
     facts = pinned(*OLDEST)
@@ -104,7 +102,11 @@ def test_lightning_under_either_name() -> None:
 
 @pytest.mark.parametrize(
     ("pin", "written"),
-    [("pytorch-lightning==0.7.5", "16"), ("pytorch-lightning==1.8", "bf16"), ("lightning==2.4", "bf16-mixed")],
+    [
+        ("pytorch-lightning==0.7.5", "16"),
+        ("pytorch-lightning==1.8", "bf16"),
+        ("lightning==2.4", "bf16-mixed"),
+    ],
 )
 def test_configurations_are_held_to_the_versions_too(pin: str, written: str) -> None:
     text = "trainer:\n  accelerator: gpu\n  max_epochs: 3\n  precision: 32\n"
@@ -114,4 +116,3 @@ def test_configurations_are_held_to_the_versions_too(pin: str, written: str) -> 
     assert rule is not None and issubclass(rule, ConfigRule)
     ((_, problem),) = seen_in(file, [rule()])
     assert problem.fix is not None and problem.fix.edits[0].replacement == written
-

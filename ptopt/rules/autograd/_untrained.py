@@ -8,7 +8,7 @@ import re
 from ptopt.rules.base import SourceFile
 from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
 from ptopt.source.file import remembered
-from ptopt.source.index import COMPREHENSIONS, own_nodes, walk
+from ptopt.source.index import COMPREHENSIONS, FUNCTIONS, own_nodes, walk
 
 _MOST_NAMES = 12  # between the batch and what the network is given
 # What may hold the freezing, or a switch of autograd, where only its call is seen.
@@ -28,7 +28,9 @@ def is_untrained(path: str, file: SourceFile) -> bool:
     optimised = optimised_in(file)
     if path not in known.evaluated or path in known.frozen or not optimised:
         return False
-    if any(path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.") for other in optimised):
+    if any(
+        path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.") for other in optimised
+    ):
         return False
     return path not in file.once(_switched)
 
@@ -59,12 +61,29 @@ def is_given_data(call: ast.Call, file: SourceFile) -> bool:
     """Is all that the network is given made of the batch, so that no gradient has to pass through the network?"""
     if file.context.training_step(call) is None:
         return False
+    root = file.index.function_of(call) or file.tree
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return bool(given) and all(_is_data(argument, call, file, frozenset()) for argument in given)
+    return bool(given) and all(
+        _computes_nothing(argument, file) and all(_holds_data(root, name, file) for name in _names(argument))
+        for argument in given
+    )
 
 
-def _is_data(expr: ast.expr, call: ast.Call, file: SourceFile, seen: frozenset[str]) -> bool:
-    """Made of loop variables, parameters of the step, and what no network has computed."""
+def _computes_nothing(expr: ast.expr, file: SourceFile) -> bool:
+    """Does no network, and no part of the module itself, which may be trained, run in the expression?"""
+    return not any(
+        isinstance(part, ast.Call)
+        and (
+            network_of(part, file)
+            or network_method_of(part, networks(file).evaluated, file)
+            or path_of(part.func).startswith("self.")
+        )
+        for part in walk(expr)
+    )
+
+
+def _names(expr: ast.expr) -> frozenset[str]:
+    """Names that the expression reads, those that its comprehensions bind left out."""
     bound = {
         name.id
         for part in walk(expr)
@@ -73,43 +92,42 @@ def _is_data(expr: ast.expr, call: ast.Call, file: SourceFile, seen: frozenset[s
         for name in walk(generator.target)
         if isinstance(name, ast.Name)
     }
-    for part in walk(expr):
-        if isinstance(part, ast.Call) and (
-            network_of(part, file)
-            or network_method_of(part, networks(file).evaluated, file)
-            or path_of(part.func).startswith("self.")  # a part of the module may be trained
-        ):
-            return False
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id not in bound | seen:
-            if not _name_is_data(part.id, call, file, seen | {part.id}):
-                return False
-    return True
+    return frozenset(
+        part.id for part in walk(expr) if isinstance(part, ast.Name) and part.id not in {*bound, "self"}
+    )
 
 
-def _name_is_data(name: str, call: ast.Call, file: SourceFile, seen: frozenset[str]) -> bool:
-    function = file.index.function_of(call)
-    if name == "self" or name in _asked_for(function or file.tree):
-        return name == "self"
-    for binding in file.bindings.of(function, name):
-        if binding.kind == "parameter":
-            if _MADE.search(name):
-                return False
-        elif binding.kind != "item" and (
-            binding.value is None
-            or len(seen) > _MOST_NAMES
-            or not _is_data(binding.value, call, file, seen)
-        ):
+@remembered
+def _holds_data(root: ast.AST, name: str, file: SourceFile) -> bool:
+    """Is the name, in the function or module, only given what is made of loop variables and parameters of the step?"""
+    function = root if isinstance(root, FUNCTIONS) else None
+    seen: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        if len(seen) > _MOST_NAMES or one in _asked_for(root):
             return False
+        for binding in file.bindings.of(function, one):
+            if binding.kind == "parameter":
+                if _MADE.search(one):
+                    return False
+            elif binding.kind != "item":
+                if binding.value is None or not _computes_nothing(binding.value, file):
+                    return False
+                waiting += _names(binding.value)
     return True
 
 
 @remembered
 def _asked_for(root: ast.AST) -> frozenset[str]:
     """Names whose gradients are asked for: `x.requires_grad_()`, `x.grad`, `nn.Parameter(...)`."""
-    found = set()
-    for node in own_nodes(root):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.attr in ("requires_grad", "requires_grad_", "grad", "retain_grad"):
-                found.add(node.value.id)
-    return frozenset(found)
-
+    return frozenset(
+        node.value.id
+        for node in own_nodes(root)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.attr in ("requires_grad", "requires_grad_", "grad", "retain_grad")
+    )

@@ -182,7 +182,13 @@ def _entry(block: Block, facts: ProjectFacts) -> tuple[Entry, str] | None:
     else:
         entry = mapping.entry("bf16")
         off = mapping.scalar("bf16") is False and mapping.scalar("fp16") is False and "fp16" in mapping
-        if entry is not None and off and facts.has("bf16=True") and mapping.scalar("use_cpu") is not True and not _is_quantised(mapping):
+        if (
+            entry is not None
+            and off
+            and facts.has("bf16=True")
+            and mapping.scalar("use_cpu") is not True
+            and not _is_quantised(mapping)
+        ):
             return entry, "true"
     return None
 

@@ -61,9 +61,7 @@ class PinningOff(SettingRule):
     when_wrong = "host memory is short, or there is no GPU"
     settings: ClassVar[Mapping[str, tuple[Setting, ...]]] = {
         **dict.fromkeys(("transformers", "axolotl", "llamafactory"), (_TRAINER,)),
-        "datamodule": (
-            Setting(("pin_memory",), (False,), _WHY, "true", "the host has memory to spare"),
-        ),
+        "datamodule": (Setting(("pin_memory",), (False,), _WHY, "true", "the host has memory to spare"),),
         "deepspeed": tuple(
             Setting(
                 ("zero_optimization", part, "pin_memory"),

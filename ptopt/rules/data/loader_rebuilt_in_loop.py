@@ -197,7 +197,9 @@ def _rebuilt(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
     made = any(isinstance(n, ast.Call) and n is not node for n in walk(node))
     sure = loop is not None and is_epoch_loop(loop, file) and _trains(loop, file) and not made
     kept = (
-        ", where `persistent_workers=True` can keep its workers too" if file.facts.has("persistent_workers") else ""
+        ", where `persistent_workers=True` can keep its workers too"
+        if file.facts.has("persistent_workers")
+        else ""
     )
     if loop is not None:
         message = (

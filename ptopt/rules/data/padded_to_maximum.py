@@ -32,7 +32,7 @@ _STATIC = re.compile(
 _TOKENIZER = re.compile(
     r"token|^tok$|processor|^(self|cls)$|apply_chat_template|batch_encode_plus|encode_plus|__call__", re.I
 )
-_IN_COLLATE = "Return the text unpadded, and pad each batch to its longest in `collate_fn`: `tokenizer.pad(items, padding=\"longest\")`."
+_IN_COLLATE = 'Return the text unpadded, and pad each batch to its longest in `collate_fn`: `tokenizer.pad(items, padding="longest")`.'
 # Encoders of prompts take a fixed number of tokens; sequences of bases are cut to one length.
 _FIXED = re.compile(r"diffus|pixel|image|text_encoder|genom|\bdna|protein", re.I)
 _SHORT = 100
@@ -236,7 +236,7 @@ def _used(function: FunctionNode, file: SourceFile) -> tuple[str, int, float]:
             return "the whole batch is here", function.lineno, TEXTBOOK
         if file.search(_FIXED):
             return "", 0, 0
-        return "every item has that length, whatever its batch needs", 0, 0.55 if _trains(file) else 0.4
+        return "every item has that length, whatever its batch needs", 0, 0.55 if file.once(_trains) else 0.4
     mapped = any(
         any(last_name(a) == function.name for a in [*c.args, *(k.value for k in c.keywords)])
         for c in file.calls_named("map")
@@ -246,7 +246,7 @@ def _used(function: FunctionNode, file: SourceFile) -> tuple[str, int, float]:
     collator = next((c for n in _collators(file) for c in file.calls_named(n)), None)
     if collator is not None:
         return f"`{called_name(collator)}` (line {collator.lineno}) would pad each batch", 0, TEXTBOOK
-    return "every batch of the data set has that length", 0, 0.7 if _trains(file) else 0.6
+    return "every batch of the data set has that length", 0, 0.7 if file.once(_trains) else 0.6
 
 
 def _trains(file: SourceFile) -> bool:

@@ -32,7 +32,9 @@ _MODEL = re.compile(r"model|net$|network|pipe|module|predictor|encoder|decoder|v
 _RUNS = frozenset(
     "run generate sample apply process transcribe synthesize upscale predict_step infer inference".split()
 )
-_OF_TEXT = frozenset("strip rstrip lstrip lower upper join replace removeprefix removesuffix splitlines".split())
+_OF_TEXT = frozenset(
+    "strip rstrip lstrip lower upper join replace removeprefix removesuffix splitlines".split()
+)
 _DECODES_TEXT = re.compile(r"token|processor|(^|[._])(sp|sp_?model|vocab|enc|bpe|spm)$", re.I)
 _ADDS = frozenset({"append", "extend"})
 

@@ -131,7 +131,9 @@ class AbsBeforeMax(Rule):
             op.call,
             f"{quote(file, op.call, 50)} writes the absolute values of all of {quote(file, inner.operand, 30)} to memory only to find the "
             f'largest. `torch.linalg.vector_norm({file.source(inner.operand)}, float("inf"){more})` finds it in one pass'
-            + (", and so does `torch.aminmax`, for integers too." if file.facts.has("torch.aminmax") else "."),
+            + (
+                ", and so does `torch.aminmax`, for integers too." if file.facts.has("torch.aminmax") else "."
+            ),
             0.4,
             cause=file.index.statement_of(op.call),
             subject=inner.operand,

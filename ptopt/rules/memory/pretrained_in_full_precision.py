@@ -122,7 +122,9 @@ class PretrainedInFullPrecision(Rule):
         name = last_name(node.func.value)
         if (
             not _LARGE.search(name)
-            or re.search(r"GPTQ|AWQ|INC|OV|ORT|Quant|Tokenizer|Processor|Config$|FeatureExtractor|Scheduler", name)
+            or re.search(
+                r"GPTQ|AWQ|INC|OV|ORT|Quant|Tokenizer|Processor|Config$|FeatureExtractor|Scheduler", name
+            )
             or any(_GIVEN.search(k.arg or "") for k in node.keywords)
         ):
             return

@@ -46,7 +46,9 @@ class DecompositionInFull(Rule):
     id = "PTO468"
     name = "decomposition-in-full"
     family = "ops"
-    partly: ClassVar[frozenset[str]] = frozenset({"torch.linalg.eigvals", "torch.linalg.eigvalsh", "torch.linalg.svdvals", "torch.svd_lowrank"})
+    partly: ClassVar[frozenset[str]] = frozenset(
+        {"torch.linalg.eigvals", "torch.linalg.eigvalsh", "torch.linalg.svdvals", "torch.svd_lowrank"}
+    )
     nodes = (ast.Call,)
     calls = frozenset(_PARTS) | {"diag", "diagonal", "trace"}
     when_wrong = "the matrices are tiny"
@@ -119,7 +121,11 @@ class DecompositionInFull(Rule):
         elif name == "svd" and _full(node, qualified) and sliced:
             text = (
                 f"{given} computes full square matrices of vectors, of which the first columns are read. Pass `full_matrices=False`"
-                + (", or use `torch.svd_lowrank` when a few of them are enough." if file.facts.has("torch.svd_lowrank") else ".")
+                + (
+                    ", or use `torch.svd_lowrank` when a few of them are enough."
+                    if file.facts.has("torch.svd_lowrank")
+                    else "."
+                )
             )
         else:
             return

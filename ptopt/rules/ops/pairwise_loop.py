@@ -203,8 +203,8 @@ class PairwiseLoop(Rule):
 
 def _compared(outer: ast.For, inner: ast.For, file: SourceFile) -> Iterator[Problem]:
     """`same[i, j] = float(y[i] == y[j])`: a table of comparisons, filled one entry at a time."""
-    assert isinstance(outer.target, ast.Name) and isinstance(inner.target, ast.Name)
-    pair = {outer.target.id, inner.target.id}
+    one, other = names_in(outer.target), names_in(inner.target)
+    pair = {*one, *other}
     for compare in own_nodes(inner):
         if not isinstance(compare, ast.Compare) or len(compare.ops) != 1:
             continue
@@ -223,7 +223,7 @@ def _compared(outer: ast.For, inner: ast.For, file: SourceFile) -> Iterator[Prob
         if not (_on_device(left.value, file) and _on_device(right.value, file)):
             continue
         sign = file.source(compare)[len(file.source(left)) : -len(file.source(right))].strip()
-        first, second = (left, right) if outer.target.id in names_in(left.slice) else (right, left)
+        first, second = (left, right) if one & names_in(left.slice) else (right, left)
         whole = f"`{file.source(first.value)}[:, None] {sign} {file.source(second.value)}[None, :]`"
         yield Problem(
             outer,

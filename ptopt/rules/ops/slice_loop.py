@@ -142,7 +142,11 @@ class SliceLoop(Rule):
             message = (
                 f"Each iteration takes {taken} and starts kernels of its own for it ({quote(file, work, 50)} on line "
                 f"{work.lineno}). Apply the operation to all of {whole} at once, with `dim` counted in the whole tensor"  # type: ignore[attr-defined]
-                + ("; `torch.vmap` does so for a function that is written for one slice." if file.facts.has("torch.vmap") else ".")
+                + (
+                    "; `torch.vmap` does so for a function that is written for one slice."
+                    if file.facts.has("torch.vmap")
+                    else "."
+                )
             )
         yield Problem(
             node,

@@ -137,9 +137,7 @@ class KernelPerParameter(Rule):
                 if file.facts.has("get_total_norm")
                 else "`clip_grad_norm_` returns the norm of all gradients, in a few kernels"
             )
-            instead = (
-                f"{of_all}; `torch._foreach_norm(tensors)` gives one for each."
-            )
+            instead = f"{of_all}; `torch._foreach_norm(tensors)` gives one for each."
         reads = sum(
             isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "item"
             for n in own_nodes(node)

@@ -173,7 +173,7 @@ class FullPrecisionTraining(Rule):
             node,
             "Nothing in this file takes the training step out of float32, and no TF32 is enabled. Run the forward pass and "
             'the loss under `torch.autocast("cuda", dtype=torch.bfloat16)` (on GPUs before Ampere, float16 and a '
-            '`GradScaler`)'
+            "`GradScaler`)"
             + (
                 ', or at least let float32 products use TF32: `torch.set_float32_matmul_precision("high")`.'
                 if file.facts.has("set_float32_matmul_precision")

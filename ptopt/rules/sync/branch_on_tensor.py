@@ -218,7 +218,9 @@ def _advice(node: ast.AST, tensor: ast.expr, file: SourceFile) -> str:
         waitless = ", or with `torch._assert_async`, which does not wait"
         return f"Check it behind a debug switch{waitless if file.facts.has('torch._assert_async') else ''}."
     if _NAN_CHECK.search(ast.unparse(tensor)):
-        cleaned = "`torch.nan_to_num`, `torch.where`" if file.facts.has("torch.nan_to_num") else "`torch.where`"
+        cleaned = (
+            "`torch.nan_to_num`, `torch.where`" if file.facts.has("torch.nan_to_num") else "`torch.where`"
+        )
         return f"Test it every N steps, or clean the values without a test ({cleaned})."
     if isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "any":
         return "A masked operation (`torch.where`) does nothing where no element is set, and needs no test."

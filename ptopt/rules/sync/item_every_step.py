@@ -316,7 +316,11 @@ def _advice(node: ast.AST, each: bool, trains: bool, file: SourceFile) -> str:
 def _is_collected(node: ast.AST, file: SourceFile) -> bool:
     """Is the number appended to a list?"""
     parent = file.index.parent(node)
-    return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr == "append"
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr == "append"
+    )
 
 
 def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -> float:
