@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -62,7 +63,8 @@ def propose_config(
     """
     proposals: list[Proposal] = []
     unlikely: list[Proposal] = []
-    most = UNUSED if found and not _matters(file) else 1.0
+    in_use, why = _in_use(file) if found else (True, "")
+    most = 1.0 if in_use else UNUSED
     occurrences: Counter[str] = Counter()
     counts = Counter(rule.id for rule, _ in found)
     for rule, problem in found:
@@ -73,7 +75,8 @@ def propose_config(
         occurrences[base] += 1
         if change is not None and change.added.isdisjoint(span.lines()):
             continue
-        confidence = min(rule.prior if problem.confidence is None else problem.confidence, most)
+        own = rule.prior if problem.confidence is None else problem.confidence
+        confidence = min(own, most)
         said = confidence >= floor
         fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change) if said else None
         finding = Finding(
@@ -92,6 +95,7 @@ def propose_config(
             fix=fix,
             impact=impact.of_finding(rule.name, {}),
             assumes=assumptions(rule, file.facts),
+            reasons=_reasons(why, own, in_use),
             stated=round(confidence, 2),
             missed=() if confidence >= least else (Condition.CONFIDENCE,),
         )
@@ -102,11 +106,27 @@ def propose_config(
     return proposals, unlikely
 
 
-def _matters(file: ConfigFile) -> bool:
-    """Is the file in use, as far as is known, and of a time in which it can be run?"""
+def _in_use(file: ConfigFile) -> tuple[bool, str]:
+    """Is the file in use, as far as is known, and of a time in which it can be run? And what says so, "" where nothing does."""
     if file.dockerfile is not None and is_dated(file.dockerfile):
-        return False
-    return file.facts.naming.used(file.path, file.text.encode()) is not False
+        return False, "the image can hardly be built any more"
+    used = file.facts.naming.used(file.path, file.text.encode())
+    if used is None:
+        return True, ""
+    return used, "a file of the repository uses it" if used else "nothing in the repository uses the file"
+
+
+def _reasons(why: str, own: float, in_use: bool) -> tuple[tuple[str, float], ...]:
+    """What the use of the file does to the confidence that the rule has by itself, in log-odds."""
+    if not why or own <= UNUSED:
+        return ()
+    gap = _log_odds(own) - _log_odds(UNUSED)
+    return ((why, round(gap if in_use else -gap, 2)),)
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(max(probability, 0.01), 0.99)
+    return math.log(bounded / (1 - bounded))
 
 
 def verified(file: ConfigFile, rule: ConfigRule, problem: ConfigProblem, before: int) -> Fix | None:

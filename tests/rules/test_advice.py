@@ -70,3 +70,22 @@ def test_numbers_that_are_all_needed_are_not_read_on_the_steps_that_report_them(
     assert "read all of them once, after the loop" in kept and "steps that report" not in kept
     (summed,) = messages("item-every-step", COLLECTED.format("total += logits.sum().item()"))
     assert "read the sum once, after the loop" in summed
+
+
+def test_rows_of_one_length_need_no_mask() -> None:
+    code = """
+        def train(model, loader, optimizer):
+            for tokens in loader:
+                tokens = tokens.cuda()
+                found = []
+                for i in range(tokens.size(0)):
+                    row = tokens[i, 1:, None]
+                    {}
+                    found.append(torch.softmax(row, 0).sum())
+                model(torch.stack(found)).mean().backward()
+                optimizer.step()
+    """
+    said = [*messages("per-sample-loop", code.format("pass")), *messages("slice-loop", code.format("pass"))]
+    assert said and not any("lengths" in text for text in said)
+    (ragged,) = messages("per-sample-loop", code.format("row = row[: sizes[i]]"))
+    assert "lengths[:, None]" in ragged

@@ -120,7 +120,9 @@ class PerSampleLoop(Rule):
             isinstance(n, ast.Call) and called_name(n) in _REDUCES and n in found.ops for n in own_nodes(node)
         )
         name = quote(file, source, 40)
-        if reduces:
+        if reduces and not found.ragged:
+            text = "Apply it to the whole batch, and reduce along the last dimension once."
+        elif reduces:
             text = (
                 "Use a mask over the whole batch instead of a slice for each sample "
                 f"(`torch.arange({name.strip('`')}.size(1)) < lengths[:, None]`), and reduce once along its dimension."
