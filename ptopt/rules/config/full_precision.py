@@ -20,6 +20,7 @@ from ptopt.rules.configs import (
     shown,
 )
 from ptopt.rules.configs import replace as replaced
+from ptopt.rules.precision.trainer_in_full_precision import lightning_precision
 
 _NO_TRAINING = re.compile(r"infer|eval|test|export|convert|predict|generat|debug", re.I)
 _OLD_WIDTH = frozenset({"32", "32-true", "fp32", "float32", "full"})
@@ -153,13 +154,14 @@ class FullPrecision(ConfigRule):
             fix = Fix(
                 Safety.UNSAFE,
                 (replaced(file, entry.value, better),),
-                "the GPU supports bf16 and the model tolerates it",
+                f"the GPU supports {'float16' if better == '16' else 'bf16'} and the model tolerates it",
             )
             yield ConfigProblem(
                 entry.key.start,
                 entry.value.end,
                 f"{shown(file, entry)}: matrix multiplications run in 32 bits, which leaves most of the tensor cores' rate "
-                f"unused and doubles the memory of activations. `{better}` is what GPUs from Ampere on are made for.",
+                f"unused and doubles the memory of activations. `{better}` is what GPUs from {'Volta' if better == '16' else 'Ampere'} on "
+                "are made for.",
                 ".".join((*block.path, entry.key.text)),
                 fix=fix,
                 confidence=0.4 if block.kind == "lightning" else None,  # most who write it there mean it
@@ -173,8 +175,10 @@ def _entry(block: Block, facts: ProjectFacts) -> tuple[Entry, str] | None:
         entry = mapping.entry("precision")
         on_gpu = mapping.scalar("accelerator") in ("gpu", "cuda") or _positive(mapping, "gpus")
         if entry is not None and on_gpu and str(mapping.scalar("precision")) in _OLD_WIDTH:
-            old = "gpus" in mapping or not facts.has("bf16-mixed")
-            return entry, ("bf16" if facts.has('precision="bf16"') else "16") if old else "bf16-mixed"
+            better = lightning_precision(facts).partition("=")[2].strip('"')
+            if better == "bf16-mixed" and "gpus" in mapping:
+                better = "bf16"  # an argument that Lightning 2, which spells it so, no longer takes
+            return (entry, better) if better else None
     elif block.kind == "torchtune":
         entry = mapping.entry("dtype")
         if entry is not None and mapping.scalar("dtype") in _OFF and mapping.scalar("device") != "cpu":

@@ -129,6 +129,8 @@ class TrainerInFullPrecision(Rule):
             what, remedy = "The `Trainer`", lightning_precision(file.facts)
         else:
             return
+        if not remedy:
+            return
         needs = "bfloat16 (Ampere or later)" if "bf16" in remedy else "tensor cores (Volta or later)"
         yield Problem(
             node,
@@ -143,7 +145,12 @@ class TrainerInFullPrecision(Rule):
 
 
 def lightning_precision(facts: ProjectFacts) -> str:
-    """The argument of Lightning's `Trainer` for mixed precision, as the versions that the project admits spell it."""
+    """The argument of Lightning's `Trainer` for mixed precision, as the versions that the project admits spell it.
+
+    "" where torch has none of its own, so that Lightning would ask for apex.
+    """
     if facts.has("bf16-mixed"):
         return 'precision="bf16-mixed"'
-    return 'precision="bf16"' if facts.has('precision="bf16"') else "precision=16"
+    if facts.has('precision="bf16"'):
+        return 'precision="bf16"'
+    return "precision=16" if facts.has("torch.cuda.amp") else ""
