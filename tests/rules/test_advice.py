@@ -68,6 +68,8 @@ COLLECTED = """
 def test_numbers_that_are_all_needed_are_not_read_on_the_steps_that_report_them() -> None:
     (kept,) = messages("item-every-step", COLLECTED.format("found.append(logits.argmax().item())"))
     assert "read all of them once, after the loop" in kept and "steps that report" not in kept
+    (listed,) = messages("item-every-step", COLLECTED.format("found += [logits.argmax().item()]"))
+    assert "read all of them once, after the loop" in listed
     (summed,) = messages("item-every-step", COLLECTED.format("total += logits.sum().item()"))
     assert "read the sum once, after the loop" in summed
 
@@ -89,3 +91,9 @@ def test_rows_of_one_length_need_no_mask() -> None:
     assert said and not any("lengths" in text for text in said)
     (ragged,) = messages("per-sample-loop", code.format("row = row[: sizes[i]]"))
     assert "lengths[:, None]" in ragged
+
+
+def test_what_is_computed_of_an_array_is_on_the_host() -> None:
+    code = "image = logits.cpu().numpy()\n            found.append(psnr({}, y).item())"
+    assert messages("item-every-step", COLLECTED.format(code.format("image"))) == []
+    assert messages("item-every-step", COLLECTED.format(code.format("logits")))

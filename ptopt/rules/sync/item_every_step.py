@@ -298,9 +298,11 @@ def _advice(node: ast.AST, each: bool, trains: bool, file: SourceFile) -> str:
     ways = file.uses.of(node)
     if each:
         return "Collect the values of all parameters and read them once: `torch.stack(values).tolist()` after the loop."
-    if not trains and isinstance(file.index.statement_of(node), ast.AugAssign):
+    statement = file.index.statement_of(node)
+    listed = isinstance(statement, ast.AugAssign) and isinstance(statement.value, (ast.List, ast.ListComp))
+    if not trains and isinstance(statement, ast.AugAssign) and not listed:
         return "Add the tensors up on the device (`.detach()`), and read the sum once, after the loop."
-    if not trains and (STORED in ways or _is_collected(node, file)):
+    if not trains and (listed or STORED in ways or _is_collected(node, file)):
         return "Collect the tensors (`.detach()`), and read all of them once, after the loop: `torch.stack(values).tolist()`."
     if ways <= {REPORTED, STORED, IGNORED}:
         return "Keep the value on the device (`.detach()`) and read it only on the steps that report it."
