@@ -97,3 +97,9 @@ def test_what_is_computed_of_an_array_is_on_the_host() -> None:
     code = "image = logits.cpu().numpy()\n            found.append(psnr({}, y).item())"
     assert messages("item-every-step", COLLECTED.format(code.format("image"))) == []
     assert messages("item-every-step", COLLECTED.format(code.format("logits")))
+
+
+def test_what_does_not_wait_is_no_other_wait_of_the_iteration() -> None:
+    code = "image = logits.cpu().numpy()\n            found.append(psnr(image, y).item())"
+    (said,) = messages("host-copy-every-step", COLLECTED.format(code))
+    assert "also waits" not in said

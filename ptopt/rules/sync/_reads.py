@@ -36,7 +36,7 @@ def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
         while (inner := method_call(tensor, "cpu", "detach")) is not None:
             tensor = inner  # `loss.detach().cpu().item()` reads the device tensor all the same
         value = file.values.of(tensor)
-        if _is_computed_on_host(tensor, file):
+        if file.values.is_made_on_host(tensor):
             return None
         return tensor if value.kind in ("tensor", "") and value.device != "cpu" else None
     if not (
@@ -47,16 +47,6 @@ def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
         return None
     value = file.values.of(node.args[0])
     return node.args[0] if value.kind == "tensor" and value.device != "cpu" else None
-
-
-def _is_computed_on_host(tensor: ast.expr, file: SourceFile) -> bool:
-    """`psnr(truth, image)` of an array: what takes it works on the host, for torch mixes none with tensors of a device."""
-    if not isinstance(tensor, ast.Call):
-        return False
-    given = [file.values.of(argument) for argument in tensor.args]
-    return any(value.kind == "array" for value in given) or (
-        bool(given) and all(value.device == "cpu" and value.kind == "tensor" for value in given)
-    )
 
 
 def tensor_of_copy(node: ast.AST, file: SourceFile) -> ast.expr | None:
