@@ -312,6 +312,29 @@ def test_an_evaluation_keeps_the_graphs_of_all_batches() -> None:
     assert found.severity == "high" and found.stated == 0.9
 
 
+SUMS_WITH_GRAPH = """\
+import torch
+import torch.nn.functional as F
+
+def validate(model, loader, device):
+    model.eval()
+    total = 0.0
+    for x, y in loader:
+        total += F.cross_entropy(model(x.to(device)), y.to(device))
+    return total / len(loader)
+
+def main(model, loader, device, optimizer):
+    loss = validate(model, loader, device)
+"""
+
+
+def test_an_evaluation_returns_a_sum_of_all_graphs() -> None:
+    (found,) = proposed(SUMS_WITH_GRAPH + "    print(loss)\n", "evaluation-records-graph")
+    assert found.stated == 0.9
+    through = proposed(SUMS_WITH_GRAPH + "    loss.backward()\n", "evaluation-records-graph")
+    assert all(found.stated < 0.9 for found in through)  # whoever calls it trains through it
+
+
 TRAINER = """\
 import torch
 from transformers import Trainer

@@ -17,6 +17,7 @@ from ptopt.rules.shared.networks import (
     optimised_in,
     path_of,
     runs_argument,
+    summed_with_graph,
 )
 from ptopt.rules.shared.places import BENCHMARK_PATH
 from ptopt.source.calls import last_name
@@ -176,9 +177,22 @@ def _is_textbook(
         isinstance(loop, ast.For) and _DATA.search(file.source(loop.iter))
         for loop in file.index.loops_of(call)
     )
-    return (
-        function is not None and over_data and case.confidence >= 0.8 and not escapes(function, [call], file)
-    )
+    if function is None or not over_data or case.confidence < 0.8:
+        return False
+    return not escapes(function, [call], file) or _keeps_all_batches(function, call, file)
+
+
+def _keeps_all_batches(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, file: SourceFile
+) -> bool:
+    """Does a function that is called an evaluation sum with graphs over its batches, and does no caller go backward?
+
+    It returns the sum, so its graph leaves the function; a caller in the same file that trains through it would show.
+    """
+    if not _EVALUATES.search(function.name) or summed_with_graph([call], file) is None:
+        return False
+    callers = [file.index.function_of(caller) for caller in file.calls.callers(function)]
+    return not any(caller is not None and ".backward(" in file.source(caller) for caller in callers)
 
 
 def _evidence(
