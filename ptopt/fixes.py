@@ -17,6 +17,14 @@ from ptopt.verify import apply_edits, with_line_ends_of
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """What was fixed of the findings of one version of a file."""
+
+    before: bytes
+    places: frozenset[tuple[str, int]]  # rules, and the lines of `before` on which their findings start
+
+
+@dataclass(frozen=True, slots=True)
 class FixedFile:
     """What fixes, or suppressions, make of one file."""
 
@@ -25,29 +33,57 @@ class FixedFile:
     after: bytes
     fixed: tuple[Finding, ...]  # in the order they were applied; or those that are suppressed now
     left: tuple[Finding, ...]  # findings of the file as it is afterwards
+    rounds: tuple[Round, ...] = ()  # `fixed`, first as found in `before`, then as found in what those fixes made of it
 
 
-def fix_file(file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsafe: bool) -> FixedFile:
+def fix_file(
+    file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsafe: bool, most_rounds: int | None = None
+) -> FixedFile:
     """Apply the safe fixes (and the unsafe ones) until none is left. Encoding and newlines stay.
 
-    A fix moves what stands behind it, so the file is reviewed again after each one.
+    A fix moves what stands behind it, so the file is reviewed again after each one. What appears only once other fixes are
+    made is fixed after them, in a round of its own.
     """
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    before = data = file.head or b""
+    before = data = start = file.head or b""
     fixed: list[Finding] = []
+    rounds: list[Round] = []
+    places: set[tuple[str, int]] = set()  # of this round
+    known: set[str] = set()
+    origin: list[int] = []  # line -> line of `start` that it came from
     seen = {data}
     while True:
         findings = review(whole_file(file.path, data)).findings
         ready = [(f, f.fix.edits) for f in findings if f.fix is not None and f.fix.safety in allowed]
-        if not ready:
-            return FixedFile(file.path, before, data, tuple(fixed), findings)
-        finding, edits = min(ready, key=lambda pair: pair[0].sort_key())
-        after = _apply(data, edits)
-        if after in seen:  # two rules that undo one another
-            return FixedFile(file.path, before, data, tuple(fixed), findings)
+        chosen = [(finding, edits) for finding, edits in ready if finding.fingerprint in known]
+        if not chosen:
+            if places:
+                rounds.append(Round(start, frozenset(places)))
+            chosen = ready if most_rounds is None or len(rounds) < most_rounds else []
+            start, places, known = data, set(), {finding.fingerprint for finding in findings}
+            origin = list(range(1, data.count(b"\n") + 2))
+        finding, edits = min(chosen, key=lambda pair: pair[0].sort_key(), default=(None, ()))
+        after = data if finding is None else _apply(data, edits)
+        if finding is None or after in seen:  # none left, or two rules that undo one another
+            if places:
+                rounds.append(Round(start, frozenset(places)))
+            return FixedFile(file.path, before, data, tuple(fixed), findings, tuple(rounds))
+        line = finding.span.start
+        places.add((finding.rule, origin[line - 1] if line <= len(origin) else line))
+        _follow(origin, data, edits)
         fixed.append(finding)
         data = after
         seen.add(data)
+
+
+def _follow(origin: list[int], data: bytes, edits: Sequence[Edit]) -> None:
+    """Where the lines come from after the edits of `data`."""
+    text = decode_python(data)[0].encode("utf-8", "surrogatepass")
+    for edit in sorted(edits, reverse=True):
+        first, last = text.count(b"\n", 0, edit.start), text.count(b"\n", 0, edit.end)
+        old = origin[first : last + 1] or origin[-1:]
+        new = edit.replacement.count("\n") + 1
+        origin[first : last + 1] = [old[min(number, len(old) - 1)] for number in range(new)]
 
 
 def suppress_file(file: ChangedFile, review: Callable[[ChangedFile], Review], reason: str) -> FixedFile:

@@ -181,7 +181,16 @@ def rank(finding: Finding) -> tuple[float, str, int, int, str]:
 
 
 def _best(group: Iterable[Proposal]) -> Proposal:
-    return min(group, key=_rank)
+    """What the comment is about: of the best ranked rule, the best of its most serious places.
+
+    A serious place that is only listed below a milder one of the same rule would be read as mild.
+    """
+    several = list(group)
+    rule = min(several, key=_rank).finding.rule
+    return min(
+        (p for p in several if p.finding.rule == rule),
+        key=lambda p: (list(Severity).index(p.finding.severity), _rank(p)),
+    )
 
 
 def _best_rank(group: Iterable[Proposal]) -> tuple[float, str, int, int, str]:

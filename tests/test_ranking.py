@@ -50,6 +50,19 @@ def test_rules_that_would_comment_on_the_same_lines_are_one_comment_the_best_one
     assert merged(group).also[0] == Place(Span(5, 5), "PTO1", "name-PTO1", "family-PTO1", "PTO1 at 5")
 
 
+def test_a_serious_place_leads_a_milder_one_of_its_rule() -> None:
+    mild = changed(proposal("PTO1", 5, 0.9), severity=Severity.LOW)
+    serious, other = proposal("PTO1", 30, 0.61), proposal("PTO1", 40, 0.6)
+    (group,) = grouped([mild, serious, other])
+    found = merged(group)
+    assert (found.severity, found.span.start, found.message) == (Severity.HIGH, 30, "PTO1 at 30")
+    assert found.fingerprint == serious.finding.fingerprint
+    assert [also.plain() for also in other_places(found)] == [
+        "Also at line 40",
+        "Also at line 5 (low severity): PTO1 at 5",
+    ]
+
+
 @pytest.mark.parametrize(("first", "last", "comments"), [(3, 5, 1), (5, 8, 1), (4, 4, 2), (6, 6, 2)])
 def test_lines_that_overlap_are_the_same(first: int, last: int, comments: int) -> None:
     assert len(grouped([proposal("PTO1", 5, 0.8), proposal("PTO2", first, 0.6, last)])) == comments

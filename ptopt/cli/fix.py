@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ptopt.change import ChangedFile
     from ptopt.findings import Finding, Review
     from ptopt.fixes import FixedFile
+
+_MOST_ROUNDS = 10  # of fixes that other fixes bring up
 
 
 @click.command()
@@ -78,20 +80,22 @@ def fix(
         hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
         return found
 
-    def of_the_change(file: ChangedFile) -> set[str]:
+    def of_the_change(file: ChangedFile, one_per_cause: bool = False) -> list[Finding]:
         """What a review of the change says of the file."""
         found = review_files(
             [file],
             config=config,
             facts=facts,
             limit_to_change=True,
-            one_per_cause=False,
+            one_per_cause=one_per_cause,
             around=around,
             baseline=known,
         )
-        return {f.fingerprint for f in (*found.findings, *found.over_limit)}
+        return [*found.findings, *found.over_limit]
 
     results: list[FixedFile] = []
+    fixed: list[Finding] = []  # of what `check` shows
+    more: list[Finding] = []  # of what only their fixes brought up
     left: list[Finding] = []
     after = b"" if stdin is None else stdin.data
     for file in progress(files, None):
@@ -100,16 +104,28 @@ def fix(
             continue
         if change is not None and file.path not in changed:
             continue
-        shown = None if change is None else of_the_change(changed[file.path])
-        result = fix_file(file, only_shown(review_one, shown), unsafe=unsafe)
-        if result.left and shown is None:  # counted as `check` counts
-            left += review_one(whole_file(file.path, result.after), True).findings
-        elif shown is not None:
-            left += [finding for finding in result.left if finding.fingerprint in shown]
+        if change is None:
+            result = fix_file(file, review_one, unsafe=unsafe, most_rounds=_MOST_ROUNDS)
+            if result.left:  # counted as `check` counts
+                left += review_one(whole_file(file.path, result.after), True).findings
+        else:
+            shown = of_the_change(changed[file.path])
+            listed = {finding.fingerprint for finding in shown}
+            result = fix_file(file, _only(listed, review_one), unsafe=unsafe, most_rounds=1)
+            remaining = {finding.fingerprint for finding in result.left}
+            spots = {(f.rule, f.span.start) for f in shown if f.fingerprint in remaining}
+            left += _at(of_the_change(changed[file.path], True), spots)
         if stdin is not None:
             after = result.after
         if not result.fixed:
             continue
+        for number, each in enumerate(result.rounds):
+            several = (
+                review_one(whole_file(file.path, each.before), True).findings
+                if change is None
+                else of_the_change(changed[file.path], True)
+            )
+            (more if number else fixed).extend(_at(several, each.places))
         results.append(dataclasses.replace(result, before=b"", after=b""))
         if diff:
             _write_diff(result)
@@ -118,20 +134,19 @@ def fix(
             write(fixed_rules(result, path_from_here(root)))
     if stdin is not None and not diff:
         click.echo(after, nl=False)
-    places = sum(len(result.fixed) for result in results)
-    fixed = len(across_files(f for result in results for f in {f.rule: f for f in result.fixed}.values()))
     left = across_files(left)
-    at = f" at {places:,} places" if places > fixed else ""
     done = (
-        f"{'Would fix' if diff else 'Fixed'} {count(fixed, 'finding')}{at} in {count(len(results), 'file')}"
+        f"{'Would fix' if diff else 'Fixed'} {counted(across_files(fixed))} in {count(len(results), 'file')}"
     )
-    if not fixed:
+    if more:
+        done += f", and {counted(across_files(more))} that these fixes brought up"
+    if not results:
         done = "Nothing to fix"
     rest = [f"{counted(left)} left"] if left else []
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
     places_hidden = sum(hidden.values())
-    if places_hidden and not fixed:
+    if places_hidden and not results:
         rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")
     rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
     see = "`ptopt check`" if base is None else f"`ptopt review --base {base}`"
@@ -139,27 +154,32 @@ def fix(
         f"{done}{'; ' if rest else ''}{', '.join(rest)}{f', see {see}' if rest else ''}.",
         err=diff or stdin is not None,
     )
-    if settings.exit_code and (fixed or left):
+    if settings.exit_code and (results or left):
         click.get_current_context().exit(1)
 
 
-def only_shown(
-    review: Callable[[ChangedFile], Review], shown: set[str] | None = None
+def _only(
+    shown: Collection[str], review: Callable[[ChangedFile], Review]
 ) -> Callable[[ChangedFile], Review]:
-    """The review without the fixes of what is not among `shown`; None: what its first call did not find.
-
-    `check`, or `review`, has not shown them.
-    """
+    """The review without the fixes of what the review of the change has not shown."""
 
     def again(file: ChangedFile) -> Review:
-        nonlocal shown
         found = review(file)
-        if shown is None:
-            shown = {f.fingerprint for f in found.findings}
         keep = (f if f.fingerprint in shown else dataclasses.replace(f, fix=None) for f in found.findings)
         return dataclasses.replace(found, findings=tuple(keep))
 
     return again
+
+
+def _at(findings: Iterable[Finding], spots: Collection[tuple[str, int]]) -> list[Finding]:
+    """The findings as they are reported, with those of their places alone that are among `spots`: rules and first lines."""
+    kept = []
+    for finding in findings:
+        first, *others = [p for p in finding.places() if (p.rule, p.span.start) in spots] or [None]
+        if first is not None:
+            also = tuple(place for place in others if place is not None)
+            kept.append(dataclasses.replace(finding, span=first.span, also=also))
+    return kept
 
 
 def _write_diff(result: FixedFile) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ptopt.findings import Finding, Impact, Place, Review
+from ptopt.findings import Finding, Impact, Place, Review, Severity
 from ptopt.report.text import (
     gain,
     impact_line,
@@ -25,9 +25,9 @@ _LISTED = 12  # places of a rule that a comment lists before it only counts them
 
 @dataclass(frozen=True, slots=True)
 class Also:
-    """Other places that one rule has in a comment. That of the comment is not named again."""
+    """Other places that one rule has in a comment. That of the comment is not named again, but for milder places."""
 
-    at: str
+    at: str  # milder places with their severity
     rule: str = ""
     name: str = ""
     message: str = ""  # at the first of them
@@ -35,19 +35,19 @@ class Also:
     impact: tuple[Impact, ...] = ()
 
     def plain(self) -> str:
-        if not self.rule:
-            return f"Also {self.at}"
         said = f": {one_line(self.message)}" if self.message else ""
+        if not self.rule:
+            return f"Also {self.at}{said}"
         gains = "".join(f" Gain: {impact_line(i)}." for i in self.impact)
         wrong = f" Wrong if: {one_line(self.when_wrong)}" if self.when_wrong else ""
         return f"Also {self.rule} {one_line(self.name)} {self.at}{said or '.' * bool(gains)}{gains}{wrong}"
 
     def markdown(self, longest: int = sys.maxsize) -> str:
         """With a link to the rule; `longest` in characters of each text."""
-        if not self.rule:
-            return f"Also {markdown_text(self.at)}"
-        name = linked_rule(self.rule, self.name)
         said = f": {markdown_text(cut(self.message, longest))}" if self.message else ""
+        if not self.rule:
+            return f"Also {markdown_text(self.at)}{said}"
+        name = linked_rule(self.rule, self.name)
         gains = "".join(
             f" Gain: {markdown_text(cut(gain(i), longest))} ({markdown_source(i.source)})."
             for i in self.impact
@@ -57,21 +57,34 @@ class Also:
 
 
 def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
-    """The other places of a comment by rule, its own first; those in a notebook by cell where there is a `review`."""
-    by_rule: dict[str, list[Place]] = {}
-    for place in sorted(finding.also, key=lambda place: place.rule != finding.rule):
-        by_rule.setdefault(place.rule, []).append(place)
+    """The other places of a comment by rule, its own first; those in a notebook by cell where there is a `review`.
+
+    Places of its own rule that are milder than the comment stand apart, with what the rule says there.
+    """
+    by_rule: dict[tuple[str, Severity | None], list[Place]] = {}
+    for place in sorted(finding.also, key=lambda place: (place.rule != finding.rule, bool(_milder(place, finding)))):
+        by_rule.setdefault((place.rule, _milder(place, finding)), []).append(place)
     found = []
-    for rule, places in by_rule.items():
+    for (rule, milder), places in by_rule.items():
         at = _at(places, finding, review)
-        if rule == finding.rule:
+        if rule == finding.rule and milder is None:
             found.append(Also(at))
+            continue
+        first = next((place for place in places if place.message), places[0])
+        message = first.message
+        message = message if review is None else with_cells(review, finding.path, message)
+        if milder is not None:
+            found.append(Also(f"{at} ({milder} severity)", message=message))
         else:
-            first = next((place for place in places if place.message), places[0])
-            message = first.message
-            message = message if review is None else with_cells(review, finding.path, message)
             found.append(Also(at, rule, first.name, message, first.when_wrong, first.impact))
     return found
+
+
+def _milder(place: Place, finding: Finding) -> Severity | None:
+    """The severity of a place of the comment's own rule, where it is below that of the comment."""
+    if place.rule != finding.rule or place.severity is None or place.severity is finding.severity:
+        return None
+    return place.severity
 
 
 def _at(places: Sequence[Place], finding: Finding, review: Review | None) -> str:

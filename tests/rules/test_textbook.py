@@ -526,3 +526,33 @@ def test_an_evaluation_that_also_keeps_its_losses_has_the_fix() -> None:
     (finding,) = review_change(change, config=config, facts=NO_FACTS).findings
     assert {place.rule for place in finding.places()} == {"PTO501", "PTO503"}
     assert finding.fix is not None and "@torch.no_grad()" in finding.fix.edits[0].replacement
+
+
+def test_an_evaluation_that_keeps_its_graphs_leads_a_training_that_keeps_freed_ones() -> None:
+    code = """
+        import torch
+        import torch.nn.functional as F
+
+        def train(model, loader, optimizer):
+            losses = []
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.cuda()), y.cuda())
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss)
+            return losses
+
+        def evaluate(model, loader):
+            model.eval()
+            losses = []
+            for x, y in loader:
+                loss = F.cross_entropy(model(x.cuda()), y.cuda())
+                losses.append(loss)
+            return torch.stack(losses).mean().item()
+    """
+    config = Config().model_copy(update={"select": ("PTO503",), "min_confidence": 0.0})
+    file = whole_file("train.py", textwrap.dedent(code).encode())
+    (finding,) = review_files([file], config=config, facts=NO_FACTS, limit_to_change=False).findings
+    assert finding.severity == "high" and finding.symbol == "evaluate"
+    assert [(place.severity, place.span.start) for place in finding.also] == [("low", 12)]

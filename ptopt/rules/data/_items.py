@@ -12,6 +12,7 @@ from ptopt.source.frequency import Often
 from ptopt.source.index import FunctionNode, walk
 
 _CACHES = ("cache", "lru_cache", "cached_property", "cachedmethod", "cached", "memoize")
+_JOINS = frozenset({"os.path.join", "pathlib.Path"})
 
 
 class ItemRule(Rule):
@@ -87,6 +88,9 @@ def opened(argument: ast.expr, file: SourceFile) -> ast.expr:
 
 def same_for_all(path: ast.expr, function: FunctionNode, file: SourceFile) -> bool:
     """Is the path made of attributes of `self` and literals only, none of them set in the function itself?"""
+    if isinstance(path, ast.Call) and file.imports.qualified(path.func) in _JOINS and not path.keywords:
+        parts = [part for part in path.args if not isinstance(part, ast.Constant)]
+        return bool(parts) and all(same_for_all(part, function, file) for part in parts)
     if any(isinstance(n, (ast.Call, ast.Subscript, ast.NamedExpr)) for n in walk(path)):
         return False
     names = [n.id for n in walk(path) if isinstance(n, ast.Name)]

@@ -4,13 +4,26 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of, quote
+from ptopt.rules.base import (
+    TEXTBOOK,
+    Evidence,
+    Invalid,
+    Problem,
+    Rule,
+    Severity,
+    SourceFile,
+    keyword_of,
+    quote,
+)
 from ptopt.rules.data._items import opened, same_for_all
+from ptopt.rules.data._whole_reads import depends_on_item, is_row_by_row, stays_the_same, whole_of_table
+from ptopt.source.index import FunctionNode
 
 _WHOLE_FILE = re.compile(
     r"^(numpy\.load|numpy\.loadtxt|numpy\.genfromtxt|torch\.load|json\.load|pickle\.load|joblib\.load|scipy\.io\.loadmat"
     r"|pandas\.read_(csv|json|pickle|parquet|hdf|feather|excel|table))$"
 )
+_HDF5, _NUMPY = "h5py.File", "numpy.load"
 _SLICES = ("skiprows", "nrows", "chunksize", "filters", "mmap_mode", "mmap", "usecols")
 
 
@@ -19,7 +32,7 @@ class FileReadPerItem(Rule):
 
     ## What it does
     Finds `np.load(self.path)`, `json.load`, `torch.load`, `pd.read_csv` and their kin in `__getitem__` when what is read
-    does not depend on the index.
+    does not depend on the index, and whole tables of an HDF5 file of which one row is used.
 
     ## Why it is slow
     The file is read and parsed once per item: an epoch costs the size of the dataset times what one read would.
@@ -55,7 +68,7 @@ class FileReadPerItem(Rule):
     family = "data"
     severity = Severity.HIGH
     triggers = ("__getitem__",)
-    requires = ("load", "read_", "genfromtxt")
+    requires = ("load", "read_", "genfromtxt", "h5py")
     nodes = (ast.Call,)
     when_wrong = "the path is changed from outside between items"
 
@@ -116,18 +129,13 @@ class FileReadPerItem(Rule):
     )
 
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
-        if (
-            not isinstance(node, ast.Call)
-            or not node.args
-            or not _WHOLE_FILE.match(file.imports.qualified(node.func))
-        ):
+        if not isinstance(node, ast.Call) or not node.args:
+            return
+        name = file.imports.qualified(node.func)
+        if name != _HDF5 and not _WHOLE_FILE.match(name):
             return
         function = file.context.is_item_code(node)
-        if (
-            function is None
-            or not function.name.startswith("__getitem")
-            or any(keyword_of(node, s) is not None for s in _SLICES)
-        ):
+        if function is None or not function.name.startswith("__getitem"):
             return
         source = opened(node.args[0], file)
         if (
@@ -135,11 +143,46 @@ class FileReadPerItem(Rule):
             or file.index.enclosing(node, (ast.If, ast.ExceptHandler)) is not None
         ):
             return
-        yield Problem(
-            node,
-            f"{quote(file, node)} reads the whole of {quote(file, source)} for each item: it does not depend on the index. "
-            "Read it once in `__init__`.",
-            0.8,
-            (Evidence(function.lineno, f"`{function.name}` runs once an item"),),
-            cause=function,
-        )
+        if name == _HDF5:
+            yield from _tables(node, source, function, file)
+        elif not _reads_a_part(node, name, function):
+            sure = stays_the_same(source, function, file) and is_row_by_row(
+                node, function, file, archive=name == _NUMPY
+            )
+            yield _problem(node, source, TEXTBOOK if sure else 0.8, function, file)
+
+
+def _reads_a_part(call: ast.Call, name: str, function: FunctionNode) -> bool:
+    """Do the arguments name the rows, or the table, that the item needs?"""
+    if any(keyword_of(call, option) is not None for option in _SLICES):
+        return True
+    if name == _NUMPY and len(call.args) > 1:  # `mmap_mode`
+        return True
+    return any(depends_on_item(part, function) for part in (*call.args[1:], *call.keywords))
+
+
+def _tables(
+    opened_file: ast.Call, source: ast.expr, function: FunctionNode, file: SourceFile
+) -> Iterator[Problem]:
+    """`f["rows"][:]`: HDF5 reads rows by themselves, so a whole table is a problem only where one row of it is used."""
+    if not stays_the_same(source, function, file):
+        return
+    for table in whole_of_table(opened_file, function, file):
+        if is_row_by_row(table, function, file):
+            yield _problem(table, source, TEXTBOOK, function, file)
+
+
+def _problem(
+    read: ast.expr, source: ast.expr, confidence: float, function: FunctionNode, file: SourceFile
+) -> Problem:
+    if isinstance(read, ast.Subscript):
+        what, cure = f"all rows of a table of {quote(file, source)}", "Read the row of the item alone."
+    else:
+        what, cure = f"the whole of {quote(file, source)}", "Read it once in `__init__`."
+    return Problem(
+        read,
+        f"{quote(file, read)} reads {what} for each item: it does not depend on the index. {cure}",
+        confidence,
+        (Evidence(function.lineno, f"`{function.name}` runs once an item"),),
+        cause=function,
+    )
