@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
@@ -43,13 +44,14 @@ def fix(
 ) -> None:
     """Apply the fixes that do not change behaviour.
 
-    Without PATHS it is the current folder; - reads a file from stdin and writes it to stdout.
+    Without PATHS it is the current folder, with --base the whole repository; - reads a file from stdin and writes it
+    to stdout.
     """
     from ptopt.baseline import read_baseline
     from ptopt.change import whole_file
     from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
-    from ptopt.inputs import change_between, neighbours_in
+    from ptopt.inputs import change_between, neighbours_in, repository_root
     from ptopt.ranking import across_files
     from ptopt.report.text import count, counted
     from ptopt.review import review_files
@@ -57,6 +59,9 @@ def fix(
     known = read_baseline(baseline)
     if base is not None and stdin is not None:
         raise click.UsageError("--base needs files, not stdin")
+    named = click.get_current_context().get_parameter_source("paths") is ParameterSource.COMMANDLINE
+    if base is not None and not named:  # what `ptopt review` looks at from here
+        paths = (repository_root(Path(".")),)
     root, files, config, facts, _ = stream(paths, settings, stdin)
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)

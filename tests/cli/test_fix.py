@@ -72,6 +72,20 @@ def test_fix_only_what_a_review_of_the_branch_shows(checkout: Path, monkeypatch:
     )
 
 
+def test_fix_of_a_branch_is_of_the_whole_repository_from_any_folder(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "ops.py").write_text(OPS.replace("dim=1", "dim=2"))
+    folder = checkout / "eval"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert "../ops.py" in run("review", "--base", "HEAD").stdout
+    assert run("fix", "--base", "HEAD", ".").stdout == "Nothing to fix.\n"  # the folder that was named
+    done = run("fix", "--base", "HEAD")
+    assert "../ops.py: 1 × PTO407" in done.stdout and "Fixed 1 finding in 1 file." in done.stdout
+    assert "log_softmax(x, dim=2)" in (checkout / "ops.py").read_text()
+
+
 def test_fix_follows_a_named_link_and_keeps_it(tree: Path) -> None:
     link = tree / "named.py"
     link.symlink_to("ops.py")
