@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,15 @@ from ptopt.suppress import add_suppressions, add_to_config
 from ptopt.verify import apply_edits, with_line_ends_of
 
 
+Spot = tuple[str, int]  # a rule, and the line on which its finding starts
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """What was fixed of the findings of one version of a file."""
 
     before: bytes
-    places: frozenset[tuple[str, int]]  # rules, and the lines of `before` on which their findings start
+    places: frozenset[Spot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,43 +36,54 @@ class FixedFile:
     after: bytes
     fixed: tuple[Finding, ...]  # in the order they were applied; or those that are suppressed now
     left: tuple[Finding, ...]  # findings of the file as it is afterwards
-    rounds: tuple[Round, ...] = ()  # `fixed`, first as found in `before`, then as found in what those fixes made of it
+    rounds: tuple[
+        Round, ...
+    ] = ()  # `fixed`, first as found in `before`, then as found in what those fixes made of it
 
 
 def fix_file(
-    file: ChangedFile, review: Callable[[ChangedFile], Review], *, unsafe: bool, most_rounds: int | None = None
+    file: ChangedFile,
+    review: Callable[[ChangedFile], Review],
+    *,
+    unsafe: bool,
+    most_rounds: int | None = None,
+    shown: frozenset[Spot] | None = None,
 ) -> FixedFile:
     """Apply the safe fixes (and the unsafe ones) until none is left. Encoding and newlines stay.
 
     A fix moves what stands behind it, so the file is reviewed again after each one. What appears only once other fixes are
-    made is fixed after them, in a round of its own.
+    made is fixed after them, in a round of its own. The first round fixes only what is among `shown`, if given.
     """
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     before = data = start = file.head or b""
     fixed: list[Finding] = []
     rounds: list[Round] = []
-    places: set[tuple[str, int]] = set()  # of this round
-    known: set[str] = set()
+    places: set[Spot] = set()  # of this round, in `start`
+    known: Collection[Spot] = ()
     origin: list[int] = []  # line -> line of `start` that it came from
+
+    def spot(finding: Finding) -> Spot:
+        line = finding.span.start
+        return finding.rule, origin[line - 1] if line <= len(origin) else line
+
     seen = {data}
     while True:
         findings = review(whole_file(file.path, data)).findings
         ready = [(f, f.fix.edits) for f in findings if f.fix is not None and f.fix.safety in allowed]
-        chosen = [(finding, edits) for finding, edits in ready if finding.fingerprint in known]
-        if not chosen:
+        chosen = [(finding, edits) for finding, edits in ready if spot(finding) in known]
+        if not chosen and (most_rounds is None or len(rounds) + bool(places) < most_rounds):
             if places:
                 rounds.append(Round(start, frozenset(places)))
-            chosen = ready if most_rounds is None or len(rounds) < most_rounds else []
-            start, places, known = data, set(), {finding.fingerprint for finding in findings}
-            origin = list(range(1, data.count(b"\n") + 2))
+            start, places, origin = data, set(), list(range(1, data.count(b"\n") + 2))
+            known = shown if shown is not None and not rounds else frozenset(map(spot, findings))
+            chosen = [(finding, edits) for finding, edits in ready if spot(finding) in known]
         finding, edits = min(chosen, key=lambda pair: pair[0].sort_key(), default=(None, ()))
         after = data if finding is None else _apply(data, edits)
         if finding is None or after in seen:  # none left, or two rules that undo one another
             if places:
                 rounds.append(Round(start, frozenset(places)))
             return FixedFile(file.path, before, data, tuple(fixed), findings, tuple(rounds))
-        line = finding.span.start
-        places.add((finding.rule, origin[line - 1] if line <= len(origin) else line))
+        places.add(spot(finding))
         _follow(origin, data, edits)
         fixed.append(finding)
         data = after

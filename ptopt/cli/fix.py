@@ -18,7 +18,7 @@ from ptopt.cli.output import colored, fixed_rules, path_from_here, write
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
     from ptopt.findings import Finding, Review
-    from ptopt.fixes import FixedFile
+    from ptopt.fixes import FixedFile, Spot
 
 _MOST_ROUNDS = 10  # of fixes that other fixes bring up
 
@@ -85,14 +85,13 @@ def fix(
         hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
         return found
 
-    def of_the_change(file: ChangedFile, one_per_cause: bool = False) -> list[Finding]:
+    def of_the_change(file: ChangedFile) -> list[Finding]:
         """What a review of the change says of the file."""
         found = review_files(
             [file],
             config=config,
             facts=facts,
             limit_to_change=True,
-            one_per_cause=one_per_cause,
             around=around,
             baseline=known,
         )
@@ -114,12 +113,10 @@ def fix(
             if result.left:  # counted as `check` counts
                 left += review_one(whole_file(file.path, result.after), True).findings
         else:
-            shown = of_the_change(changed[file.path])
-            listed = {finding.fingerprint for finding in shown}
-            result = fix_file(file, _only(listed, review_one), unsafe=unsafe, most_rounds=1)
-            remaining = {finding.fingerprint for finding in result.left}
-            spots = {(f.rule, f.span.start) for f in shown if f.fingerprint in remaining}
-            left += _at(of_the_change(changed[file.path], True), spots)
+            listed = of_the_change(changed[file.path])
+            shown = frozenset((p.rule, p.span.start) for finding in listed for p in finding.places())
+            result = fix_file(file, review_one, unsafe=unsafe, most_rounds=1, shown=shown)
+            left += _at(listed, shown.difference(*(each.places for each in result.rounds)))
         if stdin is not None:
             after = result.after
         if not result.fixed:
@@ -128,7 +125,7 @@ def fix(
             several = (
                 review_one(whole_file(file.path, each.before), True).findings
                 if change is None
-                else of_the_change(changed[file.path], True)
+                else of_the_change(changed[file.path])
             )
             (more if number else fixed).extend(_at(several, each.places))
         results.append(dataclasses.replace(result, before=b"", after=b""))
@@ -163,27 +160,13 @@ def fix(
         click.get_current_context().exit(1)
 
 
-def _only(
-    shown: Collection[str], review: Callable[[ChangedFile], Review]
-) -> Callable[[ChangedFile], Review]:
-    """The review without the fixes of what the review of the change has not shown."""
-
-    def again(file: ChangedFile) -> Review:
-        found = review(file)
-        keep = (f if f.fingerprint in shown else dataclasses.replace(f, fix=None) for f in found.findings)
-        return dataclasses.replace(found, findings=tuple(keep))
-
-    return again
-
-
-def _at(findings: Iterable[Finding], spots: Collection[tuple[str, int]]) -> list[Finding]:
+def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:
     """The findings as they are reported, with those of their places alone that are among `spots`: rules and first lines."""
     kept = []
     for finding in findings:
-        first, *others = [p for p in finding.places() if (p.rule, p.span.start) in spots] or [None]
-        if first is not None:
-            also = tuple(place for place in others if place is not None)
-            kept.append(dataclasses.replace(finding, span=first.span, also=also))
+        places = [p for p in finding.places() if (p.rule, p.span.start) in spots]
+        if places:
+            kept.append(dataclasses.replace(finding, span=places[0].span, also=tuple(places[1:])))
     return kept
 
 

@@ -62,7 +62,9 @@ def other_places(finding: Finding, review: Review | None = None) -> list[Also]:
     Places of its own rule that are milder than the comment stand apart, with what the rule says there.
     """
     by_rule: dict[tuple[str, Severity | None], list[Place]] = {}
-    for place in sorted(finding.also, key=lambda place: (place.rule != finding.rule, bool(_milder(place, finding)))):
+    for place in sorted(
+        finding.also, key=lambda place: (place.rule != finding.rule, bool(_milder(place, finding)))
+    ):
         by_rule.setdefault((place.rule, _milder(place, finding)), []).append(place)
     found = []
     for (rule, milder), places in by_rule.items():

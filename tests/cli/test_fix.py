@@ -129,7 +129,7 @@ def test_what_appears_only_after_a_fix_is_fixed_in_the_same_run(tmp_path: Path) 
     (tmp_path / "net.py").write_text(code)
     result = run("fix", "--unsafe", "--min-confidence", "0", tmp_path)
     assert "torch.arange(n, device=x.device)" in (tmp_path / "net.py").read_text()
-    assert result.stdout.endswith("Fixed 1 finding in 1 file, and 1 finding that these fixes brought up.\n")
+    assert result.stdout.endswith("Fixed 1 finding in 1 file.\n")
     again = run("fix", "--unsafe", "--min-confidence", "0", tmp_path)
     assert again.stdout == "Nothing to fix.\n"
 
@@ -146,6 +146,9 @@ def test_fixes_that_other_fixes_bring_up_are_bounded() -> None:
     once = fix_file(file, review, unsafe=False, most_rounds=1)
     assert [f.fingerprint for f in once.fixed] == [first.fingerprint]
     assert once.after.endswith(OPS[OPS.rindex("torch.log(") :].encode())
+    whole = fix_file(file, review, unsafe=False, most_rounds=2)
+    assert b"softmax(x" not in whole.after.replace(b"log_softmax", b"") and whole.left == ()
+    assert [each.places for each in whole.rounds] == [{("PTO407", 5)}, {("PTO407", 9)}]
 
 
 def test_fix_counts_as_check_does(tmp_path: Path) -> None:
@@ -168,3 +171,13 @@ def every_finding(file: ChangedFile) -> tuple[Finding, ...]:
     return review_files(
         [file], limit_to_change=False, one_per_cause=False, config=Config(), facts=ProjectFacts()
     ).findings
+
+
+def test_two_fixes_on_one_line_of_the_branch_take_one_run(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    line = "    return torch.log(torch.softmax(x, dim=2)) + torch.log(torch.softmax(x, dim=3))\n"
+    (checkout / "ops.py").write_text(f"{OPS}\n\ndef three(x):\n{line}")
+    assert run("fix", "--base", "HEAD").stdout.endswith("Fixed 1 finding in 1 file.\n")
+    assert "log_softmax(x, dim=2) + torch.log_softmax(x, dim=3)" in (checkout / "ops.py").read_text()
