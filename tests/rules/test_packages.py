@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -21,15 +23,25 @@ for batch in loader:
 """
 
 
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The template, built by the back end that it names."""
+    folder = tmp_path_factory.mktemp("rule-package")
+    source = folder / "source"
+    shutil.copytree(TEMPLATE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(build, cwd=source, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
-    """A folder with the template as an installer leaves it: the package, and the entry point in its metadata."""
+def site(tmp_path: Path, wheel: Path) -> Path:
+    """A folder with the wheel as an installer leaves it: a wheel of Python code alone is unpacked as it is."""
     folder = tmp_path / "site"
-    info = folder / "acme_ptopt_rules-0.1.dist-info"
-    info.mkdir(parents=True)
-    (folder / "acme_rules").symlink_to(TEMPLATE / "acme_rules")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-ptopt-rules\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text("[ptopt.rules]\nacme = acme_rules.seeds\n")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
     return folder
 
 
