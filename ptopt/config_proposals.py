@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ptopt import impact
 from ptopt.change import ChangedFile
@@ -46,10 +46,11 @@ def propose_config(
     floor: float,
     suppressions: Suppressions,
     least: float,
+    asked: Collection[str] = (),
 ) -> tuple[list[Proposal], list[Proposal]]:
     """The proposals (`change` None: the whole file is under review), and those whose confidence is below the `floor`.
 
-    `least` is the confidence that a comment needs.
+    `least` is the confidence that a comment needs. Of the rules that `asked` names, everything is a proposal.
     """
     proposals: list[Proposal] = []
     unlikely: list[Proposal] = []
@@ -65,7 +66,7 @@ def propose_config(
         if change is not None and change.added.isdisjoint(span.lines()):
             continue
         confidence = min(rule.prior if problem.confidence is None else problem.confidence, most)
-        said = confidence >= floor
+        said = confidence >= floor or rule.id in asked
         fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change) if said else None
         finding = Finding(
             rule=rule.id,

@@ -86,11 +86,13 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option(
         "--select", multiple=True, metavar="RULES", shell_complete=complete_rules,
-        help="Only these rules, whatever the configuration selects and ignores: ids, names, families, ALL.",
+        help="Only these rules, whatever the configuration selects and ignores (its per-path-ignores stay): ids, starts "
+        "of ids (PTO1), names, families, ALL. Of a rule that is named by itself all findings are shown, unless "
+        "--min-confidence says otherwise.",
     )  # fmt: skip
     @click.option(
         "--extend-select", multiple=True, metavar="RULES", shell_complete=complete_rules,
-        help="These rules besides those that are on.",
+        help="These rules besides those that are on, named and shown as with --select.",
     )  # fmt: skip
     @click.option(
         "--ignore", multiple=True, metavar="RULES", shell_complete=complete_rules,

@@ -28,7 +28,7 @@ def load(
     from ptopt.inputs import files_of_commit, naming_in_commit, project_files
     from ptopt.inputs.naming import naming_below
     from ptopt.project.facts import FACT_FILES, read_facts
-    from ptopt.rules import known_names
+    from ptopt.rules import find_rule, known_names
 
     own = (OWN_FILE, PROJECT_FILE)
     if commits is None:
@@ -57,6 +57,9 @@ def load(
         update["min_confidence"] = settings.min_confidence
     if settings.all_paths:
         update["skip"] = ()
+    if settings.min_confidence is None:
+        asked = [name for name in (*select, *more) if known.get(name) in ("id", "name")]
+        config = config.asking_for(rule.id for rule in map(find_rule, asked) if rule is not None)
     facts = read_facts({n: c for n, c in files.items() if n in FACT_FILES})
     return config.model_copy(update=update), dataclasses.replace(facts, naming=naming)
 
@@ -78,12 +81,14 @@ def _config_from(path: Path, known: Mapping[str, str]) -> Config:
 
 
 def known_rule(text: str, known: Mapping[str, str]) -> str:
-    from ptopt.config import ALL
+    from ptopt.config import ALL, is_prefix
     from ptopt.report.text import visible
 
     for name in (*known, ALL):
         if name.lower() == text.lower():
             return name
+    if is_prefix(text.upper(), known):
+        return text.upper()
     raise click.ClickException(f"unknown rule {visible(text)!r}{nearest(text, known)}")
 
 

@@ -165,7 +165,8 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
     parts += [lines.prose(also.plain()) for also in others if also.rule]
     if explain:
         parts.append(labelled("Weighed by", weighed(finding)))
-    if finding.missed and (explain or finding.missed[0] is not Condition.CONFIDENCE):
+    lifted = finding.missed[:1] == (Condition.CONFIDENCE,) and finding.rule not in review.asked
+    if finding.missed and (explain or not lifted):  # a confidence that somebody lifted, that person knows
         parts.append(labelled("Not shown by default", missed_line(finding, comment_conditions())))
     if at.cell_len + 2 + title.cell_len <= width:
         return Group(Text.assemble(at, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))
