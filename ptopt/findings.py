@@ -280,6 +280,7 @@ class LeftOut:
     all_findings: int  # that there are without the conditions, those that are shown among them
     all_places: int  # where these stand
     limit: int | None = None  # of comments; None where there is none
+    rules: Mapping[str, int] = field(default_factory=dict)  # "PTO101 item-every-step" -> at how many of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,10 +119,10 @@ def _add_suppressions(
     paths: Sequence[Path], baseline: frozenset[str], settings: Settings, reason: str
 ) -> None:
     """Each place gets a comment, and the files are reviewed again: what is left is reported as such."""
-    from ptopt.findings import NotReviewed, places_of
+    from ptopt.findings import Finding, NotReviewed, places_of
     from ptopt.fixes import suppress_file
     from ptopt.inputs import neighbours_in
-    from ptopt.report.text import count
+    from ptopt.report.text import count, one_line, place
     from ptopt.review import review_files
 
     root, files, config, facts, _ = stream(paths, settings)
@@ -136,16 +136,22 @@ def _add_suppressions(
         baseline=baseline,
     )
     done: list[FixedFile] = []
-    left = 0
+    left: list[Finding] = []
     for file in progress(files, None):
         if isinstance(file, NotReviewed):
             continue
         result = suppress_file(file, lambda one: review([one]), reason)
-        left += places_of(result.left)
+        left += result.left
         if result.fixed:
             done.append(result)
             write_to(root, result)
             write(fixed_rules(result, path_from_here(root)))
     number = sum(places_of(result.fixed) for result in done)
-    rest = f"; {count(left, 'place')} left, where a comment cannot stand" if left else ""
-    click.echo(f"Suppressed {count(number, 'place')} in {count(len(done), 'file')}{rest}.")
+    rest = f"; {count(places_of(left), 'place')} left, where a comment cannot stand" if left else ""
+    click.echo(
+        f"Suppressed {count(number, 'place')} in {count(len(done), 'file')}{rest}{':' if left else '.'}"
+    )
+    shown = path_from_here(root)
+    for finding in sorted(left, key=Finding.sort_key):  # each is of one place: nothing is merged here
+        at = place(shown(finding.path), finding.span)
+        write(f"  {at}  {finding.rule} {one_line(finding.name)}\n")

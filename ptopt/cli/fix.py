@@ -62,7 +62,7 @@ def fix(
     named = click.get_current_context().get_parameter_source("paths") is ParameterSource.COMMANDLINE
     if base is not None and not named:  # what `ptopt review` looks at from here
         paths = (repository_root(Path(".")),)
-    root, files, config, facts, _ = stream(paths, settings, stdin)
+    root, files, config, facts, skipped = stream(paths, settings, stdin)
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
     around = change.around if change is not None else {}
@@ -147,6 +147,9 @@ def fix(
     rest = [f"{counted(left)} left"] if left else []
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
+    lost.update(item.path for item in skipped)
+    if change is not None:
+        lost &= {*changed, *(item.path for item in change.not_reviewed)}
     places_hidden = sum(hidden.values())
     if places_hidden and not results:
         rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")

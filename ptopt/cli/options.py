@@ -70,6 +70,7 @@ class Output:
     explain: bool
     verbose: bool
     suppressed: bool
+    quiet: bool = False
 
 
 def complete_rules(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
@@ -166,6 +167,10 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "-v", "--verbose", is_flag=True, help="List the files that were reviewed, and those that were not."
     )
+    @click.option(
+        "-q", "--quiet", is_flag=True,
+        help="Only the findings, and nothing about what was left out, on the terminal.",
+    )  # fmt: skip
     @functools.wraps(command)
     def wrapped(
         format_: str,
@@ -175,12 +180,15 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         explain: bool,
         show_suppressed: bool,
         verbose: bool,
+        quiet: bool,
         **rest: Any,
     ) -> None:
+        if quiet and verbose:
+            raise click.UsageError("--quiet cannot be combined with --verbose")
         if statistics and format_ != "terminal":
             raise click.UsageError(f"--statistics cannot be combined with --format {format_}")
         shown = "statistics" if statistics else format_
-        command(output=Output(shown, output, budget, explain, verbose, show_suppressed), **rest)
+        command(output=Output(shown, output, budget, explain, verbose, show_suppressed, quiet), **rest)
 
     return wrapped
 

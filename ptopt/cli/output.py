@@ -37,7 +37,7 @@ def report(
     if output.format in ("terminal", "concise", "statistics"):
         result = here
     how: dict[str, Any] = {
-        "explain": output.explain, "verbose": output.verbose, "suppressed": output.suppressed
+        "explain": output.explain, "verbose": output.verbose, "suppressed": output.suppressed, "quiet": output.quiet,
     }  # fmt: skip
     if output.file is not None:
         text = render(output.format, result, **how)
@@ -45,11 +45,12 @@ def report(
     else:
         write(render(output.format, result, width=width(), color=colored(), **how))
     if settings.exit_code and (result.findings or result.over_limit):
-        _name_unsafe_fixes(here, settings)
+        if not output.quiet:
+            _name_unsafe_fixes(here, settings, fix_arguments)
         click.get_current_context().exit(1)
 
 
-def _name_unsafe_fixes(result: Review, settings: Settings) -> None:
+def _name_unsafe_fixes(result: Review, settings: Settings, fix_arguments: Sequence[str]) -> None:
     """How to apply what is left to fix, on stderr, where none of it is safe: `ptopt fix` alone would do nothing."""
     from ptopt.findings import Safety
     from ptopt.report.text import count, fix_command
@@ -58,8 +59,10 @@ def _name_unsafe_fixes(result: Review, settings: Settings) -> None:
     files = list(dict.fromkeys(path for path, safety in fixes if safety is Safety.UNSAFE))
     if not files or any(safety is Safety.SAFE for _, safety in fixes):
         return
-    named = shlex.join([*settings.arguments(), *files[:_NAMED]])
-    rest = f", and {count(len(files) - _NAMED, 'other file')}" if len(files) > _NAMED else ""
+    named, rest = result.fix_arguments, ""
+    if not fix_arguments:  # which say where
+        named = shlex.join([*settings.arguments(), *files[:_NAMED]])
+        rest = f", and {count(len(files) - _NAMED, 'other file')}" if len(files) > _NAMED else ""
     click.echo(f"`{fix_command(named, unsafe=True)}` applies fixes that state an assumption{rest}.", err=True)
 
 

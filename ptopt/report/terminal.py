@@ -56,9 +56,10 @@ def render(
     explain: bool = False,
     verbose: bool = False,
     suppressed: bool = False,
+    quiet: bool = False,
 ) -> str:
     """`width` in columns; `explain` shows what each finding was weighed by, `verbose` lists the files that were reviewed
-    and those that were not, `suppressed` the findings that a comment silences. Colours are the 16 of the terminal's own theme.
+    and those that were not, `suppressed` the findings that a comment silences; `quiet` shows the findings alone. Colours are the 16 of the terminal's own theme.
     """
     out = io.StringIO()
     console = _console(out, width, color)
@@ -69,9 +70,12 @@ def render(
     named = [Text(one_line(line), "dim") for line in machines.lines()]
     if named:
         console.print(*named, "", sep="\n")
-    for line in summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2)):
+    below = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2))
+    for line in () if quiet else below:
         console.print(line)
     text = unbroken.restore(out.getvalue().rstrip("\n"))
+    if not text:
+        return ""
     return "".join(f"{line.rstrip()}\n" for line in text.split("\n"))
 
 
