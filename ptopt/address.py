@@ -16,6 +16,9 @@ def install(extra: str) -> str:
     return f"pip install 'ptopt[{extra}] @ git+{URL}'"
 
 
+WEIGHING_PAGE = f"{_PAGES}/ranking.md"  # how comments are chosen
+
+
 def rule_page(name: str) -> str:
     """The documentation page of one of ptopt's own rules."""
     return f"{_PAGES}/rules/{name}.md"

@@ -30,6 +30,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from ptopt.globs import parse_glob
 from ptopt.pathkind import KINDS, Kind, path_kind
+from ptopt.spelling import BY_MODEL, similar
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -232,7 +233,7 @@ def config_schema() -> dict[str, Any]:
 def load_config(files: Mapping[str, bytes], known: Mapping[str, str]) -> Config:
     """Read the settings from the bytes of `.ptopt.toml` and `pyproject.toml`, as far as `files` holds them.
 
-    `known` maps each rule id, rule name and family to what it is ("id", "name", "family"). ConfigError lists
+    `known` maps each rule id, rule name and family to what it is ("id", "name", "family", `BY_MODEL`). ConfigError lists
     every problem.
     """
     if OWN_FILE in files:
@@ -321,7 +322,7 @@ def _problem(detail: ErrorDetails, where: str, known: Mapping[str, str]) -> str:
     if key == "per-path-ignores" and inner:
         place += f", glob {_show(inner[0])}"
     if detail["type"] == "rule":
-        return f"{place}: unknown rule {_show(value)}{_nearest(value, known, 'see `ptopt rules`')}"
+        return f"{place}: unknown rule {_show(value)}{_nearest_rule(str(value), known)}"
     if detail["type"] == "glob":
         return f"{place}: bad glob {_show(value)}: {detail['msg']}"
     allowed = _ALLOWED["ignore"] if key == "per-path-ignores" and inner else _ALLOWED[key]
@@ -332,6 +333,11 @@ def _nearest(name: str, choices: Iterable[str], otherwise: str) -> str:
     folded = {choice.lower().replace("_", "-"): choice for choice in choices}
     close = difflib.get_close_matches(name[:100].lower().replace("_", "-"), folded, n=1)
     return f", did you mean {folded[close[0]]!r}?" if close else f"; {otherwise}"
+
+
+def _nearest_rule(name: str, known: Mapping[str, str]) -> str:
+    close = similar(name, (key for key, kind in known.items() if kind != BY_MODEL))
+    return f", did you mean {close[0]!r}?" if close else "; see `ptopt rules`"
 
 
 def _show(value: object) -> str:

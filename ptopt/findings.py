@@ -247,6 +247,7 @@ class NotReviewed:
 
     path: str
     reason: str
+    syntax_error: bool = False  # it is no valid Python: `--exit-code` fails, as that of other linters does
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,7 +15,6 @@ from ptopt.source.decode import decode_python
 from ptopt.suppress import add_suppressions, add_to_config
 from ptopt.verify import apply_edits, with_line_ends_of
 
-
 Spot = tuple[str, int]  # a rule, and the line on which its finding starts
 
 

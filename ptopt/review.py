@@ -236,7 +236,7 @@ class _Inspector:
         try:
             source = SourceFile.parse(file.path, file.head, self._facts, self._around.of(file))
         except ParseError as error:
-            return FileResult.skipped(NotReviewed(file.path, str(error)))
+            return FileResult.skipped(NotReviewed(file.path, str(error), error.syntax))
         lost = source.parsed.lost if for_rules else ()
         notes = [NotReviewed(file.path, reason) for reason in lost]
         unbroken = not source.numbered_as_on_disk
@@ -277,7 +277,7 @@ class _Inspector:
             try:
                 parse_python(path, head)
             except ParseError as error:
-                return FileResult.skipped(NotReviewed(path, str(error)))
+                return FileResult.skipped(NotReviewed(path, str(error), error.syntax))
         return FileResult(path)
 
     def _inspect_config(self, file: ChangedFile | NotReviewed) -> FileResult | None:

@@ -22,11 +22,12 @@ _PRINTED = 160
 class ParseError(ValueError):
     """A file that cannot be read as Python. Its text is the reason in "not reviewed: <path>: <reason>"."""
 
-    def __init__(self, reason: str, line: int | None = None) -> None:
+    def __init__(self, reason: str, line: int | None = None, *, syntax: bool = False) -> None:
         shown = "".join(c if c.isprintable() else "?" for c in reason[:_PRINTED])
         super().__init__(f"{shown} (line {line})" if line else shown)
         self.reason = shown
         self.line = line
+        self.syntax = syntax  # the parser refused it; else we do, or the bytes are no text
 
 
 def check_text(text: str) -> None:
@@ -54,10 +55,12 @@ def parse_text(text: str) -> ast.Module:
     except SyntaxError as error:
         message = str(error.msg)
         if _PYTHON_2.match(message):
-            raise ParseError(f"not Python 3: {message}", error.lineno or 1) from None
+            raise ParseError(f"not Python 3: {message}", error.lineno or 1, syntax=True) from None
         running = f"Python {sys.version_info.major}.{sys.version_info.minor}"
-        raise ParseError(f"does not parse with {running}: {message}", error.lineno or 1) from None
+        raise ParseError(
+            f"does not parse with {running}: {message}", error.lineno or 1, syntax=True
+        ) from None
     except (RecursionError, MemoryError):
         raise ParseError("nested too deeply to be parsed") from None
     except (ValueError, OverflowError) as error:
-        raise ParseError(f"does not parse: {error}") from None
+        raise ParseError(f"does not parse: {error}", syntax=True) from None

@@ -29,7 +29,7 @@ from ptopt.audit.plan import OVERLAP, SHARE, good, plan
 from ptopt.audit.setup import READ, Setup
 from ptopt.audit.trials import is_trial, without_trials
 from ptopt.audit.values import Audit, EntryPoint, Level, State
-from ptopt.audit.weigh import folded, is_in_table, is_said, weighed, with_findings
+from ptopt.audit.weigh import each_once, folded, is_in_table, is_switched_off, weighed, with_findings
 from ptopt.configs.values import Document
 from ptopt.findings import Review
 from ptopt.pathkind import PYTHON
@@ -85,11 +85,15 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
     entries = scripts.entries
     found = folded(
         sorted(
-            (weighed(f, sure, entries) for f in review.findings if not is_in_table(f, entries)),
+            (
+                weighed(f, sure, entries)
+                for f in review.findings
+                if not is_in_table(f, entries) and not is_switched_off(f, entries)
+            ),
             key=lambda w: (list(Level).index(w.level), -w.finding.confidence, w.finding.sort_key()),
         )
     )
-    missing = tuple(gap for gap in gaps(entries, facts) if not is_said(gap, found))
+    missing, found = each_once(gaps(entries, facts), found)
     if any(finding.name in _ON_DEVICE for finding in review.findings):  # it has to be moved out first
         missing = tuple(gap for gap in missing if gap.key not in _NEEDS_HOST_DATA)
     return Audit(

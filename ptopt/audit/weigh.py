@@ -35,8 +35,6 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     often = each_step or bool(features.get("often:evaluation"))
     if finding.confidence < sure:
         return Weighed(finding, Level.LOW, "less sure than what a review of these files would show")
-    if finding.name in _OF_ACCUMULATION and not _accumulates(finding, entries):
-        return Weighed(finding, Level.LOW, "gradients are not accumulated by default")
     if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
         return Weighed(finding, Level.LOW, "no listed script is known to train here")
     if finding.severity is Severity.HIGH and each_step:
@@ -74,16 +72,20 @@ def _is_trained(path: str, entries: tuple[EntryPoint, ...]) -> bool:
     return any(path == entry.path or _trains_in(entry, path) for entry in entries)
 
 
-def _accumulates(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
-    """Does a script whose training stands in this file accumulate gradients, as far as is known?"""
+def is_switched_off(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
+    """Is it about accumulation of gradients, which no script that trains with this file does, as their tables say?"""
+    if finding.name not in _OF_ACCUMULATION:
+        return False
     states = [
         measure.state
         for entry in entries
-        if finding.path == entry.path or _trains_in(entry, finding.path)
         for measure in entry.measures
         if measure.key == "accumulation"
+        and (
+            finding.path == entry.path or _trains_in(entry, finding.path) or _rests_on(measure, finding.path)
+        )
     ]
-    return not states or any(state is not State.OFF for state in states)
+    return bool(states) and all(state is State.OFF for state in states)
 
 
 def is_in_table(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
@@ -99,15 +101,33 @@ def is_in_table(finding: Finding, entries: tuple[EntryPoint, ...]) -> bool:
     )
 
 
-def is_said(gap: Gap, findings: Iterable[Weighed]) -> bool:
-    """Do findings that weigh as much say it of each file that the gap rests on? Then they say it better."""
-    said = {
-        path
-        for each in findings
-        if each.finding.name in _SAYS_MORE.get(gap.key, ()) and _ORDER[each.level] <= _ORDER[gap.level]
-        for path in (each.finding.path, *(place.path for place in each.also))
-    }
-    return bool(gap.evidence) and said.issuperset(place.path for place in gap.evidence)
+def each_once(
+    gaps: Iterable[Gap], findings: tuple[Weighed, ...]
+) -> tuple[tuple[Gap, ...], tuple[Weighed, ...]]:
+    """What gaps and findings both say of a file is said by the one that weighs more; by the finding where they are equal,
+    which has the line and what to write there.
+    """
+    left = []
+    for gap in gaps:
+        alike = [each for each in findings if each.finding.name in _SAYS_MORE.get(gap.key, ())]
+        better = {path for each in alike if _ORDER[each.level] <= _ORDER[gap.level] for path in _paths(each)}
+        evidence = tuple(place for place in gap.evidence if place.path not in better)
+        if gap.evidence and not evidence:
+            continue
+        left.append(replace(gap, evidence=evidence))
+        said = {place.path for place in evidence}
+        findings = tuple(
+            each
+            for each in findings
+            if each not in alike
+            or _ORDER[each.level] <= _ORDER[gap.level]
+            or not said.issuperset(_paths(each))
+        )
+    return tuple(left), findings
+
+
+def _paths(each: Weighed) -> set[str]:
+    return {each.finding.path, *(place.path for place in each.also)}
 
 
 def with_findings(entry: EntryPoint, findings: Iterable[Finding]) -> EntryPoint:

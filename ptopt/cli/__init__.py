@@ -27,7 +27,7 @@ __all__ = ["main"]
 def main(context: click.Context) -> None:
     """Find the PyTorch code that makes training or inference slow.
 
-    Exit status: 0, or 1 with --exit-code when there are findings, or 2 on an error.
+    Exit status: 0, or 1 with --exit-code when there are findings or files that do not parse, or 2 on an error.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -35,11 +35,18 @@ def schema() -> None:
     write(json.dumps(config_schema(), indent=2) + "\n")
 
 
+_file = click.option(
+    "--config", "file", metavar="FILE", type=click.Path(path_type=Path),
+    help="Read this file, not .ptopt.toml or pyproject.toml.",
+)  # fmt: skip
+
+
 @config.command("check")
 @click.argument("path", type=click.Path(path_type=Path), default=".")
-def config_check(path: Path) -> None:
+@_file
+def config_check(path: Path, file: Path | None) -> None:
     """Check the configuration of a folder, or one configuration file."""
-    loaded = _configuration(path)
+    loaded = _configuration(path, file)
     click.echo(
         f"{loaded.origin}: no problems" if loaded.origin else "No configuration file; the defaults apply"
     )
@@ -47,13 +54,14 @@ def config_check(path: Path) -> None:
 
 @config.command()
 @click.argument("path", type=click.Path(path_type=Path), default=".")
-def show(path: Path) -> None:
+@_file
+def show(path: Path, file: Path | None) -> None:
     """Print the effective settings of a folder, or those of one configuration file."""
     from ptopt.report.settings import as_toml
     from ptopt.report.text import visible
     from ptopt.rules import all_rules
 
-    loaded = _configuration(path)
+    loaded = _configuration(path, file)
     known = all_rules()
     on = sum(loaded.enabled(*rule.keys(), rule.default, "") for rule in known)
     write(
@@ -62,8 +70,10 @@ def show(path: Path) -> None:
     write(visible(as_toml(loaded), keep="\n"))
 
 
-def _configuration(path: Path) -> Config:
+def _configuration(path: Path, file: Path | None) -> Config:
     with user_errors():
+        if file is not None:
+            return load(root_of(path), Settings(config=file))[0]
         if not path.exists():
             raise click.ClickException(f"{path}: no such file or folder")
         if path.suffix in (".py", ".ipynb", ".pyi"):

@@ -25,18 +25,24 @@ _Item = TypeVar("_Item")
 
 
 def stream(
-    paths: Sequence[Path], settings: Settings, stdin: Stdin | None = None
+    paths: Sequence[Path], settings: Settings, stdin: Stdin | None = None, baseline: Path | None = None
 ) -> tuple[Path, Iterator[ChangedFile | NotReviewed], Config, ProjectFacts, list[NotReviewed]]:
     """The root, and the files under `paths`; the list fills with those that the configuration leaves out.
 
-    With `stdin`, that is the one file.
+    With `stdin`, that is the one file. The files of ptopt itself are passed over: its configuration, and the `baseline`.
     """
+    from ptopt.config import OWN_FILE, PROJECT_FILE
     from ptopt.findings import NotReviewed
     from ptopt.inputs import change_from_paths, file_from_bytes
 
     root = root_of(paths[0] if stdin is None else _folder_above(stdin.path))
     config, facts = load(root, settings)
     skipped: list[NotReviewed] = []
+    own = {os.path.realpath(path) for path in (settings.config, baseline) if path is not None}
+
+    def is_own(path: str) -> bool:
+        place = os.path.realpath(root / path)
+        return place in own or os.path.basename(place) in (OWN_FILE, PROJECT_FILE)
 
     def wants(path: str) -> bool:
         reason = config.why_skipped(path)
@@ -46,10 +52,10 @@ def stream(
 
     def chosen() -> Iterator[ChangedFile | NotReviewed]:
         for item in files:
-            if isinstance(
-                item, NotReviewed
-            ):  # a review passes over what is no Python; here the user named it
-                skipped.append(item)
+            if isinstance(item, NotReviewed):
+                if is_own(item.path):  # pre-commit names each file of the commit
+                    continue
+                skipped.append(item)  # a review passes over what is no Python; here the user named it
             yield item
 
     if stdin is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,11 @@ from click.core import ParameterSource
 
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
-from ptopt.cli.output import colored, fixed_rules, path_from_here, write
+from ptopt.cli.output import colored, fixed_rules, name_broken, path_from_here, write
 
 if TYPE_CHECKING:
     from ptopt.change import ChangedFile
-    from ptopt.findings import Finding, Review
+    from ptopt.findings import Finding, NotReviewed, Review
     from ptopt.fixes import FixedFile, Spot
 
 _MOST_ROUNDS = 10  # of fixes that other fixes bring up
@@ -53,7 +54,7 @@ def fix(
     from ptopt.fixes import fix_file
     from ptopt.inputs import change_between, neighbours_in, repository_root
     from ptopt.ranking import across_files
-    from ptopt.report.text import count, counted
+    from ptopt.report.text import code_span, count, counted
     from ptopt.review import review_files
 
     known = read_baseline(baseline)
@@ -62,12 +63,13 @@ def fix(
     named = click.get_current_context().get_parameter_source("paths") is ParameterSource.COMMANDLINE
     if base is not None and not named:  # what `ptopt review` looks at from here
         paths = (repository_root(Path(".")),)
-    root, files, config, facts, skipped = stream(paths, settings, stdin)
+    root, files, config, facts, skipped = stream(paths, settings, stdin, baseline)
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
     around = change.around if change is not None else {}
     changed = {} if change is None else {file.path: file for file in change.files}
     lost: set[str] = set()
+    broken: set[NotReviewed] = set()  # files that do not parse
     hidden: dict[str, int] = {}  # path -> places that the ranker left out
 
     def review_one(file: ChangedFile, one_per_cause: bool = False) -> Review:
@@ -82,6 +84,7 @@ def fix(
             baseline=known,
         )
         lost.update(item.path for item in found.not_reviewed)
+        broken.update(item for item in found.not_reviewed if item.syntax_error)
         hidden[file.path] = sum(found.left_out.places.values()) if found.left_out else 0
         return found
 
@@ -154,13 +157,17 @@ def fix(
     if places_hidden and not results:
         rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")
     rest += [f"{count(len(lost), 'file')} not reviewed"] if lost else []
-    see = "`ptopt check`" if base is None else f"`ptopt review --base {base}`"
+    shows = ["ptopt", "check"] if base is None else ["ptopt", "review", "--base", base]
+    same = settings.arguments() + ([] if baseline is None else ["--baseline", str(baseline)])
+    see = code_span(shlex.join([*shows, *same]))
     click.echo(
         f"{done}{'; ' if rest else ''}{', '.join(rest)}{f', see {see}' if rest else ''}.",
         err=diff or stdin is not None,
     )
-    if settings.exit_code and (results or left):
-        click.get_current_context().exit(1)
+    if settings.exit_code:
+        name_broken(broken)
+        if results or left or broken:
+            click.get_current_context().exit(1)
 
 
 def _at(findings: Iterable[Finding], spots: Collection[Spot]) -> list[Finding]:

@@ -104,7 +104,9 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         help="Findings with at least this confidence, from 0 to 1; 0: all that the rules propose.",
     )  # fmt: skip
     @click.option("--all-paths", is_flag=True, help="Review tests, examples, demos and the like too.")
-    @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are findings.")
+    @click.option(
+        "--exit-code", is_flag=True, help="Exit with 1 when there are findings, or files that do not parse."
+    )
     @functools.wraps(command)
     def wrapped(
         config: Path | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +44,38 @@ def report(
         output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
     else:
         write(render(output.format, result, width=width(), color=colored(), **how))
-    if settings.exit_code and (result.findings or result.over_limit):
-        if not output.quiet:
+    if output.format == "github" and not output.quiet:
+        _count_rest(here)
+    if settings.exit_code:
+        name_broken(here.not_reviewed)
+        if (result.findings or result.over_limit) and not output.quiet:
             _name_unsafe_fixes(here, settings, fix_arguments)
-        click.get_current_context().exit(1)
+        if result.findings or result.over_limit or any(item.syntax_error for item in result.not_reviewed):
+            click.get_current_context().exit(1)
+
+
+def name_broken(not_reviewed: Iterable[NotReviewed]) -> None:
+    """The files that do not parse, on stderr, a line each: a check that must pass has not seen them."""
+    from ptopt.report.text import one_line, visible
+
+    for item in sorted(not_reviewed):
+        if item.syntax_error:
+            click.echo(f"ptopt: error: {visible(item.path)}: {one_line(item.reason)}", err=True)
+
+
+def _count_rest(result: Review) -> None:
+    """A line on stderr with what `check` counts and annotations, which are findings alone, have no place for."""
+    from ptopt.report.text import count, left_out_lines, outcome
+
+    rest = []
+    if result.suppressed or result.in_baseline or result.left_out is not None:
+        rest.append(f"{outcome(result)}.")
+    if result.left_out is not None:
+        rest.append("; ".join(left_out_lines(result.left_out)) + ".")
+    if result.unused_suppressions:
+        rest.append(f"{count(len(result.unused_suppressions), 'unused suppression')}.")
+    if rest:
+        click.echo(" ".join(rest), err=True)
 
 
 def _name_unsafe_fixes(result: Review, settings: Settings, fix_arguments: Sequence[str]) -> None:

@@ -94,7 +94,10 @@ def review(
     if diff is not None and tree is not None:
         if base is not None or head is not None:
             raise click.UsageError("--diff cannot be combined with --base and --head")
-        change, root = change_from_patch(diff.read(), tree), tree
+        patch = diff.read()
+        if not patch.strip():
+            raise click.ClickException("the diff is empty")
+        change, root = change_from_patch(patch, tree), tree
     else:
         base = default_base(repo) if base is None else base
         change, root = change_between(repo, base, head), repository_root(repo)

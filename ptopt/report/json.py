@@ -34,7 +34,9 @@ def as_data(review: Review) -> dict[str, Any]:
         "over_limit": [_finding(review, f) for f in review.over_limit],
         "suppressed": [_finding(review, f) for f in review.suppressed],
         "in_baseline": [_finding(review, f) for f in review.in_baseline],
-        "not_reviewed": [{"path": n.path, "reason": n.reason} for n in review.not_reviewed],
+        "not_reviewed": [
+            {"path": n.path, "reason": n.reason, "syntax_error": n.syntax_error} for n in review.not_reviewed
+        ],
         "unused_suppressions": [
             {
                 "path": u.path,

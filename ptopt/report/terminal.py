@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ptopt.address import WEIGHING_PAGE
 from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
 from ptopt.ranker.model import comment_conditions
@@ -73,10 +74,19 @@ def render(
     below = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2))
     for line in () if quiet else below:
         console.print(line)
+    if explain:
+        console.print(Text(unbroken.keep(_next_step(review), console.width), "dim"))
     text = unbroken.restore(out.getvalue().rstrip("\n"))
     if not text:
         return ""
     return "".join(f"{line.rstrip()}\n" for line in text.split("\n"))
+
+
+def _next_step(review: Review) -> str:
+    """Where to read on about what `--explain` shows."""
+    if review.findings:
+        return f"What the features mean: {WEIGHING_PAGE}; what a rule looks for: `ptopt explain {review.findings[0].rule}`."
+    return f"No finding to explain; how findings are chosen: {WEIGHING_PAGE}."
 
 
 def summary_text(review: Review, *, width: int, verbose: bool, suppressed: bool) -> str:

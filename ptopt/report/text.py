@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 
@@ -23,6 +22,7 @@ from ptopt.findings import (
     places_of,
 )
 from ptopt.rules import find_rule, known_names
+from ptopt.spelling import BY_MODEL, similar
 
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 _BACKTICKS = re.compile(r"`+")
@@ -346,12 +346,13 @@ def unused(item: UnusedSuppression) -> str:
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """The names that begin like `text`, or else look like it, to stand behind it; "" where there are none."""
-    folded = {name.lower(): name for name in known}
-    start = text.lower()[:100]
-    close = [name for name in folded if len(start) > 2 and name.startswith(start)]
-    close = sorted(close)[:3] or difflib.get_close_matches(start, folded, n=3)
-    return f", did you mean {' or '.join(folded[name] for name in close)}?" if close else ""
+    """The names of rules that begin like `text`, or else look like it, to stand behind it; "" where there are none.
+
+    What only a model can find is nothing that somebody meant to write.
+    """
+    kinds = known_names()
+    close = similar(text, (name for name in known if kinds.get(name) != BY_MODEL))
+    return f", did you mean {' or '.join(close)}?" if close else ""
 
 
 def is_minor(severity: Severity) -> bool:

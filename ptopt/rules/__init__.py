@@ -14,6 +14,7 @@ from types import ModuleType
 
 from ptopt.rules.base import ModelRule, Rule
 from ptopt.rules.configs import ConfigRule
+from ptopt.spelling import BY_MODEL
 
 GROUP = "ptopt.rules"
 
@@ -102,9 +103,10 @@ def find_rule(text: str) -> type[Rule] | None:
 
 
 def known_names() -> dict[str, str]:
-    """Id, name or family -> which of the three it is."""
+    """Id, name or family -> which of the three it is; `BY_MODEL` for id and name of a rule that only a model can raise."""
+    plain, by_model = ("id", "name", "family"), (BY_MODEL, BY_MODEL, "family")
     return {
         key: kind
         for rule in all_rules()
-        for key, kind in zip(rule.keys(), ("id", "name", "family"), strict=True)
+        for key, kind in zip(rule.keys(), by_model if issubclass(rule, ModelRule) else plain, strict=True)
     }

@@ -24,7 +24,7 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert "ops.py: 2 × PTO407 log-of-softmax\n" in result.stdout
     assert result.stdout.endswith(
         "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 with an unsafe fix (`--unsafe`), "
-        "1 file not reviewed, see `ptopt check`.\n"
+        "2 files not reviewed, see `ptopt check`.\n"
     )
     after = OPS.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
     after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")
@@ -32,8 +32,10 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert stat.S_IMODE((tree / "ops.py").stat().st_mode) == 0o755
     assert (tree / "train.py").read_text() == TRAIN
     assert sorted(p.name for p in tree.iterdir()) == ["link.py", "ops.py", "tests", "train.py"]
-    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 2 places left out (`--min-confidence 0`), 1 file not reviewed, see `ptopt check`"
+    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 2 places left out (`--min-confidence 0`), 2 files not reviewed, see `ptopt check`"
     assert run("fix", tree).stdout == f"Nothing to fix; {rest}.\n"
+    same = run("fix", tree, "--min-confidence", "0.1", "--ignore", "PTO101,sync").stdout
+    assert same.endswith("see `ptopt check --ignore PTO101,sync --min-confidence 0.1`.\n")
 
 
 def test_fix_unsafe(tree: Path) -> None:
@@ -141,7 +143,7 @@ def test_fixes_that_other_fixes_bring_up_are_bounded() -> None:
     def review(version: ChangedFile) -> Review:
         """It sees the second call only once the first one is gone."""
         found = every_finding(version)
-        return Review(found[:1] if found[0].fingerprint == first.fingerprint else found[-1:])
+        return Review(found[:1] if found and found[0].fingerprint == first.fingerprint else found[-1:])
 
     once = fix_file(file, review, unsafe=False, most_rounds=1)
     assert [f.fingerprint for f in once.fixed] == [first.fingerprint]

@@ -11,6 +11,7 @@ from typing import Any
 from ptopt.audit.arguments import TrainerArguments, lightning_argument
 from ptopt.audit.calling import lineage
 from ptopt.audit.known import Value, agreed
+from ptopt.audit.measures.endless import is_endless
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
@@ -284,6 +285,9 @@ def persistent_workers(setup: Setup) -> Measure:
         and lightning_argument(setup, "reload_dataloaders_every_n_epochs", 0).truth
     ):
         return setup.not_applicable(key, title, "the loaders are made again for each epoch")
+    loaders = () if setup.framework in ("transformers", "TRL") else _loaders(setup)
+    if loaders and all(is_endless(setup, each.module, each.call) for each in loaders):
+        return setup.not_applicable(key, title, "the loader never ends, so that its workers start once")
     return _decided(setup, key, title, _setting(setup, "persistent_workers", False), "`persistent_workers`")
 
 

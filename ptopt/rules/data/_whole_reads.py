@@ -49,9 +49,9 @@ def stays_the_same(path: ast.expr, function: FunctionNode, file: SourceFile) -> 
 def whole_of_table(opened: ast.Call, function: FunctionNode, file: SourceFile) -> Iterator[ast.Subscript]:
     """`f["rows"][:]` and `f["rows"][()]` of the file that `opened` gives: all rows of a table that all items share."""
     for use in _subscripts_of(opened, function, file):
-        if _is_everything(use.slice) and isinstance(use.value, ast.Subscript):
-            if not depends_on_item(use.value, function):
-                yield use
+        whole = _is_everything(use.slice) and isinstance(use.value, ast.Subscript)
+        if whole and not depends_on_item(use.value, function):
+            yield use
 
 
 @remembered

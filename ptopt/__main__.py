@@ -1,0 +1,3 @@
+from ptopt.cli import main
+
+main(prog_name="ptopt")

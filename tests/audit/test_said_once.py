@@ -1,0 +1,171 @@
+"""What the table of a script says is advised once, and what is off is not advised about."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ptopt.audit.advice import ADVICE
+from ptopt.audit.values import Audit, Gap, Level, Place, State
+from ptopt.audit.weigh import each_once
+from tests.audit.conftest import Auditor
+
+TRAIN = """\
+import argparse
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+from engine import train_one_epoch
+from net import Net
+
+
+class Data(IterableDataset):
+    def __iter__(self):
+        {body}
+
+
+class Every(Sampler):
+    def __iter__(self):
+        while True:
+            yield from torch.randperm(100).tolist()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--accum_iter", type=int, default={every})
+    args = parser.parse_args()
+    torch.distributed.init_process_group("nccl")
+    model = DistributedDataParallel(Net().cuda())
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = DataLoader({loader}, num_workers=4)
+    for epoch in range(10):
+        train_one_epoch(model, loader, optimizer, args)
+
+
+if __name__ == "__main__":
+    main()
+"""
+ENGINE = """\
+import torch.distributed as dist
+from scaler import Scaler
+
+
+def train_one_epoch(model, loader, optimizer, args):
+    loss_scaler = Scaler()
+    dist.barrier()
+    accum_iter = args.accum_iter
+    for step, (x, y) in enumerate(loader):
+        loss = model(x.cuda(), y.cuda()) / accum_iter
+        loss_scaler(loss, optimizer, parameters=model.parameters(), update_grad=(step + 1) % accum_iter == 0)
+        if (step + 1) % accum_iter == 0:
+            optimizer.zero_grad()
+"""
+SCALER = """\
+import torch
+
+
+class Scaler:
+    def __init__(self):
+        self.scaler = torch.cuda.amp.GradScaler()
+
+    def __call__(self, loss, optimizer, parameters=None, update_grad=True):
+        self.scaler.scale(loss).backward()
+        if update_grad:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+"""
+NET = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+
+    def forward(self, x, y):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        attn = (q @ k.transpose(-2, -1)) * 8 ** -0.5
+        attn = attn.softmax(dim=-1)
+        return ((attn @ v) - y).square().mean()
+"""
+
+
+def repository(every: int = 1, loader: str = "range(9)", body: str = "yield from range(9)") -> dict[str, str]:
+    train = TRAIN.format(every=every, loader=loader, body=body)
+    return {"train.py": train, "engine.py": ENGINE, "scaler.py": SCALER, "net.py": NET}
+
+
+def state(audit: Audit, key: str) -> State:
+    (entry,) = audit.entries
+    return next(row.state for row in entry.measures if row.key == key)
+
+
+def test_accumulation_that_is_off_gets_no_advice_on_its_gradients(audited: Auditor) -> None:
+    """The backward pass stands in one file, what the script calls with a count in another."""
+    on, off = audited(repository(every=4)), audited(repository(every=1))
+    assert (state(on, "accumulation"), state(off, "accumulation")) == (State.ON, State.OFF)
+    said = [{each.finding.name for each in audit.findings} for audit in (on, off)]
+    assert "accumulation-syncs-every-micro-batch" in said[0]
+    assert "accumulation-syncs-every-micro-batch" not in said[1]
+    steps = [step.title for phase in off.plan for step in phase.steps]
+    assert not any("accumulation" in title for title in steps)
+
+
+def test_attention_is_advised_on_once(audited: Auditor) -> None:
+    audit = audited(repository())
+    assert state(audit, "attention") is State.OFF
+    gaps = sum(gap.key == "attention" for gap in audit.gaps)
+    findings = sum(
+        each.finding.name in ("attention-by-hand", "attention-in-steps") for each in audit.findings
+    )
+    assert gaps + findings == 1
+    steps = [step.title for phase in audit.plan for step in phase.steps]
+    assert sum("attention" in title.lower() for title in steps) == 1
+
+
+def test_what_weighs_more_says_it(audited: Auditor) -> None:
+    """Of the file that both speak of; another file of the gap stays in it."""
+    audit = audited(repository())
+    (finding,) = (each for each in audit.findings if each.finding.name == "attention-by-hand")
+    here, there = Place("net.py", 12), Place("other.py", 3)
+    advice = ADVICE["attention"]
+    gap = Gap(
+        "attention", "Attention", Level.MODERATE, advice.action, advice.wrong_if, ("train.py",), (here,), ()
+    )
+    assert each_once([gap], (finding,)) == ((), (finding,))
+    light = dataclasses.replace(finding, level=Level.LOW)
+    assert each_once([gap], (light,)) == ((gap,), ())
+    both = dataclasses.replace(gap, evidence=(here, there))
+    ((left,), kept) = each_once([both], (finding,))
+    assert left.evidence == (there,) and kept == (finding,)
+    assert each_once([dataclasses.replace(gap, evidence=(there,))], (light,))[1] == (light,)
+
+
+@pytest.mark.parametrize(
+    ("loader", "body"),
+    [
+        ("range(100), sampler=Every()", "yield from range(9)"),
+        ("Data()", "while True:\n            yield torch.rand(3)"),
+        ("range(100), sampler=mmengine.InfiniteSampler(100)", "yield from range(9)"),
+    ],
+)
+def test_an_endless_loader_starts_its_workers_once(audited: Auditor, loader: str, body: str) -> None:
+    audit = audited(repository(loader=loader, body=body))
+    assert state(audit, "persistent_workers") is State.NOT_APPLICABLE
+    assert "persistent_workers" not in {gap.key for gap in audit.gaps}
+    assert state(audit, "workers") is State.ON
+
+
+@pytest.mark.parametrize(
+    ("loader", "body"),
+    [
+        ("range(100)", "yield from range(9)"),
+        ("Data()", "yield from range(9)"),
+        ("Data()", "while True:\n            yield 1\n            if torch.rand(1) > 0.9:\n                break"),
+    ],
+)  # fmt: skip
+def test_a_loader_that_ends_starts_them_again(audited: Auditor, loader: str, body: str) -> None:
+    assert state(audited(repository(loader=loader, body=body)), "persistent_workers") is State.OFF
