@@ -48,9 +48,7 @@ def fault_of_invalid(rule: Rule, case: Invalid) -> str:
     return _fault_of_fix(rule, case, text, file, problems)
 
 
-def _fault_of_fix(
-    rule: Rule, case: Invalid, text: str, file: SourceFile, problems: Sequence[Problem]
-) -> str:
+def _fault_of_fix(rule: Rule, case: Invalid, text: str, file: SourceFile, problems: Sequence[Problem]) -> str:
     before = len(run(file, [rule]))
     fixes = [fix for problem in problems if (fix := verified(file, rule, problem, before)) is not None]
     if case.fixed is None:
