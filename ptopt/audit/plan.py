@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from ptopt.audit.advice import ADVICE, measure_of
 from ptopt.audit.values import EntryPoint, Gap, Good, Level, Phase, Place, State, Step, Weighed
 from ptopt.findings import Safety
@@ -47,9 +50,19 @@ def plan(gaps: tuple[Gap, ...], findings: tuple[Weighed, ...]) -> tuple[Phase, .
     phases = []
     for (title, effort), found in zip(_PHASES, steps, strict=True):
         if found:
-            ranked = [step for _, step in sorted(found, key=lambda pair: pair[0])]
-            phases.append(Phase(title, effort, tuple(ranked[:_MOST_STEPS])))
+            ranked = _each_once(step for _, step in sorted(found, key=lambda pair: pair[0]))
+            phases.append(Phase(title, effort, ranked[:_MOST_STEPS]))
     return tuple(phases)
+
+
+def _each_once(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Steps that say the same, as those of findings of which one weighs more, are one with the places of all."""
+    found: dict[str, Step] = {}
+    for step in steps:
+        first = found.get(step.title)
+        same = step if first is None else replace(first, places=(*first.places, *step.places))
+        found[step.title] = same
+    return tuple(found.values())
 
 
 def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:

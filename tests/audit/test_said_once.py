@@ -7,8 +7,10 @@ import dataclasses
 import pytest
 
 from ptopt.audit.advice import ADVICE
+from ptopt.audit.plan import plan
 from ptopt.audit.values import Audit, Gap, Level, Place, State
 from ptopt.audit.weigh import each_once
+from ptopt.report.audit import render
 from tests.audit.conftest import Auditor
 
 TRAIN = """\
@@ -169,3 +171,16 @@ def test_an_endless_loader_starts_its_workers_once(audited: Auditor, loader: str
 )  # fmt: skip
 def test_a_loader_that_ends_starts_them_again(audited: Auditor, loader: str, body: str) -> None:
     assert state(audited(repository(loader=loader, body=body)), "persistent_workers") is State.OFF
+
+
+def test_a_step_of_the_plan_stands_once_and_says_where(audited: Auditor) -> None:
+    """The same is said of two files, of which one weighs more."""
+    audit = audited(repository())
+    (finding,) = (each for each in audit.findings if each.finding.name == "attention-by-hand")
+    elsewhere = dataclasses.replace(finding.finding, path="other.py")
+    light = dataclasses.replace(finding, finding=elsewhere, level=Level.LOW, also=(Place("third.py", 7),))
+    (phase,) = plan((), (finding, light))
+    (step,) = phase.steps
+    assert [place.path for place in step.places] == ["net.py", "other.py", "third.py"]
+    text = " ".join(render("terminal", dataclasses.replace(audit, plan=(phase,)), width=200).split())
+    assert f"- {step.places[0]} and 2 other places: {finding.finding.rule} attention-by-hand:" in text

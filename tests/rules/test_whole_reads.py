@@ -11,6 +11,10 @@ from ptopt.config import Config
 from ptopt.findings import TEXTBOOK, Finding
 from ptopt.project.facts import NO_FACTS
 from ptopt.review import review_files
+from ptopt.rules import rules
+from ptopt.rules.engine import run
+from ptopt.source.file import SourceFile
+from ptopt.source.work import limited
 
 _HEAD = """\
 import json
@@ -131,3 +135,17 @@ def test_what_reads_no_more_than_the_item(body: str) -> None:
 )
 def test_what_is_no_whole_file(body: str) -> None:
     assert _found(_file(body)) == []
+
+
+def _visited(reads: int) -> int:
+    body = (
+        "".join(f"r{number} = json.load(open(self.path))\n" for number in range(reads)) + "return r0[index]"
+    )
+    file = SourceFile.parse("train.py", _file(body).encode())
+    with limited(1 << 60) as account:
+        assert len(list(run(file, [rule for rule in rules() if rule.id == "PTO305"]))) == reads
+    return account.spent
+
+
+def test_many_reads_in_one_function_cost_no_more_each() -> None:
+    assert _visited(200) <= 5 * _visited(50)

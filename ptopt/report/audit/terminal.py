@@ -25,7 +25,7 @@ from ptopt.report.audit.text import (
 )
 from ptopt.report.bullets import bullet
 from ptopt.report.machines import Machines
-from ptopt.report.text import impact_line, one_line, place
+from ptopt.report.text import count, impact_line, one_line, place
 from ptopt.report.unbroken import Unbroken
 
 _STYLE = {State.ON: "green", State.OFF: "red", State.UNKNOWN: "yellow", State.NOT_APPLICABLE: "dim"}
@@ -147,7 +147,9 @@ def _plan(audit: Audit) -> Iterator[RenderableType]:
             Text.assemble((f"Phase {number}: {phase.title}", "bold"), (f"  {phase.effort}", "dim"))
         )
         for step in phase.steps:
-            place = f"{one_line(str(step.places[0]))} " if len(step.places) == 1 else ""
+            place = f"{one_line(str(step.places[0]))} " if step.places else ""
+            if len(step.places) > 1:
+                place += f"and {count(len(step.places) - 1, 'other place')}: "
             title = f"{place}{one_line(step.title)}"
             yield bullet(Text.assemble(title, (f"  ({one_line(step.effort)})", "dim")), 4)
     for note in audit.notes:

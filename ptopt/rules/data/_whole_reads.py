@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Collection, Iterator
 
 from ptopt.rules.base import SourceFile
@@ -79,7 +80,12 @@ def _is_dataset(function: FunctionNode, file: SourceFile) -> bool:
 
 def _may_leave_before(read: ast.expr, function: FunctionNode) -> bool:
     """Does a `return` stand above it: `if self.rows is not None: return self.rows[index]`?"""
-    return any(isinstance(n, ast.Return) and n.lineno < read.lineno for n in own_nodes(function))
+    return _first_return(function) < read.lineno
+
+
+@remembered
+def _first_return(function: FunctionNode) -> int:
+    return min((n.lineno for n in own_nodes(function) if isinstance(n, ast.Return)), default=sys.maxsize)
 
 
 def _subscripts_of(read: ast.expr, function: FunctionNode, file: SourceFile) -> Iterator[ast.Subscript]:
@@ -104,10 +110,19 @@ def _uses_of_name(value: ast.expr, function: FunctionNode, file: SourceFile) -> 
         target = None
     if not isinstance(target, ast.Name):
         return []
-    named = [n for n in own_nodes(function) if isinstance(n, ast.Name) and n.id == target.id]
+    named = _names_in(function)[target.id]
     if sum(isinstance(n.ctx, ast.Store) for n in named) != 1:
         return []
     return [n for n in named if isinstance(n.ctx, ast.Load)]
+
+
+@remembered
+def _names_in(function: FunctionNode) -> dict[str, list[ast.Name]]:
+    found: dict[str, list[ast.Name]] = {}
+    for node in own_nodes(function):
+        if isinstance(node, ast.Name):
+            found.setdefault(node.id, []).append(node)
+    return found
 
 
 def _takes_row(use: ast.Subscript, function: FunctionNode, archive: bool) -> bool:
