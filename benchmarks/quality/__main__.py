@@ -5,6 +5,7 @@
     fixes     score ptopt, or another tool, on labelled commits of local clones
     comments  review random commits, and write the comments down for readers
     mine      candidates for new cases
+    audit     audit the heads of local clones, with the answers of a model
     applied   apply the fixes that are offered on such commits, and check them
     sheet     deal comments to readers
     collect   join their verdicts with the comments
@@ -25,7 +26,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.quality import applied, calibrate, comments, experts, fixes, mine, sheets, verdicts
+from benchmarks.quality import applied, audits, calibrate, comments, experts, fixes, mine, sheets, verdicts
 from benchmarks.quality.changes import config_of
 from benchmarks.quality.score import outcome
 from benchmarks.quality.summary import print_case, print_summary
@@ -38,6 +39,7 @@ COMMANDS = {
     "refresh": sheets.refresh,
     "sheet": sheets.sheet,
     "applied": applied.main,
+    "audit": audits.main,
     "calibrate": calibrate.main,
     "comments": comments.main,
     "experts": experts.main,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from ptopt.model.backends.open import open_advisor
 from ptopt.model.backends.openai import OpenAIBackend
 from ptopt.model.calibration import Calibration
 from ptopt.model.general import is_general
-from ptopt.model.interface import ChatPrompt, JudgePrompt, ModelUnavailableError
+from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 _SECONDS = 600.0  # that a review waits for a server
 _CONFIDENCE = 0.5  # of recorded findings: all that matters is that they are shown
@@ -40,19 +40,18 @@ class ModelOptions:
     model: str = ""
     server: str = ""
 
-    def advisor(self) -> Advisor | None:
-        """Raises ModelUnavailableError."""
+    def advisor(self, watch: Callable[[ChatPrompt], None] | None = None) -> Advisor | None:
+        """`watch` sees the prompts to a server by name and to recorded answers. Raises ModelUnavailableError."""
         calibration = Calibration(change_threshold=self.threshold, change_confidence=_CONFIDENCE)
         if is_general(self.model):
             return open_advisor(self.model, server=self.server, seconds=_SECONDS)
         if self.model:
-            return Advisor(
-                GeneralBackend(OpenAIBackend(self.server, self.model, timeout=_SECONDS), ()), calibration
-            )
+            server = OpenAIBackend(self.server, self.model, timeout=_SECONDS)
+            return Advisor(_Watched(GeneralBackend(server, ()), watch), calibration)
         if self.answers is None and self.ask is None:
             return None
         recorded = Recorded(_recorded(self.answers) if self.answers else {}, self.ask)
-        return Advisor(recorded, calibration)
+        return Advisor(_Watched(recorded, watch), calibration)
 
 
 RULES_ALONE = ModelOptions()
@@ -112,6 +111,25 @@ class Recorded:
         asked = {"prompt": key, "system": prompt.system, "user": prompt.user, "schema": prompt.schema}
         (self._ask / f"{key}.json").write_text(json.dumps(asked), encoding="utf-8")
         return _NOTHING
+
+
+class _Watched:
+    """A back end whose prompts somebody counts."""
+
+    def __init__(self, backend: Backend, watch: Callable[[ChatPrompt], None] | None) -> None:
+        self._backend, self._watch = backend, watch
+        self.name = backend.name
+
+    def score(self, prompts: Sequence[JudgePrompt]) -> list[tuple[float, ...]]:
+        return self._backend.score(prompts)
+
+    def complete(self, prompts: Sequence[ChatPrompt]) -> list[str]:
+        for prompt in prompts if self._watch is not None else ():
+            self._watch(prompt)
+        return self._backend.complete(prompts)
+
+    def close(self) -> None:
+        self._backend.close()
 
 
 def key_of(prompt: ChatPrompt) -> str:

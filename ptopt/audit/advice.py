@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ptopt.audit.measures.memory import ONLY_PATCHES
@@ -129,6 +130,8 @@ ADVICE: dict[str, Advice] = {
 }  # fmt: skip
 
 _MOST_PLACES = 6
+# A model may also say that there is none.
+_DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)DataParallel", re.I)
 
 
 # Measure -> the torch that first has what the advice names.
@@ -210,10 +213,12 @@ def is_gap(entry: EntryPoint, measure: Measure) -> bool:
         precision = measure_of(entry, "precision")
         return precision is None or precision.state is State.OFF
     if measure.key == "distributed":
+        if measure.by_model:
+            return _DATA_PARALLEL.search(measure.detail) is not None
         return "DataParallel" in measure.detail
     if measure.key == "saving":
         # not where an option of the command line names the folder
-        return measure.detail == NOTHING_SAVED and not entry.trial
+        return (measure.by_model or measure.detail == NOTHING_SAVED) and not entry.trial
     if measure.key == "non_blocking":
         pinned = measure_of(entry, "pin_memory")
         return pinned is None or pinned.state is not State.NOT_APPLICABLE

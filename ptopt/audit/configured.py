@@ -113,6 +113,10 @@ class Configured:
     def _parts(self) -> frozenset[str]:
         return frozenset(key for settings in self._by_key.values() for s in settings for key in s.keys[-2:-1])
 
+    def near(self) -> tuple[str, ...]:
+        """The paths of the files that may configure the script."""
+        return tuple(self._near)
+
     def path_of(self, text: str) -> str | None:
         """The file that a command names, from whatever folder."""
         ending = "/" + text.lstrip("./")

@@ -14,7 +14,7 @@ from ptopt.pathkind import is_readme
 
 _LONGEST = 200_000  # bytes of one script
 _LINE = 20_000
-_SHELL = (".sh", ".bash", ".slurm", ".sbatch")
+SHELL = (".sh", ".bash", ".slurm", ".sbatch")
 _ASSIGNED = re.compile(
     r"^\s*(?:export\s+|local\s+|declare\s+-a\s+)?(?P<name>[A-Za-z_]\w*)(?P<more>\+?)="
     r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|\((?P<list>[^()]*)\)|(?P<word>[^\s\"'()$`;&|]*))\s*(?:#.*)?$"
@@ -66,11 +66,11 @@ def launches(files: Mapping[str, bytes]) -> dict[str, list[Launch]]:
     """Name of a Python file -> the commands that start a file of this name."""
     found: dict[str, list[Launch]] = {}
     for path, data in sorted(files.items()):
-        if path.endswith(_SHELL) and len(data) <= _LONGEST:
+        if path.endswith(SHELL) and len(data) <= _LONGEST:
             for name, launch in _of_script(path, data.decode("utf-8", "replace")):
                 found.setdefault(name, []).append(launch)
     shown: dict[str, list[Launch]] = {}
-    for path in _pages(files):
+    for path in pages(files):
         text = _commands(files[path].decode("utf-8", "replace"))
         for name, launch in _of_script(path, text, page=True):
             shown.setdefault(name, []).append(launch)
@@ -93,7 +93,7 @@ def _meant(launch: Launch, same: list[str]) -> list[str]:
     return [path for path in fitting if shared[path] == max(shared.values())]
 
 
-def _pages(files: Mapping[str, bytes]) -> list[str]:
+def pages(files: Mapping[str, bytes]) -> list[str]:
     """Each README, and the Markdown files that it links."""
     pages = {path for path, data in files.items() if is_readme(path) and len(data) <= _LONGEST}
     for path in sorted(pages):

@@ -38,6 +38,20 @@ class Measure:
     state: State
     detail: str  # how it is set, and by what: "bfloat16, default of `--dtype`"
     evidence: tuple[Place, ...] = ()
+    checked: Checked | None = None  # None: no model read it
+
+    @property
+    def by_model(self) -> bool:
+        """Did a model replace what the static audit says?"""
+        return self.checked is not None and self.checked.before is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A model compared a row with the code. `before`: the row of the static audit that its own took the place of; None: it agreed."""
+
+    model: str
+    before: Measure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,21 @@ class Good:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelReading:
+    """What a model made of the tables and findings of an audit, in numbers."""
+
+    model: str
+    scripts: int = 0  # whose tables it read
+    agreed: int = 0  # rows
+    changed: int = 0
+    refused: int = 0  # changes that did not stand when it was to prove them wrong
+    findings: int = 0  # critical and moderate ones that it was asked about
+    refuted: int = 0  # of these, left out
+    invalid: int = 0  # answers that do not conform, in whole or in part
+    note: str = ""  # why it did not read all; "" where it did
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """All that an audit says. `name` is that of the folder."""
 
@@ -131,3 +160,4 @@ class Audit:
     notes: tuple[str, ...] = ()  # how the ranges relate
     not_judged: tuple[str, ...] = ()
     not_reviewed: tuple[NotReviewed, ...] = ()
+    model: ModelReading | None = None  # None: the static audit alone

@@ -143,7 +143,7 @@ def with_findings(entry: EntryPoint, findings: Iterable[Finding]) -> EntryPoint:
         entry,
         measures=tuple(
             replace(row, state=State.OFF, detail=RECORDS_GRAPH, evidence=places)
-            if row.key == "evaluation" and row.state is State.NOT_APPLICABLE
+            if row.key == "evaluation" and row.state is State.NOT_APPLICABLE and not row.by_model
             else row
             for row in entry.measures
         ),

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from ptopt.cli.files import progress, root_of
-from ptopt.cli.options import Settings, settings_options
+from ptopt.cli.model import audit_reader
+from ptopt.cli.options import ModelChoice, Settings, settings_options
 from ptopt.cli.output import colored, width, write
 from ptopt.cli.settings import load
 
@@ -19,12 +20,34 @@ from ptopt.cli.settings import load
     show_default=True,
 )  # fmt: skip
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option(
+    "--model", metavar="NAME",
+    help="Have this model check the tables against the code: a name that --model-server serves, or a file of `training calibrate`.",
+)  # fmt: skip
+@click.option(
+    "--model-server",
+    metavar="URL",
+    help="The OpenAI-compatible server. Code of the repository is sent there.",
+)
+@click.option(
+    "--model-seconds", metavar="N", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True,
+    help="Seconds that the audit waits for the model.",
+)  # fmt: skip
+@click.option(
+    "--model-scripts", metavar="N", type=click.IntRange(min=1), default=8, show_default=True,
+    help="The model checks the tables of at most so many scripts.",
+)  # fmt: skip
 @settings_options
-def audit(path: Path, format_: str, output: Path | None, settings: Settings) -> None:
+def audit(
+    path: Path, format_: str, output: Path | None, model: str | None, model_server: str | None,
+    model_seconds: float, model_scripts: int, settings: Settings,
+) -> None:  # fmt: skip
     """Audit the training scripts of a repository: what each uses, what is missing, and a plan.
 
     Without PATH it is the current folder.
     """
+    if (model is None) != (model_server is None):
+        raise click.UsageError("--model and --model-server go together")
     from ptopt.audit.run import audit_of
     from ptopt.audit.values import Level
     from ptopt.inputs.whole import whole_folder
@@ -35,9 +58,11 @@ def audit(path: Path, format_: str, output: Path | None, settings: Settings) -> 
     config, facts = load(root, settings)
     chosen = config.model_copy(update={"skip": ()})  # training scripts often lie among the examples
     folder = whole_folder(path, root, wants=lambda name: chosen.why_skipped(name) is None)
-    found = audit_of(
-        folder.name, folder.files, config, facts, folder.not_read, lambda files: progress(files, len(files))
-    )
+    with audit_reader(ModelChoice(model, model_server, model_seconds), model_scripts) as reader:
+        found = audit_of(
+            folder.name, folder.files, config, facts, folder.not_read,
+            lambda files: progress(files, len(files)), reader,
+        )  # fmt: skip
     if output is not None:
         output.write_bytes(render(format_, found).encode("utf-8", "backslashreplace"))
     else:

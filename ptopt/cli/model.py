@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +14,15 @@ import click
 from ptopt.cli.options import ModelChoice
 
 if TYPE_CHECKING:
+    from ptopt.audit.run import SecondReader
     from ptopt.change import ChangedFile
     from ptopt.config import Config
     from ptopt.findings import NotReviewed, Review
+    from ptopt.model.advisor import Advisor
     from ptopt.project.around import Neighbours
     from ptopt.project.facts import ProjectFacts
+
+_ANSWER_SECONDS = 300.0  # for one table: a large model reads 40,000 tokens and writes on each row
 
 
 def review_with(
@@ -35,20 +41,10 @@ def review_with(
         return review()
     from ptopt.model.interface import ModelUnavailableError
 
+    # A server that hangs while the adapter is loaded into it holds the review up, too.
+    hurry = model.server is not None and model.seconds < 20
     try:
-        from ptopt.model.backends.open import open_advisor
-
-        # A server that hangs while the adapter is loaded into it holds the review up, too.
-        hurry = model.server is not None and model.seconds < 20
-        limits: dict[str, Any] = {"timeout": model.seconds} if hurry else {}
-        advisor = open_advisor(model.name, server=model.server, seconds=model.seconds, **limits)
-    except ImportError as error:
-        from ptopt.address import install
-
-        extra = "model" if model.server is None else "model-client"
-        raise click.ClickException(
-            f"--model needs {error.name or 'a package that is not installed'}: {install(extra)}"
-        ) from None
+        advisor = _opened(model, {"timeout": model.seconds} if hurry else {})
     except ModelUnavailableError as error:
         if model.server is None:
             raise click.ClickException(str(error)) from None
@@ -62,6 +58,44 @@ def review_with(
         return review(advisor=advisor)
     finally:
         advisor.close()
+
+
+def audit_reader(model: ModelChoice, most: int) -> AbstractContextManager[SecondReader | None]:
+    """Who checks an audit, where the command line names a model; `most`: scripts. A server that cannot be reached leaves a note."""
+    if model.name is None:
+        return contextlib.nullcontext()
+    from ptopt.model.interface import ModelUnavailableError
+
+    try:
+        advisor = _opened(model, {"timeout": min(model.seconds, _ANSWER_SECONDS)})
+    except ModelUnavailableError as error:
+        raise click.ClickException(str(error)) from None
+    return _reader(advisor, most)
+
+
+@contextlib.contextmanager
+def _reader(advisor: Advisor, most: int) -> Iterator[SecondReader]:
+    from ptopt.model_audit import ModelReader
+
+    try:
+        yield ModelReader(advisor, most)
+    finally:
+        advisor.close()
+
+
+def _opened(model: ModelChoice, settings: Mapping[str, Any]) -> Advisor:
+    """Raises ModelUnavailableError, and what click shows where a package is missing."""
+    try:
+        from ptopt.model.backends.open import open_advisor
+
+        return open_advisor(str(model.name), server=model.server, seconds=model.seconds, **settings)
+    except ImportError as error:
+        from ptopt.address import install
+
+        extra = "model" if model.server is None else "model-client"
+        raise click.ClickException(
+            f"--model needs {error.name or 'a package that is not installed'}: {install(extra)}"
+        ) from None
 
 
 def _without(name: str, note: str, review: Review) -> Review:

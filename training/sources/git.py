@@ -57,6 +57,11 @@ class Clone:
             self._blobs.communicate()
             self._blobs = None
 
+    @property
+    def head(self) -> str:
+        """The commit of HEAD."""
+        return self._head
+
     def project(self) -> tuple[str, str]:
         """Name ("owner/name" where there is a remote that tells, else the folder's), and web address or ""."""
         remote = self._run("config", "--get", "remote.origin.url", may_fail=True).strip()

@@ -20,6 +20,8 @@ from ptopt.report.audit.text import (
     number_of,
     of_level,
     outcome,
+    reading,
+    said_before,
     started,
     tally,
 )
@@ -44,6 +46,8 @@ def render(audit: Audit) -> str:
 
 def _body(audit: Audit) -> Iterator[str]:
     yield f"<header><h1>Training audit of {_text(audit.name)}</h1><p>{_text(outcome(audit))}.</p>"
+    if audit.model is not None:
+        yield f'<p class="note">{_text(reading(audit))}.</p>'
     yield '<ul class="counts">'
     for level in Level:
         yield f'<li class="{level}"><b>{number_of(audit, level)}</b> {level}</li>'
@@ -165,7 +169,9 @@ def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
     for measure in entry.measures:
         places = "".join(_places(measure.evidence))
         yield f'<tr><th scope="row">{_text(measure.title)}</th><td><span class="{_CLASS[measure.state]}">{SYMBOLS[measure.state]}</span></td>'
-        yield f"<td>{_prose(measure.detail)}{places}</td></tr>"
+        before = said_before(measure)
+        changed = f'<p class="note">{_prose(before)}</p>' if before else ""
+        yield f"<td>{_prose(measure.detail)}{places}{changed}</td></tr>"
     yield "</tbody></table></details>"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable
 from typing import Any
 
 from ptopt import __version__
-from ptopt.audit.values import Audit, EntryPoint, Gap, Phase, Place, Weighed
+from ptopt.audit.values import Audit, Checked, EntryPoint, Gap, Measure, ModelReading, Phase, Place, Weighed
 from ptopt.findings import Impact
 
 VERSION = 1
@@ -35,6 +36,7 @@ def as_data(audit: Audit) -> dict[str, Any]:
         "notes": list(audit.notes),
         "not_judged": list(audit.not_judged),
         "not_reviewed": [{"path": n.path, "reason": n.reason} for n in audit.not_reviewed],
+        **({} if audit.model is None else {"model": _reading(audit.model)}),
     }
 
 
@@ -47,16 +49,27 @@ def _entry(entry: EntryPoint) -> dict[str, Any]:
         "files": entry.files,
         "limits": list(entry.limits),
         "measures": [
-            {
-                "key": m.key,
-                "title": m.title,
-                "state": str(m.state),
-                "detail": m.detail,
-                "evidence": [_place(p) for p in m.evidence],
-            }
+            {"key": m.key, "title": m.title, **_said(m)}
+            | ({} if m.checked is None else {"checked": _checked(m.checked)})
             for m in entry.measures
         ],
     }
+
+
+def _said(measure: Measure) -> dict[str, Any]:
+    return {
+        "state": str(measure.state),
+        "detail": measure.detail,
+        "evidence": [_place(p) for p in measure.evidence],
+    }
+
+
+def _checked(checked: Checked) -> dict[str, Any]:
+    return {"model": checked.model, "before": None if checked.before is None else _said(checked.before)}
+
+
+def _reading(reading: ModelReading) -> dict[str, Any]:
+    return dataclasses.asdict(reading)
 
 
 def _gap(gap: Gap) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from ptopt.report.audit.text import (
     not_reviewed,
     of_level,
     outcome,
+    reading,
+    said_before,
     started,
 )
 from ptopt.report.places import linked_rule
@@ -42,6 +44,8 @@ def render(audit: Audit, longest: int | None = None) -> str:
 def _blocks(audit: Audit, tables: bool) -> Iterator[str]:
     yield f"## Training audit of {markdown_text(audit.name)}"
     yield f"{markdown_text(outcome(audit))}."
+    if audit.model is not None:
+        yield f"{markdown_text(reading(audit))}."
     for level in Level:
         yield from _level(audit, level)
     if audit.plan:
@@ -125,7 +129,8 @@ def _entry(entry: EntryPoint, number: int, of: int) -> Iterator[str]:
     rows = ["| Measure | State | How, and by what | Evidence |", "| --- | --- | --- | --- |"]
     for measure in entry.measures:
         evidence = ", ".join(_in_table(code_span(str(p))) for p in measure.evidence)
-        detail = _in_table(markdown_text(measure.detail))
+        said = [measure.detail, *filter(None, [said_before(measure)])]
+        detail = _in_table(markdown_text(". ".join(said)))
         rows.append(f"| {measure.title} | {SYMBOLS[measure.state]} | {detail} | {evidence} |")
     table = "\n".join(rows)
     yield f"{code_span(one_line(entry.path))} ({markdown_text(started(entry))})"

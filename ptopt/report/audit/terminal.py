@@ -21,6 +21,8 @@ from ptopt.report.audit.text import (
     of_level,
     outcome,
     places,
+    reading,
+    said_before,
     started,
 )
 from ptopt.report.bullets import bullet
@@ -51,6 +53,8 @@ def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType
     machines = Machines(commands=True)
     yield Text(f"Training audit of {one_line(audit.name)}", "bold")
     yield Text(f"{outcome(audit)}.")
+    if audit.model is not None:
+        yield Text(f"{one_line(reading(audit))}.", "dim")
     for entry in audit.entries[:_MOST_ENTRIES]:
         yield Text()
         yield _entry(entry)
@@ -101,6 +105,8 @@ def _entry(entry: EntryPoint) -> RenderableType:
         detail = Text(one_line(measure.detail))
         if measure.evidence:
             detail.append(f"  {one_line(places(measure.evidence[:2]))}", "dim")
+        if before := said_before(measure):
+            detail.append(f"  {one_line(before)}", "dim")
         table.add_row(f"  {measure.title}", Text(SYMBOLS[measure.state], _STYLE[measure.state]), detail)
     head = Text.assemble((one_line(entry.path), "bold"), (f"  {one_line(started(entry))}", "dim"))
     limits = [_indented(Text(one_line(limit), "dim")) for limit in entry.limits]

@@ -58,6 +58,27 @@ def tally(measures: Iterable[Measure]) -> dict[State, int]:
     return table
 
 
+def said_before(measure: Measure) -> str:
+    """What the static audit said of a row that a model changed; "" where it stands."""
+    before = measure.checked.before if measure.checked is not None else None
+    return "" if before is None else f"The static audit said: {SYMBOLS[before.state]}, {before.detail}"
+
+
+def reading(audit: Audit) -> str:
+    """What a model did with the tables and findings; "" where none read them."""
+    model = audit.model
+    if model is None:
+        return ""
+    parts = [f"Checked by {model.model}: {count(model.agreed, 'row')} confirmed, {model.changed} changed"]
+    if model.refused:
+        parts.append(f"{count(model.refused, 'change')} dropped after a second look")
+    if model.refuted:
+        parts.append(f"{model.refuted} of {count(model.findings, 'finding')} left out as wrong")
+    if model.invalid:
+        parts.append(f"{count(model.invalid, 'answer')} not usable")
+    return "; ".join(parts) + (f". Not all was checked: {model.note}" if model.note else "")
+
+
 def started(entry: EntryPoint) -> str:
     """Framework, and where the training starts."""
     loop = f", training at {entry.loop}" if entry.loop is not None else ""

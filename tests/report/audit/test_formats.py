@@ -15,11 +15,13 @@ from jsonschema import Draft202012Validator
 
 from ptopt.audit.values import (
     Audit,
+    Checked,
     EntryPoint,
     Gap,
     Good,
     Level,
     Measure,
+    ModelReading,
     Phase,
     Place,
     State,
@@ -65,6 +67,21 @@ def audit_of(text: str, scripts: int = 2) -> Audit:
     )
 
 
+def read_by_model(text: str) -> Audit:
+    """The same after a model, whose words are `text`, too, changed the first row of each table and agreed with the others."""
+    audit = audit_of(text)
+    entries = []
+    for entry in audit.entries:
+        first, *others = entry.measures
+        changed = dataclasses.replace(first, detail=f'"{text}" (large)', checked=Checked("large", first))
+        agreed = [dataclasses.replace(row, checked=Checked("large")) for row in others]
+        entries.append(dataclasses.replace(entry, measures=(changed, *agreed)))
+    reading = ModelReading(
+        "large", scripts=2, agreed=6, changed=2, refused=1, findings=3, refuted=1, invalid=1, note=text
+    )
+    return dataclasses.replace(audit, entries=tuple(entries), model=reading)
+
+
 class Page(HTMLParser):
     """What a browser would make of a page."""
 
@@ -104,6 +121,8 @@ def plain() -> Page:
 def test_html_of_hostile_text(plain: Page) -> None:
     page = render("html", audit_of(HOSTILE.replace("`", "'")))  # code spans become elements of ours
     assert_harmless(page, plain)
+    read = Page(render("html", read_by_model("plain")))
+    assert_harmless(render("html", read_by_model(HOSTILE.replace("`", "'"))), read)
     assert page.replace("\n", "").isprintable()
 
 
@@ -133,6 +152,7 @@ def test_html_needs_nothing_from_elsewhere() -> None:
 
 def test_markdown_of_hostile_text() -> None:
     assert_inert(render("markdown", audit_of(HOSTILE, scripts=10)), markup=_MARKUP)
+    assert_inert(render("markdown", read_by_model(HOSTILE)), markup=_MARKUP)
 
 
 def test_many_tables_are_folded_in_markdown() -> None:
@@ -149,13 +169,15 @@ def test_many_tables_are_folded_in_markdown() -> None:
 )
 def test_markdown_of_any_text(text: str) -> None:
     assert_inert(render("markdown", audit_of(text)), markup=_MARKUP)
+    assert_inert(render("markdown", read_by_model(text)), markup=_MARKUP)
 
 
 @pytest.mark.parametrize("text", ["plain", HOSTILE])
 def test_the_terminal_gets_printable_text(text: str) -> None:
-    shown = render("terminal", audit_of(text), width=80)
-    assert shown.replace("\n", "").isprintable()
-    assert "Critical" in shown
+    for audit in (audit_of(text), read_by_model(text)):
+        shown = render("terminal", audit, width=80)
+        assert shown.replace("\n", "").isprintable()
+        assert "Critical" in shown
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +189,14 @@ def schema() -> Any:
 @pytest.mark.parametrize("text", ["plain", HOSTILE])
 def test_json_follows_the_schema(schema: Any, text: str) -> None:
     Draft202012Validator.check_schema(schema)
-    document = json.loads(render("json", audit_of(text)))
-    Draft202012Validator(schema).validate(document)
-    assert document["entry_points"][0]["path"] == text
+    for audit in (audit_of(text), read_by_model(text)):
+        document = json.loads(render("json", audit))
+        Draft202012Validator(schema).validate(document)
+        assert document["entry_points"][0]["path"] == text
+    first, second = document["entry_points"][0]["measures"][:2]
+    assert first["detail"] == f'"{text}" (large)' and first["checked"]["before"]["detail"] == text
+    assert second["checked"] == {"model": "large", "before": None}
+    assert document["model"]["changed"] == 2
 
 
 def test_the_schema_refuses_fields_it_does_not_know(schema: Any) -> None:
@@ -183,6 +210,25 @@ def test_an_audit_that_found_nothing(name: str) -> None:
     empty = Audit("empty", 0, (), (), (), (), ())
     assert render(name, empty).endswith("\n")
     assert render(name, dataclasses.replace(empty, files=3)) != render(name, empty)
+
+
+@pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
+def test_what_a_model_changed_stands_beside_what_the_analysis_said(name: str) -> None:
+    def words(audit: Audit) -> str:
+        text = render(name, audit, width=400)
+        return " ".join(
+            ("\n".join(Page(text).said) if name == "html" else text.replace("\u200b", "")).split()
+        )
+
+    shown = words(read_by_model("plain"))
+    assert shown.count('"plain" (large)') == shown.count("The static audit said: on, plain") == 2
+    assert (
+        "Checked by large: 6 rows confirmed, 2 changed; 1 change dropped after a second look; 1 of 3 findings left"
+        in shown
+    )
+    assert "Not all was checked: plain." in shown
+    before = words(audit_of("plain"))
+    assert "audit said" not in before and "Checked" not in before
 
 
 @pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
