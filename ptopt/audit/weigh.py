@@ -34,19 +34,15 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     each_step = any(features.get(name) for name in _EACH_STEP)
     often = each_step or bool(features.get("often:evaluation"))
     if finding.confidence < sure:
-        return Weighed(finding, Level.LOW, "less sure than what a review of these files would show")
+        return Weighed(finding, Level.LOW, "below the confidence from which a review comments")
     if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
         return Weighed(finding, Level.LOW, "no listed script is known to train here")
     if finding.severity is Severity.HIGH and each_step:
-        return Weighed(finding, Level.CRITICAL, "high severity, on every step")
+        return Weighed(finding, Level.CRITICAL, "on every step")
     if finding.severity is not Severity.LOW and often:
         how = "on every step" if each_step else "for each batch"
-        return Weighed(finding, Level.MODERATE, f"{finding.severity} severity, {how}")
-    return Weighed(
-        finding,
-        Level.LOW,
-        f"{finding.severity} severity" + ("" if often else ", seldom or unknown how often"),
-    )
+        return Weighed(finding, Level.MODERATE, how)
+    return Weighed(finding, Level.LOW, "little each time" if often else "seldom, or unknown how often")
 
 
 def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:

@@ -13,7 +13,9 @@ _OTHERS = (
     "#   A finding must also be true with a probability of at least {right:.2f}, and its rule must state at least "
     "{stated:.2f} for it; a min-confidence below {confidence:.2f} lifts both."
 )
-_LIFTED = "#   Nothing else is asked of a finding: this is below {confidence:.2f}, the ranker's own threshold."
+_LIFTED = (
+    "#   Nothing else is asked of a finding: this is below {confidence:.2f}, the ranker's own threshold."
+)
 
 
 def as_toml(config: Config) -> str:

@@ -21,7 +21,7 @@ from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
 from ptopt.ranker.model import comment_conditions
 from ptopt.report.conditions import wrong_if
-from ptopt.report.machines import Machines
+from ptopt.report.gains import gain_line
 from ptopt.report.patch import fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.terminal_summary import summary
@@ -31,7 +31,6 @@ from ptopt.report.text import (
     code_line,
     excerpt,
     fix_line,
-    impact_line,
     lines,
     measured_line,
     missed_line,
@@ -64,13 +63,10 @@ def render(
     """
     out = io.StringIO()
     console = _console(out, width, color)
-    unbroken, machines = Unbroken(), Machines(commands=True)
-    for finding in map(machines.shortened, review.findings):
+    unbroken = Unbroken()
+    for finding in review.findings:
         console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
-    named = [Text(one_line(line), "dim") for line in machines.lines()]
-    if named:
-        console.print(*named, "", sep="\n")
     below = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2))
     for line in () if quiet else below:
         console.print(line)
@@ -168,7 +164,7 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
     parts += _fix(review, finding, lines)
     if finding.measured is not None:
         parts.append(labelled("Measured in your run", measured_line(finding)))
-    parts += [labelled("Gain", impact_line(i)) for i in finding.impact]
+    parts += [labelled("Gain", gain_line(i)) for i in finding.impact]
     if finding.proof is not None:
         parts.append(labelled("Run", proof_line(finding)))
     wrong = wrong_if(finding)
