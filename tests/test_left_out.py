@@ -113,7 +113,7 @@ def test_a_low_confidence_is_explained_only_when_asked(code: Path) -> None:
 
 def test_the_settings_name_all_conditions(code: Path) -> None:
     shown = run("config", "show", code).stdout
-    assert "true with a probability of at least 0.85, and its rule must state at least 0.45" in shown
+    assert "true with a probability of at least 0.85, and its rule must state at least 0.65" in shown
     (code / ".ptopt.toml").write_text("min-confidence = 0.0\n")
     assert "true with a probability" not in run("config", "show", code).stdout
 

@@ -12,6 +12,7 @@
     calibrate set the threshold of what a general model finds in a change as a whole
     experts   compare with what readers would have said of random commits
     refresh   renew the features of judged comments
+    draws     what the gates of the ranker are worth on draws of fresh repositories
     verdicts  what readers said of comments, and their agreement
     FOLDER [--all-paths] [--min-confidence X] [-v]    score ptopt on cases that lie in a folder
 
@@ -26,7 +27,18 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.quality import applied, audits, calibrate, comments, experts, fixes, mine, sheets, verdicts
+from benchmarks.quality import (
+    applied,
+    audits,
+    calibrate,
+    comments,
+    draws,
+    experts,
+    fixes,
+    mine,
+    sheets,
+    verdicts,
+)
 from benchmarks.quality.changes import config_of
 from benchmarks.quality.score import outcome
 from benchmarks.quality.summary import print_case, print_summary
@@ -42,6 +54,7 @@ COMMANDS = {
     "audit": audits.main,
     "calibrate": calibrate.main,
     "comments": comments.main,
+    "draws": draws.main,
     "experts": experts.main,
     "fixes": fixes.main,
     "mine": mine.main,

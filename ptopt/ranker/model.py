@@ -142,12 +142,15 @@ class Ranker:
     def is_sure(self, features: Mapping[str, float]) -> bool:
         """Are the rule and the ranker sure enough that the statement is right?"""
         right = self.truth(features)
-        stated = features.get("stated confidence", 0.0)
-        return stated >= self.least_stated and (right is None or right >= self.least_right)
+        return self._is_stated(features) and (right is None or right >= self.least_right)
+
+    def _is_stated(self, features: Mapping[str, float]) -> bool:
+        """Is the rule sure enough of its own statement? Of a rule of another package that is all that is known, and `worth` has it."""
+        return bool(features.get(FOREIGN)) or features.get("stated confidence", 0.0) >= self.least_stated
 
     def missed(self, features: Mapping[str, float], min_confidence: float) -> tuple[Condition, ...]:
         """The conditions of a comment that a hit with these features does not meet."""
-        sure = features.get("stated confidence", 0.0) >= self.least_stated
+        sure = self._is_stated(features)
         right = self.truth(features)
         true = right is None or right >= self.least_right
         met = (self.worth(features) >= min_confidence, true, sure)

@@ -25,9 +25,9 @@ from training.ranker.rows import Row, by_repository
 
 STRENGTHS = (0.001, 0.002, 0.004, 0.01, 0.03, 0.1, 0.3)  # inverse of the penalty, tried in turn
 FOLDS = 8
-# Of what rules state with 0.4, a fifth is wrong on repositories that nobody has seen. The rows to learn from do not tell:
-# mistakes that readers found in them were repaired, and are no rows any more.
-LEAST_STATED, LEAST_RIGHT = 0.45, 0.85
+# What a comment needs, whatever the rows say: mistakes that readers found in them were repaired, and are no rows any more, so
+# they flatter. `python -m benchmarks.quality draws` shows what these gates are worth on repositories that nothing had met.
+LEAST_STATED, LEAST_RIGHT, LEAST_USEFUL = 0.65, 0.85, 0.55
 PRECISION = 0.6  # share of useful comments that the threshold is chosen for
 _FEWEST = 20  # comments above a threshold that say how good it is
 _SEEN = 6  # a feature that fewer rows have says nothing
@@ -185,7 +185,7 @@ def _train(rows: Sequence[Row], calibration: Sequence[Row]) -> Ranker:
     tells = np.array(
         [row.drawn and row.features.get("stated confidence", 0.0) >= LEAST_STATED for row in known]
     ) & (trusted >= LEAST_RIGHT)
-    least = threshold(np.array([row.useful for row in known])[tells], unseen[tells])
+    least = max(LEAST_USEFUL, threshold(np.array([row.useful for row in known])[tells], unseen[tells]))
     means = {n: round(mean, 4) for n, mean in Columns(rows).means.items() if n in useful.weights}
     return Ranker(right, useful, means, LEAST_STATED, LEAST_RIGHT, least)
 
