@@ -52,7 +52,7 @@ def outliers() -> None:
     def look(session: Session) -> list[str]:
         return [
             f"{name}: {' '.join(one.people[:_NAMED])}{' ...' if len(one.people) > _NAMED else ''}: {one.reason}"
-            for name, cast in _by_repository(session)
+            for _, name, cast in _by_repository(session)
             for one in outliers_of(cast)
         ]
 
@@ -61,19 +61,21 @@ def outliers() -> None:
 
 @main.command()
 def quiet() -> None:
-    """Rules that are quiet in most of the repositories that voted on them. They stay on elsewhere until a person decides."""
+    """Rules that are quiet in most of the repositories that voted on them, of which an organisation counts as three at most. They
+    stay on elsewhere until a person decides."""
 
     def look(session: Session) -> list[str]:
-        states = {at: calibration.state(cast).rules for at, (_, cast) in enumerate(_by_repository(session))}
+        states = {key: calibration.state(cast).rules for key, _, cast in _by_repository(session)}
         return calibration.quiet_everywhere(states, threshold(None))
 
     click.echo("\n".join(_in_database(look)) or "no rule is quiet in most repositories")
 
 
-def _by_repository(session: Session) -> Iterator[tuple[str, tuple[Vote, ...]]]:
-    """The name of each repository, and the votes in it."""
-    for key, name in session.execute(select(Repository.id, Repository.full_name).order_by(Repository.id)):
-        yield name, calibration.cast_in(session, [key])
+def _by_repository(session: Session) -> Iterator[tuple[tuple[int, int], str, tuple[Vote, ...]]]:
+    """The organisation and the id of each repository, its name, and the votes in it."""
+    known = select(Repository.installation_id, Repository.id, Repository.full_name).order_by(Repository.id)
+    for organisation, key, name in session.execute(known):
+        yield (organisation, key), name, calibration.cast_in(session, [key])
 
 
 def _in_database(work: Callable[[Session], T]) -> T:

@@ -23,19 +23,19 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from feedback import wanted
-from feedback.labels import Comment, Opinion, Vote, limited, opinions, votes
+from feedback.labels import Comment, Opinion, Vote, limited, opinions, per_organisation, votes
 from feedback.wanted import Estimate
 from ptopt.findings import Severity
-from ptopt.learned import Learned, RuleFeedback, log_odds, shifted
+from ptopt.learned import NOTHING_LEARNED, SURE, Learned, RuleFeedback, log_odds, shifted
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
 from service.models import CommentRow, Repository, Signal
 
 STRENGTHS = (20.0, 40.0, 4.0)  # of the prior, in votes: of a repository, of a family, of a rule
-QUIET_BELOW = 0.1  # the share of wanted comments below which a rule is quiet, whatever the threshold
-# Share of the sure findings of a quiet rule that are shown all the same, and what each vote on other rules adds since somebody
-# was last asked. All are, if the newest opinion is good.
-EXPLORE, UNASKED = 0.1, 0.012
+QUIET_BELOW = 0.08  # the share of wanted comments below which a rule is quiet, whatever the threshold
+# Share of the sure findings of a quiet rule that are shown all the same, and the number of votes on other rules after which people
+# are asked again. All are shown, if the newest opinion is good.
+EXPLORE, ASK_AFTER = 0.05, 30
 FEWEST_AGAINST = 2  # people who must say so before a rule is quiet in their repository
 FEWEST_AGAINST_CRITICAL = 3  # of a rule whose problems cost most
 _LARGEST = 4.0  # log-odds
@@ -65,9 +65,15 @@ class RuleState:
         return self.against >= self.fewest
 
     @property
+    def feedback(self) -> RuleFeedback:
+        """What a review takes into account of it."""
+        by_writers = self.by_writers if self.may_quiet else None
+        return RuleFeedback(self.offset, by_writers, EXPLORE, self.hopeful, self.unasked / ASK_AFTER)
+
+    @property
     def explore(self) -> float:
         """The share of its sure findings that is shown although it is quiet."""
-        return 1.0 if self.hopeful else min(1.0, EXPLORE + UNASKED * self.unasked)
+        return NOTHING_LEARNED.explored(self.feedback, SURE)
 
     def quiet(self, least: float) -> bool:
         """Is the usual finding of the rule not reported, where comments need this confidence?"""
@@ -83,13 +89,21 @@ class RuleState:
             return (
                 f"quiet here: {text}; {now:.2f} by those who may write, as they think now, is below "
                 f"{max(least, QUIET_BELOW):.2f}; {self.explore:.0%} of the surest are still shown, "
-                f"{'as the newest word is a good one' if self.hopeful else 'more until somebody answers one'}"
+                f"{self._asked}"
             )
         if self.now < max(least, QUIET_BELOW):
             return (
                 f"not quiet: {text}; it takes {self.fewest} people who may write, and enough of their votes"
             )
         return f"{'less sure' if self.offset < 0 else 'surer'} here: {text}"
+
+    @property
+    def _asked(self) -> str:
+        if self.hopeful:
+            return "as the newest word is a good one"
+        if self.unasked >= ASK_AFTER:
+            return f"as nobody was asked for {self.unasked} votes"
+        return f"all of them in {ASK_AFTER - self.unasked} votes on other rules, if nobody answers one until then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +124,7 @@ class RepositoryState:
 
     def learned(self, seed: str = "") -> Learned:
         """What a review is to take into account."""
-        rules = {
-            state.rule: RuleFeedback(
-                state.offset, state.by_writers if state.may_quiet else None, state.explore, state.hopeful
-            )
-            for state in self.rules
-        }
+        rules = {state.rule: state.feedback for state in self.rules}
         return Learned(rules, self.offsets.families, self.offsets.repository, QUIET_BELOW, seed)
 
 
@@ -165,14 +174,23 @@ def offsets(
 
 
 def quiet_everywhere(
-    by_repository: Mapping[int, Sequence[RuleState]], least: float, fewest: int = 5
+    by_repository: Mapping[tuple[int, int], Sequence[RuleState]], least: float, fewest: int = 5
 ) -> list[str]:
-    """Rules that are quiet in most of the repositories that voted on them: for maintainers to decide on, nothing more."""
-    quiet: defaultdict[str, list[bool]] = defaultdict(list)
-    for found in by_repository.values():
-        for state in found:
-            quiet[state.rule].append(state.quiet(least))
-    return sorted(rule for rule, said in quiet.items() if len(said) >= fewest and sum(said) > 0.8 * len(said))
+    """Rules that are quiet in most of the repositories that voted on them: for maintainers to decide on, nothing more.
+    Repositories come as (organisation, repository); one organisation counts as `ORGANISATION` of them at most."""
+    said = [
+        ((organisation, state.rule), state.quiet(least))
+        for (organisation, _), found in by_repository.items()
+        for state in found
+    ]
+    weights = per_organisation(key for key, _ in said)
+    quiet: defaultdict[str, float] = defaultdict(float)
+    whole: defaultdict[str, float] = defaultdict(float)
+    for (organisation, rule), is_quiet in said:
+        whole[rule] += weights[organisation, rule]
+        quiet[rule] += weights[organisation, rule] * is_quiet
+    # Thirds do not add up to whole numbers.
+    return sorted(rule for rule, of in whole.items() if of >= fewest - 1e-9 and quiet[rule] > 0.8 * of)
 
 
 # -- the database -------------------------------------------------------------------------------------------------

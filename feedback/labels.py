@@ -7,7 +7,7 @@ one person has one effective vote on a rule in a repository, and all people who 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ _NEWEST, _OLDER = 3, 0.3
 # An opinion weighs so much of the next newer one on the rule, so that a change of mind is noticed.
 FADES = 0.85
 STRANGERS = 1.0  # the weight of all people together who may not write to the repository, on a rule
-ORGANISATION = 3.0  # the weight of an organisation on a rule, wherever organisations are added up
+ORGANISATION = 3.0  # repositories that an organisation counts as on a rule, at most
 _SILENCE, _SILENCES = 0.15, 0.5  # the weight of one comment without an answer, and of all on a rule
 _SUSPICIOUS = 0.001  # probability by chance
 _FEWEST = 5  # votes that say something of a person, and people that are a ring
@@ -229,15 +229,12 @@ def _faded(found: Iterable[Opinion]) -> list[Opinion]:
     return [replace(o, weight=o.weight * FADES**age) for age, o in enumerate(ordered)]
 
 
-def per_organisation(found: Iterable[Opinion], most: float = ORGANISATION) -> tuple[Opinion, ...]:
-    """The opinions with at most this weight for an organisation and rule: for whoever adds organisations up."""
-    by_owner: defaultdict[tuple[int, str], list[Opinion]] = defaultdict(list)
-    for opinion in found:
-        by_owner[opinion.organisation, opinion.rule].append(opinion)
-    ordered = (
-        sorted(several, key=lambda o: (o.repository, o.voter)) for _, several in sorted(by_owner.items())
-    )
-    return tuple(opinion for several in ordered for opinion in _scaled(several, most))
+def per_organisation(
+    of: Iterable[tuple[int, str]], most: float = ORGANISATION
+) -> dict[tuple[int, str], float]:
+    """What each of several equal voices weighs where organisations are added up, by organisation and rule: an organisation has
+    `most` together on a rule, however many repositories say something of it."""
+    return {key: min(1.0, most / number) for key, number in Counter(of).items()}
 
 
 def outliers(cast: Iterable[Vote]) -> tuple[Outlier, ...]:

@@ -27,9 +27,9 @@ from ptopt.learned import log_odds
 
 ERRS = 0.1  # share of the votes that say the opposite of what the person wants
 CHANGES = 0.02  # how likely minds change about a rule, from one vote in the repository to the next
-UNWANTED, UNWANTED_NOW = 0.2, 0.8  # how likely nobody wants a rule: at first, and after a change of minds
+UNWANTED, UNWANTED_NOW = 0.2, 0.85  # how likely nobody wants a rule: at first, and after a change of minds
 SPREAD = 2.0  # standard deviation of the offsets of the other rules, in log-odds
-REPEATED = 0.5  # the weight of a vote as evidence of a change, of that of the person's last one, if both say the same
+REPEATED = 0.6  # the weight of a vote as evidence of a change, of that of the person's last one, if both say the same
 _OFFSETS = tuple(float(at) for at in range(-8, 9))  # in log-odds; a belief has one probability for each
 _LOWEST, _NARROW = -6.0, 1.0  # mean and deviation of the offset of a rule that nobody wants
 # The likeliest hypotheses that are kept of a rule: so a vote takes the same time, however many came before.

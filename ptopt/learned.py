@@ -11,6 +11,9 @@ from types import MappingProxyType
 FEEDBACK = "feedback in this repository"  # the name of the reason
 SURE = 0.5  # the confidence from which on a finding is not doubtful
 _EDGE = 1e-4
+# How much less those are asked about that are less sure; and how suddenly a rule is asked about when it is due. At even intervals
+# it takes fewer findings to ask about a rule within a certain time than by chance alone.
+_DOUBT, _STEEP = 1.5, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +21,14 @@ class RuleFeedback:
     """`offset` is added to the log-odds of a confidence. `by_writers` is what it would be by the votes of those alone who may
     write to the repository: only where that falls below the threshold, a finding is quiet, and nowhere with None, as too few
     people said so. `explore` is the share of the quiet findings that is shown all the same where they are sure, so that the rule
-    can return; with `hopeful`, as the newest word on the rule is a good one, it is all of them."""
+    can return; with `hopeful`, as the newest word on the rule is a good one, it is all of them. `due` grows with the votes on other
+    rules since the last one on this: from 1 on, people are asked about the next sure finding."""
 
     offset: float
     by_writers: float | None = None
     explore: float = 0.0
     hopeful: bool = False
+    due: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,12 @@ class Learned:
         return moved if self.quiet(feedback, confidence, least) else max(moved, min(confidence, least))
 
     def explored(self, feedback: RuleFeedback, confidence: float) -> float:
-        """The share of such findings that is shown although they are quiet: of those half as sure a fourth."""
-        return 1.0 if feedback.hopeful else feedback.explore * min(1.0, confidence / SURE) ** 2
+        """The share of such findings that is shown although they are quiet. Doubtful ones are asked about less, and later: the
+        less a finding is likely to be wanted, the longer it waits."""
+        if feedback.hopeful:
+            return 1.0
+        sure = math.pow(min(1.0, confidence / SURE), _DOUBT)
+        return min(1.0, feedback.explore * sure + math.pow(feedback.due * sure, _STEEP))
 
     def explores(self, fingerprint: str, share: float) -> bool:
         """Is a quiet finding among this share of them?"""

@@ -96,8 +96,17 @@ def test_explain_shows_it() -> None:
 def test_doubtful_findings_are_explored_less() -> None:
     learned, feedback = NOTHING_LEARNED, RuleFeedback(-4.0, by_writers=-3.5, explore=0.1)
     assert learned.explored(feedback, 0.9) == learned.explored(feedback, SURE) == 0.1
-    assert learned.explored(feedback, SURE / 2) == pytest.approx(0.025)
+    # A third, where it was a fourth: with a square, useful findings that the ranker thinks little of waited too long.
+    assert learned.explored(feedback, SURE / 2) == pytest.approx(0.1 * 0.5**1.5)
     assert learned.explored(RuleFeedback(-4.0, -3.5, 0.1, hopeful=True), SURE / 2) == 1.0
+
+
+def test_doubtful_findings_wait_longer_until_somebody_is_asked() -> None:
+    def explored(due: float, confidence: float) -> float:
+        return NOTHING_LEARNED.explored(RuleFeedback(-4.0, by_writers=-3.5, due=due), confidence)
+
+    assert explored(0.5, SURE) < 0.1 and explored(1.0, SURE) == explored(9.0, SURE) == 1.0
+    assert explored(1.0, SURE / 2) < 0.1 and explored(3.0, SURE / 2) == 1.0
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.34, 0.5, 0.99])

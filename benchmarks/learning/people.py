@@ -73,7 +73,7 @@ class Repository:
         self.pull = 0
 
     def state(self) -> RepositoryState:
-        """What the review knows: the same as of all votes at once, but for their order within a pull request."""
+        """What the review knows: the same as of all votes at once."""
         estimates = {rule: rule_filter.estimate(self._votes) for rule, rule_filter in self._filters.items()}
         return state_of(self._opinions.values(), estimates, family_of)
 
@@ -86,6 +86,7 @@ class Repository:
         everybody = [*self.people, *self.ring]
         author = self.chance.choice(everybody)
         answered = 0
+        heard: list[Vote] = []
         for at, one in enumerate(shown):
             comment = Comment(
                 self.pull * 100 + at, 0, self.number, one.rule, self.pull, one.score, author.name, _START
@@ -99,14 +100,16 @@ class Repository:
                     key = (one.rule, vote.voter)
                     self._cast.setdefault(key, []).append(vote)
                     (self._opinions[key],) = opinions(self._cast[key])
-                    self._hear(vote)
+                heard += cast
                 answered += bool(cast)
+        # Whoever says something of two comments of a rule has one vote for the pull request, as in production.
+        for vote in wanted.counted(heard):
+            self._hear(vote)
         return answered
 
     def _hear(self, vote: Vote) -> None:
-        if vote.writes:
-            self._votes += 1
-            self._filters[vote.comment.rule].update(vote, self._votes)
+        self._votes += 1
+        self._filters[vote.comment.rule].update(vote, self._votes)
 
     def _answer(self, who: Person, useful: bool) -> Signal:
         good = (

@@ -18,6 +18,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from statistics import stdev
 
 from benchmarks.learning import rows
 from benchmarks.learning.people import Attack, Repository
@@ -31,6 +34,7 @@ _IN_REVIEW = 5
 _FEWEST = 8  # candidates of a repository that is simulated
 _MOST_PULLS = 3_000  # where nothing is shown, nobody answers
 _DRIFT_AT = 200
+_MOST_LOST = 0.03  # of the useful findings: the bar
 _AFTER_DRIFT = (0, 10, 25, 50, 100)
 _SHARES = (0.0, 0.35, 0.6, 0.999, 1.0)  # of the findings of a rule that are useful
 HONEST = Attack("nobody")
@@ -60,6 +64,9 @@ class Tally:
             self.shown += share
             self.good += share * useful
             self.useful += useful
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.shown + other.shown, self.good + other.good, self.useful + other.useful)
 
     @property
     def addressed(self) -> float:
@@ -167,6 +174,21 @@ def drift(
     return settled, after
 
 
+def best_by_rule(by_repo: Mapping[str, Sequence[Candidate]], most_lost: float) -> Tally:
+    """What a filter would reach that knows what is useful, and may only leave out rules of a repository as a whole: those with the
+    smallest share of useful findings first, until the next would lose more than this share of them all."""
+    cells = [cell for several in by_repo.values() if len(several) >= _FEWEST for cell in _by_rule(several)]
+    cells.sort(key=lambda cell: sum(one.useful for one in cell) / len(cell))
+    useful = sum(one.useful for cell in cells for one in cell)
+    found = Tally(sum(map(len, cells)), useful, useful)
+    for cell in cells:
+        left = found.good - sum(one.useful for one in cell)
+        if left < (1 - most_lost) * useful:
+            break
+        found = Tally(found.shown - len(cell), left, useful)
+    return found
+
+
 def where_lost(by_repo: Mapping[str, Sequence[Candidate]], seeds: Sequence[int], least: float) -> list[Tally]:
     """Of which rules the findings are that are lost after 200 events: for each of `_SHARES`, the tally of the rules of which
     at most this share is useful in the repository, and more than the share before."""
@@ -241,8 +263,15 @@ def main(arguments: Sequence[str]) -> int:
         ("broad, held out", 0.0, True),
         ("default, held out", shipped, True),
     ):
-        tables[name] = learning(by_repo, seeds, least, held_out)
+        each = [learning(by_repo, [seed], least, held_out) for seed in seeds]
+        tables[name] = [reduce(add, column) for column in zip(*each, strict=True)]
+        if name == "broad":
+            at_200_each = [run[CHECKPOINTS.index(200)] for run in each]
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in tables[name]))
+    for most_lost in (0.0, _MOST_LOST):
+        best = best_by_rule(by_repo, most_lost)
+        name = f"oracle of whole rules, at most {most_lost:.0%} lost"
+        print(f"{name:42}{best.addressed:8.0%}/{best.lost:4.0%}")
     print(
         f"\n{'broad, 200 events: rules of which':42}{'useful':>13}{'lost':>13}{'shown for nothing':>22}   (a run)"
     )
@@ -255,11 +284,15 @@ def main(arguments: Sequence[str]) -> int:
         + "".join(f"{n:>13}" for n in _AFTER_DRIFT)
     )
     drifts = {}
+    drifts_each = {}
     for name, returns in (
         ("a third of the rules unwanted", False),
         ("a third of the rules wanted again", True),
     ):
-        settled, after = drifts[returns] = drift(by_repo, seeds, 0.0, returns=returns)
+        each_drift = drifts_each[returns] = [drift(by_repo, [seed], 0.0, returns=returns) for seed in seeds]
+        settled = reduce(add, (first for first, _ in each_drift))
+        after = [reduce(add, column) for column in zip(*(then for _, then in each_drift), strict=True)]
+        drifts[returns] = settled, after
         print(f"{name:42}" + "".join(f"{t.addressed:8.0%}/{t.lost:4.0%}" for t in (settled, *after)))
     print(f"\n{'attack':46}{'runs':>6}{'lose a good rule':>18}{'addressed':>11}{'lost':>6}")
     harmed = {}
@@ -268,35 +301,60 @@ def main(arguments: Sequence[str]) -> int:
         harmed[attack.name] = lost / max(runs, 1)
         print(f"{attack.name:46}{runs:6}{lost / max(runs, 1):18.1%}{tally.addressed:11.0%}{tally.lost:6.0%}")
     at_200 = tables["broad"][CHECKPOINTS.index(200)]
-    settled, unwanted = drifts[False][0], drifts[False][1][_AFTER_DRIFT.index(50)]
-    at_home, wanted = drifts[True][0], drifts[True][1][_AFTER_DRIFT.index(50)]
+    at = _AFTER_DRIFT.index(50)
+    recovered = {
+        False: [_addressed_of(settled, after[at]) for settled, after in (drifts[False], *drifts_each[False])],
+        True: [_found_of(settled, after[at]) for settled, after in (drifts[True], *drifts_each[True])],
+    }
     bars = (
         (
             "addressed after 200 events, from all candidates",
             f"{at_200.addressed:.1%}",
+            _within([run.addressed for run in at_200_each]),
             ">= 60 %",
             at_200.addressed >= 0.6,
         ),
-        ("useful findings lost then", f"{at_200.lost:.1%}", "<= 3 %", at_200.lost <= 0.03),
         (
-            "50 events after rules became unwanted: addressed, of the settled share",
-            f"{unwanted.addressed / settled.addressed:.0%}",
-            ">= 95 %",
-            unwanted.addressed >= 0.95 * settled.addressed,
-        ),
-        (
-            "50 events after rules became wanted again: found, of the settled share",
-            f"{(1 - wanted.lost) / (1 - at_home.lost):.0%}",
-            ">= 95 %",
-            1 - wanted.lost >= 0.95 * (1 - at_home.lost),
+            "useful findings lost then",
+            f"{at_200.lost:.1%}",
+            _within([run.lost for run in at_200_each]),
+            "<= 3 %",
+            at_200.lost <= _MOST_LOST,
         ),
         *(
-            (f"runs that lose a good rule: {name}", f"{share:.1%}", "< 2 %", share < 0.02)
+            (
+                f"50 events after rules became {what}, of the settled share",
+                f"{share:.1%}",
+                _within(each),
+                ">= 95 %",
+                share >= 0.95,
+            )
+            for what, (share, *each) in (
+                ("unwanted: addressed", recovered[False]),
+                ("wanted again: found", recovered[True]),
+            )
+        ),
+        *(
+            (f"runs that lose a good rule: {name}", f"{share:.1%}", "", "< 2 %", share < 0.02)
             for name, share in harmed.items()
             if name not in (HONEST.name, ATTACKS[-1].name)
         ),
     )
     print()
-    for what, value, bar, reached in bars:
-        print(f"{what:75}{value:>8}   bar {bar:8} {'reached' if reached else 'MISSED'}")
+    for what, value, within, bar, reached in bars:
+        print(f"{what:75}{value:>8}{within:>7}   bar {bar:8} {'reached' if reached else 'MISSED'}")
+    print("±: 95 % over people and chance, the repositories being what they are")
     return 0
+
+
+def _addressed_of(settled: Tally, after: Tally) -> float:
+    return after.addressed / settled.addressed if settled.addressed else 0.0
+
+
+def _found_of(settled: Tally, after: Tally) -> float:
+    return (1 - after.lost) / (1 - settled.lost) if settled.lost < 1 else 0.0
+
+
+def _within(each: Sequence[float]) -> str:
+    """Half of the 95 % interval of their mean, in points."""
+    return f"± {196 * stdev(each) / math.sqrt(len(each)):.1f}" if len(each) > 1 else ""

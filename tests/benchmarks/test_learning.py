@@ -10,6 +10,7 @@ from benchmarks.learning import accepted, prior, replay, rows
 from benchmarks.learning.histories import KINDS
 from benchmarks.learning.people import Repository
 from benchmarks.learning.rows import Candidate, family_of
+from feedback import wanted
 from feedback.calibration import STRENGTHS
 from ptopt.learned import Learned, RuleFeedback
 
@@ -48,6 +49,33 @@ def test_of_which_rules_findings_are_lost() -> None:
     never, *between, always = replay.where_lost({"a/b": [*GOOD, *BAD]}, range(2), 0.0)
     assert never.useful == 0 < never.shown and always.useful == 12
     assert all(tally.shown == 0 for tally in between)
+
+
+def test_what_a_filter_of_whole_rules_reaches_at_best() -> None:
+    mixed = [Candidate("a/b", f"m{n}", "sync", 0.3, n == 0) for n in range(10)]
+    by_repo = {"a/b": [*GOOD, *BAD, *mixed], "too/few": GOOD}
+    assert replay.best_by_rule(by_repo, 0.0) == replay.Tally(16, 7, 7)
+    assert replay.best_by_rule(by_repo, 0.15) == replay.Tally(6, 6, 7)  # one of seven is 14 %
+    assert replay.best_by_rule(by_repo, 0.14) == replay.Tally(16, 7, 7)
+
+
+def test_a_voter_has_one_vote_on_a_rule_in_a_pull_request() -> None:
+    """As in production, where the same filter hears the votes all at once."""
+    repository = Repository(1, GOOD, replay.ATTACKS[2], random.Random(3))
+    for number in range(1, 40):
+        repository.pull_request(GOOD[:3])
+        cast = [vote for several in repository._cast.values() for vote in several]
+        assert repository.pull == number and repository._votes == len(wanted.counted(cast))
+    assert repository._votes < len([vote for vote in cast if vote.writes])
+    found = repository.state().rules
+    assert [one.by_writers for one in found] == [
+        pytest.approx(wanted.estimates(cast)[one.rule].offset) for one in found
+    ]
+
+
+def test_the_interval_of_a_mean() -> None:
+    assert replay._within([0.6]) == "" and replay._within([0.5, 0.5]) == "± 0.0"
+    assert replay._within([0.4, 0.6]) == "± 19.6"
 
 
 def test_no_two_runs_are_alike() -> None:

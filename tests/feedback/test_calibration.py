@@ -131,11 +131,24 @@ def test_votes_of_two_repositories_are_refused() -> None:
 
 def test_quiet_in_most_repositories_is_for_maintainers_to_decide() -> None:
     quiet = state([vote(f"dev{n}", False, number=n) for n in range(1, 6)]).rules
-    assert quiet_everywhere(dict.fromkeys(range(5), quiet), LEAST) == [ORDINARY]
-    assert quiet_everywhere(dict.fromkeys(range(4), quiet), LEAST) == []
+    assert quiet_everywhere({(at, at): quiet for at in range(5)}, LEAST) == [ORDINARY]
+    assert quiet_everywhere({(at, at): quiet for at in range(4)}, LEAST) == []
 
 
-def test_the_longer_nobody_was_asked_the_more_is_shown() -> None:
+def test_an_organisation_with_many_repositories_does_not_speak_for_all() -> None:
+    quiet = state([vote(f"dev{n}", False, number=n) for n in range(1, 6)]).rules
+    liked = state([vote(f"dev{n}", True, number=n) for n in range(1, 6)]).rules
+    one_account = {(1, at): quiet for at in range(50)}
+    others = {(at, at): liked for at in range(100, 102)}
+    assert quiet_everywhere(one_account, LEAST) == []
+    assert quiet_everywhere(one_account | others, LEAST) == []
+    # Nor does it keep a rule off the list: it counts as three repositories either way.
+    against = {(at, at): quiet for at in range(200, 213)}
+    assert quiet_everywhere(against | {(1, at): liked for at in range(50)}, LEAST) == [ORDINARY]
+
+
+def test_people_are_asked_again_when_nobody_was_for_long() -> None:
+    """Not at random: after some thirty votes on other rules it is certain, and long before that it is not likelier."""
     against = [vote(f"dev{n}", False, number=n) for n in range(1, 6)]
     shares = []
     for number in (0, 10, 30):
@@ -145,7 +158,12 @@ def test_the_longer_nobody_was_asked_the_more_is_shown() -> None:
         assert found.quiet(LEAST) and f"{found.explore:.0%} of the surest are still shown" in found.explained(
             LEAST
         )
-    assert shares == pytest.approx([calibration.EXPLORE + calibration.UNASKED * n for n in (0, 10, 30)])
+        assert ("as nobody was asked for 30 votes" in found.explained(LEAST)) == (number == 30)
+        assert (f"all of them in {30 - number} votes on other rules" in found.explained(LEAST)) == (
+            number < 30
+        )
+    at_once, soon, due = shares
+    assert at_once == calibration.EXPLORE and soon == pytest.approx(at_once, abs=0.02) and due == 1.0
 
 
 def test_exploration_is_a_small_share_that_a_push_does_not_change() -> None:

@@ -109,16 +109,19 @@ class FeedbackService:
     def comment(
         self, head: str, finding: Finding, *signals: tuple[SignalKind, str, str], repository: str = "acme/net",
         pull: int = 7, private: bool = False, writes: bool | None = True, origin: str = "rule", note: str = "",
-        rule: str = "", learn: bool = True,
+        rule: str = "", learn: bool = True, installation: int = 1,
     ) -> None:  # fmt: skip
         self.number += 1
         with Session(self.engine) as session:
             if repository not in self.repositories:
                 self.repositories[repository] = len(self.repositories) + 1
+                if session.get(Installation, installation) is None:
+                    session.add(Installation(id=installation, account=f"a{installation}", created_at=NOW))
+                    session.flush()
                 session.add(
                     Repository(
                         id=self.repositories[repository],
-                        installation_id=1,
+                        installation_id=installation,
                         full_name=repository,
                         private=private,
                         learn=learn,

@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from training.feedback import MOST_PER_ORGANISATION
 from training.feedback.evaluations import Evaluations, evaluations, key
 from training.ranker.rows import RIGHT, TRIVIAL, Row
 from training.sources.feedback import comments, votes
 
 MOST_PER_PERSON = 5  # comments of a rule on which one person counts
-MOST_PER_ORGANISATION = 20  # comments of a rule in all repositories of an account
 HELD_OUT = 0.2  # of the repositories, and of the newest pull requests of the others
 _MOST_FEATURES = 500
 # How far a kind of signal is trusted: the weights of `feedback.labels`.

@@ -5,7 +5,7 @@ rules find the finding again by its fingerprint, and the question is the one tha
 cannot be found again is counted, never guessed.
 
 Votes can be bought, or cast by mistake: each person counts once for a rule in a pull request, and `most_per_person`
-times for a rule in all.
+times for a rule in all; and an organisation, with all of its repositories, on twenty comments of a rule.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ptopt.rules import known_names, rules
 from ptopt.rules.engine import Prefilter, run
 from ptopt.source.file import SourceFile
 from ptopt.syntax import ParseError
+from training.feedback import MOST_PER_ORGANISATION
 from training.feedback.evaluations import evaluations
 from training.sources.base import SourceError
 from training.sources.git import Clone, clone_of
@@ -54,7 +55,7 @@ OPTED_OUT = "the base branch in the clone does not say `learn = true`"
 MEASURED = "an evaluation set holds it"
 NO_ROOM = "its lines are not what a judge is shown (a notebook, or too long)"
 DRAW = "as many people for it as against it"
-CAPPED = "these people had their votes on the rule"
+CAPPED = "these people, or this account, had their votes on the rule"
 DISAGREED = "people disagree about the same code"
 FEW_PEOPLE = "too few people say so of the rule"
 
@@ -300,11 +301,16 @@ class _Counted:
 def _counted(
     found: Sequence[tuple[LabelledComment, str]], most_per_person: int, left_out: Counter[str]
 ) -> Iterator[_Counted]:
-    """Comments with the votes left after the limits per person."""
+    """Comments with the votes left after the limits per person and per organisation."""
     spent: Counter[tuple[str, str]] = Counter()
+    of_organisation: Counter[tuple[int, str]] = Counter()
     cast: set[tuple[str, str, str, int]] = set()
     for one, text in found:
         rule, pull = str(one.comment.rule), int(one.comment.pull)
+        organisation = int(one.comment.installation_id)
+        if of_organisation[organisation, rule] >= MOST_PER_ORGANISATION:
+            left_out[CAPPED] += 1
+            continue
         counted = {}
         for actor, vote in one.votes.items():
             person = _person(actor, one)
@@ -315,6 +321,7 @@ def _counted(
         if good == bad:
             left_out[DRAW if counted else CAPPED] += 1
             continue
+        of_organisation[organisation, rule] += 1
         for person in counted:
             spent[person, rule] += 1
             cast.add((person, rule, one.repository, pull))

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, delete, update
 from feedback.labels import TIERS
 from service.database import writing
 from service.models import CommentRow, Installation, Repository, ReviewRow, Signal
-from training.feedback import ranker_rows
+from training.feedback import MOST_PER_ORGANISATION, ranker_rows
 from training.feedback.evaluations import Evaluations, evaluations, key
 from training.feedback.ranker_rows import WEIGHTS, Answer, build, scaled
 from training.sources.feedback import _LABELS
@@ -163,7 +163,7 @@ def test_one_person_one_pull_and_one_account_have_a_limited_share(service: Servi
     assert len(service.build().answers) == ranker_rows.MOST_PER_PERSON
     for n in range(40):
         service.comment(repository, ("reaction", "+1", f"dev{n}"))
-    assert len(service.build().answers) == ranker_rows.MOST_PER_ORGANISATION
+    assert len(service.build().answers) == MOST_PER_ORGANISATION
 
 
 def test_repositories_and_the_newest_pull_requests_are_held_out(service: Service) -> None:

@@ -183,6 +183,21 @@ def test_one_person_counts_once_for_a_rule(service: FeedbackService) -> None:
     assert labels(service.make(most_per_person=4)) == [False] * 4
 
 
+def test_an_organisation_with_many_repositories_cannot_outvote_others(
+    service: FeedbackService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_PER_ORGANISATION", 2)
+    for number in range(4):
+        finding, _ = judged_review("train.py", code(number))
+        head = service.clone(f"big/r{number}", {"train.py": code(number)})
+        service.comment(head, finding, (*DOWN, f"dev{number}"), repository=f"big/r{number}")
+    finding, _ = judged_review("train.py", code(5))
+    head = service.clone("small/r", {"train.py": code(5)})
+    service.comment(head, finding, (*UP, "alice"), repository="small/r", installation=2)
+    made = service.make()
+    assert labels(made) == [False, False, True] and made.left_out == {rows.CAPPED: 2}
+
+
 def test_one_person_counts_once_for_a_rule_in_a_pull_request(service: FeedbackService) -> None:
     head, findings = several(service, 3)
     for finding in findings:
