@@ -102,8 +102,9 @@ def _how_sure(finding: Finding) -> str:
     true = "" if finding.right is None else f"true with a probability of {finding.right:.0%}, and "
     reasons = [
         f"{name.replace(':', ': ')} ({'for' if weight > 0 else 'against'} it)"
-        for name, weight in finding.reasons[:_REASONS]
-    ]
+        for name, weight in finding.reasons
+        if not name.startswith("stated ")  # the rule's own number, in two scales
+    ][:_REASONS]
     said = f"{true}worth a change with {finding.confidence:.0%}; by default comments are made from {threshold(None):.0%} on"
     return f"{said}. What counted most: {', '.join(reasons)}" if reasons else said
 
