@@ -31,11 +31,14 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo demo-setup demo-review check test test-light test-model versions lint format docs site dist version action-requirements service-requirements \
 	image-requirements clean
 
-demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
-	$(BIN)/python -m examples.service
+# Ports of both, else free ones: make demo-setup PORT=8000 GITHUB_PORT=8001
+PORTS := $(if $(PORT),--port $(PORT)) $(if $(GITHUB_PORT),--github-port $(GITHUB_PORT))
 
-demo-setup: $(SERVABLE)  ## /setup in your browser, with the pages of a fake GitHub
-	$(BIN)/python -m examples.service setup
+demo: $(SERVABLE)  ## the service, start to end, beside a fake GitHub
+	$(BIN)/python -m examples.service $(PORTS)
+
+demo-setup: $(SERVABLE)  ## the App from its creation to the dashboard, in your browser, with a fake GitHub
+	$(BIN)/python -m examples.service setup $(PORTS)
 
 demo-review: $(READY)  ## the same pull request in the terminal
 	$(BIN)/ptopt review --diff examples/pull-request/change.patch --tree examples/pull-request/head

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ptopt.github.app import NewApp
+from service.settings import is_local
 
 _TEMPLATES = Environment(
     loader=PackageLoader("bot"),
@@ -41,13 +41,24 @@ def start(
         wrong=wrong,
         public_url=public_url,
         stores=stores,
-        local=urlsplit(public_url).hostname in ("localhost", "127.0.0.1"),
+        local=is_local(public_url),
+        encrypted=public_url.startswith("https:"),
     )
 
 
 def stored(slug: str, install: str) -> str:
     """The App is made, and its credentials are stored."""
     return _TEMPLATES.get_template("stored.html").render(slug=slug, install=install)
+
+
+def closed() -> str:
+    """What everybody sees who may not set up, for whatever reason."""
+    return _TEMPLATES.get_template("closed.html").render()
+
+
+def refused(detail: str) -> str:
+    """Why the App was not set up."""
+    return _TEMPLATES.get_template("refused.html").render(detail=detail)
 
 
 def copy(app: NewApp, install: str) -> str:

@@ -1,5 +1,7 @@
 """`/setup`: one click makes the GitHub App. Open with the setup token, and only until there is an App.
 
+Who has no token, a wrong one, or comes too late gets the same page and status.
+
 The page posts a manifest to GitHub; GitHub sends the browser back to `/setup/callback` with a code, which we exchange
 for the App's credentials. They are stored encrypted, or shown once to be copied where no secret key is set.
 """
@@ -11,12 +13,16 @@ import hmac
 import re
 import secrets
 import time
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timezone
+from typing import Any
 
 import structlog
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from sqlalchemy import Engine
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from bot import pages
@@ -38,7 +44,7 @@ _log = structlog.get_logger(__name__)
 
 def router(settings: Settings, engine: Engine) -> APIRouter:
     web = Endpoint.of(settings.github_url).web
-    routes = APIRouter(prefix="/setup")
+    routes = APIRouter(prefix="/setup", route_class=_PageRoute)
 
     @routes.get("")
     def start(token: str = "", organization: str = "") -> Response:
@@ -88,6 +94,22 @@ def router(settings: Settings, engine: Engine) -> APIRouter:
         return _page(_keep(settings, engine, app, install))
 
     return routes
+
+
+class _PageRoute(APIRoute):
+    """Answers errors as pages: whoever is here looks at them in a browser."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except HTTPException as error:
+                closed = error.status_code == 404
+                return _page(pages.closed() if closed else pages.refused(error.detail), error.status_code)
+
+        return answer
 
 
 def announce(settings: Settings, engine: Engine) -> None:
@@ -149,7 +171,7 @@ def _signed(text: str, setup_token: str) -> str:
 
 
 def _open(settings: Settings, engine: Engine) -> str:
-    """The setup token. Raises 404 while `/setup` is closed: nobody learns that it is there."""
+    """The setup token. Raises 404 while `/setup` is closed, as for a wrong token: nobody learns whether it is open."""
     if settings.setup_token is None or exists(engine, settings):
         raise HTTPException(404)
     return settings.setup_token.get_secret_value()

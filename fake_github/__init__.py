@@ -14,7 +14,7 @@ a personal one, `github.signed_in_token("maintainer")` one of a person who signe
 `github.installation_token(repo.installation)` one of the App without its JWT. `token_seconds=` of
 `FakeGitHub` says how long installation tokens live. `github.manifest()` gives a `code` of the App manifest flow; for a
 browser, `/settings/apps/new`, the page of the installation and `/login/oauth/authorize` are there, too
-(`fake_github.web`); `github.person` sits before it, and `github.app.callback_urls` is where a sign-in may lead back to.
+(`fake_github.web`), and the pages of a repository and of its pull requests, to open, answer and merge them (`fake_github.conversation`); `github.person` sits before it, and `github.app.callback_urls` is where a sign-in may lead back to.
 `github.install(login, repos)`, `uninstall`, `suspend`, `add_repository` and `remove_repository` change installations; `github.organization(login)` makes the account an organisation.
 
 Repo: `commit(branch, files, message) -> sha`, `pull(...) -> Pull`, `fork(login)`, `permission(login, role)`,

@@ -1,5 +1,7 @@
 """The pages of GitHub that we lead to: a new App from a manifest, its installation, and signing in with it.
 
+Those of repositories and pull requests are in `conversation`.
+
 The person who is signed in is `FakeGitHub.person`. A new App takes the place of `github.app`, and its webhook that of
 `github.webhook_url`: from then on the fake GitHub delivers to the service that was set up.
 """
@@ -12,7 +14,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from fake_github import oauth
+from markupsafe import Markup
+
+from fake_github import conversation, html, oauth
 from fake_github.http import Answer, Request, not_found
 
 if TYPE_CHECKING:
@@ -29,16 +33,6 @@ _NEEDS = {
     "pull_request_review_thread": {"pull_requests"},
 }
 _LEVELS = ("read", "write", "admin")
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>body {{ font: 16px/1.5 sans-serif; max-width: 40rem; margin: 2rem auto; padding: 0 1rem }}</style></head>
-<body><h1>{title}</h1>
-{body}
-</body></html>
-"""
 
 
 def handle(github: FakeGitHub, request: Request) -> Answer | None:
@@ -60,8 +54,9 @@ def handle(github: FakeGitHub, request: Request) -> Answer | None:
         return oauth.access_token(github, request, form)
     if request.path == "/favicon.ico":
         return Answer(None, 404)
-    request.page = False
-    return None
+    page = conversation.handle(github, request, form)
+    request.page = page is not None
+    return page
 
 
 def _confirm(owner: str, request: Request, form: dict[str, str]) -> Answer:
@@ -74,7 +69,7 @@ def _confirm(owner: str, request: Request, form: dict[str, str]) -> Answer:
     fields = {"manifest": form["manifest"], "state": request.query.get("state", "")}
     hidden = "".join(f'<input type="hidden" name="{k}" value="{escape(v)}">' for k, v in fields.items())
     return _page(
-        f"Create GitHub App for {escape(owner)}",
+        f"Create GitHub App for {owner}",
         f'<form action="{escape(action)}" method="post">{hidden}'
         f'<label for="name">GitHub App name</label> '
         f'<input id="name" name="name" value="{escape(manifest["name"])}" maxlength="{_LONGEST_NAME}" required> '
@@ -137,7 +132,7 @@ def _read(text: str) -> tuple[list[str], dict[str, Any]]:
 
 def _install(github: FakeGitHub) -> Answer:
     return _page(
-        f"Install {escape(github.app.name)}",
+        f"Install {github.app.name}",
         f'<form method="post"><button type="submit">Install on {escape(github.person)}</button></form>',
     )
 
@@ -145,8 +140,11 @@ def _install(github: FakeGitHub) -> Answer:
 def _installed(github: FakeGitHub) -> Answer:
     mine = [repo for repo in github.repos.values() if repo.owner.login == github.person]
     github.install(github.person, mine)
-    text = f"<p>On {escape(github.person)}: {len(mine)} repositories.</p>"
-    return _page(f"{escape(github.app.name)} is installed", text)
+    items = "".join(
+        f'<li><a href="/{escape(repo.full_name)}">{escape(repo.full_name)}</a></li>' for repo in mine
+    )
+    text = f"<p>It reviews the pull requests of:</p><ul>{items or '<li>no repository</li>'}</ul>"
+    return _page(f"{github.app.name} is installed on {github.person}", text)
 
 
 def _authorize(github: FakeGitHub, request: Request) -> Answer:
@@ -159,7 +157,7 @@ def _authorize(github: FakeGitHub, request: Request) -> Answer:
         for name in oauth.FIELDS
     )
     return _page(
-        f"Authorize {escape(github.app.name)}",
+        f"Authorize {github.app.name}",
         f'<form method="post">{hidden}<button type="submit">'
         f"Authorize {escape(github.app.name)} as {escape(github.person)}</button></form>",
     )
@@ -174,5 +172,4 @@ def _authorized(github: FakeGitHub, form: dict[str, str]) -> Answer:
 
 
 def _page(title: str, body: str, status: int = 200) -> Answer:
-    text = _PAGE.format(title=title, body=body)
-    return Answer(text.encode(), status, media_type="text/html; charset=utf-8")
+    return html.page("plain.html", status, title=title, body=Markup(body))

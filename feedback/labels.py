@@ -183,7 +183,13 @@ def label_of(cast: Sequence[Vote]) -> Label:
                 else f"{kind} ({number} of {len(by_kind[kind])})"
             )
             return Label(good > bad, weight, reason)
-    return Label(None, 0.0, "as many for it as against it" if cast else "nobody who counts said anything")
+    return Label(
+        None,
+        0.0,
+        "as many for it as against it"
+        if cast
+        else "neither the author nor anybody with write access has answered",
+    )
 
 
 def opinions(cast: Iterable[Vote]) -> tuple[Opinion, ...]:
@@ -285,6 +291,9 @@ def _counts(signal: Evidence, comment: Comment) -> bool:
 def _vote(comment: Comment, person: str, signals: Sequence[Evidence]) -> Vote | None:
     """The vote of one person; the signals are in order of time."""
     last = {s.kind: s for s in signals}
+    # Of a push nobody knows who made it: what else the author did here tells whether the author may write.
+    known = [s.actor_writes for s in signals if s.actor_writes is not None]
+    writes = bool(known) and known[-1]
     for tier in TIERS:
         said = [s for s in signals if s.kind == tier.kind and s.value in tier.says]
         resolved = last.get(SignalKind.THREAD.value)
@@ -292,15 +301,20 @@ def _vote(comment: Comment, person: str, signals: Sequence[Evidence]) -> Vote | 
             reacted = [s for s in signals if s.kind == SignalKind.REACTION.value and s.value in _REACTIONS]
             way = _REACTIONS[reacted[-1].value] if reacted else True
             weight = tier.weight if reacted else _RESOLVED_ALONE
-            return _cast(comment, person, way, weight, tier.kind, resolved)
+            return _cast(comment, person, way, weight, tier.kind, resolved, writes)
         if said:
-            return _cast(comment, person, tier.says[said[-1].value], tier.weight, tier.kind, said[-1])
+            return _cast(comment, person, tier.says[said[-1].value], tier.weight, tier.kind, said[-1], writes)
     return None
 
 
-def _cast(comment: Comment, person: str, good: bool, weight: float, kind: str, signal: Evidence) -> Vote:
-    writes = kind == SignalKind.MERGED.value or signal.actor_writes is True
-    return Vote(comment, person, good, weight, kind, writes, signal.created_at)
+def _cast(
+    comment: Comment, person: str, good: bool, weight: float, kind: str, signal: Evidence, writes: bool
+) -> Vote:
+    """`writes` counts where the signal itself does not say whether the person may write."""
+    said = writes if signal.actor_writes is None else signal.actor_writes
+    return Vote(
+        comment, person, good, weight, kind, kind == SignalKind.MERGED.value or said, signal.created_at
+    )
 
 
 def _opinion(cast: Iterable[Vote]) -> Opinion:

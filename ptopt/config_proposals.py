@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ptopt import impact
 from ptopt.change import ChangedFile
@@ -13,7 +14,7 @@ from ptopt.configs.file import ConfigFile, load
 from ptopt.findings import Condition, Finding, Fix, Span, fingerprint
 from ptopt.proposals import MOST_PLACES, Proposal
 from ptopt.rules.configs import ConfigProblem, ConfigRule
-from ptopt.rules.engine import applies, assumptions
+from ptopt.rules.engine import applies, assumptions, is_lacking
 from ptopt.suppress import Suppressions
 from ptopt.verify import EditError, apply_edits
 
@@ -30,13 +31,22 @@ def seen_in(
         if rule.kinds.isdisjoint(file.kinds) or not applies(rule, file.facts):
             continue
         try:
-            found += [(rule, problem) for problem in rule.check_config(file)][:MOST_PLACES]
+            found += [
+                (rule, problem)
+                for problem in rule.check_config(file)
+                if not (rule.partly and is_lacking(rule, _texts(problem), file.facts))
+            ][:MOST_PLACES]
         except Exception as error:
             if failed is None:
                 raise
             failed.append((rule, error))
     found.sort(key=lambda seen: (seen[1].start, seen[0].id))
     return found
+
+
+def _texts(problem: ConfigProblem) -> Iterator[str]:
+    yield f"{problem.symbol}: {problem.message}"
+    yield from (edit.replacement for edit in problem.fix.edits) if problem.fix is not None else ()
 
 
 def propose_config(
@@ -54,7 +64,8 @@ def propose_config(
     """
     proposals: list[Proposal] = []
     unlikely: list[Proposal] = []
-    most = UNUSED if found and not _matters(file) else 1.0
+    in_use, why = _in_use(file) if found else (True, "")
+    most = 1.0 if in_use else UNUSED
     occurrences: Counter[str] = Counter()
     counts = Counter(rule.id for rule, _ in found)
     for rule, problem in found:
@@ -65,7 +76,8 @@ def propose_config(
         occurrences[base] += 1
         if change is not None and change.added.isdisjoint(span.lines()):
             continue
-        confidence = min(rule.prior if problem.confidence is None else problem.confidence, most)
+        own = rule.prior if problem.confidence is None else problem.confidence
+        confidence = min(own, most)
         said = confidence >= floor or rule.id in asked
         fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change) if said else None
         finding = Finding(
@@ -82,8 +94,9 @@ def propose_config(
             fingerprint=fingerprint(*parts, occurrences[base] - 1),
             evidence=problem.evidence,
             fix=fix,
-            impact=impact.of_rule(rule.name),
+            impact=impact.of_finding(rule.name, {}),
             assumes=assumptions(rule, file.facts),
+            reasons=_reasons(why, own, in_use),
             stated=round(confidence, 2),
             missed=() if confidence >= least else (Condition.CONFIDENCE,),
         )
@@ -94,11 +107,27 @@ def propose_config(
     return proposals, unlikely
 
 
-def _matters(file: ConfigFile) -> bool:
-    """Is the file in use, as far as is known, and of a time in which it can be run?"""
+def _in_use(file: ConfigFile) -> tuple[bool, str]:
+    """Is the file in use, as far as is known, and of a time in which it can be run? And what says so, "" where nothing does."""
     if file.dockerfile is not None and is_dated(file.dockerfile):
-        return False
-    return file.facts.naming.used(file.path, file.text.encode()) is not False
+        return False, "the image can hardly be built any more"
+    used = file.facts.naming.used(file.path, file.text.encode())
+    if used is None:
+        return True, ""
+    return used, "a file of the repository uses it" if used else "nothing in the repository uses the file"
+
+
+def _reasons(why: str, own: float, in_use: bool) -> tuple[tuple[str, float], ...]:
+    """What the use of the file does to the confidence that the rule has by itself, in log-odds."""
+    if not why or own <= UNUSED:
+        return ()
+    gap = _log_odds(own) - _log_odds(UNUSED)
+    return ((why, round(gap if in_use else -gap, 2)),)
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(max(probability, 0.01), 0.99)
+    return math.log(bounded / (1 - bounded))
 
 
 def verified(file: ConfigFile, rule: ConfigRule, problem: ConfigProblem, before: int) -> Fix | None:

@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -28,6 +29,15 @@ def _public_url(url: str) -> str:
     if not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[\w./-]*)?", url):
         raise ValueError("expected a URL such as https://ptopt.example.org, without a query")
     return url.rstrip("/")
+
+
+def is_local(url: str) -> bool:
+    """Whether the host of a URL is this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _networks(text: str) -> str:
@@ -104,7 +114,7 @@ class Settings(BaseSettings):
     )
     public_url: Annotated[str, AfterValidator(_public_url)] = Field(
         default="http://localhost:8000",
-        description="The public URL of this service; `/setup` registers it with GitHub.",
+        description="The public URL of this service, https; `/setup` registers it with GitHub.",
     )
     proxies: Annotated[str, AfterValidator(_networks)] = Field(
         default="127.0.0.1,::1",

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from service.settings import Settings
+from service.settings import Settings, is_local
 
 _HEAD = """\
 # Settings
@@ -58,6 +58,11 @@ def incomplete(values: Settings) -> Iterator[str]:
         given = getattr(values, name)
         if given is not None and len(given.get_secret_value()) < _LEAST:
             yield f"PTOPT_{name.upper()} can be guessed: take {_LEAST} random characters at least, such as those of `openssl rand -hex 32`."
+    if values.public_url.startswith("http:") and not is_local(values.public_url):
+        yield (
+            "PTOPT_PUBLIC_URL is not https: deliveries, sign-ins and the setup token would cross the network unencrypted. "
+            "Set the https address of the reverse proxy."
+        )
     if values.app_id is not None:
         if values.dashboard and values.client_id is None:
             yield "PTOPT_CLIENT_ID is not set: nobody can sign in to the dashboard."

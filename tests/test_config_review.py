@@ -60,6 +60,18 @@ def test_a_file_that_nothing_names_gets_no_comment() -> None:
     assert shown(b"--deepspeed conf/other.json", UNUSED) == 2
 
 
+def test_what_the_use_of_a_file_does_to_the_confidence_is_said() -> None:
+    def reasons(script: bytes) -> set[str]:
+        facts = dataclasses.replace(NO_FACTS, naming=Naming({"train.sh": script}, whole=True))
+        config = Config().model_copy(update={"min_confidence": 0.0})
+        given = [whole_file("conf/ds_config.json", SETTINGS)]
+        found = review_files(given, config=config, facts=facts, limit_to_change=False).findings
+        return {f"{name} {'+' if weight > 0 else '-'}" for f in found for name, weight in f.reasons}
+
+    assert reasons(b"--deepspeed conf/ds_config.json") == {"a file of the repository uses it +"}
+    assert reasons(b"--deepspeed conf/other.json") == {"nothing in the repository uses the file -"}
+
+
 def test_the_files_of_a_change_name_one_another() -> None:
     facts = dataclasses.replace(NO_FACTS, naming=Naming({"README.md": b"# a"}, whole=True))
     files = [

@@ -5,7 +5,7 @@
 The threshold is written into FILE.json: that of `python -m training calibrate`, or a new one for the model that the server calls NAME, which
 then does nothing else in a review. The commits are those of the part that readers
 without a tool have read (`experts`): a comment counts as right where one of them would have posted, too (grade 2 or 3, within NEAR lines), and
-as wrong elsewhere. The threshold is the least one from which on half of the comments are right, or as much above it as it takes to comment at most
+as wrong elsewhere. The threshold is the least one from which on LEAST_RIGHT of the comments are right, or as much above it as it takes to comment at most
 MOST_COMMENTED of the commits. With `--answers FILE` the table is printed and nothing is written.
 """
 
@@ -31,7 +31,7 @@ from ptopt.model.interface import ModelUnavailableError
 from ptopt.model_whole_change import CHECKED
 from ptopt.rules.model.found_by_model import FoundByModel
 
-LEAST_RIGHT = 0.5  # share of the comments from the threshold on
+LEAST_RIGHT = 0.55  # share of the comments from the threshold on; what is less sure than the ranker's own threshold is not shown
 LEAST_COMMENTS = 10  # fewer say nothing
 MOST_COMMENTED = 0.08  # of all commits: a reviewer that speaks more often is not listened to
 _STEPS = tuple(step / 20 for step in range(4, 20))

@@ -26,7 +26,7 @@ from ptopt.model.general import is_general
 from ptopt.model.interface import Backend, ChatPrompt, JudgePrompt, ModelUnavailableError
 
 _SECONDS = 600.0  # that a review waits for a server
-_CONFIDENCE = 0.5  # of recorded findings: all that matters is that they are shown
+_CONFIDENCE = 0.78  # of recorded findings: what `calibrate` says of them on *calibrate*
 _NOTHING = '{"findings": []}'
 
 

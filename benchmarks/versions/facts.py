@@ -90,7 +90,7 @@ BY_HAND: tuple[Fact, ...] = (
            "'enable_gqa' in (find('torch.nn.functional.scaled_dot_product_attention').__doc__ or '')", True),
     _value("attention-by-hand eager-attention", "torch", "attention has `is_causal` and `scale`",
            "all(w in (find('torch.nn.functional.scaled_dot_product_attention').__doc__ or '') for w in ('is_causal', 'scale'))", True, since="2.1"),
-    _value("audit compile-removed", "torch", "`torch.compile` exists", "exists('torch.compile')", True, since="2.0"),
+    _value("audit compile-removed compile-in-loop", "torch", "`torch.compile` exists", "exists('torch.compile')", True, since="2.0"),
     _value("debugging-environment", "torch", "TORCH_DISTRIBUTED_DEBUG is read",
            "find('torch.distributed').get_debug_level().name", "OFF", since="1.13"),
     *(Fact(("kernel-per-parameter",), "torch", f"`{name}` exists", f"exists({name!r})")
@@ -107,6 +107,8 @@ BY_HAND: tuple[Fact, ...] = (
            "'attn_implementation' in __import__('inspect').getsource(find('transformers.modeling_utils'))", True, since="4.36"),
     _value("eager-attention eager-attention-configured", "transformers", "`sdpa` is one of the implementations of attention",
            "'\"sdpa\"' in __import__('inspect').getsource(find('transformers.modeling_utils'))", True, since="4.36"),
+    _value("logits-of-unused-positions", "transformers", "the forward pass of a model takes `logits_to_keep`",
+           "'logits_to_keep' in __import__('inspect').getsource(find('transformers.models.llama.modeling_llama'))", True),
     _default("trainer-in-full-precision", "transformers", _ARGUMENTS, "bf16", False),
     _default("trainer-in-full-precision", "transformers", _ARGUMENTS, "fp16", False),
     _default("trainer-without-workers loader-workers-off", "transformers", _ARGUMENTS, "dataloader_num_workers", 0),

@@ -9,6 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from bot.dashboard import words
 from bot.dashboard.access import Viewer
 from ptopt.address import rule_page
 from ptopt.github.endpoint import Endpoint
@@ -32,7 +33,15 @@ class Pages:
         self._environment.globals.update(
             base=self.base, web=Endpoint.of(settings.github_url).web, rule_page=rule_page, query=_query
         )
-        self._environment.filters.update(time=_time, moment=_moment, line=one_line)
+        self._environment.filters.update(
+            time=_time,
+            moment=_moment,
+            line=one_line,
+            signal=words.signal,
+            reason=words.reason,
+            job=words.job,
+            learned_from=words.learned_from,
+        )
 
     def show(
         self, template: str, viewer: Viewer | None = None, status: int = 200, **values: Any

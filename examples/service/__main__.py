@@ -1,4 +1,4 @@
-"""The service, start to end, on this machine: `python -m examples.service`, or `setup` to try `/setup` in a browser.
+"""The service, start to end, on this machine: `python -m examples.service`, or with `setup` in a browser (`rehearsal`).
 
 The embedded service (one process, SQLite) beside a fake GitHub on loopback. A recorded `pull_request` payload is
 delivered and signed; the review, the answer to a command, what became of a suggestion and what votes teach are shown as
@@ -10,22 +10,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import re
-import secrets
 import shutil
-import socket
 import sqlite3
-import subprocess
-import sys
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import click
 import httpx
 from rich.console import Console
 from rich.markdown import Markdown
@@ -33,26 +26,34 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
+from examples.service.rehearsal import rehearse
+from examples.service.running import EXAMPLE, TITLE, files, repository, service, wait_for, workplace
 from fake_github import FakeGitHub, Pull, Repo
 from fake_github.descriptions import webhooks
-
-ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples/pull-request"
-SECONDS = 60.0  # to wait for anything
-T = TypeVar("T")
 
 console = Console(width=min(110, shutil.get_terminal_size((110, 24)).columns), highlight=False)
 
 
-def main() -> int:
+@click.command()
+@click.argument("what", type=click.Choice(["walk", "setup"]), default="walk")
+@click.option(
+    "--port", default=0, type=click.IntRange(0, 65535), help="Of the service; by default any that is free."
+)
+@click.option("--github-port", default=0, type=click.IntRange(0, 65535), help="Of the fake GitHub; likewise.")
+def main(what: str, port: int, github_port: int) -> None:
+    """The service beside a fake GitHub: a WALK through it in this terminal, or its SETUP in your browser."""
+    (rehearse if what == "setup" else walk)(port, github_port)
+
+
+def walk(port: int, github_port: int) -> None:
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="ptopt-demo-") as name, FakeGitHub() as github:
-        folder = Path(name)
-        repo, pull = pull_request(github, folder)
-        step(f"A pull request on the fake GitHub at {github.html}: “{pull.title}”")
-        with service(github, folder) as url:
-            step(f"The embedded service at {url}: webhooks, worker and scheduler in one process, SQLite")
-            github.webhook_url = f"{url}/webhooks/github"
+    with workplace(github_port) as (folder, github):
+        repo, changed = repository(github, folder, "Codertocat", installed=True)
+        pull = repo.pull(files=changed, title=TITLE, author="Codertocat")
+        step(f"A pull request on a fake GitHub: “{pull.title}”")
+        with service(github, folder, port) as running:
+            step(f"The service runs at {running.url}: one process, SQLite")
+            github.webhook_url = f"{running.url}/webhooks/github"
             deliver(github, repo, pull)
             show_review(pull)
             explain(pull)
@@ -61,21 +62,6 @@ def main() -> int:
     console.print(
         f"\n[bold]Done[/bold] in {time.monotonic() - started:.0f} s. No account, no GPU, nothing left behind."
     )
-    return 0
-
-
-def rehearse_setup() -> int:
-    """A service without an App, and a fake GitHub to make one on, until Ctrl-C."""
-    with tempfile.TemporaryDirectory(prefix="ptopt-demo-") as name, FakeGitHub() as github:
-        pull_request(github, Path(name))
-        token = secrets.token_urlsafe(16)
-        with service(github, Path(name), PTOPT_SETUP_TOKEN=token) as url:
-            console.print(f"Open {url}/setup?token={token}")
-            console.print("GitHub's pages are those of a fake GitHub on this machine. Press Ctrl-C to stop.")
-            with suppress(KeyboardInterrupt):
-                while True:
-                    time.sleep(1)
-    return 0
 
 
 def step(text: str) -> None:
@@ -85,73 +71,6 @@ def step(text: str) -> None:
         console.print(Rule(title, align="left", style="dim"))
     else:
         console.print(title)
-
-
-def pull_request(github: FakeGitHub, folder: Path) -> tuple[Repo, Pull]:
-    """The pull request of examples/pull-request: its head, and its base by the patch taken back."""
-    base = folder / "base"
-    shutil.copytree(EXAMPLE / "head", base)
-    patch = EXAMPLE / "change.patch"
-    subprocess.run(["git", "apply", "-R", str(patch)], cwd=base, check=True)
-    head_files, base_files = files(EXAMPLE / "head"), files(base)
-    gone = dict.fromkeys(base_files.keys() - head_files.keys())
-    repo = github.repository("Codertocat/Hello-World", base_files)
-    repo.permission("Codertocat", "write")
-    pull = repo.pull(files=head_files | gone, title="Mixup and a larger patch net", author="Codertocat")
-    return repo, pull
-
-
-def files(folder: Path) -> dict[str, bytes | None]:
-    return {
-        p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
-    }
-
-
-@contextmanager
-def service(github: FakeGitHub, folder: Path, **more: str) -> Iterator[str]:
-    """`python -m embedded`, up. With `more` settings it has no App yet. When it does not start, its log is shown."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = {
-        "PTOPT_GITHUB_URL": github.url,
-        "PTOPT_PUBLIC_URL": f"http://127.0.0.1:{port}",
-        "PTOPT_SECRET_KEY": "the demo has nothing to hide",
-        "PTOPT_DATABASE_URL": f"sqlite:///{folder / 'ptopt.db'}",
-        "PTOPT_DEBOUNCE": "0.5",
-        "PTOPT_SECONDS_BETWEEN_WRITES": "0",
-    }
-    app = {
-        "PTOPT_APP_ID": str(github.app.id),
-        "PTOPT_PRIVATE_KEY": github.app.private_key,
-        "PTOPT_WEBHOOK_SECRET": github.app.webhook_secret,
-    }
-    settings |= more or app
-    log = folder / "service.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "embedded", "--port", str(port)],
-            cwd=ROOT,
-            env={"PATH": os.environ["PATH"], "HOME": str(folder), **settings},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_for("the service to be ready", lambda: ready(process, url, log))
-        yield url
-    finally:
-        process.terminate()
-        process.wait(SECONDS)
-
-
-def ready(process: subprocess.Popen[bytes], url: str, log: Path) -> bool:
-    if process.poll() is not None:
-        sys.exit(f"The service ended:\n{log.read_text()[-4000:]}")
-    try:
-        return httpx.get(f"{url}/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def deliver(github: FakeGitHub, repo: Repo, pull: Pull) -> None:
@@ -174,13 +93,13 @@ def deliver(github: FakeGitHub, repo: Repo, pull: Pull) -> None:
     assert github.webhook_url
     answer = httpx.post(github.webhook_url, content=body, headers=headers)
     step(
-        f"POST /webhooks/github: a recorded payload of {len(body):,} bytes, signed → {answer.status_code} {answer.text}"
+        f"GitHub's webhook, a recorded one, signed: {len(body):,} bytes → {answer.status_code} {answer.json()['outcome']}"
     )
 
 
 def show_review(pull: Pull) -> None:
     (review,) = wait_for("the review", lambda: pull.reviews)
-    step(f"{review.author.login} reviewed {review.commit_id[:7]}: {len(review.comments)} comments")
+    step(f"{review.author.login} reviews {review.commit_id[:7]}: {len(review.comments)} comments")
     show(review.body)
     for comment in review.comments:
         start, line, _ = comment.place
@@ -205,44 +124,40 @@ def accept(pull: Pull, folder: Path) -> None:
     comment = next(c for c in pull.review_comments if "```suggestion" in c.body)
     sha = pull.accept(comment.id, "Codertocat")
     step(f"Codertocat commits the suggestion on {comment.path}: {sha[:7]}")
-    question = (
-        "SELECT c.rule, s.kind, s.value, s.source, s.created_at FROM signals s JOIN comments c ON c.id = s.comment_id "
-        "WHERE s.kind = 'applied'"
-    )
+    question = "SELECT c.rule, s.source FROM signals s JOIN comments c ON c.id = s.comment_id WHERE s.kind = 'applied'"
 
     def recorded() -> list[Any]:
         with sqlite3.connect(f"file:{folder / 'ptopt.db'}?mode=ro", uri=True) as database:
             return database.execute(question).fetchall()
 
-    for rule, kind, value, source, at in wait_for("the signal", recorded):
-        console.print(
-            f"\nRecorded as feedback at {at[:19]} UTC: the suggestion of {rule} was [bold]{kind}[/bold] ({value}) "
-            f"in commit {source[:7]}"
-        )
+    for rule, source in wait_for("the signal", recorded):
+        console.print(f"\nRecorded as feedback: the suggestion of {rule} was committed, in {source[:7]}")
 
 
 def learn(github: FakeGitHub, repo: Repo, pull: Pull) -> None:
-    """People with write access do not want a comment; the next pull request with the same code has none of its rule."""
+    """People with write access do not want a comment; the next review of the same code has none of its rule."""
     comment = pull.reviews[0].comments[-1]
     rule = rule_of(comment.body)
     people = ("ada", "grace", "barbara", "radia")
-    step(f"{', '.join(people)} answer the comment of {rule}: /ptopt feedback bad")
+    step(f"Four people with write access reply to the comment of {rule}: /ptopt feedback bad")
     for login in people:
         repo.permission(login, "write")
         pull.reply(login, comment.id, "/ptopt feedback bad on purpose: this is how we want it")
     wait_for(
         "the answers", lambda: sum("Noted as bad" in c.body for c in pull.review_comments) == len(people)
     )
+    step("The same code in another pull request")
     second = repo.pull(files=files(EXAMPLE / "head"), title="The same code once more", author="Codertocat")
     deliver(github, repo, second)
     (review,) = wait_for("the second review", lambda: second.reviews)
     before, now = ([rule_of(c.body) for c in r.comments] for r in (pull.reviews[0], review))
     console.print(
-        f"\nrules in the first review: {', '.join(before)}\nrules in the second one:   {', '.join(now)}"
+        f"\nrules in the first review:  {', '.join(before)}\nrules in the second review: {', '.join(now)}"
     )
+    console.print("\nWhat /ptopt status says of the rule:")
     second.comment("ada", "/ptopt status")
     status = wait_for("the status", lambda: second.issue_comments[1:])[0].body
-    show("\n".join(line for line in status.splitlines() if "Feedback on" in line))
+    show("\n".join(line for line in status.splitlines() if f"Feedback on `{rule}" in line))
 
 
 def rule_of(body: str) -> str:
@@ -259,15 +174,5 @@ def show(body: str) -> None:
     console.print(Padding(Markdown(text.strip()), (0, 0, 0, 2)))
 
 
-def wait_for(what: str, look: Callable[[], T]) -> T:
-    """The first true answer."""
-    end = time.monotonic() + SECONDS
-    while not (found := look()):
-        if time.monotonic() > end:
-            sys.exit(f"Waited {SECONDS:.0f} s for {what}.")
-        time.sleep(0.05)
-    return found
-
-
 if __name__ == "__main__":
-    sys.exit(rehearse_setup() if sys.argv[1:] == ["setup"] else main())
+    main(prog_name="python -m examples.service")

@@ -59,7 +59,7 @@ def blocks(document: Document) -> list[Block]:
         return []
     found = list(_of_root(root))
     if not found:
-        found = list(_nested(root))
+        found = [*_nested(root), *_data_of(root)]
     return found
 
 
@@ -127,6 +127,18 @@ def _kind_of(path: tuple[str, ...], mapping: Mapping) -> str:
     if path == ("trainer",) and len(keys & _TRAINER_KEYS) >= 2:
         return "lightning"
     return ""
+
+
+def _data_of(root: Mapping) -> Iterator[Block]:
+    """The data module of a file for Lightning's command line: arguments of `data`, or of what its `class_path` names."""
+    trainer, data = root.mapping("trainer"), root.mapping("data")
+    if trainer is None or data is None or _kind_of(("trainer",), trainer) != "lightning":
+        return
+    inner = data.mapping("init_args")
+    if inner is not None:
+        yield Block("datamodule", inner, ("data", "init_args"))
+    elif data.scalar("_target_") is None:  # of Hydra, whose trainer is another group
+        yield Block("datamodule", data, ("data",))
 
 
 def is_kubernetes(node: object) -> bool:

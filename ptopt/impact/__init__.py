@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -32,9 +33,12 @@ _OF_SUCH_CODE: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("host-index", "the loss"): ("use:reduced", "symbol:loss", "path:loss"),
     ("accidental-float64", "adding the noise"): ("accidental-float64:drawn",),
     ("accidental-float64", "the loss"): ("symbol:loss", "path:loss"),
+    ("cache-cleared-every-step", "a step of one matrix product"): ("cache-cleared-every-step:collects",),
+    ("widened-before-copy", "the copy of the batch"): ("widened-before-copy:to_device",),
 }
 # A rule -> the rule whose figures hold for it: what it sees costs the same.
 _COSTS_AS_MUCH: Mapping[str, str] = {"no-grad-removed": "evaluation-records-graph"}
+_OF_A_STEP = re.compile(r"training step|optimizer step|epoch")
 _MANY = math.log1p(100)  # iterations, in the scale of the feature: the benchmarks run thousands
 
 
@@ -63,8 +67,9 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
     """Gains of the rule that may be claimed for one finding: those whose conditions resemble its code.
 
     What we measured on a CPU is left out unless the work is known to be done there; what we measured on a GPU, where it
-    is known to be done on a CPU; both where the code shows that its loop is short; and what we measured on one kind of the
-    code that the rule finds, where the code is of another.
+    is known to be done on a CPU; both where the code shows that its loop is short; what we measured on one kind of the
+    code that the rule finds, where the code is of another; and what is a share of a training step, where the code trains
+    nothing. A range that includes a loss says nothing for the code, and is left out too.
     """
     on_cpu = features.get("device:cpu", 0.0) > 0
     resembles = {"cpu": on_cpu or name in _ON_THE_HOST, "cuda": not on_cpu}
@@ -75,4 +80,19 @@ def of_finding(name: str, features: Mapping[str, float]) -> tuple[Impact, ...]:
         of_kind = kind is None or any(features.get(feature, 0.0) > 0 for feature in kind)
         return resembles[impact.device] and not short and of_kind
 
-    return tuple(i for i in of_rule(name) if i.provenance != "measured" or alike(i))
+    no_step = _is_no_step(features)
+    return tuple(
+        i
+        for i in of_rule(name)
+        if i.low >= 1
+        and not (no_step and _OF_A_STEP.search(i.scope))
+        and (i.provenance != "measured" or alike(i))
+    )
+
+
+def _is_no_step(features: Mapping[str, float]) -> bool:
+    """Does the code surely run outside of a training step?"""
+    if "often:in training" not in features or features["often:in training"] > 0:
+        return False
+    outside = ("often:evaluation", "autograd:off")
+    return any(features.get(name, 0.0) > 0 for name in outside) or features.get("file:trains") == 0.0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ptopt.project import readers
+from ptopt.project.added import ADDED
 from ptopt.project.linelength import LENGTH_FILES, line_length
 from ptopt.project.naming import NO_NAMING, Naming
 from ptopt.project.pins import PACKAGES, Pin, Reading
@@ -35,6 +36,7 @@ _NEED_TORCH = frozenset(
 _OTHER_BUILD = re.compile(
     r"download\.pytorch\.org|--(?:extra-)?index-url|--find-links|\+(?:cpu|cu\d)|torch @ "
 )
+_NAMES = {"lightning": ("lightning", "pytorch-lightning")}  # the package was renamed; the versions go on
 _DOCKERFILES = ("Dockerfile", "docker/Dockerfile")
 _REQUIREMENTS = (
     "requirements.txt",
@@ -121,6 +123,10 @@ class ProjectFacts:
             return False
         return None if None in answers else True
 
+    def has(self, name: str) -> bool:
+        """Is `name`, one of `ptopt.project.added`, in every version that the project admits, as far as is known?"""
+        return not ADDED[name].is_lacking(self)
+
     def allows(self, package: str, below: str) -> bool:
         """Whether the project may run with a version earlier than `below`; True where nothing is known."""
         return self.at_least(package, below) is not True
@@ -145,7 +151,10 @@ class ProjectFacts:
         return f"{pin.package}{pin.specifier} ({pin.path}:{pin.line})"
 
     def _deciding(self, package: str) -> list[Pin]:
-        pins = [pin for pin in self.pins.get(package, ()) if _bounds(pin.specifier).says_something]
+        names = _NAMES.get(package, (package,))
+        pins = [
+            pin for name in names for pin in self.pins.get(name, ()) if _bounds(pin.specifier).says_something
+        ]
         return [pin for pin in pins if pin.exact] or pins
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ptopt import impact
 from ptopt.pathkind import language
+from ptopt.project.added import ADDED
 from ptopt.report.text import code_fence, gain, markdown_source, markdown_text
 from ptopt.rules.base import ModelRule, Rule
 from ptopt.rules.configs import ConfigRule
@@ -68,6 +69,7 @@ def as_json(rules: Sequence[type[Rule]]) -> str:
             "default": rule.default,
             "since": dict(rule.since),
             "until": dict(rule.until),
+            "partly": {name: f"{ADDED[name].package} {ADDED[name].version}" for name in sorted(rule.partly)},
             "summary": rule.summary(),
         }
         for rule in rules
@@ -92,6 +94,10 @@ def page(rule: type[Rule]) -> str:
         f"Severity: {rule.severity}",
         f"On by default: {'yes' if rule.default else 'no'}",
         *(f"From {package} {version}" for package, version in rule.since.items()),
+        *(
+            f"`{name}` from {ADDED[name].package} {ADDED[name].version}"
+            for name in sorted(rule.partly, key=str.lower)
+        ),
         *(f"Before {package} {version}" for package, version in rule.until.items()),
     ]
     parts = [f"# {rule.id} {rule.name}", rule.summary(), " · ".join(facts)]

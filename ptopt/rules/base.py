@@ -101,6 +101,9 @@ class Rule:
     calls: ClassVar[frozenset[str]] = frozenset()  # of the calls, only those whose name ends in one of these
     since: ClassVar[Mapping[str, str]] = {}  # package -> first version for which the advice holds
     until: ClassVar[Mapping[str, str]] = {}  # package -> first version for which it no longer does
+    partly: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # of `ptopt.project.added`: what a part of the advice names
     when_wrong: ClassVar[str]  # the condition under which a comment is wrong, in one clause
     VALID: ClassVar[tuple[str, ...]]
     INVALID: ClassVar[tuple[Invalid, ...]]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ptopt.change import ChangedFile
 from ptopt.findings import Span
+from ptopt.project.added import ADDED
 from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
@@ -21,7 +22,7 @@ _TO_WORDS = bytes(c if chr(c).isalnum() or c == ord("_") or c > 127 else ord(" "
 
 # Versions that all advice may take for granted where a project pins nothing.
 _FUSED = frozenset({"ops"})  # families about single kernels, which a compiler merges
-_BASELINE = {"torch": "2.4"}
+_BASELINE = {"torch": "2.4", "transformers": "4.45", "lightning": "2.0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,15 @@ def applies(rule: Rule, facts: ProjectFacts) -> bool:
     return all(facts.at_least(package, version) is False for package, version in rule.until.items())
 
 
+def is_lacking(rule: Rule, texts: Iterable[str], facts: ProjectFacts) -> bool:
+    """Does an advice of the rule name what a version that the project admits does not have?
+
+    `texts` are what it says and what it writes. Rules leave such a part out where the rest stands by itself.
+    """
+    lacking = [ADDED[name] for name in rule.partly if ADDED[name].is_lacking(facts)]
+    return bool(lacking) and any(added.is_named_in(text) for text in texts for added in lacking)
+
+
 def assumptions(rule: Rule, facts: ProjectFacts) -> str:
     """What the rule takes for granted about versions: "torch >= 2.5", or "" when it is known or goes without saying."""
     open_gates = [
@@ -141,6 +151,11 @@ def assumptions(rule: Rule, facts: ProjectFacts) -> str:
 
 def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
+
+
+def _texts(problem: Problem) -> Iterator[str]:
+    yield problem.message
+    yield from (edit.replacement for edit in problem.fix.edits) if problem.fix is not None else ()
 
 
 def run(
@@ -165,6 +180,7 @@ def run(
                         Hit.of(rule, problem, file)
                         for problem in problems
                         if not file.guards.unreachable(problem.node)
+                        and not (rule.partly and is_lacking(rule, _texts(problem), file.facts))
                         and not (rule.family in _FUSED and file.context.is_compiled(problem.node))
                     ]
             if change is not None:

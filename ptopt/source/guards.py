@@ -304,7 +304,9 @@ def _is_edge(left: ast.expr, right: ast.expr) -> bool:
     if isinstance(right, ast.Constant) and isinstance(right.value, int) and not isinstance(right.value, bool):
         return bool(
             re.search(
-                r"step|iter|batch_?i|(^|_)i(dx|ndex)?$|epoch|rank|count|^[ijknt]$|^it$", _text(left), re.I
+                r"step|iter|batch_?(i|nb|num|no)|(^|_)i(dx|ndex)?$|epoch|rank|count|^[ijknt]$|^it$",
+                _text(left),
+                re.I,
             )
         )
     if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub):

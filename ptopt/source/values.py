@@ -115,6 +115,15 @@ class Values:
             self._depth -= 1
         return value
 
+    def is_made_on_host(self, expr: ast.expr) -> bool:
+        """`psnr(truth, image)` of an array: what takes one works on the host, for torch mixes none with tensors of a device."""
+        if not isinstance(expr, ast.Call):
+            return False
+        given = [self.of(argument) for argument in expr.args]
+        return any(value.kind == "array" for value in given) or (
+            bool(given) and all(value.kind == "tensor" and value.device == "cpu" for value in given)
+        )
+
     def is_tensor(self, expr: ast.expr) -> bool:
         return self.of(expr).kind == "tensor"
 

@@ -320,6 +320,8 @@ class Waits:
             return isinstance(func.value, ast.Call) and self._call_waits(func.value)
         if name in _READS:
             value = self._values.of(_chain_start(func.value))
+            if name == "item" and self._values.is_made_on_host(func.value):
+                return False
             return value.device != "cpu" and (
                 value.kind == "tensor" or (name in ("item", "cpu") and not value.kind)
             )

@@ -105,9 +105,41 @@ def test_closed(serve: Serve, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("token", ["", "x", TOKEN + " ", "é"])
 def test_a_wrong_token_sees_what_is_there_when_closed(serve: Serve, token: str) -> None:
     with serve(**OPEN) as served:
-        answer = served.client.get("/setup", params={"token": token})
-        assert answer.status_code == 404
-        assert answer.json() == served.client.get("/nowhere").json()
+        wrong = served.client.get("/setup", params={"token": token})
+    with serve(**OPEN | {"setup_token": None}) as served:
+        closed = served.client.get("/setup", params={"token": token})
+    assert (wrong.status_code, wrong.text) == (404, closed.text)
+    varies = {"date", "content-length"}
+    headers = [{k: v for k, v in each.headers.items() if k not in varies} for each in (wrong, closed)]
+    assert headers[0] == headers[1]
+
+
+def test_without_the_token_a_page_says_what_to_do(serve: Serve) -> None:
+    with serve(**OPEN) as served:
+        answer = served.client.get("/setup")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-store"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    text = html.unescape(answer.text)
+    assert "/setup?token=" in text and "PTOPT_SETUP_TOKEN" in text
+    assert TOKEN not in text and OPEN["public_url"] not in text
+    assert Page(text).all("form") == []
+
+
+@pytest.mark.parametrize(
+    ("url", "warns"),
+    [
+        ("http://ptopt.example.org", True),
+        ("https://ptopt.example.org", False),
+        ("http://127.0.0.1:8000", False),
+        ("http://localhost:8000", False),
+    ],
+)
+def test_an_address_that_is_not_https(serve: Serve, url: str, warns: bool) -> None:
+    with serve(**OPEN | {"public_url": url}) as served:
+        text = served.client.get("/setup", params={"token": TOKEN}).text
+    assert ("is not https" in text) is warns
 
 
 def test_from_the_page_to_a_delivery_that_is_believed(serve: Serve) -> None:
@@ -170,7 +202,8 @@ def test_a_callback_that_did_not_begin_here(serve: Serve) -> None:
         for wrong in ("", "x", state[:-1], state[:-1] + ("0" if state[-1] != "0" else "1"), "9" + state):
             answer = served.client.get("/setup/callback", params={"code": code, "state": wrong})
             assert answer.status_code == 400
-            assert answer.headers["content-type"] == "application/problem+json"
+            assert "Open the setup page again." in answer.text
+            assert answer.headers["content-type"] == "text/html; charset=utf-8"
         for odd in ("", "../../user", "a b", "é", "x" * 500):
             assert (
                 served.client.get("/setup/callback", params={"code": odd, "state": state}).status_code == 400

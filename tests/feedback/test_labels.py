@@ -59,7 +59,7 @@ VOTES = st.lists(st.tuples(COMMENTS, st.lists(ROWS, max_size=6)), max_size=8).ma
             "reaction (1 of 1)",
         ),
         # Nothing that says anything.
-        ([Row("reply", "")], None, 0.0, "nobody who counts said anything"),
+        ([Row("reply", "")], None, 0.0, "neither the author nor anybody with write access has answered"),
         ([Row("reaction", "eyes")], None, 0.0, None),
         ([Row("closed", "unmerged", "", None)], None, 0.0, None),
         ([Row("reaction", "-1", source="r"), Row("withdrawn", "-1", source="r")], None, 0.0, None),
@@ -79,6 +79,21 @@ def test_nobody_is_the_author_where_the_author_is_not_known() -> None:
     assert votes(comment(author=""), [Row("verdict", "bad", "", False)]) == ()
     (merged,) = votes(comment(author=""), [Row("merged", "exact", "", None)])
     assert (merged.person, merged.voter, merged.writes) == ("", "#1", True)
+
+
+def test_who_commits_a_suggestion_may_write_if_that_is_known_otherwise() -> None:
+    """Nobody is named for a push, but GitHub resolves the conversation in the name of whoever commits a suggestion."""
+    applied, resolved = Row("applied", "exact", "", None), Row("thread", "resolved", "author")
+    for rows in ([applied, resolved], [Row("reaction", "+1", "author"), applied]):
+        (vote,) = votes(comment(), rows)
+        assert (vote.kind, vote.writes) == ("applied", True)
+        (opinion,) = limited(opinions([vote]))
+        assert opinion.weight == 0.95
+    for others in ([], [Row("thread", "resolved", "author", False)], [Row("reaction", "+1", "dev")]):
+        by_author = next(v for v in votes(comment(), [applied, *others]) if v.person == "author")
+        assert not by_author.writes
+    taken = [resolved, Row("reaction", "+1", "author", False, created_at=at(1)), applied]
+    assert not votes(comment(), taken)[0].writes, "the newest of what is known counts"
 
 
 @given(COMMENTS, st.lists(ROWS, max_size=8), st.randoms(use_true_random=False))

@@ -53,6 +53,49 @@ def test_a_measurement_is_claimed_for_code_that_runs_on_such_a_device(
     assert _devices("optimizer-not-fused", features) == claimed
 
 
+def test_a_range_that_includes_a_loss_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {
+        "branch-on-tensor": (
+            Impact("time", 0.95, 1.07, "the training step", "", "measured", "https://example.org", "cuda"),
+            Impact("memory", 1.02, 3.3, "the training step", "", "measured", "https://example.org", "cuda"),
+        )
+    }
+    monkeypatch.setattr(impact, "_tables", lambda: table)
+    assert [i.gain for i in impact.of_finding("branch-on-tensor", {})] == ["memory"]
+
+
+@pytest.mark.parametrize(
+    ("features", "claimed"),
+    [
+        ({"often:in training": 1.0, "often:step": 1.0, "file:trains": 1.0}, True),
+        ({"often:in training": 0.0, "often:evaluation": 1.0, "file:trains": 1.0}, False),
+        ({"often:in training": 0.0, "autograd:off": 1.0, "file:trains": 1.0}, False),
+        ({"often:in training": 0.0, "often:step": 1.0, "file:trains": 0.0}, False),
+        ({"often:in training": 0.0, "often:unknown": 1.0, "file:trains": 1.0}, True),
+        ({}, True),
+    ],
+)
+def test_a_share_of_the_training_step_is_claimed_where_something_trains(
+    features: dict[str, float], claimed: bool
+) -> None:
+    gains = impact.of_finding("batch-copy-waits", features)
+    assert any(i.scope == "the training step" for i in gains) is claimed
+
+
+@pytest.mark.parametrize(
+    ("copy", "claimed"), [("maps.append(x.float().cpu())", False), ("loss = net(x.float().cuda())", True)]
+)
+def test_a_copy_to_the_host_is_no_copy_of_a_batch(copy: str, claimed: bool) -> None:
+    code = f"import torch\n\n\ndef train(net, loader):\n    for x, y in loader:\n        {copy}\n        net(y.cuda()).sum().backward()\n"
+    code = code.replace("(x", "(images" if claimed else "(net.depth").replace("for x", "for images")
+    chosen = Config.model_validate({"select": ["widened-before-copy"], "min-confidence": 0.0})
+    review = review_files(
+        [whole_file("train.py", code.encode())], config=chosen, facts=NO_FACTS, limit_to_change=False
+    )
+    (finding,) = review.findings
+    assert any(i.scope == "the copy of the batch" for i in finding.impact) is claimed
+
+
 def test_every_measurement_names_its_device() -> None:
     devices = {
         i.device for name in impact._tables() for i in impact.of_rule(name) if i.provenance == "measured"

@@ -209,6 +209,18 @@ def test_a_rule_that_the_pinned_version_does_not_know_is_not_named() -> None:
     assert _finding(faster, code=code, rule="optimizer-not-fused", facts=old) is None
 
 
+def test_advice_that_names_what_the_pinned_version_lacks_is_not_posted() -> None:
+    def found(torch: bytes) -> Finding | None:
+        source = SourceFile.parse(
+            "net.py", CODE.encode(), read_facts({"requirements.txt": b"torch==" + torch})
+        )
+        region = next(r for r in regions_of(source, None, []) if "forward" in r.symbol)
+        advice = Advice(RULE, AT, AT + 1, GOOD, "`torch.count_nonzero` would do as well.")
+        return Adviser(source, None, [], "tiny").finding(region, advice)
+
+    assert found(b"1.7.0") is not None and found(b"1.6.0") is None
+
+
 def test_equal_code_twice_gets_two_fingerprints_and_never_that_of_a_rule() -> None:
     from ptopt.findings import fingerprint
 

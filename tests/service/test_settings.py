@@ -140,6 +140,31 @@ def test_what_may_be_missing(given: dict[str, str], note: str) -> None:
     assert note in found
 
 
+@pytest.mark.parametrize(
+    ("url", "noted"),
+    [
+        ("http://ptopt.example.org", True),
+        ("http://localhost.example.org", True),
+        ("http://10.0.0.3:8000", True),
+        ("https://ptopt.example.org", False),
+        ("http://localhost:8000", False),
+        ("http://127.0.0.1:8000", False),
+        ("http://[::1]:8000", False),
+    ],
+)
+@pytest.mark.parametrize(
+    "app",
+    [
+        {"setup_token": LONG, "secret_key": LONG},
+        {"app_id": "3", "private_key": PEM, "webhook_secret": LONG, "client_id": "a", "client_secret": LONG},
+    ],
+    ids=["from-setup", "by-hand"],
+)
+def test_an_address_that_is_not_https_is_named(app: dict[str, str], url: str, noted: bool) -> None:
+    notes = list(settings_table.incomplete(Settings(**app, public_url=url)))
+    assert [note.split(":")[0] for note in notes] == ["PTOPT_PUBLIC_URL is not https"] * noted
+
+
 @pytest.mark.parametrize("name", ["webhook_secret", "secret_key", "setup_token"])
 def test_a_secret_that_can_be_guessed_is_named(name: str) -> None:
     notes = [

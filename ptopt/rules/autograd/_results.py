@@ -50,6 +50,8 @@ def _pure(call: ast.Call, file: SourceFile) -> bool:
 def cuts_of(call: ast.Call, file: SourceFile) -> list[ast.Call]:
     """The `.detach()` calls that all uses of the name `call` is bound to pass through; none if one use does not."""
     parent = file.index.parent(call)
+    while isinstance(parent, (ast.Attribute, ast.Subscript)):  # `teacher(x).logits`, `teacher(x)[0]`
+        parent = file.index.parent(parent)
     if (
         not isinstance(parent, ast.Assign)
         or len(parent.targets) != 1

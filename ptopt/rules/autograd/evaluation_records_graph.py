@@ -3,9 +3,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Benchmark, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.evaluation import evaluation_of
+from ptopt.rules.shared.networks import summed_with_graph
 from ptopt.rules.shared.no_grad import remedy_of
 
 
@@ -63,6 +65,7 @@ class EvaluationRecordsGraph(Rule):
         "eval", "val", "test", "predict", "infer", "generate", "sampl", "collect", "rollout", "str", "encode", "numpy",
         "detach", "item",
     )  # fmt: skip
+    partly: ClassVar[frozenset[str]] = frozenset({"inference_mode"})
     nodes = (ast.FunctionDef, ast.Module)
     when_wrong = (
         "the result is backpropagated elsewhere, or every caller in other files already turns autograd off"
@@ -182,6 +185,45 @@ class EvaluationRecordsGraph(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            def run(model, rays):
+                out = model(rays)
+                return {"rgb": out}
+
+            def render_rays(models, rays):
+                coarse = models[0]
+                return run(coarse, rays)
+
+            def render_path(models, dataset, device):
+                for model in models:
+                    model.eval()
+                frames = []
+                for i in range(len(dataset)):
+                    out = render_rays(models, dataset[i].to(device))  # !
+                    frames.append(out["rgb"].cpu().numpy())
+                return frames
+            """,
+            """
+            def run(model, rays):
+                out = model(rays)
+                return {"rgb": out}
+
+            def render_rays(models, rays):
+                coarse = models[0]
+                return run(coarse, rays)
+
+            @torch.no_grad()
+            def render_path(models, dataset, device):
+                for model in models:
+                    model.eval()
+                frames = []
+                for i in range(len(dataset)):
+                    out = render_rays(models, dataset[i].to(device))
+                    frames.append(out["rgb"].cpu().numpy())
+                return frames
+            """,
+        ),
         Invalid(
             """
             def evaluate(model, diffusion, loader, device):
@@ -374,12 +416,18 @@ class EvaluationRecordsGraph(Rule):
         call = found.first[0]
         within = f"`{function.name}`" if function is not None else "This script"
         remedy, fix = remedy_of(found, function, file)
+        total = summed_with_graph([call for call, _ in found.calls], file)
+        kept = "each pass keeps its activations for a `backward()` that never comes"
+        if total is not None:
+            kept += (
+                f", and `{file.source(total.target)}` on line {total.lineno} holds on to the graph of every batch, so that memory "
+                "grows with their number until it runs out"
+            )
 
         def at(call: ast.Call) -> Problem:
             return Problem(
                 call,
-                f"{within} {case.why}, but autograd records {quote(file, call, 40)}: each pass keeps its activations "
-                f"for a `backward()` that never comes. {remedy}.",
+                f"{within} {case.why}, but autograd records {quote(file, call, 40)}: {kept}. {remedy}.",
                 case.confidence,
                 found.evidence,
                 fix,

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ptopt.rules.autograd._results import around, cuts_of, detach_of
+from ptopt.rules.autograd._untrained import is_given_data, is_untrained
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.evaluation import computes_forces, discarded, evaluation_of, may_be_off
 from ptopt.rules.shared.networks import network_method_of, network_of, networks, optimised_in, path_of
@@ -18,11 +19,12 @@ _FROZEN_NAME = re.compile(
 
 
 class FrozenForwardRecordsGraph(Rule):
-    """A forward pass whose result is only used detached is recorded by autograd.
+    """A forward pass that nothing is learned through is recorded by autograd.
 
     ## What it does
     Finds the forward pass of a network (a teacher, a target or a reference network, a generator that is not trained
-    in this step) inside training code, all of whose uses go through `.detach()`.
+    in this step) inside training code, all of whose uses go through `.detach()`, and one of a network in evaluation mode
+    that is given the batch and is in no optimizer.
 
     ## Why it is slow
     `.detach()` cuts the graph after it was recorded: the pass has kept all its activations until then, which is
@@ -58,11 +60,46 @@ class FrozenForwardRecordsGraph(Rule):
     name = "frozen-forward-records-graph"
     family = "autograd"
     severity = Severity.HIGH
-    triggers = (".detach()",)
+    triggers = (".detach()", ".eval()")
     nodes = (ast.Call,)
     when_wrong = "the network also runs with gradients inside the same autocast region"
 
     VALID = (
+        """
+        vgg = models.vgg16(weights="DEFAULT").cuda().eval()
+        optimizer = torch.optim.Adam(generator.parameters())
+        for low, high in loader:
+            made = generator(low)
+            loss = F.mse_loss(vgg(made), targets[high])  # gradients pass through it
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        model.eval()
+
+        def step(model, batch, critic):
+            optimizer = torch.optim.Adam(critic.parameters())
+            loss = F.mse_loss(critic(batch), model(batch))
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        teacher = build(name).eval()
+        freeze(teacher)
+        optimizer = torch.optim.Adam(student.parameters())
+        for x in loader:
+            loss = F.mse_loss(student(x), teacher(x))
+            loss.backward()
+            optimizer.step()
+        """,
+        """
+        teacher.eval()
+        optimizer = torch.optim.Adam([*student.parameters(), *teacher.parameters()])
+        for x in loader:
+            loss = F.mse_loss(student(x), teacher(x))
+            loss.backward()
+            optimizer.step()
+        """,
         """
         for i, (lr, hr) in enumerate(loader):
             loss = criterion(model(lr.cuda()), hr.cuda())
@@ -108,6 +145,48 @@ class FrozenForwardRecordsGraph(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            teacher = AutoModelForCausalLM.from_pretrained(name).to(device).eval()
+            student = AutoModelForCausalLM.from_pretrained(small).to(device)
+            optimizer = torch.optim.AdamW(student.parameters(), lr=2e-5)
+            for batch in loader:
+                batch = {key: value.to(device) for key, value in batch.items()}
+                teacher_logits = teacher(batch["input_ids"], attention_mask=batch["attention_mask"]).logits  # !
+                loss = distillation_loss(student(**batch).logits, teacher_logits)
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            teacher = AutoModelForCausalLM.from_pretrained(name).to(device).eval()
+            student = AutoModelForCausalLM.from_pretrained(small).to(device)
+            optimizer = torch.optim.AdamW(student.parameters(), lr=2e-5)
+            for batch in loader:
+                batch = {key: value.to(device) for key, value in batch.items()}
+                with torch.no_grad():
+                    teacher_logits = teacher(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+                loss = distillation_loss(student(**batch).logits, teacher_logits)
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
+        Invalid(
+            """
+            for x, y in loader:
+                logits = teacher(x).logits  # !
+                loss = F.cross_entropy(student(x), y) + F.kl_div(student(x), F.softmax(logits, dim=-1).detach())
+                loss.backward()
+                optimizer.step()
+            """,
+            """
+            for x, y in loader:
+                with torch.no_grad():
+                    logits = teacher(x).logits
+                loss = F.cross_entropy(student(x), y) + F.kl_div(student(x), F.softmax(logits, dim=-1).detach())
+                loss.backward()
+                optimizer.step()
+            """,
+        ),
         Invalid(
             """
             class Distill(nn.Module):
@@ -182,7 +261,10 @@ class FrozenForwardRecordsGraph(Rule):
         named = bool(_FROZEN_NAME.search(path.rpartition(".")[2]))
         detached = detach_of(node, file)
         cuts = [detached] if detached is not None else cuts_of(node, file)
-        if not cuts or any(_branches(cut, file) != _branches(node, file) for cut in cuts):
+        if not cuts:
+            yield from _untrained(node, path, named, file)
+            return
+        if any(_branches(cut, file) != _branches(node, file) for cut in cuts):
             return
         if evaluation_of(file.index.function_of(node), file) is not None:
             return  # the whole function is the business of another rule
@@ -208,6 +290,44 @@ class FrozenForwardRecordsGraph(Rule):
                 "evaluated": float(path in networks(file).evaluated),
             },
         )
+
+
+def _untrained(node: ast.Call, path: str, named: bool, file: SourceFile) -> Iterator[Problem]:
+    """A pass that stays in the graph of the loss, for gradients that no optimizer takes."""
+    if not network_of(node, file) or not is_untrained(path, file) or not is_given_data(node, file):
+        return  # a method of a network may turn autograd off by itself
+    function = file.index.function_of(node)
+    if not named and any(binding.kind == "parameter" for binding in file.bindings.of(function, path)):
+        return  # callers may hand over another network than the one of that name
+    if file.guards.rare(node) is not None:
+        return
+    if evaluation_of(function, file) is not None or file.context.grad_off(node):
+        return
+    statement = file.index.statement_of(node)
+    pretrained = any(".from_pretrained(" in maker for maker in file.once(_made).get(path, ()))
+    if not (named or pretrained):
+        return  # what it is, and whether its weights need gradients, cannot be told
+    yield Problem(
+        node,
+        f"Autograd records {quote(file, node, 40)}, and `backward()` computes gradients for the weights of `{path}`, which is "
+        "in evaluation mode and in no optimizer of this file: its activations and gradients take memory and time for nothing. "
+        f"Run `{path}` under `with torch.no_grad():`.",
+        0.85 if named and pretrained else 0.65,
+        fix=wrap(statement, f"`{path}` does not also run with gradients in the same autocast region", file)
+        if isinstance(statement, ast.Assign)
+        else None,
+        facts={"trains": 1.0, "frozen_name": float(named), "optimised": 0.0, "evaluated": 1.0},
+    )
+
+
+def _made(file: SourceFile) -> dict[str, list[str]]:
+    """Dotted name -> the texts of what is assigned to it."""
+    table: dict[str, list[str]] = {}
+    for assign in file.index.of_type(ast.Assign):
+        for target in assign.targets:
+            if path := path_of(target):
+                table.setdefault(path, []).append(file.source(assign.value))
+    return table
 
 
 def _branches(node: ast.AST, file: SourceFile) -> list[ast.AST]:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile
 from ptopt.rules.shared.places import step_evidence, step_words
@@ -47,6 +48,7 @@ class CompileInLoop(Rule):
     name = "compile-in-loop"
     family = "compile"
     triggers = ("torch.compile(", "compile(")
+    since: ClassVar[Mapping[str, str]] = {"torch": "2.0"}
     nodes = (ast.Call,)
     calls = frozenset({"compile"})
     when_wrong = "the code around the call runs once"

@@ -63,6 +63,7 @@ class EagerAttentionConfigured(SettingRule):
     name = "eager-attention-configured"
     family = "config"
     severity = Severity.MEDIUM
+    since: ClassVar[Mapping[str, str]] = {"transformers": "4.36"}
     kinds = frozenset({"transformers", "axolotl", "llamafactory"})
     prior = 0.6
     when_wrong = "the model needs eager attention, as Gemma 2 does, or attention weights are read"

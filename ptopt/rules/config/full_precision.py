@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.configs.deliberate import is_explained, is_trial
 from ptopt.configs.values import Mapping
+from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Invalid
 from ptopt.rules.configs import (
     Block,
@@ -18,6 +20,7 @@ from ptopt.rules.configs import (
     shown,
 )
 from ptopt.rules.configs import replace as replaced
+from ptopt.rules.precision.trainer_in_full_precision import lightning_precision
 
 _NO_TRAINING = re.compile(r"infer|eval|test|export|convert|predict|generat|debug", re.I)
 _OLD_WIDTH = frozenset({"32", "32-true", "fp32", "float32", "full"})
@@ -66,6 +69,7 @@ class FullPrecision(ConfigRule):
     name = "full-precision"
     family = "config"
     severity = Severity.HIGH
+    partly: ClassVar[frozenset[str]] = frozenset({"bf16-mixed", "bf16=True", 'precision="bf16"'})
     kinds = frozenset({"transformers", "llamafactory", "lightning", "torchtune"})
     prior = 0.6
     when_wrong = "the model needs 32 bits, or the GPU has no bf16"
@@ -140,7 +144,7 @@ class FullPrecision(ConfigRule):
         if _NO_TRAINING.search(file.path):
             return
         for block in file.blocks:
-            found = _entry(block)
+            found = _entry(block, file.facts)
             if found is None:
                 continue
             entry, better = found
@@ -150,27 +154,31 @@ class FullPrecision(ConfigRule):
             fix = Fix(
                 Safety.UNSAFE,
                 (replaced(file, entry.value, better),),
-                "the GPU supports bf16 and the model tolerates it",
+                f"the GPU supports {'float16' if better == '16' else 'bf16'} and the model tolerates it",
             )
             yield ConfigProblem(
                 entry.key.start,
                 entry.value.end,
                 f"{shown(file, entry)}: matrix multiplications run in 32 bits, which leaves most of the tensor cores' rate "
-                f"unused and doubles the memory of activations. `{better}` is what GPUs from Ampere on are made for.",
+                f"unused and doubles the memory of activations. `{better}` is what GPUs from {'Volta' if better == '16' else 'Ampere'} on "
+                "are made for.",
                 ".".join((*block.path, entry.key.text)),
                 fix=fix,
                 confidence=0.4 if block.kind == "lightning" else None,  # most who write it there mean it
             )
 
 
-def _entry(block: Block) -> tuple[Entry, str] | None:
+def _entry(block: Block, facts: ProjectFacts) -> tuple[Entry, str] | None:
     """The setting that says so, and what to write instead."""
     mapping = block.mapping
     if block.kind == "lightning":
         entry = mapping.entry("precision")
         on_gpu = mapping.scalar("accelerator") in ("gpu", "cuda") or _positive(mapping, "gpus")
         if entry is not None and on_gpu and str(mapping.scalar("precision")) in _OLD_WIDTH:
-            return entry, "bf16" if "gpus" in mapping else "bf16-mixed"
+            better = lightning_precision(facts).partition("=")[2].strip('"')
+            if better == "bf16-mixed" and "gpus" in mapping:
+                better = "bf16"  # an argument that Lightning 2, which spells it so, no longer takes
+            return (entry, better) if better else None
     elif block.kind == "torchtune":
         entry = mapping.entry("dtype")
         if entry is not None and mapping.scalar("dtype") in _OFF and mapping.scalar("device") != "cpu":
@@ -178,7 +186,13 @@ def _entry(block: Block) -> tuple[Entry, str] | None:
     else:
         entry = mapping.entry("bf16")
         off = mapping.scalar("bf16") is False and mapping.scalar("fp16") is False and "fp16" in mapping
-        if entry is not None and off and mapping.scalar("use_cpu") is not True and not _is_quantised(mapping):
+        if (
+            entry is not None
+            and off
+            and facts.has("bf16=True")
+            and mapping.scalar("use_cpu") is not True
+            and not _is_quantised(mapping)
+        ):
             return entry, "true"
     return None
 

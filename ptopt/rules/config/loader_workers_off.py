@@ -15,6 +15,13 @@ _TRAINER = Setting(
     "4",
     "data set and collate function work in other processes",
 )
+_LOADER = Setting(
+    ("num_workers",),
+    (0,),
+    "{value}: items are read in the process that trains, while the GPU waits. Give the loader a few processes.",
+    "4",
+    "the data set works in other processes",
+)
 
 
 class LoaderWorkersOff(SettingRule):
@@ -22,7 +29,7 @@ class LoaderWorkersOff(SettingRule):
 
     ## What it does
     Finds `dataloader_num_workers: 0` in settings of Hugging Face trainers, axolotl and LLaMA-Factory, and `num_workers: 0` of a
-    `torch.utils.data.DataLoader` that a Hydra configuration builds.
+    `torch.utils.data.DataLoader` that a Hydra configuration builds, or of the `data` of Lightning's command line.
 
     ## Why it is slow
     Items are read, decoded, tokenised and collated in the process that launches GPU work, between two steps. Workers
@@ -55,25 +62,27 @@ class LoaderWorkersOff(SettingRule):
     name = "loader-workers-off"
     family = "config"
     severity = Severity.MEDIUM
-    kinds = frozenset({"transformers", "axolotl", "llamafactory", "dataloader"})
+    partly: ClassVar[frozenset[str]] = frozenset({"dataloader_num_workers"})
+    kinds = frozenset({"transformers", "axolotl", "llamafactory", "dataloader", "datamodule"})
     prior = 0.65
     when_wrong = "items lie in memory and collating is cheap"
     settings: ClassVar[Mapping[str, tuple[Setting, ...]]] = {
         "transformers": (_TRAINER,),
         "axolotl": (_TRAINER,),
         "llamafactory": (_TRAINER,),
-        "dataloader": (
-            Setting(
-                ("num_workers",),
-                (0,),
-                "{value}: items are read in the process that trains, while the GPU waits. Give the loader a few processes.",
-                "4",
-                "the data set works in other processes",
-            ),
-        ),
+        "dataloader": (_LOADER,),
+        "datamodule": (_LOADER,),
     }
 
     VALID = (
+        """
+        trainer:
+          accelerator: cpu
+          max_epochs: 3
+        data:
+          batch_size: 32
+          num_workers: 0
+        """,
         """
         per_device_train_batch_size: 8
         dataloader_num_workers: 4
@@ -89,6 +98,28 @@ class LoaderWorkersOff(SettingRule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            trainer:
+              accelerator: gpu
+              max_epochs: 20
+            data:
+              class_path: project.Rays
+              init_args:
+                batch_size: 1
+                num_workers: 0  # !
+            """,
+            """
+            trainer:
+              accelerator: gpu
+              max_epochs: 20
+            data:
+              class_path: project.Rays
+              init_args:
+                batch_size: 1
+                num_workers: 4
+            """,
+        ),
         Invalid(
             """
             output_dir: out
@@ -132,4 +163,10 @@ class LoaderWorkersOff(SettingRule):
     )
 
     def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:
-        return is_trial(file.path, block.mapping)
+        return is_trial(file.path, block.mapping) or (block.kind == "datamodule" and on_host(file))
+
+
+def on_host(file: ConfigFile) -> bool:
+    """Does the trainer beside the data run on a CPU?"""
+    root = file.document.root
+    return root is not None and root.scalar("trainer", "accelerator") == "cpu"

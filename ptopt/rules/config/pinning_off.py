@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ptopt.rules.base import Invalid
+from ptopt.rules.config.loader_workers_off import on_host
 from ptopt.rules.configs import Block, ConfigFile, Setting, SettingRule, Severity
 
 _WHY = (
@@ -21,7 +22,8 @@ class PinningOff(SettingRule):
     """A configuration switches pinned host memory off.
 
     ## What it does
-    Finds `dataloader_pin_memory: false` of Hugging Face trainers, axolotl and LLaMA-Factory, and `"pin_memory": false` where
+    Finds `dataloader_pin_memory: false` of Hugging Face trainers, axolotl and LLaMA-Factory, `pin_memory: false` in the `data` of
+    Lightning's command line, and `"pin_memory": false` where
     DeepSpeed offloads to the CPU.
 
     ## Why it is slow
@@ -53,11 +55,13 @@ class PinningOff(SettingRule):
     name = "pinning-off"
     family = "config"
     severity = Severity.MEDIUM
-    kinds = frozenset({"transformers", "axolotl", "llamafactory", "deepspeed"})
+    partly: ClassVar[frozenset[str]] = frozenset({"dataloader_pin_memory"})
+    kinds = frozenset({"transformers", "axolotl", "llamafactory", "deepspeed", "datamodule"})
     prior = 0.6
     when_wrong = "host memory is short, or there is no GPU"
     settings: ClassVar[Mapping[str, tuple[Setting, ...]]] = {
         **dict.fromkeys(("transformers", "axolotl", "llamafactory"), (_TRAINER,)),
+        "datamodule": (Setting(("pin_memory",), (False,), _WHY, "true", "the host has memory to spare"),),
         "deepspeed": tuple(
             Setting(
                 ("zero_optimization", part, "pin_memory"),
@@ -73,7 +77,7 @@ class PinningOff(SettingRule):
     def excused(self, block: Block, setting: Setting, file: ConfigFile) -> bool:
         if block.kind == "deepspeed":
             return block.mapping.scalar(*setting.path[:-1], "device") != "cpu"
-        return block.mapping.scalar("use_cpu") is True
+        return block.mapping.scalar("use_cpu") is True or (block.kind == "datamodule" and on_host(file))
 
     VALID = (
         """
@@ -90,6 +94,24 @@ class PinningOff(SettingRule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            trainer:
+              accelerator: gpu
+              max_epochs: 20
+            data:
+              batch_size: 1
+              pin_memory: false  # !
+            """,
+            """
+            trainer:
+              accelerator: gpu
+              max_epochs: 20
+            data:
+              batch_size: 1
+              pin_memory: true
+            """,
+        ),
         Invalid(
             """
             per_device_train_batch_size: 8

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Benchmark, Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.data._epochs import is_epoch_loop
@@ -57,6 +58,7 @@ class LoaderRebuiltInLoop(Rule):
     family = "data"
     severity = Severity.HIGH
     triggers = ("DataLoader(", "next(iter(")
+    partly: ClassVar[frozenset[str]] = frozenset({"persistent_workers"})
     nodes = (ast.Call,)
     when_wrong = "the dataset is changed in the loop in a way that cannot be seen from here"
     BENCHMARK = Benchmark(
@@ -194,15 +196,20 @@ def _rebuilt(node: ast.Call, file: SourceFile) -> Iterator[Problem]:
             return
     made = any(isinstance(n, ast.Call) and n is not node for n in walk(node))
     sure = loop is not None and is_epoch_loop(loop, file) and _trains(loop, file) and not made
+    kept = (
+        ", where `persistent_workers=True` can keep its workers too"
+        if file.facts.has("persistent_workers")
+        else ""
+    )
     if loop is not None:
         message = (
             f"None of the arguments changes in the loop at line {loop.lineno}, but the loader is built anew in each "
-            "iteration. Build it once before the loop, where `persistent_workers=True` can keep its workers too."
+            f"iteration. Build it once before the loop{kept}."
         )
     else:
         message = (
             f"This loader is built anew {frequency.reason}, with a new permutation and, if it has workers, new processes. "
-            "Build it once and keep it, where `persistent_workers=True` can keep its workers too."
+            f"Build it once and keep it{kept}."
         )
     yield Problem(
         node,

@@ -26,7 +26,9 @@ from ptopt.rules.shared.loaders import (
     makes_device_items,
     readings,
 )
-from ptopt.source.index import FUNCTIONS, own_nodes, walk
+from ptopt.source.index import FUNCTIONS, FunctionNode, own_nodes, walk
+
+_MOST_OTHERS = 3  # loaders that are looked at beside one
 
 
 class LoaderWithoutWorkers(Rule):
@@ -278,9 +280,15 @@ class LoaderWithoutWorkers(Rule):
         where = "in the main process"
         if loop is not None:
             where += f", between the {'steps' if trained else 'batches'} of the loop at line {loop.lineno}"
+        others = _same_items(loader, work, file) if work is not None else []
+        too = (
+            f" The loader at line {others[0]} reads the same kind of items: give it workers, too."
+            if others
+            else ""
+        )
         yield Problem(
             node,
-            f"{what} without workers this runs {where}. Start with `num_workers=4` and raise it while the GPU waits.",
+            f"{what} without workers this runs {where}. Start with `num_workers=4` and raise it while the GPU waits.{too}",
             TEXTBOOK
             if _decodes_to_train(loader, work, workers) and (trained is not None or not loops)
             else _confidence(work, workers)
@@ -302,6 +310,27 @@ class LoaderWithoutWorkers(Rule):
                 "collates": float("collate_fn" in loader.arguments),
             },
         )
+
+
+def _same_items(loader: Loader, work: ItemWork, file: SourceFile) -> list[int]:
+    """Lines of other loaders of the function without workers, whose items are made by the same code."""
+    lines = file.once(_without_workers).get((file.index.function_of(loader.call), work), [])
+    return [line for line in lines[:_MOST_OTHERS] if line != loader.call.lineno]
+
+
+def _without_workers(file: SourceFile) -> dict[tuple[FunctionNode | None, ItemWork], list[int]]:
+    """Function and work for each item -> the lines of the loaders there."""
+    table: dict[tuple[FunctionNode | None, ItemWork], list[int]] = {}
+    for call in file.index.of_type(ast.Call):
+        loader = loader_of(call, file)
+        dataset = loader.arguments.get("dataset") if loader is not None and loader.complete else None
+        if loader is None or dataset is None:
+            continue
+        workers = loader.arguments.get("num_workers")
+        work = item_work(dataset, file) if workers is None or _is_zero(workers) else None
+        if work is not None:
+            table.setdefault((file.index.function_of(call), work), []).append(call.lineno)
+    return table
 
 
 def _decodes_to_train(loader: Loader, work: ItemWork | None, workers: ast.expr | None) -> bool:

@@ -32,6 +32,9 @@ _STATIC = re.compile(
 _TOKENIZER = re.compile(
     r"token|^tok$|processor|^(self|cls)$|apply_chat_template|batch_encode_plus|encode_plus|__call__", re.I
 )
+_IN_COLLATE = 'Return the text unpadded, and pad each batch to its longest in `collate_fn`: `tokenizer.pad(items, padding="longest")`.'
+# Encoders of prompts take a fixed number of tokens; sequences of bases are cut to one length.
+_FIXED = re.compile(r"diffus|pixel|image|text_encoder|genom|\bdna|protein", re.I)
 _SHORT = 100
 
 
@@ -102,6 +105,19 @@ class PaddedToMaximum(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            class Instructions(torch.utils.data.Dataset):
+                def __getitem__(self, i):
+                    text = self.rows[i]["text"]
+                    found = self.tokenizer(text, padding="max_length", truncation=True, max_length=1024)  # !
+                    return {key: torch.tensor(value) for key, value in found.items()}
+
+            for batch in DataLoader(Instructions(rows), batch_size=8):
+                model(**batch).loss.backward()
+                optimizer.step()
+            """
+        ),
         Invalid(
             """
             import torch
@@ -183,7 +199,7 @@ class PaddedToMaximum(Rule):
         yield Problem(
             call,
             f"{quote(file, call, 50)} pads each text to the maximum, and {where}: the model computes the padding, too. "
-            + _remedy(alone, bool(line)),
+            + (_IN_COLLATE if function.name == "__getitem__" else _remedy(alone, bool(line))),
             prior,
             (Evidence(line, "the padded batch is run"),) if line and line != call.lineno else (),
             Fix(
@@ -218,7 +234,9 @@ def _used(function: FunctionNode, file: SourceFile) -> tuple[str, int, float]:
     if file.context.is_item_code(function.body[0]) is not None:
         if "collat" in function.name.lower() or not function.name.startswith("__"):
             return "the whole batch is here", function.lineno, TEXTBOOK
-        return "", 0, 0
+        if file.search(_FIXED):
+            return "", 0, 0
+        return "every item has that length, whatever its batch needs", 0, 0.55 if file.once(_trains) else 0.4
     mapped = any(
         any(last_name(a) == function.name for a in [*c.args, *(k.value for k in c.keywords)])
         for c in file.calls_named("map")
@@ -228,7 +246,7 @@ def _used(function: FunctionNode, file: SourceFile) -> tuple[str, int, float]:
     collator = next((c for n in _collators(file) for c in file.calls_named(n)), None)
     if collator is not None:
         return f"`{called_name(collator)}` (line {collator.lineno}) would pad each batch", 0, TEXTBOOK
-    return "every batch of the data set has that length", 0, 0.7 if _trains(file) else 0.6
+    return "every batch of the data set has that length", 0, 0.7 if file.once(_trains) else 0.6
 
 
 def _trains(file: SourceFile) -> bool:

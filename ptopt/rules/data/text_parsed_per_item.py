@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ptopt.rules.base import Invalid, Problem, Severity, SourceFile, quote
 from ptopt.rules.data._items import ItemRule, item_evidence
+from ptopt.rules.data.file_read_per_item import FileReadPerItem
 from ptopt.source.index import FunctionNode
 
 _PARSERS = re.compile(
@@ -14,6 +15,8 @@ _PARSERS = re.compile(
     r"|DictReader)|rdkit\.Chem\.MolFromSmiles|rdkit\.Chem\.\w+\.MolFromSmiles)$"
 )
 _BINARY = "`.npy`, Arrow or a tensor file"
+
+_SAME_FILE = FileReadPerItem()
 
 
 class TextParsedPerItem(ItemRule):
@@ -122,6 +125,8 @@ class TextParsedPerItem(ItemRule):
     def check_item(self, node: ast.AST, function: FunctionNode, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Call):
             return
+        if next(_SAME_FILE.check(node, file), None) is not None:
+            return  # which says more: the same file for each item
         from_file = "load" in (name := file.source(node.func)) and not name.endswith("loads")
         yield Problem(
             node,

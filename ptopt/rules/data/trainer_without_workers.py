@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from ptopt.rules.base import (
@@ -57,6 +57,7 @@ class TrainerWithoutWorkers(Rule):
     severity = Severity.MEDIUM
     libraries: ClassVar[tuple[str, ...]] = ("transformers",)
     triggers = ("TrainingArguments(",)
+    since: ClassVar[Mapping[str, str]] = {"transformers": "3.3"}
     nodes = (ast.Call,)
     calls = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"})
     when_wrong = "items are prepared beforehand and collating is cheap"

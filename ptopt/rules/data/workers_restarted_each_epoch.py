@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import (
     Benchmark,
@@ -74,6 +75,7 @@ class WorkersRestartedEachEpoch(Rule):
     severity = Severity.LOW
     triggers = ("num_workers",)
     requires = ("DataLoader",)
+    since: ClassVar[Mapping[str, str]] = {"torch": "1.7"}
     nodes = (ast.Call, ast.Dict)
     when_wrong = "epochs last minutes, or the dataset changes between epochs"
     BENCHMARK = Benchmark(

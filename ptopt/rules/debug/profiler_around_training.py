@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import (
     Evidence,
@@ -70,6 +71,7 @@ class ProfilerAroundTraining(Rule):
     name = "profiler-around-training"
     family = "debug"
     triggers = ("profile(", "emit_nvtx", "profiler=")
+    partly: ClassVar[frozenset[str]] = frozenset({"profiler.schedule"})
     nodes = (ast.Call,)
     when_wrong = "the file exists to profile, or the loop runs for a few steps only"
 

@@ -32,6 +32,10 @@ _MODEL = re.compile(r"model|net$|network|pipe|module|predictor|encoder|decoder|v
 _RUNS = frozenset(
     "run generate sample apply process transcribe synthesize upscale predict_step infer inference".split()
 )
+_OF_TEXT = frozenset(
+    "strip rstrip lstrip lower upper join replace removeprefix removesuffix splitlines".split()
+)
+_DECODES_TEXT = re.compile(r"token|processor|(^|[._])(sp|sp_?model|vocab|enc|bpe|spm)$", re.I)
 _ADDS = frozenset({"append", "extend"})
 
 
@@ -53,6 +57,15 @@ def kept_value(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
         if isinstance(target.slice, (ast.Name, ast.JoinedStr, ast.BinOp)):
             return target.value, node.value
     return None
+
+
+def gives_text(call: ast.Call, file: SourceFile) -> bool:
+    """A string: what a tokenizer decodes, and what a method of strings returns."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in _OF_TEXT:
+        return True
+    return call.func.attr == "decode" and bool(_DECODES_TEXT.search(file.source(call.func.value)))
 
 
 def parts_of(value: ast.expr) -> list[ast.expr]:
@@ -159,6 +172,8 @@ def is_large_result(value: ast.expr, loop: ast.AST, file: SourceFile) -> bool:
         return False
     for call in (n for n in walk(made) if isinstance(n, ast.Call)):
         name = last_name(call.func)
+        if gives_text(call, file):
+            return False
         if name in _CUT or SMALL.search(name) or (name == "to" and "cpu" in file.source(call)):
             return False
     return _comes_from(made, loop, file, 3, _is_work)

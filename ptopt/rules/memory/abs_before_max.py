@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import runs_once, torch_op
@@ -44,6 +45,8 @@ class AbsBeforeMax(Rule):
     id = "PTO882"
     name = "abs-before-max"
     family = "memory"
+    since: ClassVar[Mapping[str, str]] = {"torch": "1.9"}
+    partly: ClassVar[frozenset[str]] = frozenset({"torch.aminmax"})
     nodes = (ast.Call,)
     calls = frozenset({"max", "amax"})
     triggers = ("abs",)
@@ -127,8 +130,10 @@ class AbsBeforeMax(Rule):
         yield Problem(
             op.call,
             f"{quote(file, op.call, 50)} writes the absolute values of all of {quote(file, inner.operand, 30)} to memory only to find the "
-            f'largest. `torch.linalg.vector_norm({file.source(inner.operand)}, float("inf"){more})` finds it in one pass, and so does '
-            "`torch.aminmax`, for integers too.",
+            f'largest. `torch.linalg.vector_norm({file.source(inner.operand)}, float("inf"){more})` finds it in one pass'
+            + (
+                ", and so does `torch.aminmax`, for integers too." if file.facts.has("torch.aminmax") else "."
+            ),
             0.4,
             cause=file.index.statement_of(op.call),
             subject=inner.operand,

@@ -30,6 +30,10 @@ _AVERAGE = re.compile(r"ema|movingaverage|averag", re.I)
 # Phases with different memory in one step: generation for reinforcement learning, several models in turn.
 _PHASES = re.compile(r"\.generate\(|offload|\.to\(\s*[\"']cpu[\"']\s*\)|\bllm\.|release_memory|sleep\(")
 _REINFORCEMENT = re.compile(r"grpo|\bppo|rloo|rollout|trajector|vllm|actor_critic", re.I)
+_STEP_HOOKS = frozenset(
+    "training_step on_train_batch_start on_train_batch_end on_before_optimizer_step on_after_backward on_before_backward "
+    "on_before_zero_grad optimizer_step".split()
+)
 _DEVICE_TEST = re.compile(r"cuda|gpu|xpu|mps|device", re.I)
 _DECIDES = re.compile(r"empty|cache|\bgc|memory|garbage|oom|\d|%|[<>]", re.I)
 _FOR_THAT = re.compile(
@@ -140,6 +144,29 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
     INVALID = (
         Invalid(
             """
+            import lightning.pytorch as pl
+
+            class System(pl.LightningModule):
+                def training_step(self, batch, batch_nb):
+                    return self.loss(self(batch["rays"]), batch["rgbs"])
+
+                def on_train_batch_end(self, outputs, batch, batch_idx):
+                    self.seen += 1
+                    torch.cuda.empty_cache()  # !
+            """,
+            """
+            import lightning.pytorch as pl
+
+            class System(pl.LightningModule):
+                def training_step(self, batch, batch_nb):
+                    return self.loss(self(batch["rays"]), batch["rgbs"])
+
+                def on_train_batch_end(self, outputs, batch, batch_idx):
+                    self.seen += 1
+            """,
+        ),
+        Invalid(
+            """
             for batch in loader:
                 model(batch.cuda()).loss.backward()
                 optimizer.step()
@@ -208,7 +235,8 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
             in_class = isinstance(file.index.parent(function), ast.ClassDef)
             if _FOR_THAT.search(function.name) or phases or not in_class:
                 return  # what it is for, or between two phases, or most likely the end of a script
-        trains = every_step(node, file) is not None or average is not None
+        hook = _is_step_hook(function, frequency, file)
+        trains = every_step(node, file) is not None or average is not None or hook
         prior = 0.3 if unknown else 0.4 if frequency.often < Often.STEP else 0.5
         if trains and not guarded:
             prior = (
@@ -233,6 +261,17 @@ x, w = torch.randn(256, 1024), torch.randn(1024, 1024)
                 "after_del": _after_del(node, file),
             },
         )
+
+
+def _is_step_hook(function: ast.AST | None, frequency: Frequency, file: SourceFile) -> bool:
+    """Is it a hook that Lightning calls on each training step, such as `on_train_batch_end`?"""
+    return (
+        isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and function.name in _STEP_HOOKS
+        and frequency.often is Often.STEP
+        and frequency.trains
+        and (file.imports.imports("lightning") or file.imports.imports("pytorch_lightning"))
+    )
 
 
 def _asks_what_is_free(node: ast.AST, file: SourceFile) -> bool:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import int_literal
@@ -54,6 +55,7 @@ class LogitsOfUnusedPositions(Rule):
     name = "logits-of-unused-positions"
     family = "memory"
     triggers = ("[:", "[0")
+    since: ClassVar[Mapping[str, str]] = {"transformers": "4.45"}
     nodes = (ast.Subscript,)
     when_wrong = "the input has one position, or the model keeps only the last one inside"
 

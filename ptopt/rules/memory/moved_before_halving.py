@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.flow import is_dtype
@@ -52,6 +53,7 @@ class MovedBeforeHalving(Rule):
     name = "moved-before-halving"
     family = "memory"
     severity = Severity.MEDIUM
+    since: ClassVar[Mapping[str, str]] = {"transformers": "4.9"}
     nodes = (ast.Call,)
     calls = frozenset({"half", "bfloat16", "to"})
     when_wrong = "the weights are in half precision already"

@@ -31,7 +31,7 @@ class PairwiseDifference(Rule):
 
     ## Use instead
     ```python
-    distance = torch.cdist(x, y).square()
+    distance = torch.cdist(x, y).pow(2)
     ```
 
     ## Fix safety

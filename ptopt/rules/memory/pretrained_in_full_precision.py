@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.project.facts import Pin, ProjectFacts
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, has_unpacking, quote
@@ -60,6 +61,7 @@ class PretrainedInFullPrecision(Rule):
     name = "pretrained-in-full-precision"
     family = "memory"
     libraries = ("transformers", "diffusers")
+    since: ClassVar[Mapping[str, str]] = {"transformers": "4.9"}
     nodes = (ast.Call,)
     calls = frozenset({"from_pretrained"})
     requires = ("cuda", "device", "gpu")
@@ -68,6 +70,12 @@ class PretrainedInFullPrecision(Rule):
     PROJECT = ProjectFacts({"transformers": (Pin("transformers", ">=4.40", False, "requirements.txt", 3),)})
 
     VALID = (
+        """
+        from transformers import LlamaTokenizer, T5EncoderModel
+
+        tokenizer = LlamaTokenizer.from_pretrained(path)
+        encoder = T5EncoderModel.from_pretrained(path, torch_dtype=torch.bfloat16)
+        """,
         """
         from transformers import AutoModelForCausalLM
         model = AutoModelForCausalLM.from_pretrained(path, torch_dtype="auto").to("cuda")
@@ -114,7 +122,9 @@ class PretrainedInFullPrecision(Rule):
         name = last_name(node.func.value)
         if (
             not _LARGE.search(name)
-            or re.search(r"GPTQ|AWQ|INC|OV|ORT|Quant", name)
+            or re.search(
+                r"GPTQ|AWQ|INC|OV|ORT|Quant|Tokenizer|Processor|Config$|FeatureExtractor|Scheduler", name
+            )
             or any(_GIVEN.search(k.arg or "") for k in node.keywords)
         ):
             return

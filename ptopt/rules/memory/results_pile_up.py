@@ -69,6 +69,16 @@ class ResultsPileUp(Rule):
 
     VALID = (
         """
+        @torch.no_grad()
+        def answers(model, tokenizer, prompts, device):
+            found = []
+            for prompt in tqdm(prompts):
+                batch = tokenizer(prompt, return_tensors="pt").to(device)
+                tokens = model.generate(**batch, max_new_tokens=128)
+                found.append(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())
+            return found
+        """,
+        """
         with torch.no_grad():
             for x in test_loader:
                 features.append(model(x.cuda()).cpu())

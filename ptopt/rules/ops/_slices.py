@@ -201,6 +201,9 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
     for node in nodes:
         if isinstance(node, ast.AugAssign) and isinstance(node.target, (ast.Name, ast.Attribute)):
             sums.add(ast.unparse(node.target))
+        elif isinstance(node, ast.Assign) and (summand := _added_to(node)) is not None:
+            sums.add(summand.id)
+            holders.add(summand)
         elif isinstance(node, ast.Assign):
             at = (node.end_lineno or 0, node.end_col_offset or 0)
             values = {
@@ -224,6 +227,8 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
             place = written if isinstance(node.ctx, ast.Store) else read
             place.setdefault(base, set()).add(ast.unparse(node))
         elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            if node in holders:
+                continue
             loads.setdefault(ast.unparse(node), (node.lineno, node.col_offset))
     for name, at in stores.items():
         if name in loads and (
@@ -233,6 +238,20 @@ def _carries(loop: ast.For, nodes: list[ast.AST], file: SourceFile) -> bool:
     if any(name in loads for name in sums):
         return True
     return any(read.get(base, set()) - texts for base, texts in written.items())
+
+
+def _added_to(assign: ast.Assign) -> ast.Name | None:
+    """`total` in the value of `total = total + a + b`, where that is all that the statement reads of it."""
+    target, value = assign.targets[0], assign.value
+    if len(assign.targets) != 1 or not isinstance(target, ast.Name):
+        return None
+    while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        for side in (value.left, value.right):
+            if isinstance(side, ast.Name) and side.id == target.id:
+                named = [n for n in own_nodes(assign) if isinstance(n, ast.Name) and n.id == target.id]
+                return side if len(named) == 2 else None
+        value = value.left
+    return None
 
 
 def _writes_back(nodes: list[ast.AST], found: Slices) -> bool:
@@ -410,8 +429,16 @@ def _shaped(file: SourceFile) -> dict[FunctionNode | None, set[str]]:
 
 
 def _measures(found: Slices, base: ast.expr) -> bool:
-    """Is the loop as long as `base.size(...)` says?"""
+    """Is the loop as long as `base.size(...)` says, or, in the forward of a network, `base.shape[...]`?"""
     limit = found.limit
+    if isinstance(limit, ast.Subscript) and found.file.context.forward_of(found.place) is not None:
+        shape = limit.value
+        return (
+            isinstance(shape, ast.Attribute)
+            and shape.attr == "shape"
+            and found.file.values.of(base).kind != "array"
+            and ast.dump(shape.value) == ast.dump(base)
+        )
     return (
         isinstance(limit, ast.Call)
         and isinstance(limit.func, ast.Attribute)

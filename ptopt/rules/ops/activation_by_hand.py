@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import Op, int_literal, same_code, torch_op
@@ -44,6 +45,7 @@ class ActivationByHand(Rule):
     id = "PTO466"
     name = "activation-by-hand"
     family = "ops"
+    partly: ClassVar[frozenset[str]] = frozenset({'approximate="tanh"', "hardswish", "mish", "silu"})
     nodes = (ast.BinOp, ast.Call)
     requires = ("sigmoid", "softplus", "exp(", "tanh(", "erf(", "log_softmax")
     when_wrong = "the function is compiled or exported"

@@ -21,6 +21,9 @@ _REPEATS = (ast.For, ast.While, ast.ListComp, ast.FunctionDef, ast.AsyncFunction
 _METHODS = frozenset(
     {"encode", "decode", "forward", "encode_image", "encode_text", "predict", "inference", "generate"}
 )
+_TOKENIZES = re.compile(r"(^|[._])tokenizer?$|(^|[._])tokenizer\.encode$|(^|[._])tok$", re.I)
+_SEVERAL = re.compile(r"(?:texts|sequences|prompts|batch|queries|questions|sentences|messages|inputs)$", re.I)
+_WAITS_FOR_PEOPLE = re.compile(r"\binput\(|chat|history|stream", re.I)
 
 
 class BatchOfOne(Rule):
@@ -28,7 +31,7 @@ class BatchOfOne(Rule):
 
     ## What it does
     Finds a loop over samples that adds a batch dimension of one (`unsqueeze(0)`, `x[None]`, `torch.stack([x])`) and calls a
-    network with it, where no iteration needs the one before.
+    network with it, and one that tokenizes one prompt and generates from it, where no iteration needs the one before.
 
     ## Why it is slow
     With one sample, a GPU spends most of its time on launches and on reading the weights. A batch reads them once.
@@ -59,11 +62,25 @@ class BatchOfOne(Rule):
     name = "batch-of-one"
     family = "ops"
     severity = Severity.MEDIUM
-    triggers = ("unsqueeze(", "None", "stack(")
+    triggers = ("unsqueeze(", "None", "stack(", "generate(")
     nodes = (ast.For, ast.ListComp)
     when_wrong = "the samples differ in size, or arrive one by one"
 
     VALID = (
+        """
+        def answers(model, tokenizer, batches):
+            for texts in batches:
+                batch = tokenizer(list(texts), padding=True, return_tensors="pt").to("cuda")
+                yield model.generate(**batch, max_new_tokens=128)
+        """,
+        """
+        def talk(model, tokenizer, turns):
+            history = ""
+            for turn in turns:
+                history += turn
+                tokens = model.generate(**tokenizer(history, return_tensors="pt"))
+                history += tokenizer.decode(tokens[0])
+        """,
         """
         for images in loader:
             feats.append(model(images.to(device)))
@@ -79,6 +96,18 @@ class BatchOfOne(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            @torch.no_grad()
+            def answers(model, tokenizer, prompts, device):
+                found = []
+                for prompt in prompts:
+                    batch = tokenizer(prompt, return_tensors="pt").to(device)
+                    tokens = model.generate(**batch, max_new_tokens=128)  # !
+                    found.append(tokenizer.decode(tokens[0]))
+                return found
+            """
+        ),
         Invalid(
             """
             for path in paths:
@@ -104,6 +133,7 @@ class BatchOfOne(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         call = file.once(_first_calls).get(node)
         if call is None or not isinstance(node, (ast.For, ast.ListComp)):
+            yield from _one_prompt(node, file)
             return
         iterable = node.iter if isinstance(node, ast.For) else node.generators[0].iter
         name = quote(file, call.func, 40)
@@ -121,6 +151,59 @@ class BatchOfOne(Rule):
                 "comprehension": isinstance(node, ast.ListComp),
             },
         )
+
+
+def _one_prompt(loop: ast.AST, file: SourceFile) -> Iterator[Problem]:
+    """`for prompt in prompts: model.generate(**tokenizer(prompt))`, once for each prompt of a list."""
+    if not isinstance(loop, ast.For) or _BATCHES.search(file.source(loop.iter)) or _few_or_blocks(loop.iter):
+        return
+    if _feeds_back(loop) or _WAITS_FOR_PEOPLE.search(file.source(loop)):
+        return
+    reached = _reached(names_in(loop.target), loop)
+    for call in file.once(_generations).get(loop, ()):
+        tokenized = _tokenized(call, file)
+        text = tokenized.args[0] if tokenized is not None and tokenized.args else None
+        if tokenized is None or text is None or isinstance(text, (ast.List, ast.ListComp)):
+            continue
+        if isinstance(text, ast.Name) and (_SEVERAL.search(text.id) or file.values.of(text).kind == "list"):
+            continue
+        if not names_in(text) & reached or not file.index.within(tokenized, loop):
+            continue
+        yield Problem(
+            call,
+            f"{quote(file, call.func, 40)} runs for one prompt in each iteration of the loop at line {loop.lineno}, and reads all the "
+            f"weights for each token of it. Tokenize several prompts in one call of {quote(file, tokenized.func, 30)}, padded (on the "
+            "left, unless an encoder reads them), and generate for all of them at once.",
+            0.4,
+            (Evidence(tokenized.lineno, "one prompt"),) if tokenized.lineno != call.lineno else (),
+            cause=loop,
+            facts={"range": is_range(loop.iter), "files": False, "comprehension": False},
+        )
+        return
+
+
+def _generations(file: SourceFile) -> dict[ast.AST, list[ast.Call]]:
+    """Loop -> the calls of `generate` in it."""
+    table: dict[ast.AST, list[ast.Call]] = {}
+    for call in file.calls_named("generate"):
+        loop = next(file.index.loops_of(call), None)
+        if loop is not None and isinstance(call.func, ast.Attribute):
+            table.setdefault(loop, []).append(call)
+    return table
+
+
+def _tokenized(call: ast.Call, file: SourceFile) -> ast.Call | None:
+    """The call of a tokenizer that made what is generated from: `**batch`, `batch.input_ids`, `tokens`."""
+    given = [*call.args[:1], *(k.value for k in call.keywords if k.arg in (None, "input_ids", "inputs"))]
+    for value in given:
+        while isinstance(value, (ast.Attribute, ast.Subscript)):
+            value = value.value
+        binding = file.bindings.last_before(value) if isinstance(value, ast.Name) else None
+        made = value if binding is None else binding.value
+        for part in walk(made) if made is not None else ():
+            if isinstance(part, ast.Call) and _TOKENIZES.search(file.source(part.func)):
+                return part
+    return None
 
 
 def _few_or_blocks(iterable: ast.expr) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._calls import torch_op
@@ -46,6 +47,7 @@ class CountToTestAny(Rule):
     id = "PTO476"
     name = "count-to-test-any"
     family = "ops"
+    partly: ClassVar[frozenset[str]] = frozenset({"torch.count_nonzero"})
     nodes = (ast.Call,)
     calls = frozenset({"nonzero", "argwhere", "masked_select", "sum"})
     when_wrong = "the listed positions are used as well"
@@ -102,13 +104,14 @@ class CountToTestAny(Rule):
         if size is None:
             return
         tested = _compared_with_zero(size, file)
+        counted = ", or `torch.count_nonzero`" if file.facts.has("torch.count_nonzero") else ""
         yield Problem(
             size,
             f"{quote(file, size)} writes out every position that is set, waiting for the device to learn how many, only to "
             + (
                 "see whether there is one. Use `.any()` of the mask."
                 if tested
-                else "count them. Use `.sum()` of the mask, or `torch.count_nonzero`."
+                else f"count them. Use `.sum()` of the mask{counted}."
             ),
             0.45,
             subject=op.operand,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, is_literal, keyword_of, quote
 from ptopt.source.calls import called_name
@@ -45,6 +46,9 @@ class DecompositionInFull(Rule):
     id = "PTO468"
     name = "decomposition-in-full"
     family = "ops"
+    partly: ClassVar[frozenset[str]] = frozenset(
+        {"torch.linalg.eigvals", "torch.linalg.eigvalsh", "torch.linalg.svdvals", "torch.svd_lowrank"}
+    )
     nodes = (ast.Call,)
     calls = frozenset(_PARTS) | {"diag", "diagonal", "trace"}
     when_wrong = "the matrices are tiny"
@@ -116,8 +120,12 @@ class DecompositionInFull(Rule):
             text = f"{given} computes the vectors as well, and only the values are read. `{_VALUES[name]}` computes them alone."
         elif name == "svd" and _full(node, qualified) and sliced:
             text = (
-                f"{given} computes full square matrices of vectors, of which the first columns are read. Pass `full_matrices=False`, or "
-                "use `torch.svd_lowrank` when a few of them are enough."
+                f"{given} computes full square matrices of vectors, of which the first columns are read. Pass `full_matrices=False`"
+                + (
+                    ", or use `torch.svd_lowrank` when a few of them are enough."
+                    if file.facts.has("torch.svd_lowrank")
+                    else "."
+                )
             )
         else:
             return

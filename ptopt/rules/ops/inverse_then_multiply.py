@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Benchmark, Edit, Fix, Invalid, Problem, Rule, Safety, Severity, SourceFile, quote
 from ptopt.rules.ops._calls import Op, torch_op
@@ -51,6 +52,8 @@ class InverseThenMultiply(Rule):
     family = "ops"
     severity = Severity.LOW
     triggers = ("inverse(", "inv(")
+    since: ClassVar[Mapping[str, str]] = {"torch": "1.8"}
+    partly: ClassVar[frozenset[str]] = frozenset({"left=False"})
     nodes = (ast.BinOp, ast.Call)
     calls = frozenset({"matmul", "mm", "bmm"})
     when_wrong = "the matrices are 4 x 4 or smaller"

@@ -35,7 +35,7 @@ class PairwiseLoop(Rule):
 
     ## What it does
     Finds a loop in a loop whose body computes a distance or similarity (`torch.norm(x[i] - y[j])`, `torch.dist`,
-    `F.cosine_similarity`, …) of one row of each.
+    `F.cosine_similarity`, …) of one row of each, or stores a comparison of one element of each.
 
     ## Why it is slow
     n x m pairs take several kernels each, for a few numbers. `torch.cdist(x, y)`, or a matrix product for
@@ -67,11 +67,23 @@ class PairwiseLoop(Rule):
     name = "pairwise-loop"
     family = "ops"
     severity = Severity.MEDIUM
-    triggers = tuple(f"{name}(" for name in _DISTANCES)
+    triggers = (*(f"{name}(" for name in _DISTANCES), "] == ", "] != ", "] < ", "] > ")
     nodes = (ast.For,)
     when_wrong = "there are only a few rows, or the matrix of all pairs does not fit into memory"
 
     VALID = (
+        """
+        for r in range(len(y)):
+            for c in range(r):
+                if y[r] == y[c]:
+                    pairs.append((r, c))
+        """,
+        """
+        def edits(a: torch.Tensor, b: torch.Tensor, table):
+            for i in range(1, len(a)):
+                for j in range(1, len(b)):
+                    table[i, j] = min(table[i - 1, j], table[i, j - 1]) + 1
+        """,
         """
         d = torch.cdist(x, y)
         """,
@@ -97,6 +109,18 @@ class PairwiseLoop(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            for x, y in loader:
+                x, y = x.cuda(), y.cuda()
+                same = torch.zeros(len(y), len(y), device=y.device)
+                for r in range(len(y)):  # !
+                    for c in range(len(y)):
+                        same[r, c] = float(y[r] == y[c])
+                (net(x) * same).mean().backward()
+                optimizer.step()
+            """
+        ),
         Invalid(
             """
             for i in range(len(x)):  # !
@@ -159,6 +183,7 @@ class PairwiseLoop(Rule):
             if _rows(operands, node, inner, file):
                 break
         else:
+            yield from _compared(node, inner, file)
             return
         dot = distance.name in ("cosine_similarity", "dot")
         instead = (
@@ -174,6 +199,51 @@ class PairwiseLoop(Rule):
             (Evidence(distance.call.lineno, "computed for every pair"),),
             span=Span(node.lineno, node.lineno),
         )
+
+
+def _compared(outer: ast.For, inner: ast.For, file: SourceFile) -> Iterator[Problem]:
+    """`same[i, j] = float(y[i] == y[j])`: a table of comparisons, filled one entry at a time."""
+    one, other = names_in(outer.target), names_in(inner.target)
+    pair = {*one, *other}
+    for compare in own_nodes(inner):
+        if not isinstance(compare, ast.Compare) or len(compare.ops) != 1:
+            continue
+        left, right = compare.left, compare.comparators[0]
+        store = file.index.statement_of(compare)
+        if (
+            not isinstance(store, ast.Assign)
+            or not isinstance(store.targets[0], ast.Subscript)
+            or names_in(store.targets[0].slice) != pair
+            or not (isinstance(left, ast.Subscript) and isinstance(right, ast.Subscript))
+            or {*names_in(left.slice)} | {*names_in(right.slice)} != pair
+            or names_in(left.slice) == pair
+            or not _rows([left, right], outer, inner, file)
+        ):
+            continue
+        if not (_on_device(left.value, file) and _on_device(right.value, file)):
+            continue
+        sign = file.source(compare)[len(file.source(left)) : -len(file.source(right))].strip()
+        first, second = (left, right) if one & names_in(left.slice) else (right, left)
+        whole = f"`{file.source(first.value)}[:, None] {sign} {file.source(second.value)}[None, :]`"
+        yield Problem(
+            outer,
+            f"{quote(file, compare, 40)} on line {compare.lineno} compares one pair of elements in each iteration of the loops at "
+            f"lines {outer.lineno} and {inner.lineno}, with kernels of its own, and a wait where the tensor is on a GPU and Python "
+            f"reads it. {whole} gives the whole table at once.",
+            0.75,
+            (Evidence(compare.lineno, "computed for every pair"),),
+            span=Span(outer.lineno, outer.lineno),
+            subject=left.value,
+        )
+        return
+
+
+def _on_device(expr: ast.expr, file: SourceFile) -> bool:
+    """A tensor, or what was sent to a device."""
+    if file.values.of(expr).kind:
+        return file.values.is_tensor(expr)
+    binding = file.bindings.last_before(expr) if isinstance(expr, ast.Name) else None
+    return binding is not None and method_call(binding.value or expr, "cuda", "to") is not None
 
 
 def _subtracts(expr: ast.expr, outer: str, inner: str) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
 from ptopt.rules.ops._slices import Slices, slices_of, stacked
@@ -55,6 +56,7 @@ class PerSampleLoop(Rule):
     name = "per-sample-loop"
     family = "ops"
     triggers = ("for ",)
+    partly: ClassVar[frozenset[str]] = frozenset({"torch.vmap"})
     nodes = (ast.For, ast.ListComp, ast.GeneratorExp)
     when_wrong = "the samples need different work"
 
@@ -118,7 +120,9 @@ class PerSampleLoop(Rule):
             isinstance(n, ast.Call) and called_name(n) in _REDUCES and n in found.ops for n in own_nodes(node)
         )
         name = quote(file, source, 40)
-        if reduces:
+        if reduces and not found.ragged:
+            text = "Apply it to the whole batch, and reduce along the last dimension once."
+        elif reduces:
             text = (
                 "Use a mask over the whole batch instead of a slice for each sample "
                 f"(`torch.arange({name.strip('`')}.size(1)) < lengths[:, None]`), and reduce once along its dimension."
@@ -126,7 +130,8 @@ class PerSampleLoop(Rule):
         elif found.ragged:
             text = "Work on all rows at once and select afterwards, or pad and mask; `scatter` and `index_add_` write back rows of unequal length."
         else:
-            text = "Let the function take the whole batch, or map it with `torch.vmap`."
+            mapped = ", or map it with `torch.vmap`" if file.facts.has("torch.vmap") else ""
+            text = f"Let the function take the whole batch{mapped}."
         yield Problem(
             node,
             f"Each iteration takes {quote(file, found.first or source, 40)} and starts kernels of its own for one sample "

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, Span, quote
 from ptopt.rules.ops._calls import int_literal, names_in
@@ -55,6 +56,7 @@ class SelectionPerValue(Rule):
     id = "PTO455"
     name = "selection-per-value"
     family = "ops"
+    partly: ClassVar[frozenset[str]] = frozenset({"scatter_reduce"})
     nodes = (ast.For, ast.ListComp, ast.DictComp, ast.GeneratorExp)
     requires = ("==", "eq(")
     when_wrong = "there are two or three values, or each is treated differently"
@@ -245,7 +247,8 @@ def _instead(use: str, python: bool, scanned: ast.expr, file: SourceFile) -> str
         return f"Count all values in one pass: `torch.bincount({name}.flatten(), minlength=n)` (with weights for sums)."
     if use == "recode":
         return f"Recode all elements with one look-up: `table[{name}]`, where `table` holds the new value of each old one."
+    added = "`index_add_`/`scatter_reduce`" if file.facts.has("scatter_reduce") else "`index_add_`"
     return (
-        f"Sort or group once: `index_add_`/`scatter_reduce` over {name} for sums and means, a product with `F.one_hot({name})`, "
+        f"Sort or group once: {added} over {name} for sums and means, a product with `F.one_hot({name})`, "
         "or one `argsort` and `split` for the groups themselves."
     )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, Severity, SourceFile, Span, quote
 from ptopt.rules.ops._calls import FEW
@@ -51,10 +52,18 @@ class SliceLoop(Rule):
     family = "ops"
     severity = Severity.MEDIUM
     triggers = ("for ",)
+    partly: ClassVar[frozenset[str]] = frozenset({"torch.vmap"})
     nodes = (ast.For, ast.ListComp, ast.GeneratorExp)
     when_wrong = "the dimension is short, or the loop keeps the whole result from having to fit into memory"
 
     VALID = (
+        """
+        def smooth(x: torch.Tensor, decay):
+            total = 0
+            for t in range(x.size(0)):
+                total = total + torch.tanh(x[t] * total)
+            return total
+        """,
         """
         def smooth(x: torch.Tensor, decay):
             state = x[0]
@@ -72,6 +81,19 @@ class SliceLoop(Rule):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            class DistortionLoss(nn.Module):
+                def forward(self, weights, z_vals):
+                    total = 0
+                    for i in range(weights.shape[0]):  # !
+                        w, z = weights[i], z_vals[i]
+                        gap = (z[:, None] - z[None, :]).abs()
+                        inter = (w[:, None] * w[None, :] * gap).sum()
+                        total = total + inter + (w**2 * z).sum() / 3
+                    return total / weights.shape[0]
+            """
+        ),
         Invalid(
             """
             def forward(self, x):
@@ -119,8 +141,12 @@ class SliceLoop(Rule):
         else:
             message = (
                 f"Each iteration takes {taken} and starts kernels of its own for it ({quote(file, work, 50)} on line "
-                f"{work.lineno}). Apply the operation to all of {whole} at once, with `dim` counted in the whole tensor; "  # type: ignore[attr-defined]
-                "`torch.vmap` does so for a function that is written for one slice."
+                f"{work.lineno}). Apply the operation to all of {whole} at once, with `dim` counted in the whole tensor"  # type: ignore[attr-defined]
+                + (
+                    "; `torch.vmap` does so for a function that is written for one slice."
+                    if file.facts.has("torch.vmap")
+                    else "."
+                )
             )
         yield Problem(
             node,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import (
     Evidence,
@@ -63,6 +64,7 @@ class SyncInRepeatInterleave(Rule):
     family = "ops"
     severity = Severity.MEDIUM
     triggers = ("repeat_interleave(",)
+    since: ClassVar[Mapping[str, str]] = {"torch": "1.10"}
     nodes = (ast.Call,)
     calls = frozenset({"repeat_interleave"})
     when_wrong = "the tensors live on the CPU"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Evidence, Invalid, Problem, Rule, SourceFile, quote
 from ptopt.rules.ops._pure import TABLES, changes, fixed_attributes, is_deferred
@@ -60,6 +61,7 @@ class TableRebuiltEveryCall(Rule):
     id = "PTO474"
     name = "table-rebuilt-every-call"
     family = "ops"
+    partly: ClassVar[frozenset[str]] = frozenset({"persistent=False"})
     nodes = (ast.Call,)
     calls = _FACTORIES
     when_wrong = "the shapes differ in each call, or the code is compiled"

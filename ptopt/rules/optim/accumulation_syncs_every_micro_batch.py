@@ -5,6 +5,7 @@ import dataclasses
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import TEXTBOOK, Evidence, Invalid, Problem, Rule, Severity, SourceFile, keyword_of
 from ptopt.rules.optim._prepared import bypasses_prepare
@@ -80,6 +81,7 @@ class AccumulationSyncsEveryMicroBatch(Rule):
         "DistributedDataParallel", "Accelerator(", "distributed", "world_size", "local_rank", "ddp", "update_grad", "need_update",
     )  # fmt: skip
     requires = ("backward", "update_grad", "need_update")
+    partly: ClassVar[frozenset[str]] = frozenset({"accelerator.no_sync"})
     nodes = (ast.Call,)
     when_wrong = "the job runs in one process, or memory does not allow unreduced gradients"
 

@@ -63,6 +63,7 @@ class KernelPerParameter(Rule):
     severity = Severity.LOW
     triggers = ("param", "grad", "state_dict")
     requires = tuple(f"{name}(" for name in (*_FOREACH, "norm"))
+    partly: ClassVar[frozenset[str]] = frozenset({"get_total_norm"})
     nodes = (ast.For,)
     when_wrong = "the loop runs once, or the tensors differ in device or type and so are not fused"
 
@@ -130,10 +131,13 @@ class KernelPerParameter(Rule):
             instead = f"Collect the tensors in lists once, and call `{_FOREACH[method]}` on the lists."
         else:
             does = f"reduces one tensor at a time ({quote(file, first, 50)})"
-            instead = (
+            of_all = (
                 "`torch.nn.utils.get_total_norm(grads)` gives the norm of all gradients in a few kernels "
-                "(`clip_grad_norm_` returns it, too); `torch._foreach_norm(tensors)` gives one for each."
+                "(`clip_grad_norm_` returns it, too)"
+                if file.facts.has("get_total_norm")
+                else "`clip_grad_norm_` returns the norm of all gradients, in a few kernels"
             )
+            instead = f"{of_all}; `torch._foreach_norm(tensors)` gives one for each."
         reads = sum(
             isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "item"
             for n in own_nodes(node)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile
 from ptopt.rules.shared.places import step_evidence
 from ptopt.source.calls import last_name
 
-_DECIDED = re.compile(
+DECIDED = re.compile(
     r"autocast|\bamp\b|GradScaler|half\(|bfloat16|bf16|fp16|float16|precision|accelerat|deepspeed|float64|double\(|apex"
     r"|TrainingArguments|(cfg|config|args|opts?|params|hparams)\.dtype|(torch|weight|train|model|compute|param|get)_\w*dtype|allow_tf32|set_float32_matmul|\.to\(dtype"
     # What autocast refuses, or what loses its meaning in 8 bits of mantissa.
@@ -16,7 +17,7 @@ _DECIDED = re.compile(
     re.I,
 )
 # Of other files: what says that a network is loaded, wrapped or run in fewer bits, and what refuses to run in them.
-_DECIDED_ELSEWHERE = re.compile(
+DECIDED_ELSEWHERE = re.compile(
     rb"autocast|GradScaler|bfloat16|torch_dtype|\.half\(\)|deepspeed|Accelerator\(|Fabric\(|apex", re.I
 )
 _BREAKS_ELSEWHERE = re.compile(rb"\bi?r?fftn?2?\(|torch\.fft|view_as_complex|faiss")
@@ -74,6 +75,8 @@ class FullPrecisionTraining(Rule):
     family = "precision"
     severity = Severity.HIGH
     triggers = ("cuda", "device", "gpu")
+    since: ClassVar[Mapping[str, str]] = {"torch": "1.10"}
+    partly: ClassVar[frozenset[str]] = frozenset({"set_float32_matmul_precision"})
     nodes = (ast.Call,)
     calls = frozenset({"backward"})
     when_wrong = "another file sets the precision, the network is small, or the GPU has no bfloat16"
@@ -161,7 +164,7 @@ class FullPrecisionTraining(Rule):
         step = file.context.training_step(node)
         if step is None or node is not file.once(_first_backward):
             return
-        if _DECIDED.search(file.once(_code)) or _fits_tensors(file) or _is_part_of_a_loss(node, file):
+        if DECIDED.search(file.once(code_of)) or _fits_tensors(file) or _is_part_of_a_loss(node, file):
             return
         if file.repository.matches(_BREAKS_ELSEWHERE):
             return  # the network may hand its activations to that
@@ -170,7 +173,12 @@ class FullPrecisionTraining(Rule):
             node,
             "Nothing in this file takes the training step out of float32, and no TF32 is enabled. Run the forward pass and "
             'the loss under `torch.autocast("cuda", dtype=torch.bfloat16)` (on GPUs before Ampere, float16 and a '
-            '`GradScaler`), or at least let float32 products use TF32: `torch.set_float32_matmul_precision("high")`.',
+            "`GradScaler`)"
+            + (
+                ', or at least let float32 products use TF32: `torch.set_float32_matmul_precision("high")`.'
+                if file.facts.has("set_float32_matmul_precision")
+                else "."
+            ),
             _sure(file),
             step_evidence(step, file),
             facts={
@@ -180,7 +188,7 @@ class FullPrecisionTraining(Rule):
                 "cuda": float("cuda" in file.text),
                 "convolutions": float("Conv" in file.text or "conv" in file.text),
                 "transformer": float(file.search(_TRANSFORMER)),
-                "decided_elsewhere": float(file.repository.matches(_DECIDED_ELSEWHERE)),
+                "decided_elsewhere": float(file.repository.matches(DECIDED_ELSEWHERE)),
             },
         )
 
@@ -225,7 +233,7 @@ def _updates(backward: ast.Call, file: SourceFile) -> bool:
     )
 
 
-def _code(file: SourceFile) -> str:
+def code_of(file: SourceFile) -> str:
     """The text without comments, and without strings that stand alone."""
     lines = file.text.split("\n")
     for node in file.index.of_type(ast.Expr):

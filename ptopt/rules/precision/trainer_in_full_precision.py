@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
+from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import (
     Invalid,
     Problem,
@@ -58,6 +59,7 @@ class TrainerInFullPrecision(Rule):
     severity = Severity.HIGH
     libraries: ClassVar[tuple[str, ...]] = ("torch", "lightning", "transformers")
     triggers = ("TrainingArguments(", "Trainer(")
+    partly: ClassVar[frozenset[str]] = frozenset({"bf16-mixed", "bf16=True", 'precision="bf16"'})
     nodes = (ast.Call,)
     calls = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "Trainer"})
     when_wrong = (
@@ -112,7 +114,8 @@ class TrainerInFullPrecision(Rule):
                 return
             if any(is_literal(given.get(k), True) for k in ("no_cuda", "use_cpu", "use_mps_device")):
                 return
-            what, remedy, stated = "`TrainingArguments`", "`bf16=True`", float(bool(chosen))
+            what, stated = "`TrainingArguments`", float(bool(chosen))
+            remedy = "bf16=True" if file.facts.has("bf16=True") else "fp16=True"
         elif name.startswith(_LIGHTNING) and name.endswith(".Trainer") and file.calls_named("fit"):
             precision = keyword_of(node, "precision")
             stated = float(precision is not None)
@@ -123,16 +126,31 @@ class TrainerInFullPrecision(Rule):
             )
             if not full and (precision is not None or not on_gpu):
                 return
-            what, remedy = "The `Trainer`", '`precision="bf16-mixed"`'
+            what, remedy = "The `Trainer`", lightning_precision(file.facts)
         else:
             return
+        if not remedy:
+            return
+        needs = "bfloat16 (Ampere or later)" if "bf16" in remedy else "tensor cores (Volta or later)"
         yield Problem(
             node,
-            f"{what} trains in float32 here: nothing asks for less. If the GPU has bfloat16 (Ampere or later), add "
-            f"{remedy}: matrix products then run on tensor cores and activations take half the memory.",
+            f"{what} trains in float32 here: nothing asks for less. If the GPU has {needs}, add "
+            f"`{remedy}`: matrix products then run on tensor cores and activations take half the memory.",
             0.45,
             facts={
                 "stated": stated,
                 "half_loaded": float("torch_dtype" in file.text or "float16" in file.text),
             },
         )
+
+
+def lightning_precision(facts: ProjectFacts) -> str:
+    """The argument of Lightning's `Trainer` for mixed precision, as the versions that the project admits spell it.
+
+    "" where torch has none of its own, so that Lightning would ask for apex.
+    """
+    if facts.has("bf16-mixed"):
+        return 'precision="bf16-mixed"'
+    if facts.has('precision="bf16"'):
+        return 'precision="bf16"'
+    return "precision=16" if facts.has("torch.cuda.amp") else ""

@@ -91,6 +91,8 @@ class Loss:
     def survives(self, measure: re.Pattern[str], work: re.Pattern[str]) -> bool:
         """Is what stood with the measure still there: the rest of its line, most of the lines around it, or its call?"""
         brackets = self.brackets
+        if self.rewritten(measure) is not None:
+            return True
         if brackets is not None and (
             isinstance(brackets, ast.Dict) or work.search(self.file.source(brackets))
         ):
@@ -117,12 +119,37 @@ class Loss:
             return None
         return max(around, key=lambda node: (node.lineno, node.col_offset))
 
-    def narrowed(self, work: re.Pattern[str]) -> Loss:
+    def rewritten(self, measure: re.Pattern[str]) -> ast.Call | None:
+        """The call of an added line that begins as the removed line did, up to the bracket that the measure stood in.
+
+        It is the same call, whatever else the change wrote in it: `num_workers=0` for `num_workers=8` goes with
+        `persistent_workers=True`.
+        """
+        found = measure.search(self.text)
+        head = _opened(self.text[: found.start()]) if found is not None else ""
+        if not head:
+            return None
+        near = sorted(
+            (abs(number - self.line), number)
+            for number in self.added
+            if abs(number - self.line) <= _NEAR and self.file.line(number).strip().startswith(head)
+        )
+        if not near:
+            return None
+        _, number = near[0]
+        text = self.file.line(number)
+        column = len(text[: text.index(head) + len(head) - 1].encode())
+        for call in self.file.index.of_type(ast.Call):
+            if (call.func.end_lineno, call.func.end_col_offset) == (number, column):
+                return call
+        return None
+
+    def narrowed(self, measure: re.Pattern[str], work: re.Pattern[str]) -> Loss:
         """The loss with the call as its place, where the line was an argument of a call that does the work.
 
         Other calls of the function may have the measure still, but for those that pass the same options on.
         """
-        call = self.brackets
+        call = self.rewritten(measure) or self.brackets
         if not isinstance(call, ast.Call) or has_unpacking(call) or not work.search(self.file.source(call)):
             return self
         return replace(self, first=call.lineno, last=call.end_lineno or call.lineno)
@@ -205,7 +232,7 @@ class Regression(Rule):
 
     def narrowed(self, loss: Loss) -> Loss:
         """The part of the place that the measure was about: its call, unless a rule knows better."""
-        return loss.narrowed(self.work)
+        return loss.narrowed(self.measure, self.work)
 
     def confidence(self, loss: Loss) -> float:
         """How sure it is that the measure is missed there; `prior`, unless a rule can prove it."""
@@ -306,6 +333,17 @@ def _at_module(
 def _code(text: str) -> str:
     """The line without its comment."""
     return _COMMENT.sub("", text) if "#" in text else text
+
+
+def _opened(text: str) -> str:
+    """`loader = DataLoader(` of `loader = DataLoader(data, `: up to the innermost bracket that stays open; "" without one."""
+    depth = 0
+    for at in range(len(text) - 1, -1, -1):
+        depth += (text[at] in ")]}") - (text[at] in "([{")
+        if depth < 0:
+            head = text[: at + 1].strip()
+            return head if head.endswith("(") and re.search(r"\w\($", head) else ""
+    return ""
 
 
 def _words(text: str) -> set[str]:

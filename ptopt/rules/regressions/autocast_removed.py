@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import re
 
+from ptopt.findings import TEXTBOOK
 from ptopt.rules.base import Invalid
+from ptopt.rules.precision.full_precision_training import DECIDED, DECIDED_ELSEWHERE, code_of
 from ptopt.rules.regressions._base import Loss, Regression
 
 
@@ -17,8 +19,8 @@ class AutocastRemoved(Regression):
     work = re.compile(r"\w\(")
     prior = 0.45
     message = (
-        "Matrix products and convolutions then run in float32, on half the speed of the tensor cores or less, with "
-        "twice the memory. Keep `torch.autocast`; bfloat16 needs no scaler."
+        "Matrix products and convolutions then run in float32, without the tensor cores unless TF32 is allowed, and "
+        "activations take twice the memory. Keep `torch.autocast`; bfloat16 needs no scaler."
     )
     why = (
         "Tensor cores multiply float16 and bfloat16 several times as fast as float32, and activations take half the "
@@ -74,6 +76,15 @@ class AutocastRemoved(Regression):
             """
         ),
     )
+
+    def confidence(self, loss: Loss) -> float:
+        """Textbook: the step of a training on an accelerator, where nothing in the project chooses a precision any more."""
+        file = loss.file
+        step = file.context.training_step(loss.node)
+        if step is None or not loss.text.lstrip().startswith("with") or not file.uses_accelerator:
+            return self.prior
+        decided = DECIDED.search(file.once(code_of)) or file.repository.matches(DECIDED_ELSEWHERE)
+        return self.prior if decided else TEXTBOOK
 
     def is_loss(self, loss: Loss) -> bool:
         """Switching it off in one place is no measure, nor is an import."""

@@ -15,7 +15,9 @@ class CudnnBenchmarkRemoved(Regression):
     measure = re.compile(
         r"cudnn\.benchmark\s*=\s*True|set_float32_matmul_precision\([\"'](high|medium)|allow_tf32\s*=\s*True"
     )
-    still = re.compile(r"cudnn\.benchmark|set_float32_matmul_precision|allow_tf32")
+    still = re.compile(
+        r"cudnn\.benchmark\s*=(?!\s*False\b)|set_float32_matmul_precision\((?![\"']highest)|allow_tf32\s*=(?!\s*False\b)"
+    )
     work = re.compile(r"torch\.|cudnn|cuda|seed")
     work_says_all = True
     prior = 0.4
@@ -51,6 +53,14 @@ class CudnnBenchmarkRemoved(Regression):
         """,
     )
     INVALID = (
+        Invalid(
+            """
+            def setup():
+                # - torch.backends.cuda.matmul.allow_tf32 = True
+                torch.backends.cuda.matmul.allow_tf32 = False  # !
+                torch.manual_seed(0)
+            """
+        ),
         Invalid(
             """
             def setup(seed):

@@ -27,7 +27,7 @@ class NoGradRemoved(Regression):
     prior = 0.4  # most that take it out have a reason
     message = (
         "Autograd records each operation here from now on and keeps its intermediate results, for gradients that "
-        "nothing in this code asks for. Keep `torch.no_grad()` (or `torch.inference_mode()`)."
+        "nothing in this code asks for. Keep `torch.no_grad()`."
     )
     why = (
         "With autograd on, each operation builds a node of the graph and keeps what the backward pass would need: "

@@ -15,7 +15,7 @@ class PersistentWorkersRemoved(Regression):
     measure = re.compile(
         r"persistent_workers\s*=\s*(?!False)\w+|[\"']persistent_workers[\"']\s*:\s*(?!False)\w"
     )
-    work = re.compile(r"num_workers")
+    work = re.compile(r"num_workers[\"']?\s*[=:](?!\s*(?:0|None)\b)")
     prior = 0.5
     message = (
         "The worker processes are then stopped and started for each pass over the data. Keep "
@@ -29,6 +29,11 @@ class PersistentWorkersRemoved(Regression):
     when_wrong = "the dataset changes between epochs, or the host is short of memory"
 
     VALID = (
+        """
+        def loaders(dataset):
+            # - return DataLoader(dataset, batch_size=64, num_workers=8, persistent_workers=True)
+            return DataLoader(dataset, batch_size=64, num_workers=0)  # which persistent workers would not go with
+        """,
         """
         loader = DataLoader(dataset, num_workers=4, persistent_workers=True)
         """,

@@ -68,6 +68,14 @@ class WorkersRemoved(Regression):
     INVALID = (
         Invalid(
             """
+            def loaders(dataset, held_out):
+                # - train_loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True, persistent_workers=True)
+                train_loader = DataLoader(dataset, batch_size=32, num_workers=0)  # !
+                return train_loader, DataLoader(held_out, batch_size=64)
+            """
+        ),
+        Invalid(
+            """
             def loaders(dataset):
                 # - return DataLoader(dataset, batch_size=64, num_workers=4)
                 return DataLoader(dataset, batch_size=64, num_workers=0)  # !

@@ -405,9 +405,19 @@ def evaluated_in(function: FunctionNode | None, file: SourceFile) -> dict[str, i
             parent = file.index.parent(call)
             if isinstance(parent, ast.Assign):
                 paths += [file.source(target) for target in parent.targets]
-            for path in paths:
+            loop = next(file.index.loops_of(call), None)
+            if isinstance(loop, ast.For) and file.source(loop.target) in paths:
+                paths.append(_collection(loop.iter))  # `for model in models: model.eval()`
+            for path in filter(None, paths):
                 found.setdefault(path, call.lineno)
     return found
+
+
+def _collection(iterable: ast.expr) -> str:
+    """`models` of a loop over `models` or `models.values()`."""
+    if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute) and not iterable.args:
+        iterable = iterable.func.value if iterable.func.attr == "values" else iterable
+    return path_of(iterable)
 
 
 def may_be_off(call: ast.Call, file: SourceFile) -> bool:

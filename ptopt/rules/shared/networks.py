@@ -230,34 +230,55 @@ def network_argument_of(call: ast.Call, evaluated: Collection[str], file: Source
     return path if runs or (runs is None and _COMPUTES_LOSS.search(last_name(call.func))) else ""
 
 
-def runs_argument(call: ast.Call, path: str, file: SourceFile) -> bool | None:
+def runs_argument(call: ast.Call, path: str, file: SourceFile, depth: int = 1) -> bool | None:
     """Does the function that is called run the network `path`, that it is given, without training it? None: not known.
 
-    Where a method is overridden, the call may run any of these: one has to run it, and none may train or turn autograd off.
+    What that function hands on is followed through `depth` further calls. Where a method is overridden, the call may run any
+    of these: one has to run it, and none may train or turn autograd off.
     """
     one = file.definition_of(call)
     found = (one,) if one is not None else file.repository.definitions(file, call)
-    answers = [_runs(call, path, function, other) for other, function in found]
+    answers = [_runs(call, path, function, other, depth) for other, function in found]
     if False in answers:
         return False
     return True if True in answers else None
 
 
-def _runs(call: ast.Call, path: str, function: FunctionNode, file: SourceFile) -> bool | None:
+def _runs(call: ast.Call, path: str, function: FunctionNode, file: SourceFile, depth: int) -> bool | None:
     parameters = [*function.args.posonlyargs, *function.args.args]
     if isinstance(file.index.parent(function), ast.ClassDef) and not any(
         last_name(decorator) == "staticmethod" for decorator in function.decorator_list
     ):
         parameters = parameters[1:]
-    names = {p.arg for a, p in zip(call.args, parameters, strict=False) if path_of(a) == path}
-    names |= {k.arg for k in call.keywords if k.arg is not None and path_of(k.value) == path}
+    names = {p.arg for a, p in zip(call.args, parameters, strict=False) if _named(a) == path}
+    names |= {k.arg for k in call.keywords if k.arg is not None and _named(k.value) == path}
     if file.context.trains(function) or file.context.turns_grad_off(function):
         return False
     inner = file.calls.calls_in(function)
-    if any(path_of(c.func).removesuffix(".forward") in names for c in inner):
+    names |= {  # `coarse = models[0]`
+        target
+        for assign in own_nodes(function)
+        if isinstance(assign, ast.Assign)
+        and isinstance(assign.value, (ast.Name, ast.Subscript))
+        and _named(assign.value) in names
+        and (target := path_of(assign.targets[0]))
+    }
+    if any(_named(c.func).removesuffix(".forward") in names for c in inner):
+        return True
+    given = [(c, _named(a)) for c in inner for a in [*c.args, *(k.value for k in c.keywords)]]
+    if depth > 0 and any(
+        runs_argument(c, given_path, file, depth - 1) for c, given_path in given if given_path in names
+    ):
         return True
     handed_on = any(isinstance(n, ast.Name) and n.id in names for c in inner for a in c.args for n in walk(a))
     return None if handed_on else False
+
+
+def _named(expr: ast.expr) -> str:
+    """`models` of `models`, `models[0]` and `models["fine"]`."""
+    while isinstance(expr, ast.Subscript):
+        expr = expr.value
+    return path_of(expr)
 
 
 def _self_contained(func: ast.expr, path: str, file: SourceFile) -> bool:
@@ -326,6 +347,26 @@ def escapes(function: FunctionNode, calls: Sequence[ast.Call], file: SourceFile)
         if any(_carries(value, sources, tainted, file) for value in out):
             return True
     return any(path.startswith("self.") for path in tainted)
+
+
+def summed_with_graph(calls: Sequence[ast.Call], file: SourceFile) -> ast.AugAssign | None:
+    """`total += output.loss` of what `calls` give in a loop: each sum holds on to the graph of the one before."""
+    sources: set[ast.AST] = set(calls)
+    for loop in {loop for call in calls for loop in file.index.loops_of(call)}:
+        tainted: set[str] = set()
+        for node in own_nodes(loop):
+            if isinstance(node, ast.Assign) and _carries(node.value, sources, tainted, file):
+                for target in node.targets:
+                    tainted |= _names(target)
+            elif (
+                isinstance(node, ast.AugAssign)
+                and isinstance(node.op, ast.Add)
+                and isinstance(node.target, (ast.Name, ast.Attribute))
+                and file.values.of(node.value).kind in ("tensor", "")
+                and _carries(node.value, sources, tainted, file)
+            ):
+                return node
+    return None
 
 
 def _without_indices(target: ast.expr, value: ast.expr) -> ast.expr:

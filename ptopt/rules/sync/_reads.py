@@ -36,6 +36,8 @@ def tensor_of_item(node: ast.AST, file: SourceFile) -> ast.expr | None:
         while (inner := method_call(tensor, "cpu", "detach")) is not None:
             tensor = inner  # `loss.detach().cpu().item()` reads the device tensor all the same
         value = file.values.of(tensor)
+        if file.values.is_made_on_host(tensor):
+            return None
         return tensor if value.kind in ("tensor", "") and value.device != "cpu" else None
     if not (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("float", "int")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
@@ -61,6 +62,7 @@ class BranchOnTensor(Rule):
     family = "sync"
     severity = Severity.MEDIUM
     triggers = ("if ", "while ", "assert ")
+    partly: ClassVar[frozenset[str]] = frozenset({"torch._assert_async", "torch.nan_to_num"})
     nodes = (ast.If, ast.While, ast.Assert, ast.IfExp)
     when_wrong = "the branch saves more work than the wait costs, or training runs on the CPU"
 
@@ -194,7 +196,7 @@ class BranchOnTensor(Rule):
         yield Problem(
             test,
             f"{quote(file, tensor)} is computed on the device: to {'check' if _checks(node) else 'branch on'} it, Python "
-            f"waits for the GPU {place.words}. {_advice(node, tensor)}{beside(test, place.node, file)}",
+            f"waits for the GPU {place.words}. {_advice(node, tensor, file)}{beside(test, place.node, file)}",
             0.3
             if any(facts.values())
             else (0.7 if place.step is not None and place.step.kind == "loop" else place.prior(0.62)),
@@ -211,13 +213,15 @@ def _checks(node: ast.AST) -> bool:
     )
 
 
-def _advice(node: ast.AST, tensor: ast.expr) -> str:
+def _advice(node: ast.AST, tensor: ast.expr, file: SourceFile) -> str:
     if _checks(node):
-        return "Check it behind a debug switch, or with `torch._assert_async`, which does not wait."
+        waitless = ", or with `torch._assert_async`, which does not wait"
+        return f"Check it behind a debug switch{waitless if file.facts.has('torch._assert_async') else ''}."
     if _NAN_CHECK.search(ast.unparse(tensor)):
-        return (
-            "Test it every N steps, or clean the values without a test (`torch.nan_to_num`, `torch.where`)."
+        cleaned = (
+            "`torch.nan_to_num`, `torch.where`" if file.facts.has("torch.nan_to_num") else "`torch.where`"
         )
+        return f"Test it every N steps, or clean the values without a test ({cleaned})."
     if isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "any":
         return "A masked operation (`torch.where`) does nothing where no element is set, and needs no test."
     return "Use `torch.where`, or test it every N steps."

@@ -7,7 +7,7 @@ from ptopt.rules.base import Invalid, Problem, Rule, Severity, SourceFile, quote
 from ptopt.rules.shared.places import often_place
 from ptopt.rules.sync._reads import beside, picks_element, small_gain, tensor_of_copy, wait_facts
 from ptopt.source.context import Step
-from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED
+from ptopt.source.uses import COMPUTED, HOST, PASSED, REDUCED, RETURNED, STORED
 
 
 class HostCopyEveryStep(Rule):
@@ -153,7 +153,7 @@ class HostCopyEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} copies to the host and makes Python wait for the GPU {place.words}. "
-            f"{_advice(node, file)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
+            f"{_advice(node, place.step is not None, file)}{small_gain(node, place, file)}{beside(node, place.node, file)}",
             0.3 if feeds else sure,
             place.evidence,
             cause=place.node,
@@ -162,14 +162,15 @@ class HostCopyEveryStep(Rule):
         )
 
 
-def _advice(node: ast.AST, file: SourceFile) -> str:
+def _advice(node: ast.AST, trains: bool, file: SourceFile) -> str:
     """What to do instead, by where the copy goes."""
     ways = file.uses.of(node)
-    if REDUCED in ways:
+    if REDUCED in ways and not ways & {COMPUTED, PASSED, RETURNED, STORED}:
         return "Only a sum or an extreme of it is used: compute that on the device, and read the one number."
-    if COMPUTED in ways or PASSED in ways:
+    if ways & {COMPUTED, PASSED, REDUCED}:
         return "Compute on the device, and copy the result once."
-    return "Collect the detached tensor and copy once after the loop, or only on the steps that report it."
+    once = "Collect the detached tensor and copy once after the loop"
+    return f"{once}, or only on the steps that report it." if trains else f"{once}."
 
 
 def _made_for_caller(node: ast.AST, step: Step, file: SourceFile) -> bool:

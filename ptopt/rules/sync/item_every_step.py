@@ -257,7 +257,7 @@ class ItemEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} makes Python wait for the GPU {'for each parameter, ' if each else ''}{place.words}. "
-            f"{_advice(node, each, file)}{'' if each else small_gain(node, place, file)}{beside(node, place.node, file)}",
+            f"{_advice(node, each, place.step is not None, file)}{'' if each else small_gain(node, place, file)}{beside(node, place.node, file)}",
             sure,
             place.evidence,
             _fix(node, read, file),
@@ -293,11 +293,17 @@ def _guarded(node: ast.AST, within: ast.AST, file: SourceFile) -> bool:
     return False
 
 
-def _advice(node: ast.AST, each: bool, file: SourceFile) -> str:
+def _advice(node: ast.AST, each: bool, trains: bool, file: SourceFile) -> str:
     """What to do instead, by where the number goes."""
     ways = file.uses.of(node)
     if each:
         return "Collect the values of all parameters and read them once: `torch.stack(values).tolist()` after the loop."
+    statement = file.index.statement_of(node)
+    listed = isinstance(statement, ast.AugAssign) and isinstance(statement.value, (ast.List, ast.ListComp))
+    if not trains and isinstance(statement, ast.AugAssign) and not listed:
+        return "Add the tensors up on the device (`.detach()`), and read the sum once, after the loop."
+    if not trains and (listed or STORED in ways or _is_collected(node, file)):
+        return "Collect the tensors (`.detach()`), and read all of them once, after the loop: `torch.stack(values).tolist()`."
     if ways <= {REPORTED, STORED, IGNORED}:
         return "Keep the value on the device (`.detach()`) and read it only on the steps that report it."
     if ways == {RETURNED}:
@@ -307,6 +313,16 @@ def _advice(node: ast.AST, each: bool, file: SourceFile) -> str:
     if PASSED in ways:
         return "Take the number from what the host knows already, or read all numbers of the iteration in one copy."
     return "Compute with the tensor itself; a tensor without dimensions works like a number."
+
+
+def _is_collected(node: ast.AST, file: SourceFile) -> bool:
+    """Is the number appended to a list?"""
+    parent = file.index.parent(node)
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr == "append"
+    )
 
 
 def _confidence(node: ast.AST, tensor: ast.expr, step: Step, file: SourceFile) -> float:

@@ -141,7 +141,7 @@ class TensorAsPythonNumber(Rule):
             f"Read all of them at once, before the loop: `{file.source(whole)}.tolist()` is one wait, and gives Python numbers"
             if whole is not None
             else "Take the number from a shape or from the host data it was made of, or stay with tensor operations "
-            "(`torch.maximum`, `clamp`, a mask)"
+            "(`torch.max` of two, `clamp`, a mask)"
         )
         yield Problem(
             tensor,

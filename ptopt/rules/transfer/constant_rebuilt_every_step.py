@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import (
     Fix,
@@ -68,6 +69,7 @@ class ConstantRebuiltEveryStep(Rule):
     family = "transfer"
     triggers = ("tensor", "Tensor")
     requires = ("device", "cuda")
+    partly: ClassVar[frozenset[str]] = frozenset({"persistent=False"})
     nodes = (ast.Call,)
     calls = frozenset({"to", "cuda", "tensor", "as_tensor", *LEGACY_DTYPES})
     when_wrong = (
@@ -194,7 +196,7 @@ class ConstantRebuiltEveryStep(Rule):
         yield Problem(
             node,
             f"{quote(file, node)} has the same value {hot.words}, and is copied from Python to the device each time; "
-            f"the copy makes Python wait. {_advice(made, hot, fill)}",
+            f"the copy makes Python wait. {_advice(made, hot, fill, file)}",
             _confidence(node, hot, fill, file),
             hot.evidence,
             _fix(made, fill, file),
@@ -202,9 +204,10 @@ class ConstantRebuiltEveryStep(Rule):
         )
 
 
-def _advice(made: Made, hot: Hot, fill: str) -> str:
+def _advice(made: Made, hot: Hot, fill: str, file: SourceFile) -> str:
     if hot.kind == "forward":
-        once = "build it once in `__init__` with `register_buffer(..., persistent=False)`"
+        unsaved = ", persistent=False" if file.facts.has("persistent=False") else ""
+        once = f"build it once in `__init__` with `register_buffer(...{unsaved})`"
     elif hot.kind == "often" and not isinstance(hot.node, LOOPS):
         once = "build it once and keep it for each device"
     else:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from ptopt.rules.base import Edit, Evidence, Fix, Invalid, Problem, Rule, Safety, SourceFile, quote
 from ptopt.rules.shared.moves import Move, move_of
@@ -67,6 +68,7 @@ class TableCopiedEveryCall(Rule):
     family = "transfer"
     triggers = (".to(", ".cuda(")
     requires = ("__init__",)
+    partly: ClassVar[frozenset[str]] = frozenset({"persistent=False"})
     nodes = (ast.Call,)
     calls = frozenset({"to", "cuda"})
     when_wrong = "the table is kept on the CPU on purpose, or one object serves inputs on several devices"
@@ -195,8 +197,9 @@ class TableCopiedEveryCall(Rule):
         if _kept(table.attr, cls, file) or file.guards.rare(node) is not None:
             return
         module = any(_MODULE.search(file.source(base)) for base in cls.bases)
+        unsaved = ", persistent=False" if file.facts.has("persistent=False") else ""
         advice = (
-            f'`self.register_buffer("{table.attr}", …, persistent=False)` in `__init__` lets it move with the module.'
+            f'`self.register_buffer("{table.attr}", …{unsaved})` in `__init__` lets it move with the module.'
             if module
             else f"Keep the moved table: `self.{table.attr} = self.{table.attr}.to({move.device})`."
         )

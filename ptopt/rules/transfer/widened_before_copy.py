@@ -155,7 +155,7 @@ class WidenedBeforeCopy(Rule):
             fix,
             cause=hot.node,
             subject=inner,
-            facts={"to_host": float(leaves), "apart": float(apart)},
+            facts={"to_host": float(leaves), "to_device": float(not leaves), "apart": float(apart)},
         )
 
 

@@ -1,0 +1,105 @@
+"""What comments say of a case: the words follow the code, not the rule's usual case."""
+
+from __future__ import annotations
+
+import textwrap
+
+from ptopt.project.facts import NO_FACTS
+from ptopt.rules import rules
+from ptopt.rules.engine import run
+from ptopt.rules.examples import as_file
+from ptopt.source.file import SourceFile
+
+
+def messages(name: str, code: str) -> list[str]:
+    rule = next(rule for rule in rules() if rule.name == name)
+    file = SourceFile.parse("train.py", as_file(textwrap.dedent(code)).encode(), NO_FACTS)
+    return [hit.problem.message for hit in run(file, [rule])]
+
+
+EVALUATION = """
+    def evaluate(model, loader):
+        model.eval()
+        total = 0
+        for batch in loader:
+            output = model(**batch)
+            total += {}
+        return total
+"""
+
+
+def test_an_evaluation_that_chains_the_graphs_of_all_batches_says_so() -> None:
+    (chained,) = messages("evaluation-records-graph", EVALUATION.format("output.loss"))
+    assert "`total` on line" in chained and "memory grows with their number" in chained
+    (read,) = messages("evaluation-records-graph", EVALUATION.format("output.loss.item()"))
+    assert "memory grows" not in read
+
+
+COPY = """
+    def train(model, loader, optimizer):
+        for x, y in loader:
+            loss = model(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+            depth = model.depth.cpu().numpy()
+            {}
+"""
+
+
+def test_a_copy_of_which_more_than_an_extreme_is_used() -> None:
+    (reduced,) = messages("host-copy-every-step", COPY.format("log(depth.max())"))
+    assert "Only a sum or an extreme of it is used" in reduced
+    whole = "low, high = depth.min(), depth.max()\n            maps.append((depth - low) / high)"
+    (used,) = messages("host-copy-every-step", COPY.format(whole))
+    assert "Only a sum" not in used
+
+
+COLLECTED = """
+    @torch.no_grad()
+    def evaluate(model, loader):
+        found, total = [], 0.0
+        for x, y in loader:
+            logits = model(x.cuda())
+            {}
+        return found, total
+"""
+
+
+def test_numbers_that_are_all_needed_are_not_read_on_the_steps_that_report_them() -> None:
+    (kept,) = messages("item-every-step", COLLECTED.format("found.append(logits.argmax().item())"))
+    assert "read all of them once, after the loop" in kept and "steps that report" not in kept
+    (listed,) = messages("item-every-step", COLLECTED.format("found += [logits.argmax().item()]"))
+    assert "read all of them once, after the loop" in listed
+    (summed,) = messages("item-every-step", COLLECTED.format("total += logits.sum().item()"))
+    assert "read the sum once, after the loop" in summed
+
+
+def test_rows_of_one_length_need_no_mask() -> None:
+    code = """
+        def train(model, loader, optimizer):
+            for tokens in loader:
+                tokens = tokens.cuda()
+                found = []
+                for i in range(tokens.size(0)):
+                    row = tokens[i, 1:, None]
+                    {}
+                    found.append(torch.softmax(row, 0).sum())
+                model(torch.stack(found)).mean().backward()
+                optimizer.step()
+    """
+    said = [*messages("per-sample-loop", code.format("pass")), *messages("slice-loop", code.format("pass"))]
+    assert said and not any("lengths" in text for text in said)
+    (ragged,) = messages("per-sample-loop", code.format("row = row[: sizes[i]]"))
+    assert "lengths[:, None]" in ragged
+
+
+def test_what_is_computed_of_an_array_is_on_the_host() -> None:
+    code = "image = logits.cpu().numpy()\n            found.append(psnr({}, y).item())"
+    assert messages("item-every-step", COLLECTED.format(code.format("image"))) == []
+    assert messages("item-every-step", COLLECTED.format(code.format("logits")))
+
+
+def test_what_does_not_wait_is_no_other_wait_of_the_iteration() -> None:
+    code = "image = logits.cpu().numpy()\n            found.append(psnr(image, y).item())"
+    (said,) = messages("host-copy-every-step", COLLECTED.format(code))
+    assert "also waits" not in said
