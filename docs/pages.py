@@ -54,7 +54,7 @@ On GitHub the configuration of the base branch applies, so that a pull request c
 one gets that of `.ptopt.toml` in the repository `.github` of its owner.
 
 `ptopt config show` prints the effective settings, `ptopt config check` checks them, `ptopt config schema` prints its JSON schema. A rule is named by its id (`PTO101`),
-its name (`item-every-step`), or its family (`sync`); [rules](rules/README.md) lists them. Globs are those of `.gitignore`, without `!`.
+its name (`item-every-step`), its family (`sync`), or the start of ids (`PTO1`); [rules](rules/README.md) lists them. Globs are those of `.gitignore`, without `!`.
 """
 
 

@@ -80,22 +80,28 @@ class RuleState:
         return self.may_quiet and shifted(self.before, self.by_writers) < max(least, QUIET_BELOW)
 
     def explained(self, least: float) -> str:
-        """One sentence for people, without the name of the rule."""
-        said = f"{self.people} {'person' if self.people == 1 else 'people'}, {self.against} against it"
-        effect = f"confidence {self.before:.2f} -> {self.now:.2f} ({self.offset:+.1f} log-odds)"
-        text = f"{said}; {self.good:.1f} of {self.votes:.1f} effective votes are good; {effect}"
+        """What happened, what it means and how to change it, without the name of the rule and without a full stop."""
+        voted = f"{self.people} {'person' if self.people == 1 else 'people'} voted on it here, {self.against} against it"
         if self.quiet(least):
-            now = shifted(self.before, self.by_writers)
             return (
-                f"quiet here: {text}; {now:.2f} by those who may write, as they think now, is below "
-                f"{max(least, QUIET_BELOW):.2f}; {self.explore:.0%} of the surest are still shown, "
-                f"{self._asked}"
+                f"quiet here: {voted}, so its comments are no longer made, but for {self.explore:.0%} of its surest ones "
+                f"({self._asked}); 👍 on one of these, or a fix that is applied, counts for it"
             )
         if self.now < max(least, QUIET_BELOW):
             return (
-                f"not quiet: {text}; it takes {self.fewest} people who may write, and enough of their votes"
+                f"not quiet: {voted}, so it is less sure here; it becomes quiet when {self.fewest} people who may write, "
+                f"and enough of their votes, are against it"
             )
-        return f"{'less sure' if self.offset < 0 else 'surer'} here: {text}"
+        if self.offset < 0:
+            return f"less sure here: {voted}, so fewer of its comments are made; 👍 counts for it"
+        return f"surer here: {voted}, so more of its comments are made; 👎 counts against it"
+
+    def in_numbers(self) -> str:
+        """The same for people who want to check it."""
+        return (
+            f"{self.good:.1f} of {self.votes:.1f} effective votes are good; confidence {self.before:.2f} -> {self.now:.2f} "
+            f"({self.offset:+.1f} log-odds), {shifted(self.before, self.by_writers):.2f} by those who may write, as they think now"
+        )
 
     @property
     def _asked(self) -> str:

@@ -24,6 +24,11 @@ def rule_page(name: str) -> str:
     return f"{_PAGES}/rules/{name}.md"
 
 
+def absolute(page: str) -> str:
+    """The text of a rule's page with whole addresses in place of its links to other pages."""
+    return page.replace("](../", f"]({_PAGES}/")
+
+
 def rule_of_page(link: str) -> str:
     """The name of the rule whose page it is; "" where it is another link."""
     name = link.rpartition("/")[2].removesuffix(".md")

@@ -9,6 +9,8 @@ This is the one module that imports pydantic; import it where it is used.
 from __future__ import annotations
 
 import difflib
+import functools
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -44,6 +46,7 @@ _MAX_DOTS_IN_LINE = 1000  # the time that TOML parsers take grows with the squar
 _MAX_ITEMS = 200
 _MAX_RULES = 1_000  # in a list of rules: all that there are may be named
 _MAX_PROBLEMS = 50
+_PREFIX = re.compile(r"[A-Z]{2,20}[0-9]{0,10}")  # of the ids of rules; an id is one
 
 
 class ConfigError(ValueError):
@@ -62,9 +65,16 @@ def _check_glob(text: str) -> str:
     return text
 
 
+def is_prefix(text: str, known: Iterable[str]) -> bool:
+    """Do ids of rules begin with the text, as `PTO101` does with `PTO1`? It stands for all of them."""
+    return _PREFIX.fullmatch(text) is not None and any(
+        name.startswith(text) and _PREFIX.fullmatch(name) for name in known
+    )
+
+
 def _check_rule(text: str, info: ValidationInfo) -> str:
     known: Mapping[str, str] | None = info.context
-    if known is not None and text not in known and text != ALL:
+    if known is not None and text not in known and text != ALL and not is_prefix(text, known):
         raise PydanticCustomError("rule", "unknown rule")
     return text
 
@@ -112,18 +122,19 @@ class Config(BaseModel):
 
     select: _Rules | None = Field(
         default=None,
-        description="The rules to report: ids, names, families or `ALL`. Left out, those that are on by default.",
+        description="The rules to report: ids, names, families, the start of ids (`PTO1`) or `ALL`. "
+        "Left out, those that are on by default.",
     )
     extend_select: _Rules = Field(
-        default=(), description="Rules to report besides those of `select`: ids, names or families."
+        default=(), description="Rules to report besides those of `select`, named in the same ways."
     )
     ignore: _Rules = Field(
         default=(),
-        description="Rules to switch off: ids, names or families. Wins over `select` and `extend-select`.",
+        description="Rules to switch off, named in the same ways. Wins over `select` and `extend-select`.",
     )
     per_path_ignores: Annotated[dict[_GlobText, _Rules], Field(max_length=_MAX_ITEMS)] = Field(
         default_factory=dict,
-        description="Rules to switch off in some files: from a gitignore-style glob to ids, names or families.",
+        description="Rules to switch off in some files: from a gitignore-style glob to a list as in `ignore`.",
     )
     include: _Globs = Field(default=(), description="Review only the files that match one of these globs.")
     exclude: _Globs = Field(default=(), description="Never review the files that match one of these globs.")
@@ -151,6 +162,7 @@ class Config(BaseModel):
     )
 
     _origin: str = PrivateAttr("")
+    _asked: frozenset[str] = PrivateAttr(frozenset())
 
     @property
     def origin(self) -> str:
@@ -168,9 +180,20 @@ class Config(BaseModel):
         copy._origin = origin
         return copy
 
+    def asking_for(self, rules: Iterable[str]) -> Config:
+        """The same settings for somebody who names these rules, by id, to see all that they find."""
+        copy = self.model_copy()
+        copy._asked = frozenset(rules)
+        return copy
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The rules, by id, of which everything is shown, whatever the ranker makes of it."""
+        return self._asked
+
     def enabled(self, rule_id: str, name: str, family: str, default_on: bool, path: str) -> bool:
         """Whether a rule is on for the file at `path`."""
-        keys = {rule_id, name, family, ALL}
+        keys = _keys(rule_id, name, family)
         selected = default_on if self.select is None else not keys.isdisjoint(self.select)
         if not keys.isdisjoint(self.ignore) or not (selected or not keys.isdisjoint(self.extend_select)):
             return False
@@ -190,6 +213,12 @@ class Config(BaseModel):
             by_default = "" if "skip" in self.model_fields_set else " by default"
             return f"{kind} are skipped{by_default} (`skip`)"
         return None
+
+
+@functools.cache
+def _keys(rule_id: str, name: str, family: str) -> frozenset[str]:
+    """What a list of rules may call it."""
+    return frozenset({rule_id, name, family, ALL, *(rule_id[:end] for end in range(2, len(rule_id)))})
 
 
 def _first_match(globs: Iterable[str], path: str) -> str | None:
@@ -253,10 +282,10 @@ _TABLE = "pull-requests"
 _ITEMS = f"at most {_MAX_ITEMS}"
 _RULES = f"at most {_MAX_RULES:,}"
 _ALLOWED = {
-    "select": f"a list of rule ids, rule names or families, {_RULES}",
-    "extend-select": f"a list of rule ids, rule names or families, {_RULES}",
-    "ignore": f"a list of rule ids, rule names or families, {_RULES}",
-    "per-path-ignores": f"a table from globs to lists of rule ids, rule names or families, {_ITEMS}",
+    "select": f"a list of rule ids, starts of ids, rule names or families, {_RULES}",
+    "extend-select": f"a list of rule ids, starts of ids, rule names or families, {_RULES}",
+    "ignore": f"a list of rule ids, starts of ids, rule names or families, {_RULES}",
+    "per-path-ignores": f"a table from globs to lists of rule ids, starts of ids, rule names or families, {_ITEMS}",
     "include": f"a list of globs of 1 to 200 characters, {_ITEMS}",
     "exclude": f"a list of globs of 1 to 200 characters, {_ITEMS}",
     "skip": "a list of " + ", ".join(repr(kind) for kind in KINDS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ptopt import impact
 from ptopt.change import ChangedFile
@@ -56,10 +56,11 @@ def propose_config(
     floor: float,
     suppressions: Suppressions,
     least: float,
+    asked: Collection[str] = (),
 ) -> tuple[list[Proposal], list[Proposal]]:
     """The proposals (`change` None: the whole file is under review), and those whose confidence is below the `floor`.
 
-    `least` is the confidence that a comment needs.
+    `least` is the confidence that a comment needs. Of the rules that `asked` names, everything is a proposal.
     """
     proposals: list[Proposal] = []
     unlikely: list[Proposal] = []
@@ -77,7 +78,7 @@ def propose_config(
             continue
         own = rule.prior if problem.confidence is None else problem.confidence
         confidence = min(own, most)
-        said = confidence >= floor
+        said = confidence >= floor or rule.id in asked
         fix = _postable(verified(file, rule, problem, counts[rule.id]), file, change) if said else None
         finding = Finding(
             rule=rule.id,

@@ -47,7 +47,13 @@ def inspect_config(
     found = seen_in(read, wanted, failed)
     suppressions = Suppressions() if file.path.endswith(".json") else find_in_config(read.text)
     proposals, unlikely = propose_config(
-        read, found, change, floor, suppressions, threshold(config.min_confidence) or ranker().threshold
+        read,
+        found,
+        change,
+        floor,
+        suppressions,
+        threshold(config.min_confidence) or ranker().threshold,
+        config.asked,
     )
     spans = [(rule.keys(), read.span(problem.start, problem.end)) for rule, problem in found]
     return FileResult(

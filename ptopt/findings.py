@@ -281,6 +281,7 @@ class LeftOut:
     all_findings: int  # that there are without the conditions, those that are shown among them
     all_places: int  # where these stand
     limit: int | None = None  # of comments; None where there is none
+    rules: Mapping[str, int] = field(default_factory=dict)  # "PTO101 item-every-step" -> at how many of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,5 +310,6 @@ class Review:
     )  # notebook saved without line breaks -> line of a finding, as if it had them -> line on disk
     in_baseline: tuple[Finding, ...] = ()  # each place that the baseline lists
     left_out: LeftOut | None = None  # what the ranker left out; None where nothing
+    asked: frozenset[str] = frozenset()  # rules of which everything is shown, because the user named them
     compared: str = ""  # what the change was taken from, where git gave it: `origin/main...working tree`
     fix_arguments: str = ""  # with which `ptopt fix` applies the fixes that are shown

@@ -47,5 +47,14 @@ def counted_left_out(
     places = Counter(missed.get(key, Condition.CONFIDENCE) for key in all_places - shown)
     if not places:
         return None
+    by_rule = Counter(
+        f"{place.rule} {place.name}"
+        for place in {
+            (finding.path_of(place), place.span, place.rule): place
+            for finding in everything
+            for place in finding.places()
+            if (finding.path_of(place), place.span) not in shown
+        }.values()
+    )
     least = ranker().least(threshold(config.min_confidence))
-    return LeftOut(dict(places), least, len(everything), len(all_places), limit)
+    return LeftOut(dict(places), least, len(everything), len(all_places), limit, dict(by_rule))

@@ -78,12 +78,13 @@ def propose(
     places: Counter[str] | None = None,
     least: float | None = None,
     lifted: bool = False,
+    asked: Collection[str] = (),
 ) -> Iterator[Proposal]:
     """The hits in one file that touch the change (None: the whole file is under review) and are sure enough.
 
     The others land in `unlikely`, for `left_out`. `places` counts, by id, the hits of each rule that touch the change and that
     it is sure of; of these the first `MOST_PLACES` are looked at. `least` is the confidence from which on a comment is
-    made (default: that of the ranker); `lifted`: it is all that counts.
+    made (default: that of the ranker); `lifted`: it is all that counts. Of the rules that `asked` names, all hits are.
     """
     unlikely = [] if unlikely is None else unlikely
     places = Counter() if places is None else places
@@ -100,7 +101,8 @@ def propose(
         if hit is None:
             continue
         identity = fingerprint(*parts, occurrences[base] - 1)
-        if min_confidence and not lifted and problem.confidence < weigher.least_stated:
+        floor = 0.0 if rule.id in asked else min_confidence
+        if floor and not lifted and not rule.foreign and problem.confidence < weigher.least_stated:
             unlikely.append(
                 Unlikely(hit, identity, hits_of_rule[rule.id])
             )  # most end here, before the features are computed
@@ -112,7 +114,7 @@ def propose(
             known = features(hit, source, hits_of_rule[rule.id])
         except WorkLimitError:  # the review names what was cut
             return
-        if not weigher.admits(known, min_confidence, lifted):
+        if not weigher.admits(known, floor, lifted):
             unlikely.append(Unlikely(hit, identity, hits_of_rule[rule.id], known))
             continue
         weighed = weigher.weigh(known)

@@ -331,6 +331,7 @@ class _Inspector:
             places,
             self._least,
             self._lifted,
+            self._config.asked,
         )
         proposals = joined(tuple(map(self._old_or_new, found)), fixes, change)
         notes += [
@@ -415,13 +416,17 @@ def _settle(
     unused: list[UnusedSuppression] = []
     least = threshold(config.min_confidence)
     for file in results:
-        dropped += [p.finding for p in file.proposals if p.confidence < least <= p.ranked_confidence]
+        dropped += [
+            p.finding
+            for p in file.proposals
+            if p.confidence < least <= p.ranked_confidence and p.finding.rule not in config.asked
+        ]
         sure = []
         for weighed in file.proposals:
             proposal = _with_feedback(weighed, learned, least)
             feedback = learned.of(proposal.finding.rule, proposal.finding.family)
             quiet = learned.quiet(feedback, weighed.confidence, least)
-            if not quiet and proposal.confidence >= least:
+            if proposal.finding.rule in config.asked or (not quiet and proposal.confidence >= least):
                 sure.append(proposal)
             elif quiet and weighed.confidence >= least and weighed.reported:
                 share = learned.explored(feedback, weighed.confidence)
@@ -459,6 +464,7 @@ def _settle(
         quieted=tuple(f for f in quieted if f not in shown),
         left_out=counted_left_out(results, comments, config, one_per_cause, muted, budget),
         model=record,
+        asked=config.asked,
     )
 
 

@@ -4,35 +4,67 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import io
+import difflib
 import re
 import tokenize
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from ptopt.findings import Edit, Fix
+from ptopt.layout import brackets, laid_out
 from ptopt.source.file import SourceFile
 from ptopt.verify import EditError, apply_edits
 
 _AT_LEAST = 88  # where no tool is configured, lines may be as long as this, and as the longest of the file
 _DEEPEST = 3  # brackets within brackets that are broken
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
 _LONGEST = 2_000  # characters of a line; what is longer was not written by hand
 
 
 def wrapped(file: SourceFile, fix: Fix) -> Fix:
-    """The fix with its long lines broken; the fix itself where that is not needed, or would change what the code does."""
+    """The fix with its brackets and its long lines as formatters have them; the fix itself where that is not needed, or would
+    change what the code does.
+    """
     limit = _limit(file)
     text = file.text
     try:
-        edits = tuple(_edits(text, fix.edits, limit))
-        if edits == fix.edits:
+        plain = apply_edits(text, fix.edits)
+        new = _within(laid_out(plain, _changed(text, fix.edits), limit), set(text.split("\n")), limit)
+        if new == plain or _dump(new) != _dump(plain):
             return fix
-        same = _dump(apply_edits(text, edits)) == _dump(apply_edits(text, fix.edits))
     except (EditError, SyntaxError, ValueError, RecursionError):
         return fix
-    return dataclasses.replace(fix, edits=edits) if same else fix
+    return dataclasses.replace(fix, edits=tuple(_line_edits(text, new)))
+
+
+def _changed(text: str, edits: Sequence[Edit]) -> Iterator[tuple[int, int]]:
+    """Where the replacements stand in the edited text, in characters."""
+    data = text.encode("utf-8", "surrogatepass")
+    done, at = 0, 0
+    for edit in sorted(edits):
+        at += len(data[done : edit.start].decode("utf-8", "surrogatepass"))
+        yield at, at + len(edit.replacement)
+        at, done = at + len(edit.replacement), edit.end
+
+
+def _line_edits(old: str, new: str) -> Iterator[Edit]:
+    """What makes the new text of the old one, whole lines at a time."""
+    before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (old, new))
+    same = _shared(before, after)
+    behind = _shared(before[same:][::-1], after[same:][::-1])
+    ends = [0]
+    for line in before:
+        ends.append(ends[-1] + len(line.encode("utf-8", "surrogatepass")))
+    middle = before[same : len(before) - behind], after[same : len(after) - behind]
+    matcher = difflib.SequenceMatcher(None, *middle, autojunk=False)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag != "equal":
+            yield Edit(ends[same + a], ends[same + b], "".join(after[same + c : same + d]))
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    different = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(different, min(len(one), len(other)))
 
 
 def _limit(file: SourceFile) -> int:
@@ -47,34 +79,15 @@ def _dump(text: str) -> str:
     return ast.dump(ast.parse(text))
 
 
-def _edits(text: str, edits: Sequence[Edit], limit: int) -> Iterator[Edit]:
-    """The edits; those of lines that become too long as one edit of these lines."""
-    data = text.encode("utf-8", "surrogatepass")
-    starts = [0, *(match.end() for match in re.finditer(rb"\n", data)), len(data) + 1]
-    group: list[Edit] = []
-    for edit in sorted(edits):
-        if group and bisect_right(starts, edit.start) > bisect_right(starts, group[-1].end):
-            yield from _of_lines(data, starts, group, limit)
-            group = []
-        group.append(edit)
-    yield from _of_lines(data, starts, group, limit)
-
-
-def _of_lines(data: bytes, starts: Sequence[int], edits: list[Edit], limit: int) -> list[Edit]:
-    """Edits that touch lines in common."""
-    start = starts[bisect_right(starts, edits[0].start) - 1]
-    end = min(starts[bisect_right(starts, edits[-1].end)], len(data))
-    old = data[start:end].decode("utf-8", "surrogatepass")
-    new = apply_edits(old, [Edit(e.start - start, e.end - start, e.replacement) for e in edits])
-    before = set(old.split("\n"))
+def _within(text: str, before: Collection[str], limit: int) -> str:
+    """The text with its long lines broken, but for those that were there before."""
     lines: list[str] = []
-    for line in new.split("\n"):
+    for line in text.split("\n"):
         broken = None
         if limit < len(line.rstrip("\r")) <= _LONGEST and line not in before:
             broken = _broken(line, limit, 0)
         lines += broken or [line]
-    whole = "\n".join(lines)
-    return edits if whole == new else [Edit(start, end, whole)]
+    return "\n".join(lines)
 
 
 def _broken(line: str, limit: int, depth: int, ending: str = "") -> list[str] | None:
@@ -108,29 +121,16 @@ def _broken(line: str, limit: int, depth: int, ending: str = "") -> list[str] | 
 
 
 def _brackets(line: str) -> list[tuple[int, int, list[int]]]:
-    """The outermost brackets of a line: where they open and close, and the commas directly in them."""
-    found: list[tuple[int, int, list[int]]] = []
-    stack: list[tuple[str, int]] = []
-    commas: list[int] = []
+    """The outermost brackets of a line: where they open and close, and the commas between their parts."""
     stripped = line.lstrip()
     shift = len(line) - len(stripped)
     try:
-        for token in tokenize.generate_tokens(io.StringIO(stripped).readline):
-            at = token.start[1] + shift
-            if token.type != tokenize.OP:
-                continue
-            if token.string in _CLOSING:
-                if not stack:
-                    commas = []
-                stack.append((token.string, at))
-            elif token.string in _CLOSING.values():
-                opening, start = stack.pop()
-                if _CLOSING[opening] != token.string:
-                    return []
-                if not stack:
-                    found.append((start, at, commas))
-            elif token.string == "," and len(stack) == 1:
-                commas.append(at)
-    except (tokenize.TokenError, SyntaxError, IndexError):  # not a whole statement
+        found = sorted(brackets(stripped, 0, len(stripped)), key=lambda each: each.start)
+    except (tokenize.TokenError, SyntaxError):  # not a whole statement
         return []
-    return found
+    outermost: list[tuple[int, int, list[int]]] = []
+    for each in found:
+        start, end = each.start + shift, each.end + shift
+        if not outermost or start > outermost[-1][1]:
+            outermost.append((start, end, [at + shift for at in each.separators]))
+    return outermost

@@ -16,7 +16,9 @@ from ptopt.github.base_config import settings_of
 from ptopt.github.errors import TooLargeError
 from ptopt.github.reading import project_files
 from ptopt.project.facts import ProjectFacts, read_facts
-from ptopt.report.text import code_span, gain, markdown_source, markdown_text, place, weighed
+from ptopt.ranker.model import threshold
+from ptopt.report.gains import markdown_gain
+from ptopt.report.text import code_span, markdown_text, place
 from ptopt.review import review_files
 from ptopt.rules import find_rule
 from ptopt.rules.base import Rule
@@ -25,6 +27,7 @@ from ptopt.runner import AnalysisError
 _COMMENT = re.compile(r"(?:https://\S+#|#)?(?:discussion_)?r?(\d{1,18})", re.A)
 _FOLDED = ("What it does", "Example", "Use instead", "Fix safety", "Sources")
 _EVIDENCE = 10
+_REASONS = 3  # that moved the confidence most
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
         return f"**In this code:** no longer found in {code_span(posted.path)} at {head}."
     notes = [f"line {e.line}: {markdown_text(e.note)}" for e in finding.evidence[:_EVIDENCE]]
     if finding.reasons:
-        notes.append(f"confidence: {markdown_text(weighed(finding))}")
+        notes.append(markdown_text(_how_sure(finding)))
     if finding.assumes:
         notes.append(f"it assumes {markdown_text(finding.assumes)}")
     where = code_span(place(finding.path, finding.span))
@@ -92,6 +95,18 @@ def _in_this_code(call: Call, posted: PostedFinding) -> str:
             *(f"- {note}" for note in notes),
         ]
     )
+
+
+def _how_sure(finding: Finding) -> str:
+    """The probabilities in words, and what moved them most."""
+    true = "" if finding.right is None else f"true with a probability of {finding.right:.0%}, and "
+    reasons = [
+        f"{name.replace(':', ': ')} ({'for' if weight > 0 else 'against'} it)"
+        for name, weight in finding.reasons
+        if not name.startswith("stated ")  # the rule's own number, in two scales
+    ][:_REASONS]
+    said = f"{true}worth a change with {finding.confidence:.0%}; by default comments are made from {threshold(None):.0%} on"
+    return f"{said}. What counted most: {', '.join(reasons)}" if reasons else said
 
 
 def _look(call: Call, posted: PostedFinding) -> Finding | None:
@@ -114,7 +129,7 @@ def _found_again(file: ChangedFile, fingerprint: str, config: Config, facts: Pro
 def _rule(rule: type[Rule]) -> str:
     """The rule's page, the part that convinces first and the rest folded."""
     sections = {title: _unwrapped(text) for title, text in rule.sections().items()}
-    worth = [f"{markdown_text(gain(i))} ({markdown_source(i.source)})" for i in impact.of_rule(rule.name)]
+    worth = [markdown_gain(i) for i in impact.of_rule(rule.name)]
     parts = [
         f"**{rule.id} {rule.name}**: {rule.summary()}",
         f"**Why it is slow.** {sections['Why it is slow']}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ptopt.audit.measures.memory import ONLY_PATCHES
 from ptopt.audit.measures.saving import NOTHING_SAVED
@@ -81,7 +83,7 @@ ADVICE: dict[str, Advice] = {
     ),
     "set_to_none": Advice(
         Level.LOW,
-        "Drop `set_to_none=False`, or use torch 2.0 or later, which sets gradients to None.",
+        "Let `zero_grad()` set the gradients to None: the default from torch 2.0 on, before it `zero_grad(set_to_none=True)`.",
         "code reads `.grad` of parameters that got none",
         1, "a flag", "update of the parameters",
     ),
@@ -125,11 +127,12 @@ ADVICE: dict[str, Advice] = {
         Level.LOW,
         "Log throughput and GPU utilisation, and profile some steps with `torch.profiler` before larger changes.",
         "somebody watches the runs by other means",
-        1, "an hour", "nothing by itself: it shows what to do next",
+        2, "an hour", "nothing by itself: it shows what to do next",
     ),
 }  # fmt: skip
 
 _MOST_PLACES = 6
+_CAME_WITH = re.compile(r"came with (\w+) (\d[\d.]*\d)")  # as the rows say it
 # A model may also say that there is none.
 _DATA_PARALLEL = re.compile(r"^(?!.*\b(no|not|nor|neither|without)\b).*(?<!\w)DataParallel", re.I)
 
@@ -155,29 +158,46 @@ def too_new(entries: tuple[EntryPoint, ...], facts: ProjectFacts) -> tuple[str, 
     return (f"Left out, as the project needs {facts.describe('torch')}: {', '.join(left_out)}.",)
 
 
-def gaps(entries: tuple[EntryPoint, ...], facts: ProjectFacts = NO_FACTS) -> tuple[Gap, ...]:
+def gaps(
+    entries: tuple[EntryPoint, ...],
+    facts: ProjectFacts = NO_FACTS,
+    not_yet: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> tuple[Gap, ...]:
     """The measures that are off somewhere, the heaviest first, then those of the most scripts.
 
-    What the torch that the project pins does not have is none.
+    What the torch that the project pins does not have is none, and neither is what `not_yet` names of a script.
     """
     found = []
     for key, advice in ADVICE.items():
         if key in _SINCE and facts.excludes("torch", _SINCE[key]):
             continue
         missing = [
-            (entry, m) for entry in entries if (m := measure_of(entry, key)) is not None and is_gap(entry, m)
+            (entry, m)
+            for entry in entries
+            if key not in not_yet.get(entry.path, ())
+            and (m := measure_of(entry, key)) is not None
+            and is_gap(entry, m)
         ]
         if not missing:
             continue
         places = tuple(dict.fromkeys(place for _, m in missing for place in m.evidence))
         found.append(
             Gap(
-                key, missing[0][1].title, min((_level(key, entry) for entry, _ in missing), key=list(Level).index), advice.action, advice.wrong_if,
+                key, missing[0][1].title, min((_level(key, entry) for entry, _ in missing), key=list(Level).index), _action(advice, [m for _, m in missing]), advice.wrong_if,
                 tuple(dict.fromkeys(entry.path for entry, _ in missing)), places[:_MOST_PLACES], worth(key),
             )
         )  # fmt: skip
     order = list(Level)
     return tuple(sorted(found, key=lambda gap: (order.index(gap.level), -len(gap.entries))))
+
+
+def _action(advice: Advice, measures: Sequence[Measure]) -> str:
+    """What to do, for what the rows say: where a library is too old everywhere, to take a newer one first."""
+    versions = [_CAME_WITH.search(measure.detail) for measure in measures]
+    if all(versions):
+        library, version = max((m[1], m[2]) for m in versions if m is not None)
+        return f"Use {library} {version} or later. Then: {advice.action}"
+    return advice.action
 
 
 def _level(key: str, entry: EntryPoint) -> Level:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptopt.audit.known import TRANSFORMERS, Value, agreed, one_of
+from ptopt.audit.launches import Launch
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
 
@@ -25,6 +26,8 @@ _PARSERS = (
 _FALSE = frozenset({"false", "no", "0", "none", ""})
 _TRUE = frozenset({"true", "yes"})
 
+# Argument -> the transformers that first has it.
+_SINCE = {"dataloader_persistent_workers": "4.36", "dataloader_prefetch_factor": "4.38"}
 _TRL_CHANGED = frozenset(
     {"bf16", "gradient_checkpointing"}
 )  # defaults of TRL's own classes changed between versions
@@ -85,13 +88,13 @@ class TrainerArguments:
                 return Value(False, note=note, place=value.place)
             return value
         default = self._default(source, name, place)
-        if default.known:
-            default = replace(default, note=f"{default.note}; the command line sets `--{name}`")
+        if default.known and not self._too_new(name):
+            default = replace(default, note=f"{default.note}; no script of the repository passes `--{name}`")
         return default
 
     def _launched(self, name: str, source: Source) -> Value | None:
         """What the shell scripts of the repository pass, where all that pass something pass the same."""
-        launches = self._setup.launches
+        launches = [launch for launch in self._setup.launches if not _only_uses(launch)]
         given = [(launch, launch.options[name]) for launch in launches if name in launch.options]
         if not given:
             return None
@@ -117,6 +120,10 @@ class TrainerArguments:
             note=f"{len(given)} of {len(launches)} launch scripts pass `--{name}` ({shown})",
         )  # fmt: skip
 
+    def _too_new(self, name: str) -> bool:
+        """Is it an argument that the transformers of the project does not have?"""
+        return name in _SINCE and self._setup.facts.excludes("transformers", _SINCE[name])
+
     def _default(self, source: Source, name: str, place: Any) -> Value:
         if source.cls is not None:
             module, cls = source.cls
@@ -130,12 +137,22 @@ class TrainerArguments:
                     at = self._setup.place(module, statement)
                     return replace(value, note=f"default of `{name}` of `{cls.name}`", place=at)
         trl = source.name.endswith("Config")
+        if self._too_new(name):
+            pin = self._setup.facts.describe("transformers")
+            return Value(
+                True, TRANSFORMERS[name], f"{pin}: `{name}` came with transformers {_SINCE[name]}", place
+            )
         if name in TRANSFORMERS and not (trl and name in _TRL_CHANGED):
             return Value(True, TRANSFORMERS[name], f"default of transformers for `{name}`", place)
         whose = "TRL" if trl else "transformers"
         return Value(
             False, note=f"the default of {whose} for `{name}`, which depends on its version", place=place
         )
+
+
+def _only_uses(launch: Launch) -> bool:
+    """Does the command evaluate or generate, and train nothing?"""
+    return _parsed(launch.options.get("do_train", True)) is False
 
 
 def _sources(setup: Setup) -> list[Source]:

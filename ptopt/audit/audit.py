@@ -37,12 +37,8 @@ from ptopt.project.facts import ProjectFacts
 from ptopt.source.work import WorkLimitError, limited, no_cycle_collection
 
 _ON_DEVICE = ("device-move-in-dataset",)
-_NEEDS_HOST_DATA = (
-    "workers",
-    "pin_memory",
-    "persistent_workers",
-    "prefetch",
-)  # of tensors on a GPU they fail
+# Of tensors on a GPU they fail.
+_NEEDS_HOST_DATA = frozenset({"workers", "pin_memory", "persistent_workers", "prefetch"})
 MOST_ENTRIES = 30
 ENTRY_WORK = 6_000_000  # visited nodes, of one script
 AUDIT_WORK = 60_000_000  # of all scripts
@@ -93,21 +89,26 @@ def audit(name: str, scripts: Scripts, facts: ProjectFacts, review: Review, sure
             key=lambda w: (list(Level).index(w.level), -w.finding.confidence, w.finding.sort_key()),
         )
     )
-    missing, found = each_once(gaps(entries, facts), found)
-    if any(finding.name in _ON_DEVICE for finding in review.findings):  # it has to be moved out first
-        missing = tuple(gap for gap in missing if gap.key not in _NEEDS_HOST_DATA)
+    missing, found = each_once(gaps(entries, facts, _not_yet(entries, review)), found)
+    corrected = tuple(with_findings(entry, review.findings, sure) for entry in entries)
     return Audit(
         name=name,
         files=scripts.files,
-        entries=tuple(with_findings(entry, review.findings) for entry in entries),
+        entries=corrected,
         findings=found,
         gaps=missing,
-        good=good(entries),
+        good=good(corrected),
         plan=plan(missing, found),
         notes=(*((OVERLAP, SHARE) if missing else ()), *too_new(entries, facts)),
         not_judged=(*scripts.lost, *_unknown(entries)),
         not_reviewed=review.not_reviewed,
     )
+
+
+def _not_yet(entries: tuple[EntryPoint, ...], review: Review) -> dict[str, frozenset[str]]:
+    """Script -> measures that fail there until something else is changed: its datasets give tensors on the device."""
+    there = {finding.path for finding in review.findings if finding.name in _ON_DEVICE}
+    return {entry.path: _NEEDS_HOST_DATA for entry in entries if there & {entry.path, *entry.modules}}
 
 
 def entry_points(
@@ -198,7 +199,8 @@ def _entry(
         limits.append(f"{TOO_MUCH_WORK}: rows that say so were not judged")
     return EntryPoint(
         live.start.path, main_line(live.start), framework, setup.place(module, call), len(live.read),
-        measures, tuple(limits), is_trial(setup, measures), setup.is_small,
+        measures, tuple(limits), is_trial(setup, measures), modules=frozenset(m.path for m in live.read.values()),
+        small=setup.is_small,
     )  # fmt: skip
 
 

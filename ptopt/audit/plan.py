@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ptopt.audit.advice import ADVICE, measure_of
-from ptopt.audit.values import EntryPoint, Gap, Good, Level, Phase, Place, State, Step, Weighed
+from ptopt.audit.values import EntryPoint, Gap, Good, Level, Measure, Phase, Place, State, Step, Weighed
 from ptopt.findings import Safety
 
 _PHASES = (
@@ -60,9 +60,18 @@ def _each_once(steps: Iterable[Step]) -> tuple[Step, ...]:
     found: dict[str, Step] = {}
     for step in steps:
         first = found.get(step.title)
-        same = step if first is None else replace(first, places=(*first.places, *step.places))
+        same = (
+            step
+            if first is None
+            else replace(first, places=tuple(dict.fromkeys((*first.places, *step.places))))
+        )
         found[step.title] = same
     return tuple(found.values())
+
+
+def _waits(measure: Measure) -> bool:
+    """Does the training stand still while a checkpoint is written?"""
+    return measure.key == "saving" and not measure.by_model and "asynchronous" not in measure.detail
 
 
 def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:
@@ -72,7 +81,7 @@ def good(entries: tuple[EntryPoint, ...]) -> tuple[Good, ...]:
         on = [
             (entry, m)
             for entry in entries
-            if (m := measure_of(entry, key)) is not None and m.state is State.ON
+            if (m := measure_of(entry, key)) is not None and m.state is State.ON and not _waits(m)
         ]
         if on:
             details = tuple(dict.fromkeys(m.detail for _, m in on))[:3]

@@ -66,6 +66,7 @@ class EntryPoint:
     measures: tuple[Measure, ...]
     limits: tuple[str, ...] = ()  # what of it could not be followed
     trial: bool = False  # makes a few steps to measure them
+    modules: frozenset[str] = frozenset()  # files of the repository that it runs code of
     small: bool = False  # words in its code say that the network is small, or that the numerics need float32
 
 

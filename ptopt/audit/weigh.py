@@ -34,19 +34,15 @@ def weighed(finding: Finding, sure: float, entries: tuple[EntryPoint, ...]) -> W
     each_step = any(features.get(name) for name in _EACH_STEP)
     often = each_step or bool(features.get("often:evaluation"))
     if finding.confidence < sure:
-        return Weighed(finding, Level.LOW, "less sure than what a review of these files would show")
+        return Weighed(finding, Level.LOW, "below the confidence from which a review comments")
     if finding.name == "full-precision-training" and entries and not _is_trained(finding.path, entries):
         return Weighed(finding, Level.LOW, "no listed script is known to train here")
     if finding.severity is Severity.HIGH and each_step:
-        return Weighed(finding, Level.CRITICAL, "high severity, on every step")
+        return Weighed(finding, Level.CRITICAL, "on every step")
     if finding.severity is not Severity.LOW and often:
         how = "on every step" if each_step else "for each batch"
-        return Weighed(finding, Level.MODERATE, f"{finding.severity} severity, {how}")
-    return Weighed(
-        finding,
-        Level.LOW,
-        f"{finding.severity} severity" + ("" if often else ", seldom or unknown how often"),
-    )
+        return Weighed(finding, Level.MODERATE, how)
+    return Weighed(finding, Level.LOW, "little each time" if often else "seldom, or unknown how often")
 
 
 def folded(findings: Iterable[Weighed]) -> tuple[Weighed, ...]:
@@ -130,20 +126,25 @@ def _paths(each: Weighed) -> set[str]:
     return {each.finding.path, *(place.path for place in each.also)}
 
 
-def with_findings(entry: EntryPoint, findings: Iterable[Finding]) -> EntryPoint:
-    """With a row that does not say that there is no evaluation, where a finding shows one in the script."""
-    places = tuple(
-        Place(finding.path, finding.span.start)
-        for finding in findings
-        if finding.name == "evaluation-records-graph" and finding.path == entry.path
-    )[:4]
+def with_findings(entry: EntryPoint, findings: Iterable[Finding], sure: float) -> EntryPoint:
+    """With a row that does not say that there is no evaluation, where a finding shows one in the script, nor that it is under
+    `no_grad`, where a finding that is `sure` shows the opposite and only code of other files is.
+    """
+    shown = [f for f in findings if f.name == "evaluation-records-graph" and f.path == entry.path]
+    places = tuple(Place(finding.path, finding.span.start) for finding in shown)[:4]
+    certain = any(finding.confidence >= sure for finding in shown)
     if not places:
         return entry
     return replace(
         entry,
         measures=tuple(
             replace(row, state=State.OFF, detail=RECORDS_GRAPH, evidence=places)
-            if row.key == "evaluation" and row.state is State.NOT_APPLICABLE and not row.by_model
+            if row.key == "evaluation"
+            and not row.by_model
+            and (
+                row.state is State.NOT_APPLICABLE
+                or (certain and row.state is State.ON and not _rests_on(row, entry.path))
+            )
             else row
             for row in entry.measures
         ),

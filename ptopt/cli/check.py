@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ from ptopt.cli.output import fixed_rules, limited, path_from_here, report, write
 from ptopt.cli.profile import Kept, profile_option, runs_in, weighed_with
 
 if TYPE_CHECKING:
+    from ptopt.change import ChangedFile
+    from ptopt.findings import Finding, Span
     from ptopt.fixes import FixedFile
 
 _NAMED = 3  # paths in a hint
@@ -136,16 +138,38 @@ def _add_suppressions(
         baseline=baseline,
     )
     done: list[FixedFile] = []
-    left = 0
+    left: list[str] = []
+    shown = path_from_here(root)
     for file in progress(files, None):
         if isinstance(file, NotReviewed):
             continue
         result = suppress_file(file, lambda one: review([one]), reason)
-        left += places_of(result.left)
+        left += _named(file, result.left, shown)
         if result.fixed:
             done.append(result)
             write_to(root, result)
             write(fixed_rules(result, path_from_here(root)))
     number = sum(places_of(result.fixed) for result in done)
-    rest = f"; {count(left, 'place')} left, where a comment cannot stand" if left else ""
-    click.echo(f"Suppressed {count(number, 'place')} in {count(len(done), 'file')}{rest}.")
+    rest = f"; {count(len(left), 'place')} left, where a comment cannot stand" if left else ""
+    click.echo(
+        f"Suppressed {count(number, 'place')} in {count(len(done), 'file')}{rest}{':' if left else '.'}"
+    )
+    for line in left:
+        write(f"  {line}\n")
+
+
+def _named(file: ChangedFile, left: Sequence[Finding], shown: Callable[[str], str]) -> list[str]:
+    """A line for each place of the file that is left, with the rules there."""
+    from ptopt.findings import Review
+    from ptopt.report.text import one_line, where
+    from ptopt.source.notebook import cell_lines
+
+    path = shown(file.path)
+    cells = {path: cell_lines(file.head or b"")} if file.path.endswith(".ipynb") and left else {}
+    places: dict[Span, list[str]] = {}
+    for finding in sorted(left, key=lambda finding: finding.sort_key()):
+        places.setdefault(finding.span, []).append(f"{finding.rule} {one_line(finding.name)}")
+    review = Review((), cells=cells)
+    return [
+        f"{where(review, path, span)}  {', '.join(dict.fromkeys(rules))}" for span, rules in places.items()
+    ]

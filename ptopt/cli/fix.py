@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ptopt.cli.files import progress, stream, write_to
 from ptopt.cli.options import Settings, Stdin, baseline_option, paths_options, settings_options
@@ -44,13 +45,14 @@ def fix(
 ) -> None:
     """Apply the fixes that do not change behaviour.
 
-    Without PATHS it is the current folder; - reads a file from stdin and writes it to stdout.
+    Without PATHS it is the current folder, with --base the whole repository; - reads a file from stdin and writes it
+    to stdout.
     """
     from ptopt.baseline import read_baseline
     from ptopt.change import whole_file
     from ptopt.findings import NotReviewed, Safety
     from ptopt.fixes import fix_file
-    from ptopt.inputs import change_between, neighbours_in
+    from ptopt.inputs import change_between, neighbours_in, repository_root
     from ptopt.ranking import across_files
     from ptopt.report.text import code_span, count, counted
     from ptopt.review import review_files
@@ -58,7 +60,10 @@ def fix(
     known = read_baseline(baseline)
     if base is not None and stdin is not None:
         raise click.UsageError("--base needs files, not stdin")
-    root, files, config, facts, _ = stream(paths, settings, stdin, baseline)
+    named = click.get_current_context().get_parameter_source("paths") is ParameterSource.COMMANDLINE
+    if base is not None and not named:  # what `ptopt review` looks at from here
+        paths = (repository_root(Path(".")),)
+    root, files, config, facts, skipped = stream(paths, settings, stdin, baseline)
     near = neighbours_in(root)
     change = None if base is None else change_between(root, base)
     around = change.around if change is not None else {}
@@ -145,6 +150,9 @@ def fix(
     rest = [f"{counted(left)} left"] if left else []
     assuming = sum(1 for finding in left if finding.fix is not None and finding.fix.safety is Safety.UNSAFE)
     rest += [f"{assuming:,} with an unsafe fix (`--unsafe`)"] if assuming and not unsafe else []
+    lost.update(item.path for item in skipped)
+    if change is not None:
+        lost &= {*changed, *(item.path for item in change.not_reviewed)}
     places_hidden = sum(hidden.values())
     if places_hidden and not results:
         rest.append(f"{count(places_hidden, 'place')} left out (`--min-confidence 0`)")

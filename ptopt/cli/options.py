@@ -70,6 +70,7 @@ class Output:
     explain: bool
     verbose: bool
     suppressed: bool
+    quiet: bool = False
 
 
 def complete_rules(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
@@ -86,11 +87,13 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option(
         "--select", multiple=True, metavar="RULES", shell_complete=complete_rules,
-        help="Only these rules, whatever the configuration selects and ignores: ids, names, families, ALL.",
+        help="Only these rules, whatever the configuration selects and ignores (its per-path-ignores stay): ids, starts "
+        "of ids (PTO1), names, families, ALL. Of a rule that is named by itself all findings are shown, unless "
+        "--min-confidence says otherwise.",
     )  # fmt: skip
     @click.option(
         "--extend-select", multiple=True, metavar="RULES", shell_complete=complete_rules,
-        help="These rules besides those that are on.",
+        help="These rules besides those that are on, named and shown as with --select.",
     )  # fmt: skip
     @click.option(
         "--ignore", multiple=True, metavar="RULES", shell_complete=complete_rules,
@@ -166,6 +169,10 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "-v", "--verbose", is_flag=True, help="List the files that were reviewed, and those that were not."
     )
+    @click.option(
+        "-q", "--quiet", is_flag=True,
+        help="Only the findings, and nothing about what was left out, on the terminal.",
+    )  # fmt: skip
     @functools.wraps(command)
     def wrapped(
         format_: str,
@@ -175,12 +182,15 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         explain: bool,
         show_suppressed: bool,
         verbose: bool,
+        quiet: bool,
         **rest: Any,
     ) -> None:
+        if quiet and verbose:
+            raise click.UsageError("--quiet cannot be combined with --verbose")
         if statistics and format_ != "terminal":
             raise click.UsageError(f"--statistics cannot be combined with --format {format_}")
         shown = "statistics" if statistics else format_
-        command(output=Output(shown, output, budget, explain, verbose, show_suppressed), **rest)
+        command(output=Output(shown, output, budget, explain, verbose, show_suppressed, quiet), **rest)
 
     return wrapped
 

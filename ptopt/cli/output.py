@@ -37,19 +37,19 @@ def report(
     if output.format in ("terminal", "concise", "statistics"):
         result = here
     how: dict[str, Any] = {
-        "explain": output.explain, "verbose": output.verbose, "suppressed": output.suppressed
+        "explain": output.explain, "verbose": output.verbose, "suppressed": output.suppressed, "quiet": output.quiet,
     }  # fmt: skip
     if output.file is not None:
         text = render(output.format, result, **how)
         output.file.write_bytes(text.encode("utf-8", "backslashreplace"))
     else:
         write(render(output.format, result, width=width(), color=colored(), **how))
-    if output.format in ("concise", "github"):
-        _count_rest(here, output.format)
+    if output.format == "github" and not output.quiet:
+        _count_rest(here)
     if settings.exit_code:
         name_broken(here.not_reviewed)
-        if result.findings or result.over_limit:
-            _name_unsafe_fixes(here, settings)
+        if (result.findings or result.over_limit) and not output.quiet:
+            _name_unsafe_fixes(here, settings, fix_arguments)
         if result.findings or result.over_limit or any(item.syntax_error for item in result.not_reviewed):
             click.get_current_context().exit(1)
 
@@ -63,23 +63,22 @@ def name_broken(not_reviewed: Iterable[NotReviewed]) -> None:
             click.echo(f"ptopt: error: {visible(item.path)}: {one_line(item.reason)}", err=True)
 
 
-def _count_rest(result: Review, format_: str) -> None:
-    """A line on stderr with what `check` counts and the format has no place for."""
+def _count_rest(result: Review) -> None:
+    """A line on stderr with what `check` counts and annotations, which are findings alone, have no place for."""
     from ptopt.report.text import count, left_out_lines, outcome
 
     rest = []
-    if format_ == "github":  # annotations are findings alone
-        if result.suppressed or result.in_baseline or result.left_out is not None:
-            rest.append(f"{outcome(result)}.")
-        if result.left_out is not None:
-            rest.append("; ".join(left_out_lines(result.left_out)) + ".")
+    if result.suppressed or result.in_baseline or result.left_out is not None:
+        rest.append(f"{outcome(result)}.")
+    if result.left_out is not None:
+        rest.append("; ".join(left_out_lines(result.left_out)) + ".")
     if result.unused_suppressions:
         rest.append(f"{count(len(result.unused_suppressions), 'unused suppression')}.")
     if rest:
         click.echo(" ".join(rest), err=True)
 
 
-def _name_unsafe_fixes(result: Review, settings: Settings) -> None:
+def _name_unsafe_fixes(result: Review, settings: Settings, fix_arguments: Sequence[str]) -> None:
     """How to apply what is left to fix, on stderr, where none of it is safe: `ptopt fix` alone would do nothing."""
     from ptopt.findings import Safety
     from ptopt.report.text import count, fix_command
@@ -88,8 +87,10 @@ def _name_unsafe_fixes(result: Review, settings: Settings) -> None:
     files = list(dict.fromkeys(path for path, safety in fixes if safety is Safety.UNSAFE))
     if not files or any(safety is Safety.SAFE for _, safety in fixes):
         return
-    named = shlex.join([*settings.arguments(), *files[:_NAMED]])
-    rest = f", and {count(len(files) - _NAMED, 'other file')}" if len(files) > _NAMED else ""
+    named, rest = result.fix_arguments, ""
+    if not fix_arguments:  # which say where
+        named = shlex.join([*settings.arguments(), *files[:_NAMED]])
+        rest = f", and {count(len(files) - _NAMED, 'other file')}" if len(files) > _NAMED else ""
     click.echo(f"`{fix_command(named, unsafe=True)}` applies fixes that state an assumption{rest}.", err=True)
 
 

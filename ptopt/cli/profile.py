@@ -134,10 +134,18 @@ def weighed_with(
     `how` is what the review was made with.
     """
     from ptopt.profiles.attach import weighed
+    from ptopt.profiles.lines import named_lines
+    from ptopt.report.text import visible
     from ptopt.review import review_files
 
     if not runs:
         return review
+    for run in runs:
+        if not named_lines(run, kept.texts):
+            click.echo(
+                f"{visible(run.name)}: names no line of the files under review; is it of another program?",
+                err=True,
+            )
     everything = config.model_copy(update={"min_confidence": 0.0, "budget": _ALL})
     proposed = review_files(kept.files, config=everything, one_per_cause=False, **how)
     return weighed(review, runs, kept.texts, budget, proposed.findings)

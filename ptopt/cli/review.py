@@ -81,7 +81,10 @@ def review(
     model: ModelChoice,
     settings: Settings,
 ) -> None:
-    """Review a change: a branch of a git checkout, or a patch."""
+    """Review a change: a branch of a git checkout, or a patch.
+
+    With --head nothing is read from the working tree: settings are those of the base, as on GitHub.
+    """
     from ptopt.baseline import read_baseline
     from ptopt.inputs import change_between, change_from_patch, default_base, repository_root
 
@@ -98,7 +101,7 @@ def review(
     else:
         base = default_base(repo) if base is None else base
         change, root = change_between(repo, base, head), repository_root(repo)
-    config, facts = load(root, settings)
+    config, facts = load(root, settings, None if base is None or head is None else (base, head))
     if output.budget is not None:
         config = config.model_copy(update={"budget": output.budget})
     files: list[ChangedFile | NotReviewed] = [*change.files, *change.not_reviewed]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -44,8 +43,12 @@ def rules(format_: str, docs: Path | None) -> None:
 
 @click.command()
 @click.argument("rule", shell_complete=_complete_rule)
-def explain(rule: str) -> None:
+@click.option(
+    "--format", "format_", type=click.Choice(("terminal", "markdown")), default="terminal", show_default=True
+)
+def explain(rule: str, format_: str) -> None:
     """Show the documentation of a rule, by its id or name; of a family, its rules."""
+    from ptopt.address import absolute
     from ptopt.report.rulelist import as_table, page
     from ptopt.report.text import visible
     from ptopt.rules import all_rules, find_rule, known_names
@@ -58,10 +61,9 @@ def explain(rule: str) -> None:
     if found is None:
         names = [name for known in all_rules() for name in (known.id, known.name)]
         raise click.ClickException(f"unknown rule {visible(rule)!r}{nearest(rule, names)}")
-    if not sys.stdout.isatty():
-        write(page(found))
+    if format_ == "markdown":
+        write(absolute(page(found)))
         return
-    from rich.console import Console
-    from rich.markdown import Markdown
+    from ptopt.report.explained import render
 
-    Console(no_color=not colored()).print(Markdown(page(found)))
+    write(render(found, width(), colored()))

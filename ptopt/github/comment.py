@@ -14,6 +14,7 @@ from ptopt.findings import Finding, Review, Safety, Span
 from ptopt.github import markers
 from ptopt.github.values import CommentDraft
 from ptopt.report.conditions import wrong_if
+from ptopt.report.gains import markdown_gain
 from ptopt.report.patch import Positions, fix_diff, hunks
 from ptopt.report.places import cut, linked_rule, other_places
 from ptopt.report.text import (
@@ -21,10 +22,8 @@ from ptopt.report.text import (
     code_fence,
     code_span,
     count,
-    gain,
     lines,
     markdown_quote,
-    markdown_source,
     markdown_text,
     place,
     proof_line,
@@ -185,7 +184,7 @@ def _notes(finding: Finding, at: Span, offer: Suggestion | None) -> str:
         notes.append(f"The {subject} assumes that {_text(finding.fix.assumption)}")
     elif offer is not None and finding.fix is not None and finding.fix.safety is Safety.SAFE:
         notes.append("The suggestion does not change behaviour")
-    notes += [f"Gain: {_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
+    notes += [f"Gain: {markdown_gain(i, lambda text: cut(text, _LONGEST))}" for i in finding.impact]
     if finding.proof is not None and finding.proof.proved:
         notes.append(f"The fix was run: {_text(proof_line(finding))}")
     wrong = wrong_if(finding)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from ptopt.change import HEAD_MISSING, MISMATCH, Change, parse_diff, whole_file
 from ptopt.difftext import show
 from ptopt.findings import NotReviewed
-from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, SKIPPED_FOLDERS, printable, walk_files
+from ptopt.inputs.folders import ENVIRONMENT_MARKS, NOT_UTF8, is_walked, printable, walk_files
 from ptopt.inputs.git import DIFF, CheckoutError, commit_of, merge_base, output, repository_root
 from ptopt.inputs.heads import Blobs, Tree
 from ptopt.pathkind import is_reviewable
@@ -60,12 +60,7 @@ def _untracked_files(top: Path) -> tuple[str, ...]:
     return tuple(
         str(path)
         for path in paths
-        if is_reviewable(str(path))
-        and not any(
-            (part.startswith(".") and part != ".github") or part in SKIPPED_FOLDERS
-            for part in path.parts[:-1]
-        )
-        and environments.isdisjoint(path.parents)
+        if is_reviewable(str(path)) and is_walked(str(path)) and environments.isdisjoint(path.parents)
     )
 
 

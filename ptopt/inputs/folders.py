@@ -56,6 +56,15 @@ def project_files(root: Path, names: Iterable[str]) -> dict[str, bytes]:
     return {name: content for name, content in contents.items() if content is not None}
 
 
+def is_walked(path: str) -> bool:
+    """Does the file at `path` lie in folders that are walked, as far as their names tell?"""
+    return not any(_is_passed_over(part) for part in path.split("/")[:-1])
+
+
+def _is_passed_over(folder: str) -> bool:
+    return (folder.startswith(".") and folder not in _WALKED_THOUGH_HIDDEN) or folder in SKIPPED_FOLDERS
+
+
 def printable(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -133,8 +142,7 @@ def walk_files(start: str, takes: Callable[[os.DirEntry[str]], bool]) -> Iterato
         children = []
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                hidden = entry.name.startswith(".") and entry.name not in _WALKED_THOUGH_HIDDEN
-                if not hidden and entry.name not in SKIPPED_FOLDERS:
+                if not _is_passed_over(entry.name):
                     children.append(os.path.join(entry.path, ""))
             elif takes(entry):
                 children.append(entry.path)

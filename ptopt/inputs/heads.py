@@ -87,8 +87,9 @@ class Blobs(_Heads):
         commit: str,
         most: int = sys.maxsize,
         variables: Mapping[str, str] | None = None,
+        limit: int = MAX_FILE,
     ) -> None:
-        super().__init__()
+        super().__init__(limit)
         self._left = self._most = most  # bytes of all of them together
         self._commit = commit.encode()
         self._process = subprocess.Popen(

@@ -1,9 +1,9 @@
-"""The texts of a folder that may name its configurations, read when somebody asks."""
+"""The texts of a repository that may name its configurations, read when somebody asks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -15,16 +15,48 @@ _MOST_FILES = 20_000
 _MOST_TOGETHER = 60_000_000  # bytes
 
 
+class Texts:
+    """Texts by path, as many as are kept."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self._left = _MOST_TOGETHER
+
+    def add(self, path: str, data: bytes | None) -> bool:
+        """False: no more are kept. A text that is not there (None) names nothing, nor does a large one: it is data."""
+        if data is None:
+            return True
+        self._left -= len(data)
+        if self._left < 0 or len(self.files) >= _MOST_FILES:
+            return False
+        self.files[path] = data
+        return True
+
+
+def naming_of(read: Callable[[Texts], bool]) -> Naming:
+    """What `read` adds may name a configuration; it says whether that is all. Nothing is read before the first question."""
+    return Naming(_WhenAsked(read), whole=None)
+
+
 def naming_below(root: Path) -> Naming:
     """What below `root` may name a configuration; nothing is read before the first question."""
-    return Naming(_Texts(root), whole=None)
+
+    def read(texts: Texts) -> bool:
+        top = os.path.join(os.path.realpath(root), "")
+        tree = Tree(top, MOST_BYTES)
+        return all(
+            texts.add(place.removeprefix(top).replace(os.sep, "/"), None if trouble else tree(place))
+            for place, trouble in walk_files(top, lambda entry: may_name(entry.name) and entry.is_file())
+        )
+
+    return naming_of(read)
 
 
-class _Texts(Mapping[str, bytes]):
+class _WhenAsked(Mapping[str, bytes]):
     """Path from the root -> content. `whole` says whether all were read."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, read: Callable[[Texts], bool]) -> None:
+        self._reader = read
 
     @property
     def whole(self) -> bool:
@@ -32,20 +64,9 @@ class _Texts(Mapping[str, bytes]):
 
     @cached_property
     def _read(self) -> tuple[dict[str, bytes], bool]:
-        files: dict[str, bytes] = {}
-        top = os.path.join(os.path.realpath(self._root), "")
-        tree = Tree(top, MOST_BYTES)
-        left = _MOST_TOGETHER
-        for place, trouble in walk_files(top, lambda entry: may_name(entry.name) and entry.is_file()):
-            name = place.removeprefix(top).replace(os.sep, "/")
-            data = None if trouble else tree(place)
-            if data is None:  # what is larger is data, and names nothing
-                continue
-            left -= len(data)
-            if left < 0 or len(files) >= _MOST_FILES:
-                return files, False
-            files[name] = data
-        return files, True
+        texts = Texts()
+        whole = self._reader(texts)
+        return texts.files, whole
 
     def __getitem__(self, path: str) -> bytes:
         return self._read[0][path]

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from ptopt.pathkind import path_kind
 from ptopt.ranker.made import made, place_in_network
-from ptopt.ranker.model import SHOWN
+from ptopt.ranker.model import FOREIGN, SHOWN
 from ptopt.ranker.surroundings import surroundings
 from ptopt.rules.engine import Hit
 from ptopt.source.file import SourceFile
@@ -108,6 +108,7 @@ def features(hit: Hit, file: SourceFile, of_rule: int) -> dict[str, float]:
         f"family:{rule.family}": 1.0,
         f"severity:{rule.severity}": 1.0,
         SHOWN: float(problem.shown),
+        FOREIGN: float(rule.foreign),
         "fix": float(problem.fix is not None),
         "evidence": min(len(problem.evidence), 5) / 5,
         "hits of the rule": math.log1p(of_rule),

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 _FORMAT = 3
 SHOWN = "shown by the change"  # the feature of what is true by the change itself
+FOREIGN = "rule of another package"  # the feature of what the ranker has learned nothing about
 ENVIRONMENT = "PTOPT_RANKER_WEIGHTS"  # a data file to use instead of the one that ptopt carries
 
 
@@ -120,7 +121,9 @@ class Ranker:
     origin: str = ""  # what it was learned from
 
     def worth(self, features: Mapping[str, float]) -> float:
-        """P(useful): that of a textbook case is `TEXTBOOK_WORTH` at least."""
+        """P(useful): that of a textbook case is `TEXTBOOK_WORTH` at least; of a rule of another package what it states."""
+        if features.get(FOREIGN):
+            return features.get("stated confidence", 0.0)
         useful = self.useful.probability(features)
         return max(useful, TEXTBOOK_WORTH) if _is_textbook(features) else useful
 
@@ -129,7 +132,7 @@ class Ranker:
 
         What the change itself shows is true, however seldom the ranker has seen it.
         """
-        if self.right is None:
+        if self.right is None or features.get(FOREIGN):
             return None
         right = self.right.probability(features)
         if features.get(SHOWN):
@@ -139,12 +142,15 @@ class Ranker:
     def is_sure(self, features: Mapping[str, float]) -> bool:
         """Are the rule and the ranker sure enough that the statement is right?"""
         right = self.truth(features)
-        stated = features.get("stated confidence", 0.0)
-        return stated >= self.least_stated and (right is None or right >= self.least_right)
+        return self._is_stated(features) and (right is None or right >= self.least_right)
+
+    def _is_stated(self, features: Mapping[str, float]) -> bool:
+        """Is the rule sure enough of its own statement? Of a rule of another package that is all that is known, and `worth` has it."""
+        return bool(features.get(FOREIGN)) or features.get("stated confidence", 0.0) >= self.least_stated
 
     def missed(self, features: Mapping[str, float], min_confidence: float) -> tuple[Condition, ...]:
         """The conditions of a comment that a hit with these features does not meet."""
-        sure = features.get("stated confidence", 0.0) >= self.least_stated
+        sure = self._is_stated(features)
         right = self.truth(features)
         true = right is None or right >= self.least_right
         met = (self.worth(features) >= min_confidence, true, sure)
@@ -164,8 +170,7 @@ class Ranker:
         return self.worth(features) >= min_confidence and (lifted or self.is_sure(features))
 
     def weigh(self, features: Mapping[str, float], reasons: int = 5) -> Weighed:
-        useful = self.useful
-        parts = useful.parts(features, self.means)
+        parts = {} if features.get(FOREIGN) else self.useful.parts(features, self.means)
         strongest = sorted(parts.items(), key=lambda part: (-abs(part[1]), part[0]))[:reasons]
         return Weighed(
             self.truth(features),

@@ -31,10 +31,12 @@ def render(
     explain: bool = False,
     verbose: bool = False,
     suppressed: bool = False,
+    quiet: bool = False,
 ) -> str:
     """The review in the format `name`, a key of `FORMATS`.
 
     `width` (columns), `color`, `explain` and `verbose` are for the terminal (statistics take the first and the last);
+    With `quiet` the terminal, concise lines and statistics say nothing but the findings.
     `suppressed` puts findings that a comment silences into SARIF and on the terminal. Formats that always have them, or never, take no notice.
     """
     if review.disk_lines and name not in _BY_CELL:
@@ -44,10 +46,18 @@ def render(
     module = importlib.import_module(FORMATS[name])
     if name == "terminal":
         text = module.render(
-            review, width=width, color=color, explain=explain, verbose=verbose, suppressed=suppressed
+            review,
+            width=width,
+            color=color,
+            explain=explain,
+            verbose=verbose,
+            suppressed=suppressed,
+            quiet=quiet,
         )
     elif name == "statistics":
-        text = module.render(review, width=width, verbose=verbose, suppressed=suppressed)
+        text = module.render(review, width=width, verbose=verbose, suppressed=suppressed, quiet=quiet)
+    elif name == "concise":
+        text = module.render(review, quiet=quiet)
     elif name == "sarif":
         text = module.render(review, suppressed=suppressed)
     else:

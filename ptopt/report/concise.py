@@ -1,26 +1,30 @@
 """One line for each place, `path:line: rule: message`, for editors, `grep` and problem matchers; then what is not shown.
 
-The lines behind the places have no number behind a colon, so that no such reader takes them for places.
+A place with several rules has the second one behind the first, so that there are as many lines as places are counted. The
+lines behind the places have no number behind a colon, so that no such reader takes them for places.
 """
 
 from __future__ import annotations
 
-from ptopt.findings import Review
-from ptopt.report.text import count, left_out_lines, one_line, outcome, visible
+from collections import defaultdict
+
+from ptopt.findings import Review, Span
+from ptopt.report.text import count, left_out_lines, one_line, outcome, unused, visible
 
 
-def render(review: Review) -> str:
-    lines = sorted(
-        (
-            visible(finding.path_of(place)),
-            place.span.start,
-            f"{place.rule} {one_line(place.name)}: {one_line(place.message or finding.message)}",
-        )
-        for finding in review.findings
-        for place in finding.places()
+def render(review: Review, *, quiet: bool = False) -> str:
+    said: defaultdict[tuple[str, Span], dict[str, list[str]]] = defaultdict(dict)
+    for finding in review.findings:
+        for place in finding.places():
+            message = one_line(place.message or finding.message)
+            rules = said[finding.path_of(place), place.span].setdefault(message, [])
+            rules.append(f"{place.rule} {one_line(place.name)}")
+    places = sorted(
+        (visible(path), span, "; ".join(f"{', '.join(rules)}: {message}" for message, rules in there.items()))
+        for (path, span), there in said.items()
     )
-    places = [f"{path}:{line}: {text}" for path, line, text in lines]
-    return "".join(f"{line}\n" for line in [*places, *_rest(review)])
+    lines = [f"{path}:{span.start}: {text}" for path, span, text in places]
+    return "".join(f"{line}\n" for line in (lines if quiet else [*lines, *_rest(review)]))
 
 
 def _rest(review: Review) -> list[str]:
@@ -32,4 +36,8 @@ def _rest(review: Review) -> list[str]:
         rest.append(f"{visible(item.path)} not reviewed: {one_line(item.reason)}.")
     elif review.not_reviewed:
         rest.append(f"{count(len({item.path for item in review.not_reviewed}), 'file')} not reviewed.")
+    rest += [
+        f"{visible(u.path)}, line {u.line}: unused suppression of {unused(u)}."
+        for u in review.unused_suppressions
+    ]
     return rest

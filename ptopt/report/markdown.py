@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ptopt.findings import Finding, Review
 from ptopt.pathkind import language
 from ptopt.report.conditions import wrong_if
-from ptopt.report.machines import Machines
+from ptopt.report.gains import markdown_gain
 from ptopt.report.patch import fix_diff, fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.text import (
@@ -18,10 +18,8 @@ from ptopt.report.text import (
     count,
     excerpt,
     fix_line,
-    gain,
     left_out_lines,
     markdown_quote,
-    markdown_source,
     markdown_text,
     measured_line,
     outcome,
@@ -39,10 +37,8 @@ def render(review: Review) -> str:
     blocks = [f"**ptopt**: {markdown_text(outcome(review))}."]
     if review.model is not None and review.model.note:
         blocks.append(MODEL_AWAY)
-    machines = Machines()
-    for finding in map(machines.shortened, review.findings):
+    for finding in review.findings:
         blocks += _finding(review, finding)
-    blocks += map(markdown_text, machines.lines())
     if review.left_out is not None:
         blocks.append(markdown_text("; ".join(left_out_lines(review.left_out)) + "."))
     blocks += _details(
@@ -94,7 +90,7 @@ def _finding(review: Review, finding: Finding) -> Iterable[str]:
         yield f"{markdown_text(fix_line(finding))}{_fixed_lines(review, finding)}:"
         yield code_fence("\n".join(body), "diff")
     notes = [f"**Measured in your run:** {markdown_text(measured_line(finding))}"] if finding.measured else []
-    notes += [f"**Gain:** {markdown_text(gain(i))} ({markdown_source(i.source)})" for i in finding.impact]
+    notes += [f"**Gain:** {markdown_gain(i)}" for i in finding.impact]
     if finding.proof is not None:
         notes.append(f"**Run:** {markdown_text(proof_line(finding))}")
     wrong = wrong_if(finding)

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptopt.findings import Finding, Impact, Place, Review, Severity
+from ptopt.report.gains import gain_line, markdown_gain
 from ptopt.report.text import (
-    gain,
-    impact_line,
     lines,
-    markdown_source,
     markdown_text,
     one_line,
     rule_link,
@@ -38,7 +36,7 @@ class Also:
         said = f": {one_line(self.message)}" if self.message else ""
         if not self.rule:
             return f"Also {self.at}{said}"
-        gains = "".join(f" Gain: {impact_line(i)}." for i in self.impact)
+        gains = "".join(f" Gain: {gain_line(i)}." for i in self.impact)
         wrong = f" Wrong if: {one_line(self.when_wrong)}" if self.when_wrong else ""
         return f"Also {self.rule} {one_line(self.name)} {self.at}{said or '.' * bool(gains)}{gains}{wrong}"
 
@@ -48,10 +46,7 @@ class Also:
         if not self.rule:
             return f"Also {markdown_text(self.at)}{said}"
         name = linked_rule(self.rule, self.name)
-        gains = "".join(
-            f" Gain: {markdown_text(cut(gain(i), longest))} ({markdown_source(i.source)})."
-            for i in self.impact
-        )
+        gains = "".join(f" Gain: {markdown_gain(i, lambda text: cut(text, longest))}." for i in self.impact)
         wrong = f" Wrong if: {markdown_text(cut(self.when_wrong, longest))}" if self.when_wrong else ""
         return f"Also {name} {markdown_text(self.at)}{said or '.' * bool(gains)}{gains}{wrong}"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ptopt.findings import Finding
+from ptopt.report.gains import gain_line
 from ptopt.report.places import other_places
-from ptopt.report.text import assumed, code_span, impact_line, one_line
+from ptopt.report.text import assumed, code_span, one_line
 
 
 def plain_message(finding: Finding) -> str:
@@ -15,7 +16,7 @@ def plain_message(finding: Finding) -> str:
     parts = [one_line(finding.message)]
     if finding.explanation:
         parts.append(f"The model says: {code_span(one_line(finding.explanation))}")
-    parts += [f"Gain: {impact_line(i)}" for i in finding.impact]
+    parts += [f"Gain: {gain_line(i)}" for i in finding.impact]
     if finding.when_wrong:  # whole: these formats do not show what the fix assumes
         parts.append(f"Wrong if: {one_line(finding.when_wrong)}")
     if finding.assumes:

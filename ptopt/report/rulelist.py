@@ -130,14 +130,14 @@ def _try_it(rule: type[Rule]) -> list[str]:
     pins = " ".join(f"{pin.package}{pin.specifier}" for found in rule.PROJECT.pins.values() for pin in found)
     beside = f", beside a `requirements.txt` with `{pins}`" if pins else ""
     return [
-        f"`ptopt check {path} --select {rule.id} --min-confidence 0` reports it in this file, saved as `{path}`{beside}:",
+        f"`ptopt check {path} --select {rule.id}` reports it in this file, saved as `{path}`{beside}:",
         code_fence(text, language(path)),
         _WHY_ALL,
     ]
 
 
 _WHY_ALL = (
-    "`--min-confidence 0` shows all that the rule proposes. By default a finding is shown only where it is likely enough that a "
+    "A rule that is named like this shows all that it finds. Otherwise a finding is shown only where it is likely enough that a "
     "maintainer would act on it, which a small example such as this one seldom shows: "
     "[how comments are chosen](../ranking.md)."
 )

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ptopt import __version__
-from ptopt.address import URL
+from ptopt.address import URL, absolute
 from ptopt.findings import Edit, Finding, NotReviewed, Review, Safety, Span, UnusedSuppression
 from ptopt.report.patch import Positions
 from ptopt.report.plain import plain_message
@@ -67,7 +67,7 @@ def _rule(finding: Finding) -> dict[str, Any]:
     known = find_rule(finding.rule)
     if known is None:
         return {"id": finding.rule, "name": finding.name}
-    text = page(known)
+    text = absolute(page(known))
     link = rule_link(finding.rule)
     return {
         "id": finding.rule,

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ptopt.config import Config
-from ptopt.ranker.model import comment_conditions, threshold
+from ptopt.ranker.model import comment_conditions, is_lifted, threshold
 
 _OTHERS = (
     "#   A finding must also be true with a probability of at least {right:.2f}, and its rule must state at least "
-    "{stated:.2f} for it; 0 lifts all three."
+    "{stated:.2f} for it; a min-confidence below {confidence:.2f} lifts both."
+)
+_LIFTED = (
+    "#   Nothing else is asked of a finding: this is below {confidence:.2f}, the ranker's own threshold."
 )
 
 
@@ -39,7 +42,7 @@ def _lines(table: Mapping[str, Any], defaults: Mapping[str, Any], name: str = ""
             default = "  # default" if value == defaults.get(key) else ""
             yield f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}{default}"
             if key == "min-confidence" and value:
-                yield _OTHERS.format(**comment_conditions())
+                yield (_LIFTED if is_lifted(value) else _OTHERS).format(**comment_conditions())
     for key, value in tables.items():
         yield from _lines(value, defaults.get(key, {}), f"{name}.{_key(key)}" if name else _key(key))
 

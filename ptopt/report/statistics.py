@@ -1,4 +1,5 @@
-"""How many findings each rule has, the most frequent one first; those above the comment limit count, too.
+"""How many findings each rule has, and at how many places it was left out, the most frequent one first; findings above the
+comment limit count, too.
 
 Below the table stands what stands below findings: what was compared, what was left out, the files.
 """
@@ -13,7 +14,9 @@ from ptopt.report.terminal import summary_text
 from ptopt.report.text import headline, one_line
 
 
-def render(review: Review, *, width: int = 100, verbose: bool = False, suppressed: bool = False) -> str:
+def render(
+    review: Review, *, width: int = 100, verbose: bool = False, suppressed: bool = False, quiet: bool = False
+) -> str:
     review = dataclasses.replace(
         review,
         findings=(*review.findings, *review.over_limit),
@@ -22,16 +25,19 @@ def render(review: Review, *, width: int = 100, verbose: bool = False, suppresse
     )
     findings = Counter(_title(finding.as_place()) for finding in review.findings)
     places = Counter(_title(place) for finding in review.findings for place in finding.places())
-    rows = [(findings[rule], number, rule) for rule, number in places.items()]
-    rows.sort(key=lambda row: (-row[0], -row[1], row[2]))
-    table = [f"{found:>8,}  {number:>6,}  {rule}\n" for found, number, rule in rows]
+    left = Counter(dict(review.left_out.rules) if review.left_out is not None else {})
+    rows = [(findings[rule], places[rule], left[rule], rule) for rule in {*places, *left}]
+    rows.sort(key=lambda row: (-row[0], -row[1], -row[2], row[3]))
+    table = [f"{found:>8,}  {number:>6,}  {out:>8,}  {rule}\n" for found, number, out, rule in rows]
     by_line = Counter((f.path_of(place), place.span) for f in review.findings for place in f.places())
     shared = sum(1 for number in by_line.values() if number > 1)
     have = f"{shared:,} of the places {'has' if shared == 1 else 'have'} several rules"
     below = summary_text(review, width=width, verbose=verbose, suppressed=suppressed)
     compared = f" ({one_line(review.compared)})" if review.compared else ""
     total = f"{headline(review)}{compared}{f'; {have}' if shared else ''}"
-    head = ["findings  places  rule\n"] if rows else []
+    head = ["findings  places  left out  rule\n"] if rows else []
+    if quiet:
+        return "".join([*head, *table])
     return "".join([*head, *table, f"{total}.\n", below])
 
 

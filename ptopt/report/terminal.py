@@ -21,7 +21,7 @@ from ptopt.findings import Condition, Finding, Review, Safety, Severity, Span
 from ptopt.pathkind import language
 from ptopt.ranker.model import comment_conditions
 from ptopt.report.conditions import wrong_if
-from ptopt.report.machines import Machines
+from ptopt.report.gains import gain_line
 from ptopt.report.patch import fix_hunks
 from ptopt.report.places import other_places
 from ptopt.report.terminal_summary import summary
@@ -31,7 +31,6 @@ from ptopt.report.text import (
     code_line,
     excerpt,
     fix_line,
-    impact_line,
     lines,
     measured_line,
     missed_line,
@@ -57,24 +56,25 @@ def render(
     explain: bool = False,
     verbose: bool = False,
     suppressed: bool = False,
+    quiet: bool = False,
 ) -> str:
     """`width` in columns; `explain` shows what each finding was weighed by, `verbose` lists the files that were reviewed
-    and those that were not, `suppressed` the findings that a comment silences. Colours are the 16 of the terminal's own theme.
+    and those that were not, `suppressed` the findings that a comment silences; `quiet` shows the findings alone. Colours are the 16 of the terminal's own theme.
     """
     out = io.StringIO()
     console = _console(out, width, color)
-    unbroken, machines = Unbroken(), Machines(commands=True)
-    for finding in map(machines.shortened, review.findings):
+    unbroken = Unbroken()
+    for finding in review.findings:
         console.print(_finding(review, finding, _Lines(color, console.width, unbroken), explain))
         console.print()
-    named = [Text(one_line(line), "dim") for line in machines.lines()]
-    if named:
-        console.print(*named, "", sep="\n")
-    for line in summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2)):
+    below = summary(review, verbose, suppressed, lambda text: unbroken.keep(text, console.width - 2))
+    for line in () if quiet else below:
         console.print(line)
     if explain:
         console.print(Text(unbroken.keep(_next_step(review), console.width), "dim"))
     text = unbroken.restore(out.getvalue().rstrip("\n"))
+    if not text:
+        return ""
     return "".join(f"{line.rstrip()}\n" for line in text.split("\n"))
 
 
@@ -164,7 +164,7 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
     parts += _fix(review, finding, lines)
     if finding.measured is not None:
         parts.append(labelled("Measured in your run", measured_line(finding)))
-    parts += [labelled("Gain", impact_line(i)) for i in finding.impact]
+    parts += [labelled("Gain", gain_line(i)) for i in finding.impact]
     if finding.proof is not None:
         parts.append(labelled("Run", proof_line(finding)))
     wrong = wrong_if(finding)
@@ -175,7 +175,8 @@ def _finding(review: Review, finding: Finding, lines: _Lines, explain: bool) -> 
     parts += [lines.prose(also.plain()) for also in others if also.rule]
     if explain:
         parts.append(labelled("Weighed by", weighed(finding)))
-    if finding.missed and (explain or finding.missed[0] is not Condition.CONFIDENCE):
+    lifted = finding.missed[:1] == (Condition.CONFIDENCE,) and finding.rule not in review.asked
+    if finding.missed and (explain or not lifted):  # a confidence that somebody lifted, that person knows
         parts.append(labelled("Not shown by default", missed_line(finding, comment_conditions())))
     if at.cell_len + 2 + title.cell_len <= width:
         return Group(Text.assemble(at, "  ", title), Padding(Group(*parts), (0, 0, 0, 2)))

@@ -114,7 +114,12 @@ def markdown_quote(finding: Finding) -> str:
 
 def markdown_source(source: str) -> str:
     """A link where it is one. Sources of impact are our own words, not those of the pull request."""
-    return f"[source](<{source}>)" if _LINK.fullmatch(source) else markdown_text(source)
+    return markdown_link("source", source)
+
+
+def markdown_link(word: str, source: str) -> str:
+    """The word as a link to the source; the source itself where it is no address."""
+    return f"[{word}](<{source}>)" if _LINK.fullmatch(source) else markdown_text(source)
 
 
 def code_span(text: str) -> str:

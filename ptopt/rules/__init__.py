@@ -54,7 +54,7 @@ def _every_rule() -> tuple[tuple[Rule, ...], tuple[ConfigRule, ...], tuple[Model
                 raise RulePackageError(
                     f"{entry.value}: the id {rule.id} is taken by {type(found[rule.id]).__module__}"
                 )
-            rule.default = False
+            rule.default, rule.foreign = False, True
             found[rule.id] = rule()
     ordered = [found[key] for key in sorted(found)]
     return (

@@ -89,6 +89,7 @@ class Rule:
     family: ClassVar[str]
     severity: ClassVar[Severity] = Severity.MEDIUM
     default: ClassVar[bool] = True
+    foreign: ClassVar[bool] = False  # of another package: no judged comment on it was ever learned from
     libraries: ClassVar[tuple[str, ...]] = (
         "torch",
         "lightning",

@@ -105,9 +105,11 @@ def test_one_unit_of_counting(tree: Path) -> None:
 
 def test_statistics(tree: Path) -> None:
     expected = (
-        "findings  places  rule\n"
-        "       1       2  PTO407 log-of-softmax\n"
-        "       1       1  PTO101 item-every-step\n"
+        "findings  places  left out  rule\n"
+        "       1       2         0  PTO407 log-of-softmax\n"
+        "       1       1         0  PTO101 item-every-step\n"
+        "       0       0         1  PTO236 batch-copy-waits\n"
+        "       0       0         1  PTO753 full-precision-training\n"
         "2 performance findings at 3 places in 2 files.\n"
         "2 places left out: below the threshold of confidence (0.60).\n"
         "  --min-confidence 0 shows all: 4 findings at 5 places\n"
@@ -117,6 +119,24 @@ def test_statistics(tree: Path) -> None:
     listed = run("check", tree, "--statistics", "-v").stdout
     assert "Reviewed:\n" in listed and "tests/test_train.py" in listed
     assert run("check", tree, "--statistics", "--budget", "1").stdout == expected  # the total of the table
+    assert run("check", tree, "--statistics", "-q").stdout == expected[: expected.index("2 performance")]
+
+
+def test_quiet_shows_the_findings_alone(tree: Path) -> None:
+    lines = run("check", tree, "-q", "--format", "concise").stdout.splitlines()
+    assert [line.split(": ")[0].rpartition("/")[2] for line in lines] == [
+        "ops.py:5",
+        "ops.py:9",
+        "train.py:13",
+    ]
+    shown = run("check", tree, "-q").stdout
+    assert "PTO101" in shown and "left out" not in shown and "2 performance findings" not in shown
+    assert run("check", tree, "-q", "--select", "PTO999").exit_code == 2
+    assert run("check", tree, "-q", "--ignore", "ALL").stdout == ""
+    assert run("check", tree, "-q", "--ignore", "ALL", "--format", "concise").stdout == ""
+    failed = run("check", tree / "train.py", "-q", "--exit-code")
+    assert (failed.exit_code, failed.stderr) == (1, "")
+    assert run("check", tree, "-q", "-v").exit_code == 2
 
 
 def test_statistics_name_what_was_compared(checkout: Path) -> None:
@@ -144,6 +164,17 @@ def test_a_failure_names_the_unsafe_fixes_where_there_are_no_others(
     failed = run("check", "--exit-code", "train.py")
     assert failed.exit_code == 1
     assert failed.stderr == "`ptopt fix --unsafe train.py` applies fixes that state an assumption.\n"
+
+
+def test_a_failed_review_names_the_fix_of_what_it_shows(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    failed = run("review", "--base", "main", "--exit-code")
+    assert failed.exit_code == 1
+    hint = "ptopt fix --unsafe --base main"
+    assert failed.stderr == f"`{hint}` applies fixes that state an assumption.\n"
+    assert "Fixed 1 finding in 1 file." in run(*hint.split()[1:]).stdout
 
 
 def test_the_sums_of_the_statistics_add_up(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ptopt.ranker.model import threshold
 from tests.cli.command import run
 
 
@@ -45,3 +46,18 @@ def test_config_of_a_file_of_code_asks_for_a_configuration_file(tmp_path: Path) 
     for command in ("show", "check"):
         result = run("config", command, code)
         assert result.exit_code == 2 and "one configuration file" in result.stderr
+
+
+@pytest.mark.usefixtures("learned_ranker")
+@pytest.mark.parametrize(
+    ("setting", "said", "other"),
+    [
+        ("", "must also be true with a probability of at least", "Nothing else"),
+        ("min-confidence = 0.9\n", "a min-confidence below {:.2f} lifts both", "Nothing else"),
+        ("min-confidence = 0.2\n", "Nothing else is asked of a finding: this is below {:.2f}", "must also"),
+    ],
+)
+def test_show_says_what_a_min_confidence_lifts(tmp_path: Path, setting: str, said: str, other: str) -> None:
+    (tmp_path / ".ptopt.toml").write_text(setting)
+    shown = run("config", "show", tmp_path).stdout
+    assert said.format(threshold(None)) in shown and other not in shown

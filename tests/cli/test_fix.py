@@ -24,7 +24,7 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert "ops.py: 2 × PTO407 log-of-softmax\n" in result.stdout
     assert result.stdout.endswith(
         "Fixed 1 finding at 2 places in 1 file; 1 finding left, 1 with an unsafe fix (`--unsafe`), "
-        "1 file not reviewed, see `ptopt check`.\n"
+        "2 files not reviewed, see `ptopt check`.\n"
     )
     after = OPS.replace("torch.log(torch.softmax(x, dim=-1))", "torch.log_softmax(x, dim=-1)")
     after = after.replace("torch.log(torch.softmax(x, dim=1))", "torch.log_softmax(x, dim=1)")
@@ -32,7 +32,7 @@ def test_fix_writes_the_safe_fixes_once(tree: Path) -> None:
     assert stat.S_IMODE((tree / "ops.py").stat().st_mode) == 0o755
     assert (tree / "train.py").read_text() == TRAIN
     assert sorted(p.name for p in tree.iterdir()) == ["link.py", "ops.py", "tests", "train.py"]
-    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 2 places left out (`--min-confidence 0`), 1 file not reviewed, see `ptopt check`"
+    rest = "1 finding left, 1 with an unsafe fix (`--unsafe`), 2 places left out (`--min-confidence 0`), 2 files not reviewed, see `ptopt check`"
     assert run("fix", tree).stdout == f"Nothing to fix; {rest}.\n"
     same = run("fix", tree, "--min-confidence", "0.1", "--ignore", "PTO101,sync").stdout
     assert same.endswith("see `ptopt check --ignore PTO101,sync --min-confidence 0.1`.\n")
@@ -72,6 +72,20 @@ def test_fix_only_what_a_review_of_the_branch_shows(checkout: Path, monkeypatch:
     assert (
         "1 finding left, 1 with an unsafe fix (`--unsafe`)" in left.stdout and "--base main`" in left.stdout
     )
+
+
+def test_fix_of_a_branch_is_of_the_whole_repository_from_any_folder(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "ops.py").write_text(OPS.replace("dim=1", "dim=2"))
+    folder = checkout / "eval"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert "../ops.py" in run("review", "--base", "HEAD").stdout
+    assert run("fix", "--base", "HEAD", ".").stdout == "Nothing to fix.\n"  # the folder that was named
+    done = run("fix", "--base", "HEAD")
+    assert "../ops.py: 1 × PTO407" in done.stdout and "Fixed 1 finding in 1 file." in done.stdout
+    assert "log_softmax(x, dim=2)" in (checkout / "ops.py").read_text()
 
 
 def test_fix_follows_a_named_link_and_keeps_it(tree: Path) -> None:

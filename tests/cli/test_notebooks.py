@@ -38,7 +38,10 @@ def test_lines_of_a_notebook_in_formats_for_programs_are_those_of_the_file(noteb
         == "Nothing to fix; 2 findings at 3 places left, 2 places left out (`--min-confidence 0`), see `ptopt check`.\n"
     )
     assert run("check", notebook, "--add-suppressions").stdout == (
-        "Suppressed 0 places in 0 files; 3 places left, where a comment cannot stand.\n"
+        "Suppressed 0 places in 0 files; 3 places left, where a comment cannot stand:\n"
+        "  nb.ipynb:cell 2:14  PTO101 item-every-step\n"
+        "  nb.ipynb:cell 3:4  PTO407 log-of-softmax\n"
+        "  nb.ipynb:cell 4:2  PTO407 log-of-softmax\n"
     )
     assert notebook.read_text().split("\n") == lines
 
@@ -61,8 +64,8 @@ def test_a_notebook_that_was_saved_on_one_line_has_the_same_findings(notebook: P
         == {1}
     )
     first, *rest = run("check", notebook, "--format", "concise").stdout.splitlines()
-    assert first.startswith("nb.ipynb:1: PTO") and rest[0].startswith("nb.ipynb:1: PTO")
-    assert "of the loop at line 9 of cell 2" in first + rest[0] + rest[1]
+    assert first.startswith("nb.ipynb:1: PTO407") and "; PTO101" in first  # one line of the file: one place
+    assert "of the loop at line 9 of cell 2" in first and rest[0].startswith("2 performance findings")
     found = json.loads(run("check", notebook, "--format", "sarif").stdout)["runs"][0]["results"]
     assert {r["locations"][0]["physicalLocation"]["region"]["startLine"] for r in found} == {1}
 

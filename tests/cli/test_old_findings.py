@@ -36,7 +36,10 @@ def test_a_baseline_leaves_new_findings(tree: Path) -> None:
     assert finding["fix"]["diff"].count("log_softmax") == 1  # of the new place alone
     assert run("check", tree, "--baseline", tree / "ops.py").stderr.startswith("ptopt: error: ")
     fixed = run("fix", tree, "--baseline", baseline)
-    assert fixed.stdout.splitlines()[-1] == "Fixed 1 finding in 1 file."
+    assert (
+        fixed.stdout.splitlines()[-1]
+        == f"Fixed 1 finding in 1 file; 1 file not reviewed, see `ptopt check --baseline {baseline}`."
+    )
     assert (tree / "ops.py").read_text() == moved.replace(
         "torch.log(torch.softmax(x, 2))", "torch.log_softmax(x, 2)"
     )

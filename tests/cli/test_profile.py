@@ -122,6 +122,14 @@ def test_check_orders_by_what_was_measured(code: Path) -> None:
     )
 
 
+def test_a_trace_of_another_program_is_said_to_be_one(code: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("import torch\n")
+    result = run("check", tmp_path / "other.py", "--profile", TRACE)
+    assert result.exit_code == 0
+    assert result.stderr.endswith("names no line of the files under review; is it of another program?\n")
+    assert "names no line" not in run("check", code, "--profile", TRACE).stderr
+
+
 def test_review_shows_within_its_budget_what_costs_most(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)

@@ -69,6 +69,45 @@ def test_review_says_what_it_compared(checkout: Path) -> None:
     assert document["compared"] == "origin/develop...working tree"
 
 
+def test_between_two_commits_the_working_tree_has_no_say(checkout: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *identity, *arguments], cwd=checkout, check=True, capture_output=True)
+
+    def reviewed() -> object:
+        result = run("review", "--repo", checkout, "--base", "main", "--head", "branch", "--format", "json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    (checkout / "conf").mkdir()
+    unpinned = {
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": False}}
+    }
+    (checkout / "conf" / "zero.json").write_text(json.dumps(unpinned, indent=1))
+    git("add", "conf")
+    git("commit", "-q", "-m", "a configuration that nothing names")
+    before = reviewed()
+    (checkout / "NOTES.md").write_text("run `deepspeed train.py --deepspeed conf/zero.json`\n")
+    (checkout / ".ptopt.toml").write_text('ignore = ["PTO101"]\n')
+    (checkout / "requirements.txt").write_text("torch==1.4\n")
+    assert reviewed() == before
+    # What the branch says of settings counts once it is merged; what it says of configurations counts now.
+    git("add", "NOTES.md", ".ptopt.toml")
+    git("commit", "-q", "-m", "named")
+    (checkout / "NOTES.md").unlink()
+    (checkout / ".ptopt.toml").unlink()
+    named = reviewed()
+    assert isinstance(named, dict) and isinstance(before, dict)
+    assert [f["rule"] for f in named["findings"] if f["rule"] == "PTO101"] == ["PTO101"]
+    assert named != before
+    git("checkout", "-q", "main")
+    (checkout / ".ptopt.toml").write_text('ignore = ["PTO101"]\n')
+    git("add", ".ptopt.toml")
+    git("commit", "-q", "-m", "settings")
+    git("checkout", "-q", "branch")
+    assert "PTO101" not in json.dumps(reviewed()["findings"])  # type: ignore[index]
+
+
 def test_a_wrong_tree_is_an_error(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     diff = subprocess.run(["git", "diff", "main"], cwd=checkout, check=True, capture_output=True).stdout
     result = run("review", "--diff", "-", "--tree", tmp_path_factory.mktemp("other"), stdin=diff)

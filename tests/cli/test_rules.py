@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ptopt.address import WEIGHING_PAGE
 from tests.cli.command import run
 
 
@@ -18,7 +19,11 @@ def test_rules_lists_every_rule() -> None:
 
 def test_rules_docs_writes_a_page_per_rule(tmp_path: Path) -> None:
     assert run("rules", "--docs", tmp_path / "pages").exit_code == 0
-    assert (tmp_path / "pages" / "item-every-step.md").read_text() == run("explain", "PTO101").stdout
+    written = (tmp_path / "pages" / "item-every-step.md").read_text()
+    assert "](../ranking.md)" in written
+    assert run("explain", "PTO101", "--format", "markdown").stdout == written.replace(
+        "](../ranking.md)", f"]({WEIGHING_PAGE})"
+    )
     assert "(./item-every-step.md)" in (tmp_path / "pages" / "README.md").read_text()
 
 
@@ -26,6 +31,8 @@ def test_explain_knows_ids_and_names_and_near_misses() -> None:
     page = run("explain", "PTO101").stdout
     assert page == run("explain", "item-every-step").stdout
     assert "Why it is slow" in page
+    assert "## " not in page and "```" not in page and "](" not in page
+    assert f"({WEIGHING_PAGE})" in page and "    loss.backward()\n" in page
     error = run("explain", "item-evry-step").stderr
     assert error.startswith("ptopt: error: unknown rule 'item-evry-step', did you mean item-every-step")
     error = run("explain", "loader-without").stderr

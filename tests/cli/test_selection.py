@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.command import findings, run
+from tests.cli.command import findings, run, unwrapped
 
 
 def test_rules_are_chosen_on_the_command_line(tree: Path) -> None:
@@ -51,3 +51,35 @@ def test_a_broken_configuration_is_an_error_per_problem(tree: Path) -> None:
     assert len(lines) == 2
     assert lines[0].startswith("ptopt: error: .ptopt.toml: ")
     assert "did you mean 'budget'?" in result.stderr
+
+
+def test_a_rule_that_is_named_by_itself_shows_all_that_it_finds(tree: Path) -> None:
+    def rules(*options: str) -> list[str]:
+        return sorted(f[0] for f in findings(run("check", tree / "train.py", *options, "--format", "json")))
+
+    assert rules() == ["PTO101"] and "PTO236" in rules("--min-confidence", "0")
+    assert rules("--select", "PTO236") == rules("--select", "batch-copy-waits") == ["PTO236"]
+    assert rules("--extend-select", "pto236") == ["PTO101", "PTO236"]
+    assert rules("--select", "PTO236", "--min-confidence", "0.6") == []  # the user says what is enough
+    assert rules("--select", "transfer") == rules("--select", "PTO2") == []
+    text = unwrapped(run("check", tree / "train.py", "--select", "PTO236"))
+    assert "Not shown by default: confidence" in text and "left out" not in text
+    (tree / ".ptopt.toml").write_text('select = ["PTO236"]\n')
+    assert rules() == []  # in everybody's reviews it is as sure as the other comments
+
+
+def test_the_start_of_ids_stands_for_the_rules(tree: Path) -> None:
+    def rules(*options: str) -> list[str]:
+        return sorted(f[0] for f in findings(run("check", tree, *options, "--format", "json")))
+
+    assert rules("--select", "PTO1") == rules("--select", "pto10") == ["PTO101"]
+    assert rules("--ignore", "PTO1") == ["PTO407"]
+    assert rules("--select", "PTO") == ["PTO101", "PTO407"]
+    assert run("check", tree, "--select", "PTO77777").exit_code == 2
+    assert run("check", tree, "--select", "QT").exit_code == 2
+    (tree / ".ptopt.toml").write_text('ignore = ["PTO4"]\n')
+    assert rules() == ["PTO101"]
+    (tree / ".ptopt.toml").write_text('[per-path-ignores]\n"train.py" = ["PTO10"]\n')
+    assert rules() == ["PTO407"]
+    (tree / ".ptopt.toml").write_text('select = ["pto1"]\n')
+    assert "did you mean" in run("check", tree).stderr

@@ -155,9 +155,7 @@ def test_people_are_asked_again_when_nobody_was_for_long() -> None:
         others = [vote(f"dev{n}", True, rule=CRITICAL, number=50 + n) for n in range(number)]
         (found,) = [one for one in state([*against, *others]).rules if one.rule == ORDINARY]
         shares.append(found.explore)
-        assert found.quiet(LEAST) and f"{found.explore:.0%} of the surest are still shown" in found.explained(
-            LEAST
-        )
+        assert found.quiet(LEAST) and f"for {found.explore:.0%} of its surest ones" in found.explained(LEAST)
         assert ("as nobody was asked for 30 votes" in found.explained(LEAST)) == (number == 30)
         assert (f"all of them in {30 - number} votes on other rules" in found.explained(LEAST)) == (
             number < 30

@@ -81,8 +81,8 @@ def test_a_comment_in_full() -> None:
 ```
 
 - The suggestion does not change behaviour
-- Gain: 2–3× faster on this operation (95 % interval) — measured: a Xeon, 1 thread, torch 2.13, 2026-11-20; batch 32 ([source](<{page}>))
-- Gain: 1–1.2× faster on the step — published: an A100 ([source](<https://example.org/a_b>))
+- Gain: 2–3× faster on this operation (measured with batch 32, [how](<{page}>))
+- Gain: up to 1.2× faster on the step (published: an A100, [source](<https://example.org/a_b>))
 - Wrong if: the value is needed on every step
 - Assumes: torch &gt;= 2.4
 - See line 8 (the training step: `loss.backward()`)

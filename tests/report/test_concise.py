@@ -14,7 +14,21 @@ def test_one_line_for_each_place_in_order(review: Review) -> None:
         "src/train.py:11: PTO104 tensor-logged-every-step: `print(loss.item())` waits for the GPU on every step.",
         "2 performance findings at 3 places in 1 of 7 files, 1 not shown (comment limit reached), 1 suppressed, 1 with a safe fix (`ptopt fix`).",
         "42 files not reviewed.",
+        "src/train.py, line 3: unused suppression of PTO101.",
     ]
+
+
+def test_as_many_lines_as_there_are_places(review: Review) -> None:
+    first = review.findings[0]
+    twin = dataclasses.replace(first, rule="PTO103", name="tensor-to-python", also=())
+    other = dataclasses.replace(twin, rule="PTO105", name="x", message="Something else.")
+    both = dataclasses.replace(review, findings=(*review.findings, twin, other))
+    *places, _, _, _ = render("concise", both).splitlines()
+    assert len(places) == 3
+    assert places[1] == (
+        "src/train.py:10: PTO101 item-every-step, PTO103 tensor-to-python: `total += loss.item()` waits for the GPU on "
+        "every step.; PTO105 x: Something else."
+    )
 
 
 def test_what_the_ranker_left_out_is_counted_and_taken_for_no_place(silent: Review) -> None:
@@ -29,5 +43,5 @@ def test_what_the_ranker_left_out_is_counted_and_taken_for_no_place(silent: Revi
 
 def test_no_text_of_a_stranger_makes_a_line(hostile: Review) -> None:
     assert (
-        render("concise", hostile).count("\n") == 3
-    )  # the place, the outcome, and a file that is not reviewed
+        render("concise", hostile).count("\n") == 4
+    )  # the place, the outcome, a file that is not reviewed, and an unused suppression

@@ -26,7 +26,7 @@ def test_the_parts_of_a_finding(review: Review) -> None:
     assert "```diff\n-        total += loss.item()\n+        total += loss.detach()\n```" in text
     assert "- line 8: the training step: `loss.backward()`\n- Also at line 9\n" in text
     assert "**Wrong if:** the value is needed on every step" in text
-    assert "([source](<https://example.org/a_b>))" in text
+    assert ", [source](<https://example.org/a_b>))" in text
     assert "- and 22 more" in text
 
 

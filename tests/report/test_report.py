@@ -15,7 +15,6 @@ from ptopt.findings import (
     Evidence,
     Finding,
     Fix,
-    Impact,
     NotReviewed,
     Place,
     Review,
@@ -106,21 +105,3 @@ REVIEW = st.builds(
 def test_any_review_can_be_reported(review: Review, name: str, color: bool) -> None:
     text = render(name, review, color=color)
     assert text.encode("utf-8").endswith(b"\n") or (name == "concise" and not review.findings)
-
-
-@pytest.mark.parametrize("name", ["terminal", "markdown"])
-def test_a_machine_that_measured_is_named_once(name: str, review: Review) -> None:
-    def gain(what: str, sizes: str) -> Impact:
-        conditions = f"NVIDIA H100, torch 2.11, 2026-11-22; {sizes}"
-        return Impact(what, 1.5, 2.0, "the step", conditions, "measured", "https://example.org/a")
-
-    first, second = review.findings
-    place = dataclasses.replace(first.as_place(), rule="PTO999", impact=(gain("time", "batch 3"),))
-    findings = (
-        dataclasses.replace(first, impact=(gain("time", "batch 1"), gain("memory", "batch 2"))),
-        dataclasses.replace(second, also=(place,)),
-    )
-    text = render(name, dataclasses.replace(review, findings=findings), width=200).replace("\\", "")
-    assert text.count("H100") - text.count("published: H100") == 1
-    assert "[1] measured on NVIDIA H100, torch 2.11, 2026-11-22\n" in text
-    assert all(f"measured [1]: batch {number} " in text for number in (1, 2, 3))

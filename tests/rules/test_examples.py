@@ -2,63 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from ptopt.rules import all_rules, find_rule, rules
-from ptopt.rules.base import HEADINGS, SURE, Invalid, Rule
-from ptopt.rules.engine import Prefilter, run
-from ptopt.rules.examples import PRELUDE, as_change, as_file, expected_lines
-from ptopt.source.file import SourceFile
-from ptopt.verify import apply_edits, verified
+from ptopt.rules.base import HEADINGS, Invalid, Problem, Rule
+from ptopt.rules.shared.calls import CallRule, ResolvedCall
+from ptopt.rules.testing import fault_of_invalid, fault_of_valid, faults
+from ptopt.source.frequency import Often
 
 VALID = [pytest.param(r, code, id=f"{r.id}-{i}") for r in rules() for i, code in enumerate(r.VALID)]
 INVALID = [pytest.param(r, case, id=f"{r.id}-{i}") for r in rules() for i, case in enumerate(r.INVALID)]
 
 
-def _hits(rule: Rule, text: str, *, proposals: bool = False, file: SourceFile | None = None) -> list:
-    """What is said; with `proposals`, what a rule only proposes to the ranker when it says nothing."""
-    file = file or SourceFile.parse("example.py", text.encode(), rule.PROJECT)
-    change = as_change("example.py", text)
-    problems = [hit.problem for hit in run(file, Prefilter([rule])(text.encode()), change=change)]
-    said = [p for p in problems if p.confidence >= SURE]
-    return said or problems if proposals else said
-
-
 @pytest.mark.parametrize(("rule", "code"), VALID)
 def test_valid_code_is_left_alone(rule: Rule, code: str) -> None:
-    assert [(p.node.lineno, p.message) for p in _hits(rule, as_file(code))] == []
+    assert fault_of_valid(rule, code) == ""
 
 
 @pytest.mark.parametrize(("rule", "case"), INVALID)
-def test_invalid_code_is_reported_where_marked(rule: Rule, case: Invalid) -> None:
-    expected = expected_lines(case.code)
-    assert expected, "mark the expected lines with `# !`"
-    found = [
-        (p.span.start if p.span else p.node.lineno) for p in _hits(rule, as_file(case.code), proposals=True)
+def test_invalid_code_is_reported_where_marked_and_its_fix_is_the_stated_one(
+    rule: Rule, case: Invalid
+) -> None:
+    assert fault_of_invalid(rule, case) == ""
+
+
+class _Wrong(CallRule):
+    """A rule that is wrong about its examples."""
+
+    id, name, family = "ACME002", "sorted-every-step", "acme"
+    functions = frozenset({"torch.sort"})
+    at_least = Often.STEP
+    when_wrong = "never"
+    _LOOP = """
+    for batch in loader:
+        torch.sort(batch)  # !
+        model(batch).mean().backward()
+        optimizer.step()
+    """
+    VALID = (_LOOP, "torch.sort(batch)")
+    INVALID = (
+        Invalid(_LOOP),
+        Invalid("torch.sort(batch)"),
+        Invalid("torch.sort(batch)  # !"),
+        Invalid(_LOOP, "x"),
+    )
+
+    def check_call(self, call: ResolvedCall) -> Iterator[Problem]:
+        yield Problem(call.node, "sorts", 0.9)
+
+
+def test_what_is_wrong_with_examples_is_said() -> None:
+    assert faults(_Wrong()) == [
+        "ACME002 VALID[0]: is reported: line 12: sorts",
+        "ACME002 INVALID[1]: no line of it is marked with `# !`",
+        "ACME002 INVALID[2]: is reported on the lines [] of the example with its imports, not on [11]",
+        "ACME002 INVALID[3]: a fix of it does not pass its own verification",
     ]
-    assert sorted(set(found)) == expected
-
-
-@pytest.mark.parametrize(("rule", "case"), INVALID)
-def test_fix_gives_the_stated_code(rule: Rule, case: Invalid) -> None:
-    text = as_file(case.code)
-    file = SourceFile.parse("example.py", text.encode(), rule.PROJECT)
-    problems = _hits(rule, text, proposals=True, file=file)
-    before = len(run(file, [rule]))
-    fixes = [fix for p in problems if (fix := verified(file, rule, p, before)) is not None]
-    if case.fixed is None:
-        assert fixes == []
-        return
-    assert len(fixes) == len(problems), "a fix of this rule does not pass its own verification"
-    fixed = apply_edits(text, sorted({edit for fix in fixes for edit in fix.edits}))
-    assert _without_prelude(fixed) == _without_prelude(as_file(case.fixed))
-    assert _hits(rule, fixed) == []
-
-
-def _without_prelude(text: str) -> str:
-    """The code but for the usual imports, which a fix takes out when it leaves them unused."""
-    usual = PRELUDE.split("\n")
-    return "\n".join(line for line in text.split("\n") if line not in usual or not line).strip("\n")
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda r: r.id)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -21,15 +25,25 @@ for batch in loader:
 """
 
 
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The template, built by the back end that it names."""
+    folder = tmp_path_factory.mktemp("rule-package")
+    source = folder / "source"
+    shutil.copytree(TEMPLATE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(build, cwd=source, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
-    """A folder with the template as an installer leaves it: the package, and the entry point in its metadata."""
+def site(tmp_path: Path, wheel: Path) -> Path:
+    """A folder with the wheel as an installer leaves it: a wheel of Python code alone is unpacked as it is."""
     folder = tmp_path / "site"
-    info = folder / "acme_ptopt_rules-0.1.dist-info"
-    info.mkdir(parents=True)
-    (folder / "acme_rules").symlink_to(TEMPLATE / "acme_rules")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-ptopt-rules\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text("[ptopt.rules]\nacme = acme_rules.seeds\n")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
     return folder
 
 
@@ -55,23 +69,21 @@ def test_a_rule_of_another_package_speaks_when_it_is_selected(site: Path) -> Non
     assert "Seed once, before the loop." in " ".join(on.stdout.split())
 
 
-def test_its_examples_are_right(site: Path) -> None:
-    code = """
-from ptopt.rules import find_rule
-from ptopt.rules.base import HEADINGS
-from ptopt.rules.engine import Prefilter, run
-from ptopt.rules.examples import as_file, expected_lines
-from ptopt.source.file import SourceFile
+def test_the_ranker_takes_the_word_of_a_rule_that_it_has_learned_nothing_about(site: Path) -> None:
+    (site.parent / "train.py").write_text(CODE)
+    for options in (["--select", "ACME001"], ["--extend-select", "acme"], ["--select", "ALL"]):
+        shown = ptopt(site, "check", "train.py", *options, "--format", "json", "--explain")
+        found = [f for f in json.loads(shown.stdout)["findings"] if f["rule"] == "ACME001"]
+        assert [f["confidence"] for f in found] == [0.7], (options, shown.stdout)  # what the rule states
+    quiet = ptopt(site, "check", "train.py", "--select", "ACME001", "--min-confidence", "0.8")
+    assert "ACME001" not in quiet.stdout
 
-rule = find_rule("ACME001")()
-assert tuple(rule.sections()) == HEADINGS
-for code, expected in [*((c, []) for c in rule.VALID), *((i.code, expected_lines(i.code)) for i in rule.INVALID)]:
-    text = as_file(code).encode()
-    assert [h.span.start for h in run(SourceFile.parse("x.py", text), Prefilter([rule])(text))] == expected
-print("fine")
-"""
+
+def test_its_examples_are_right_as_the_documentation_asks_for_it(site: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "add-a-rule.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from acme_rules.*?)```", page, re.S)
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"{code}\ntest_examples()\nprint('fine')"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(Path(__file__).parents[2])])},
         capture_output=True,
         text=True,

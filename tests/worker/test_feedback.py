@@ -83,7 +83,10 @@ def test_status_says_what_feedback_did_and_why(resources: Resources, repo: Repo)
     rule = find_rule(posted.rule)
     assert rule is not None
     answer = pull.issue_comments[-1].body
-    why = f"quiet here: {PEOPLE} people, {PEOPLE} against it"
+    why = f"quiet here: {PEOPLE} people voted on it here, {PEOPLE} against it, so its comments are no longer made"
     assert f"Feedback on `{rule.id} {rule.name}`: {why}" in answer
     say(resources, pull, "/ptopt explain", thread=posted.github_id)
-    assert f"- feedback in this repository: {why}" in pull.review_comments[-1].body
+    body = pull.review_comments[-1].body
+    assert f"- feedback in this repository: {why}" in body
+    assert "worth a change with" in body and "by default comments are made from" in body
+    assert "log" + "-odds" not in body and "driver" not in body

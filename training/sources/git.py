@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.dataset import licences
 from training.sources.base import SourceError, clean
 
 _GIT = (
@@ -73,6 +72,8 @@ class Clone:
 
     def licence(self) -> str | None:
         """SPDX expression of the licence files at the top of HEAD; None unless every one of them is known."""
+        from training.dataset import licences  # needs `.[training-data]`, which reading of commits does not
+
         names = self._run("ls-tree", "--name-only", self._head).split("\n")
         found = []
         for name in names:

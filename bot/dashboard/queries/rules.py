@@ -127,7 +127,7 @@ def _line(rule: str, comments: int, explored: int, state: RuleState | None, leas
         before=None if state is None else state.before,
         now=None if state is None else state.now,
         quiet=state is not None and state.quiet(least),
-        explanation="" if state is None else state.explained(least),
+        explanation="" if state is None else f"{state.explained(least)}. {state.in_numbers()}",
     )
 
 

@@ -60,7 +60,9 @@ def attention(setup: Setup) -> Measure:
         where = (first.place,)
         if setup.facts.excludes("transformers", "4.36"):
             pin = setup.facts.describe("transformers")
-            return Measure(key, title, State.OFF, f"{pin} computes it in steps: SDPA came with 4.36", where)
+            return Measure(
+                key, title, State.OFF, f"{pin} computes it in steps: SDPA came with transformers 4.36", where
+            )
         return Measure(
             key,
             title,

@@ -16,6 +16,7 @@ _NETWORK = re.compile(
     r"(^|\.|_)(model|net|network|encoder|decoder|generator|discriminator)\w*(\.forward)?$", re.I
 )
 _DRAWS = re.compile(r"sample|batch|learn|update|train|optimi[sz]e")
+_VIEWS = ("items", "values")
 _COPIES = ("transformers", "TRL", "Lightning")
 
 
@@ -90,6 +91,7 @@ def _move_elsewhere(setup: Setup, module: Module, call: ast.Call) -> Candidate |
     if (
         function.name == "__init__"
         or module.file.context.is_eval_function(function)
+        or module.file.context.grad_off(call)
         or re.search(r"model|net\b|net_|criterion|loss|self\.\w+$", held, re.I)
         or not _is_data(module, call.func.value)
         or setup.runs(module, call).truth is False
@@ -157,6 +159,8 @@ def _of_batch(module: Module, value: ast.expr, container: ast.AST) -> bool:
         return False
     if isinstance(binding.node, ast.comprehension):  # [x.cuda() for x in batch]
         held = binding.node.iter
+        if isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr in _VIEWS:
+            held = held.func.value  # {name: x.cuda() for name, x in batch.items()}
         return not isinstance(held, ast.Call) and _of_batch(module, held, container)
     if binding.kind == "item" and not _loops_over_data(binding.node):
         return False

@@ -1,8 +1,7 @@
-"""One HTML page that needs nothing else: no script, no request, charts in CSS, light and dark, narrow and wide."""
+"""One HTML page that needs nothing else: no script, no request, light and dark, narrow and wide."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from html import escape
@@ -15,6 +14,7 @@ from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
     SYMBOLS,
+    in_brief,
     names,
     not_reviewed,
     number_of,
@@ -25,11 +25,11 @@ from ptopt.report.audit.text import (
     started,
     tally,
 )
-from ptopt.report.text import gain, one_line, place, rule_link, split_code
+from ptopt.report.gains import condition, in_short
+from ptopt.report.text import one_line, place, rule_link, split_code
 
 _LINK = re.compile(r"https://[\w.~/%#?=&+:-]+", re.A)
 _CLASS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "na"}
-_WIDEST = 4.0  # the factor at the right end of a range bar
 
 
 def render(audit: Audit) -> str:
@@ -52,6 +52,13 @@ def _body(audit: Audit) -> Iterator[str]:
     for level in Level:
         yield f'<li class="{level}"><b>{number_of(audit, level)}</b> {level}</li>'
     yield f'<li class="good"><b>{len(audit.good)}</b> already good</li></ul></header><main>'
+    if audit.entries:
+        yield "<section><h2>Measures of each script</h2>"
+        yield '<p class="key"><span class="on">on</span> <span class="off">off</span> <span class="unknown">unknown</span> '
+        yield '<span class="na">not applicable</span></p>'
+        for number, entry in enumerate(audit.entries):
+            yield from _entry(entry, number < 3)
+        yield "</section>"
     for level in Level:
         yield from _level(audit, level)
     if audit.plan:
@@ -61,19 +68,12 @@ def _body(audit: Audit) -> Iterator[str]:
         for good in audit.good:
             yield f"<li><b>{_text(good.title)}</b>: {_prose('; '.join(good.details))} <small>{_text(names(good.entries))}</small></li>"
         yield "</ul></section>"
-    if audit.entries:
-        yield "<section><h2>Measures of each script</h2>"
-        yield '<p class="key"><span class="on">on</span> <span class="off">off</span> <span class="unknown">unknown</span> '
-        yield '<span class="na">not applicable</span></p>'
-        for number, entry in enumerate(audit.entries):
-            yield from _entry(entry, number < 3)
-        yield "</section>"
     if audit.not_judged or audit.not_reviewed:
         yield "<section><h2>Not judged</h2><ul>"
         for note in audit.not_judged:
             yield f"<li>{_prose(note)}</li>"
         if audit.not_reviewed:
-            yield f"<li>{_text(not_reviewed(audit))}.</li>"
+            yield f"<li>{_prose(not_reviewed(audit))}.</li>"
         yield "</ul></section>"
     yield f"</main><footer>ptopt {_text(__version__)}</footer>"
 
@@ -102,8 +102,8 @@ def _finding(weighed: Weighed) -> Iterator[str]:
     page = rule_link(finding.rule)
     title = f"{_text(finding.rule)} {_text(finding.name)}"
     head = f'<a href="{escape(page)}">{title}</a>' if _LINK.fullmatch(page) else title
-    yield f"<article><h3>{head}</h3><p><code>{_text(place(finding.path, finding.span))}</code> {_prose(finding.message)} "
-    yield f"<small>{_text(weighed.reason)}</small></p>"
+    yield f"<article><h3>{head} <small>{_text(weighed.reason)}</small></h3>"
+    yield f'<p class="places"><code>{_text(place(finding.path, finding.span))}</code></p><p>{_prose(finding.message)}</p>'
     yield from _places(weighed.also)
     yield from _ranges(finding.impact)
     if finding.when_wrong:
@@ -115,22 +115,13 @@ def _ranges(impacts: tuple[Impact, ...]) -> Iterator[str]:
     if not impacts:
         yield f'<p class="range">Expected: {NO_FIGURE}.</p>'
     for impact in impacts:
-        left, right = _at(impact.low), _at(impact.high)
-        width = max(right - left, 2.0)
-        source = escape(impact.source)
+        word = "how" if impact.provenance == "measured" else "source"
         link = (
-            f' <a href="{source}">source</a>'
+            f'<a href="{escape(impact.source)}">{word}</a>'
             if _LINK.fullmatch(impact.source)
-            else f" {_text(impact.source)}"
+            else _text(impact.source)
         )
-        yield f'<div class="range"><div class="bar" aria-hidden="true"><i style="left:{min(left, 98.0):.1f}%;width:{width:.1f}%"></i></div>'
-        yield f'<p class="axis" aria-hidden="true"><span>1×</span><span>{_WIDEST:.0f}× and more</span></p>'
-        yield f"<p>{_text(gain(impact))}{link}</p></div>"
-
-
-def _at(factor: float) -> float:
-    """Where a factor lies between 1 and the widest, in per cent, on a logarithmic scale."""
-    return 100 * min(max(math.log(max(factor, 1e-9)) / math.log(_WIDEST), 0.0), 1.0)
+        yield f'<p class="range">Expected: {_text(in_short(impact))} ({_text(condition(impact))}, {link})</p>'
 
 
 def _plan(audit: Audit) -> Iterator[str]:
@@ -146,10 +137,8 @@ def _plan(audit: Audit) -> Iterator[str]:
 
 
 def _step(step: Step) -> Iterator[str]:
-    yield f"<li><p>{_prose(step.title)}</p><p><small>Effort: {_text(step.effort)}. Speeds up: {_text(step.speeds_up)}.</small></p>"
+    yield f"<li><p>{_prose(in_brief(step))} <small>{_text(step.effort)}</small></p>"
     yield from _places(step.places)
-    if step.impact:
-        yield from _ranges(step.impact[:1])
     yield "</li>"
 
 
@@ -177,7 +166,7 @@ def _entry(entry: EntryPoint, is_open: bool) -> Iterator[str]:
 
 def _places(found: tuple[Place, ...]) -> Iterator[str]:
     if found:
-        yield f'<p class="places">{" ".join(f"<code>{_text(str(p))}</code>" for p in found)}</p>'
+        yield f'<p class="places">{" ".join(f"<code>{_text(str(p))}</code>" for p in dict.fromkeys(found))}</p>'
 
 
 def _text(text: str) -> str:

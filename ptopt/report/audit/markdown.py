@@ -10,6 +10,7 @@ from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
     SYMBOLS,
+    in_brief,
     names,
     not_reviewed,
     of_level,
@@ -18,8 +19,9 @@ from ptopt.report.audit.text import (
     said_before,
     started,
 )
+from ptopt.report.gains import markdown_gain
 from ptopt.report.places import linked_rule
-from ptopt.report.text import code_span, gain, markdown_source, markdown_text, one_line, place
+from ptopt.report.text import code_span, markdown_text, one_line, place
 
 _MOST_TABLES = 8  # tables of scripts that stand open; the others are folded
 _MOST_LOW = 20
@@ -103,7 +105,7 @@ def _finding(weighed: Weighed) -> Iterator[str]:
 
 def _gains(impacts: tuple[Impact, ...]) -> Iterator[str]:
     for impact in impacts:
-        yield f"  - Expected: {markdown_text(gain(impact))} ({markdown_source(impact.source)})"
+        yield f"  - Expected: {markdown_gain(impact)}"
     if not impacts:
         yield f"  - Expected: {NO_FIGURE}"
 
@@ -113,13 +115,9 @@ def _plan(audit: Audit) -> Iterator[str]:
         yield f"**Phase {number}: {phase.title}** ({phase.effort})"
         lines = []
         for step in phase.steps:
-            lines.append(f"1. {markdown_text(step.title)}")
+            lines.append(f"1. {markdown_text(in_brief(step))}")
             at = f" at {', '.join(code_span(str(p)) for p in step.places)}" if step.places else ""
             lines.append(f"   - Effort: {step.effort}; speeds up: {markdown_text(step.speeds_up)}{at}")
-            lines += [
-                f"   - Expected: {markdown_text(gain(i))} ({markdown_source(i.source)})"
-                for i in step.impact[:1]
-            ]
         yield "\n".join(lines)
     yield "\n".join(f"> {markdown_text(note)}" for note in audit.notes)
 

@@ -16,6 +16,7 @@ from ptopt.report.audit.text import (
     HEADINGS,
     NO_FIGURE,
     SYMBOLS,
+    in_brief,
     names,
     not_reviewed,
     of_level,
@@ -26,8 +27,8 @@ from ptopt.report.audit.text import (
     started,
 )
 from ptopt.report.bullets import bullet
-from ptopt.report.machines import Machines
-from ptopt.report.text import count, impact_line, one_line, place
+from ptopt.report.gains import gain_line
+from ptopt.report.text import count, one_line, place
 from ptopt.report.unbroken import Unbroken
 
 _STYLE = {State.ON: "green", State.OFF: "red", State.UNKNOWN: "yellow", State.NOT_APPLICABLE: "dim"}
@@ -50,7 +51,6 @@ def render(audit: Audit, width: int, color: bool) -> str:
 
 def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType]:
     """`whole` keeps links and long paths in one piece."""
-    machines = Machines(commands=True)
     yield Text(f"Training audit of {one_line(audit.name)}", "bold")
     yield Text(f"{outcome(audit)}.")
     if audit.model is not None:
@@ -69,9 +69,9 @@ def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType
             yield Text()
             yield Text(HEADINGS[level], _LEVEL[level])
         for gap in gaps:
-            yield _gap(gap, whole, machines)
+            yield _gap(gap, whole)
         for weighed in findings[:_MOST_FINDINGS]:
-            yield _finding(weighed, whole, machines)
+            yield _finding(weighed, whole)
         if len(findings) > _MOST_FINDINGS:
             yield _indented(
                 Text(f"and {len(findings) - _MOST_FINDINGS} more findings (`ptopt check` lists them)", "dim")
@@ -90,10 +90,6 @@ def _parts(audit: Audit, whole: Callable[[str], str]) -> Iterator[RenderableType
         yield Text("Not judged", "bold")
         for note in notes:
             yield _indented(Text(one_line(note), "dim"))
-    machines_named = [Text(one_line(line), "dim") for line in machines.lines()]
-    if machines_named:
-        yield Text()
-        yield Group(*machines_named)
 
 
 def _entry(entry: EntryPoint) -> RenderableType:
@@ -113,15 +109,15 @@ def _entry(entry: EntryPoint) -> RenderableType:
     return Group(head, table, *limits)
 
 
-def _gap(gap: Gap, whole: Callable[[str], str], machines: Machines) -> RenderableType:
+def _gap(gap: Gap, whole: Callable[[str], str]) -> RenderableType:
     head = Text.assemble((gap.title, "bold"), f": off in {one_line(names(gap.entries))}")
     lines: list[RenderableType] = [head, _indented(Text(one_line(gap.action)))]
-    lines += [_indented(text) for text in _gains(gap.impact, whole, machines)]
+    lines += [_indented(text) for text in _gains(gap.impact, whole)]
     lines.append(_indented(Text(f"Wrong if: {one_line(gap.wrong_if)}.", "dim")))
     return _indented(Group(*lines))
 
 
-def _finding(weighed: Weighed, whole: Callable[[str], str], machines: Machines) -> RenderableType:
+def _finding(weighed: Weighed, whole: Callable[[str], str]) -> RenderableType:
     finding = weighed.finding
     head = Text.assemble(
         (whole(place(finding.path, finding.span)), "bold"),
@@ -131,16 +127,16 @@ def _finding(weighed: Weighed, whole: Callable[[str], str], machines: Machines) 
     lines: list[RenderableType] = [head, _indented(Text(one_line(finding.message)))]
     if weighed.also:
         lines.append(_indented(Text(f"Also at {whole(places(weighed.also))}")))
-    lines += [_indented(text) for text in _gains(finding.impact, whole, machines)]
+    lines += [_indented(text) for text in _gains(finding.impact, whole)]
     if finding.when_wrong:
         lines.append(_indented(Text(f"Wrong if: {one_line(finding.when_wrong)}", "dim")))
     return _indented(Group(*lines))
 
 
-def _gains(impacts: tuple[Impact, ...], whole: Callable[[str], str], machines: Machines) -> list[Text]:
+def _gains(impacts: tuple[Impact, ...], whole: Callable[[str], str]) -> list[Text]:
     if not impacts:
         return [Text(f"Expected: {NO_FIGURE}", "dim")]
-    return [Text(f"Expected: {whole(impact_line(machines.short(impact)))}", "dim") for impact in impacts]
+    return [Text(f"Expected: {whole(gain_line(impact))}", "dim") for impact in impacts]
 
 
 def _plan(audit: Audit) -> Iterator[RenderableType]:
@@ -156,7 +152,7 @@ def _plan(audit: Audit) -> Iterator[RenderableType]:
             place = f"{one_line(str(step.places[0]))} " if step.places else ""
             if len(step.places) > 1:
                 place += f"and {count(len(step.places) - 1, 'other place')}: "
-            title = f"{place}{one_line(step.title)}"
+            title = f"{place}{one_line(in_brief(step))}"
             yield bullet(Text.assemble(title, (f"  ({one_line(step.effort)})", "dim")), 4)
     for note in audit.notes:
         yield _indented(Text(note, "dim"))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Weighed
+from ptopt.audit.values import Audit, EntryPoint, Gap, Level, Measure, Place, State, Step, Weighed
 from ptopt.report.text import count
 
 SYMBOLS = {State.ON: "on", State.OFF: "off", State.UNKNOWN: "unknown", State.NOT_APPLICABLE: "n/a"}
 HEADINGS = {Level.CRITICAL: "Critical", Level.MODERATE: "Moderate", Level.LOW: "Low"}
 NO_FIGURE = "no published figure: measure it"
 _NAMED = 4
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
 
 def outcome(audit: Audit) -> str:
@@ -38,7 +40,12 @@ def names(paths: Sequence[str]) -> str:
 
 
 def places(found: Iterable[Place]) -> str:
-    return ", ".join(map(str, found))
+    return ", ".join(dict.fromkeys(map(str, found)))
+
+
+def in_brief(step: Step) -> str:
+    """What to do, in a sentence: all about it stands above the plan."""
+    return _SENTENCE.split(step.title, maxsplit=1)[0]
 
 
 def not_reviewed(audit: Audit) -> str:

@@ -83,7 +83,8 @@ def test_what_calibration_did(world: World) -> None:
     page = client.get(f"/dashboard/rules?repository={repo.id}")
     assert page.text.count("<svg") == 5
     assert "6 good, 1 open, 6 bad" in page.text
-    assert "quiet here: 6 people, 6 against it" in text_of(page)
+    assert "quiet here: 6 people voted on it here, 6 against it" in text_of(page)
+    assert "effective votes are good; confidence" in text_of(page)
     assert "no votes" in page.text
 
 

@@ -234,7 +234,7 @@ def test_what_a_model_changed_stands_beside_what_the_analysis_said(name: str) ->
 @pytest.mark.parametrize("name", ["terminal", "markdown", "html"])
 def test_each_figure_stands_with_its_source(name: str) -> None:
     shown = " ".join(render(name, audit_of("plain"), width=200).split())
-    assert "1–9× faster on the training step" in shown
+    assert "up to 9× faster on the training step" in shown
     assert "on an A100" in shown
     assert "https://example.org/a" in shown
 
@@ -246,19 +246,3 @@ def test_a_long_link_is_whole_in_a_narrow_terminal() -> None:
         audit.gaps[0], impact=(Impact("time", 1.0, 2.0, "the step", "an A100", "published", link),)
     )
     assert link in render("terminal", dataclasses.replace(audit, gaps=(gap,)), width=60)
-
-
-def test_a_machine_is_named_once_in_the_terminal() -> None:
-    audit = audit_of("plain")
-    (weighed, *_) = audit.findings
-    impact = Impact(
-        "time", 1.0, 9.0, "the step", "NVIDIA H100, torch 2.11; 64 rows: 9.0", "measured", "docs/a.md"
-    )
-    finding = dataclasses.replace(weighed.finding, impact=(impact, impact))
-    text = render(
-        "terminal",
-        dataclasses.replace(audit, findings=(dataclasses.replace(weighed, finding=finding),)),
-        width=200,
-    )
-    assert text.count("measured [1]: 64 rows: 9.0") == 2
-    assert text.count("NVIDIA H100") == 1 and text.endswith("[1] measured on NVIDIA H100, torch 2.11\n")

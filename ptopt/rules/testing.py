@@ -1,0 +1,85 @@
+"""A rule held against its own examples: for the tests of a package with rules, as for ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ptopt.rules.base import SURE, Invalid, Problem, Rule
+from ptopt.rules.engine import Prefilter, run
+from ptopt.rules.examples import PRELUDE, as_change, as_file, expected_lines
+from ptopt.source.file import SourceFile
+from ptopt.verify import apply_edits, verified
+
+_PATH = "example.py"
+
+
+def faults(rule: Rule) -> list[str]:
+    """What is wrong with the rule or its examples, a sentence each; [] where each example is as the rule says.
+
+    `VALID` is left alone, `INVALID` is reported on the lines that end in `# !`, and its fix gives `fixed`.
+    """
+    return [*_in_each(rule.VALID, "VALID", rule), *_in_each(rule.INVALID, "INVALID", rule)]
+
+
+def _in_each(cases: Sequence[str | Invalid], kind: str, rule: Rule) -> Iterator[str]:
+    for number, case in enumerate(cases):
+        found = fault_of_valid(rule, case) if isinstance(case, str) else fault_of_invalid(rule, case)
+        if found:
+            yield f"{rule.id} {kind}[{number}]: {found}"
+
+
+def fault_of_valid(rule: Rule, code: str) -> str:
+    """Why the valid example is none; "" where the rule leaves it alone."""
+    said = [f"line {_line(p)}: {p.message}" for p in _problems(rule, as_file(code)) if p.confidence >= SURE]
+    return f"is reported: {'; '.join(said)}" if said else ""
+
+
+def fault_of_invalid(rule: Rule, case: Invalid) -> str:
+    """Why the invalid example is none, or its fix is not the stated one; "" where both are right."""
+    expected = expected_lines(case.code)
+    if not expected:
+        return "no line of it is marked with `# !`"
+    text = as_file(case.code)
+    file = SourceFile.parse(_PATH, text.encode(), rule.PROJECT)
+    problems = _proposed(rule, text, file)
+    lines = sorted({_line(problem) for problem in problems})
+    if lines != expected:
+        return f"is reported on the lines {lines} of the example with its imports, not on {expected}"
+    return _fault_of_fix(rule, case, text, file, problems)
+
+
+def _fault_of_fix(rule: Rule, case: Invalid, text: str, file: SourceFile, problems: Sequence[Problem]) -> str:
+    before = len(run(file, [rule]))
+    fixes = [fix for problem in problems if (fix := verified(file, rule, problem, before)) is not None]
+    if case.fixed is None:
+        return "has a fix, and states no fixed code" if fixes else ""
+    if len(fixes) != len(problems):
+        return "a fix of it does not pass its own verification"
+    fixed = apply_edits(text, sorted({edit for fix in fixes for edit in fix.edits}))
+    if _without_prelude(fixed) != _without_prelude(as_file(case.fixed)):
+        return f"the fix gives other code than the stated one:\n{_without_prelude(fixed)}"
+    again = [problem for problem in _problems(rule, fixed) if problem.confidence >= SURE]
+    return "the fixed code is reported again" if again else ""
+
+
+def _problems(rule: Rule, text: str, file: SourceFile | None = None) -> list[Problem]:
+    file = file or SourceFile.parse(_PATH, text.encode(), rule.PROJECT)
+    change = as_change(_PATH, text)
+    return [hit.problem for hit in run(file, Prefilter([rule])(text.encode()), change=change)]
+
+
+def _proposed(rule: Rule, text: str, file: SourceFile) -> list[Problem]:
+    """What the rule says, or, where it says nothing, what it only proposes to the ranker."""
+    problems = _problems(rule, text, file)
+    return [problem for problem in problems if problem.confidence >= SURE] or problems
+
+
+def _line(problem: Problem) -> int:
+    line = problem.span.start if problem.span else getattr(problem.node, "lineno", 0)
+    return int(line)
+
+
+def _without_prelude(text: str) -> str:
+    """The code but for the usual imports, which a fix takes out when it leaves them unused."""
+    usual = PRELUDE.split("\n")
+    return "\n".join(line for line in text.split("\n") if line not in usual or not line).strip("\n")
