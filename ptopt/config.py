@@ -211,7 +211,8 @@ class Config(BaseModel):
         kind = path_kind(path)
         if kind is not None and kind in self.skip:
             by_default = "" if "skip" in self.model_fields_set else " by default"
-            return f"{kind} are skipped{by_default} (`skip`)"
+            named = "documentation and examples" if kind == "examples" else kind
+            return f"{named} are skipped{by_default} (`skip`)"
         return None
 
 

@@ -300,7 +300,8 @@ def test_enabled(text: str, default_on: bool, path: str, expected: bool) -> None
     ],
 )
 def test_kinds_of_files_that_are_skipped(path: str, kind: str | None) -> None:
-    expected = f"{kind} are skipped by default (`skip`)" if kind else None
+    named = "documentation and examples" if kind == "examples" else kind
+    expected = f"{named} are skipped by default (`skip`)" if kind else None
     assert Config().why_skipped(path) == expected
     assert load("skip = []").why_skipped(path) is None
 

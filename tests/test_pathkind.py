@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ptopt.config import Config
 from ptopt.pathkind import path_kind
 
 
@@ -30,3 +31,10 @@ from ptopt.pathkind import path_kind
 )
 def test_kinds(path: str, kind: str | None) -> None:
     assert path_kind(path) == kind
+
+
+def test_what_is_skipped_as_an_example_may_be_documentation() -> None:
+    assert (
+        Config().why_skipped("docs/_config.yml")
+        == "documentation and examples are skipped by default (`skip`)"
+    )
