@@ -185,14 +185,11 @@ def _is_textbook(
 def _keeps_all_batches(
     function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, file: SourceFile
 ) -> bool:
-    """Does a function that is called an evaluation sum with graphs over its batches, and does no caller go backward?
+    """Does a function that is called an evaluation sum with graphs over its batches?
 
-    It returns the sum, so its graph leaves the function; a caller in the same file that trains through it would show.
+    The sum that it returns carries them, too; where a caller goes backward through it, no evaluation was found.
     """
-    if not _EVALUATES.search(function.name) or summed_with_graph([call], file) is None:
-        return False
-    callers = [file.index.function_of(caller) for caller in file.calls.callers(function)]
-    return not any(caller is not None and ".backward(" in file.source(caller) for caller in callers)
+    return bool(_EVALUATES.search(function.name)) and summed_with_graph([call], file) is not None
 
 
 def _evidence(
