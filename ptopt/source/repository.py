@@ -170,7 +170,11 @@ class Repository:
     def _defining(self, name: str) -> list[tuple[str, Searchable]]:
         """The files that define a function of that name."""
         word = name.encode()
-        return [(path, text) for path, text in self._texts if text.defines(word)]
+        return [(path, text) for path, text, defined in self._defined if word in defined]
+
+    @cached_property
+    def _defined(self) -> list[tuple[str, Searchable, frozenset[bytes]]]:
+        return [(path, text, text.defined) for path, text in self._texts]
 
     def class_named(self, file: SourceFile, name: str) -> tuple[SourceFile, ast.ClassDef] | None:
         """The class of another file, where one file alone defines a class of that name."""

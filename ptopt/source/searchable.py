@@ -15,10 +15,11 @@ _OPENED = re.compile(rb"\s*\(")
 class Searchable:
     """The content of a file, with the identifiers in it."""
 
-    __slots__ = ("_found", "_identifiers", "_vocabulary", "data")
+    __slots__ = ("_defined", "_found", "_identifiers", "_vocabulary", "data")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+        self._defined: frozenset[bytes] | None = None
         self._identifiers: frozenset[bytes] | None = None
         self._vocabulary: bytes | None = None
         self._found: dict[bytes | tuple[re.Pattern[bytes], bytes], bool] = {}
@@ -53,9 +54,13 @@ class Searchable:
             self._found[pattern, having] = found
         return found
 
-    def defines(self, name: bytes) -> bool:
-        """Does it hold `def name(`?"""
-        return name in self.identifiers and b"def %b(" % name in self.data
+    @property
+    def defined(self) -> frozenset[bytes]:
+        """Each `name` that stands in `def name(`."""
+        if self._defined is None:
+            heads = (text.partition(b"(") for text in self.data.split(b"def ")[1:])
+            self._defined = frozenset(name for name, bracket, _ in heads if bracket and b"\n" not in name)
+        return self._defined
 
     def calls(self, name: bytes) -> bool:
         """Does it hold `name(`, with or without spaces between?"""

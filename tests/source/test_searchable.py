@@ -17,10 +17,10 @@ _CALLED = re.compile(rb"([\w\x80-\xff]+)\s*\(")
 
 def test_definitions_are_of_the_whole_name() -> None:
     text = Searchable(TEXT)
-    assert text.defines("größe".encode())
-    assert text.defines(b"load_all")
-    assert not text.defines(b"load")
-    assert not text.defines(b"fetch_it")
+    assert "größe".encode() in text.defined
+    assert b"load_all" in text.defined
+    assert b"load" not in text.defined
+    assert b"fetch_it" not in text.defined
 
 
 def test_calls_may_have_a_space_before_the_bracket() -> None:
@@ -47,6 +47,6 @@ def test_a_pattern_counts_where_the_words_are() -> None:
 def test_questions_on_names_are_those_of_a_search(text: str, name: str) -> None:
     data, word = f"def {text}".encode(), name.encode()
     asked = Searchable(data)
-    assert asked.defines(word) == (word in _DEFINED.findall(data))
+    assert (word in asked.defined) == (word in _DEFINED.findall(data))
     assert asked.calls(word) == (word in _CALLED.findall(data))
     assert asked.holds(word) == (word in data)
