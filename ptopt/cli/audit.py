@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ptopt.cli.files import progress, root_of
+from ptopt.cli.files import root_of
 from ptopt.cli.options import Settings, settings_options
 from ptopt.cli.output import colored, width, write
 from ptopt.cli.settings import load
@@ -27,6 +27,7 @@ def audit(path: Path, format_: str, output: Path | None, settings: Settings) -> 
     """
     from ptopt.audit.run import audit_of
     from ptopt.audit.values import Level
+    from ptopt.cli.workers import Workers, aside
     from ptopt.inputs.whole import whole_folder
     from ptopt.report.audit import render
     from ptopt.report.audit.text import number_of
@@ -35,9 +36,7 @@ def audit(path: Path, format_: str, output: Path | None, settings: Settings) -> 
     config, facts = load(root, settings)
     chosen = config.model_copy(update={"skip": ()})  # training scripts often lie among the examples
     folder = whole_folder(path, root, wants=lambda name: chosen.why_skipped(name) is None)
-    found = audit_of(
-        folder.name, folder.files, config, facts, folder.not_read, lambda files: progress(files, len(files))
-    )
+    found = audit_of(folder.name, folder.files, config, facts, folder.not_read, Workers(), aside)
     if output is not None:
         output.write_bytes(render(format_, found).encode("utf-8", "backslashreplace"))
     else:
