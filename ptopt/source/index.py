@@ -29,6 +29,16 @@ _LEAF_FIELDS = frozenset(
     "ctx op ops id attr name arg asname module names level kind type_comment is_async simple conversion "
     "type_ignores kwd_attrs rest type_params tag str annotation returns".split()
 )
+_ANNOTATIONS = frozenset({"annotation", "returns", "type_params"})
+# Fields that hold code, annotations too, in the order of the source.
+CODE_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
+    cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS or f in _ANNOTATIONS)
+    for cls in vars(ast).values()
+    if isinstance(cls, type) and issubclass(cls, ast.AST)
+}
+CODE_FIELDS[ast.Constant] = ()
+CODE_FIELDS[ast.ExceptHandler] = ("type", "body")
+CODE_FIELDS[ast.MatchSingleton] = ()
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
     cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS)
     for cls in vars(ast).values()
