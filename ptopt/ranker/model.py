@@ -142,12 +142,14 @@ class Ranker:
         stated = features.get("stated confidence", 0.0)
         return stated >= self.least_stated and (right is None or right >= self.least_right)
 
-    def missed(self, features: Mapping[str, float], min_confidence: float) -> tuple[Condition, ...]:
-        """The conditions of a comment that a hit with these features does not meet."""
+    def missed(
+        self, features: Mapping[str, float], min_confidence: float, worth: float | None = None
+    ) -> tuple[Condition, ...]:
+        """The conditions of a comment that a hit with these features does not meet. `worth` is theirs, where it is known."""
         sure = features.get("stated confidence", 0.0) >= self.least_stated
         right = self.truth(features)
         true = right is None or right >= self.least_right
-        met = (self.worth(features) >= min_confidence, true, sure)
+        met = ((self.worth(features) if worth is None else worth) >= min_confidence, true, sure)
         return tuple(condition for condition, holds in zip(Condition, met, strict=True) if not holds)
 
     def least(self, min_confidence: float) -> dict[Condition, float]:

@@ -73,8 +73,9 @@ class Index:
             cls = node.__class__
             nodes[cls].append(node)
             inner: list[ast.AST] = []
+            held = node.__dict__
             for field in fields[cls]:
-                child = getattr(node, field)
+                child = held.get(field)
                 kind = child.__class__
                 if kind is list:
                     for element in child:
@@ -235,6 +236,10 @@ class Index:
                     yield ancestor
             elif isinstance(ancestor, ast.While) and child not in ancestor.orelse:
                 yield ancestor
+
+    def may_be_in_loop(self, node: ast.stmt) -> bool:
+        """Does the statement start on a line of a loop? Where it does not, no loop runs it."""
+        return node.lineno in self._loop_lines
 
     @cached_property
     def _loop_lines(self) -> frozenset[int]:
