@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import chain, islice
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -38,6 +39,7 @@ MANY = 200  # files from which on it is worth the start of processes
 _TOGETHER = 40  # files that a process takes at once: those of a folder have much in common
 _MOST = 8  # processes
 _JOBS = "PTOPT_JOBS"
+_FORK: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
 
 
 def processes() -> int:
@@ -78,15 +80,22 @@ def aside(work: Callable[[], T], files: int) -> Callable[[], T]:
     if files < MANY or processes() < 2:
         result = work()
         return lambda: result
-    pool = _pool(1, work)
-    future: Future[T] = pool.submit(_given)
-    pool.shutdown(wait=False)  # it ends when the work is done
+    receiver, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_send, args=(sender, work), daemon=True)  # ended with this one
+    with _uninterrupted():
+        process.start()
+    sender.close()
 
+    @functools.cache
     def wait() -> T:
         try:
-            return future.result()
-        except BrokenProcessPool:
+            done, found = receiver.recv()
+        except EOFError:
             raise _ended() from None
+        process.join()
+        if not done:
+            raise found
+        return found  # type: ignore[no-any-return]
 
     return wait
 
@@ -97,7 +106,8 @@ def _spread(files: Iterable[Item], others: Sequence[Any], count: int) -> list[Fi
     unasked = Unasked()
     found: list[FileResult] = []
     with _pool(count, functools.partial(_inspect, others)) as pool:
-        pool.submit(os.getpid)  # all are forked before there is a thread that shows progress
+        with _uninterrupted():
+            pool.submit(os.getpid)  # all are forked before there is a thread that shows progress
         waiting: deque[tuple[list[Item], Future[tuple[list[FileResult], set[str]]]]] = deque()
 
         def take() -> None:
@@ -127,6 +137,16 @@ def _by(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield some
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """No interrupt reaches a process before it ignores them: one that is forked here has them blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _ended() -> click.ClickException:
     return click.ClickException(f"a process of the review was ended; with {_JOBS}=1 there is one alone")
 
@@ -138,9 +158,7 @@ _work: Callable[..., Any] | None = None
 
 def _pool(count: int, work: Callable[..., Any]) -> ProcessPoolExecutor:
     """Processes that have `work`, which need not be written down to reach them."""
-    return ProcessPoolExecutor(
-        count, mp_context=multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,)
-    )
+    return ProcessPoolExecutor(count, mp_context=_FORK, initializer=_begin, initargs=(work,))
 
 
 def _begin(work: Callable[..., Any]) -> None:
@@ -157,6 +175,15 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def _send(sender: connection.Connection, work: Callable[[], object]) -> None:
+    _begin(work)
+    try:
+        answer = (True, work())
+    except Exception as error:
+        answer = (False, error)
+    sender.send(answer)
+
+
 def _given(*args: Any) -> Any:
     if _work is None:
         raise RuntimeError("the process was started without work")
@@ -164,8 +191,10 @@ def _given(*args: Any) -> Any:
 
 
 def _inspect(others: Sequence[Any], files: list[Item]) -> tuple[list[FileResult], set[str]]:
+    """What is proposed on the files, and which of them no rule has a question on."""
     from ptopt.review import inspect_files
     from ptopt.unasked import Deferred
 
     deferred = Deferred()
-    return inspect_files(files, *others, unasked=deferred), deferred.paths
+    inspect: Any = inspect_files
+    return inspect(files, *others, unasked=deferred), deferred.paths

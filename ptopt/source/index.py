@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from ptopt.source import work
 
@@ -75,7 +75,7 @@ class Index:
             inner: list[ast.AST] = []
             held = node.__dict__
             for field in fields[cls]:
-                child = held.get(field)
+                child: Any = held.get(field)
                 kind = child.__class__
                 if kind is list:
                     for element in child:
