@@ -62,15 +62,18 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter[str]]:
 
     def count(*places: tuple[Any, str]) -> Counter[str]:
         for holder, name in places:
-
-            def noted(*args: Any, name: str = name, call: Any = getattr(holder, name), **how: Any) -> Any:
-                calls[name] += 1
-                return call(*args, **how)
-
-            monkeypatch.setattr(holder, name, noted)
+            monkeypatch.setattr(holder, name, _noted(name, getattr(holder, name), calls))
         return calls
 
     return count
+
+
+def _noted(name: str, call: Callable[..., Any], calls: Counter[str]) -> Callable[..., Any]:
+    def noted(*args: Any, **how: Any) -> Any:
+        calls[name] += 1
+        return call(*args, **how)
+
+    return noted
 
 
 def review(code: str, around: dict[str, str] | None = None, **chosen: Any) -> Review:
