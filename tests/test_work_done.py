@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from ptopt.audit.live import Live
+from ptopt.audit.modules import Modules
 from ptopt.change import whole_file
 from ptopt.config import Config
 from ptopt.findings import Review
@@ -26,6 +28,7 @@ from ptopt.source.index import FUNCTIONS
 from ptopt.source.liveness import liveness
 from ptopt.source.repository import Repository
 
+SURE: dict[str, Any] = {"min-confidence": 0.99}
 PACKAGE = Path(__file__).parents[1] / "ptopt"
 READ = """
     import torch
@@ -125,17 +128,15 @@ def test_what_is_left_out_is_weighed_once_by_each_head(counted: Callable[..., Co
                 print(loss.item())
     """
     calls = counted((Head, "probability"))
-    found = review(code, select=["PTO101"], **{"min-confidence": 0.99})
-    assert found.left_out.all_places == 1
+    found = review(code, select=["PTO101"], **SURE)
+    assert found.left_out is not None and found.left_out.all_places == 1
     # What a comment asks for, and, as the hit is none, what it misses.
     assert calls["probability"] <= 4
 
 
 def _functions() -> Iterator[tuple[SourceFile, ast.FunctionDef | ast.AsyncFunctionDef]]:
     examples = (
-        code if isinstance(code, str) else code.code
-        for rule in rules()
-        for code in (*rule.VALID, *rule.INVALID)
+        text for rule in rules() for text in (*rule.VALID, *(invalid.code for invalid in rule.INVALID))
     )
     own = (path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py")))
     for text in (*map(textwrap.dedent, examples), *own):
@@ -168,3 +169,40 @@ def test_numbers_of_a_file_stand_on_the_lines_that_are_searched() -> None:
         lines = "\n".join(line for line in text.split("\n") if _GIVEN.search(line))
         assert _WIDTH.findall(lines) == _WIDTH.findall(text) != []
         assert _BATCH.findall(lines) == _BATCH.findall(text) != []
+
+
+def test_rules_on_loops_and_stores_see_few_assignments() -> None:
+    code = b"import torch\na = f(x)\nfor y in z:\n    b = g(y)\n    c.append(b)\nd = [y]\ne['k'] = 1\n"
+    file = SourceFile.parse("a.py", code)
+    by_name = {rule.name: rule for rule in rules()}
+    seen = {
+        name: [ast.unparse(node) for node in by_name[name].candidates(file)]
+        for name in ("computed-for-report", "result-stored-with-graph", "results-pile-up")
+    }
+    assert seen == {
+        "computed-for-report": ["b = g(y)"],
+        "result-stored-with-graph": ["c.append(b)", "e['k'] = 1"],
+        "results-pile-up": ["c.append(b)"],
+    }
+
+
+def test_an_audit_looks_through_what_runs_once_for_all_names() -> None:
+    looked_at: Counter[int] = Counter()
+
+    class Units(list[Any]):
+        def __getitem__(self, place: Any) -> Any:
+            looked_at[place] += 1
+            return super().__getitem__(place)
+
+    text = b"def one():\n    step()\ndef two():\n    stop()\none()\ntwo()\n"
+    modules = Modules({"a.py": text})
+    start = modules.parse("a.py")
+    assert start is not None
+    live = Live(modules, start, {})
+    live._units, live._listed = Units(live._units), 0
+    live._callers.clear()
+    assert [ast.unparse(call) for _, call in live.calls_of(frozenset({"step"}))] == ["step()"]
+    looked_at.clear()
+    assert [ast.unparse(call) for _, call in live.calls_of(frozenset({"stop"}))] == ["stop()"]
+    assert list(live.calls_of(frozenset({"backward"}))) == []
+    assert looked_at.total() == 1
