@@ -249,7 +249,11 @@ class ResultNeverRead(Rule):
         found = what_matters(node, file)
         if found is None:
             return
-        unread = frozenset(s for s in assignments if found.is_unread(s) and _works(s, file))
+        unread = frozenset(
+            s  # what a class in the function assigns has no liveness
+            for s in assignments
+            if s in found.after and found.is_unread(s) and _works(s, file)
+        )
         for waste in _unread(unread, found, node, file) if unread else ():
             yield from self._problems(waste, node, found, file)
         for statement, opposite in contrary:
