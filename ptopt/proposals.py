@@ -138,9 +138,10 @@ def left_out(
             known = features(hit, source, each.of_rule) if known is None else known
         except WorkLimitError:
             return
-        weighed = Weighed(None, weigher.worth(known), ())
+        worth = weigher.worth(known)
+        weighed = Weighed(None, worth, ())
         finding = _finding(source, hit, each.fingerprint, None, {}, weighed)
-        finding = dataclasses.replace(finding, impact=(), missed=weigher.missed(known, least))
+        finding = dataclasses.replace(finding, impact=(), missed=weigher.missed(known, least, worth))
         yield _proposal(finding, hit, weighed, suppressions)
 
 

@@ -21,14 +21,14 @@ from ptopt.ranking import across_files, grouped, joined, merged, rank
 from ptopt.rules import config_rules, rules
 from ptopt.rules.base import Rule
 from ptopt.rules.engine import Prefilter, run
-from ptopt.runner import AnalysisError, Runner, in_process
+from ptopt.runner import AnalysisError, Runner, in_process, takes_one_by_one
 from ptopt.source import work
-from ptopt.source.decode import parse_python
 from ptopt.source.file import SourceFile
 from ptopt.source.repository import Parsed, Repository
 from ptopt.source.work import WorkLimitError, limited, no_cycle_collection
 from ptopt.suppress import Suppressions, find_suppressions
 from ptopt.syntax import ParseError
+from ptopt.unasked import Unasked
 
 if TYPE_CHECKING:
     from ptopt.config import Config
@@ -43,8 +43,6 @@ FILE_WORK = 3_000_000
 COUNT_WORK = FILE_WORK // 4  # of one file, for what was left out of its review
 CHANGE_WORK = 30_000_000
 MOST_PARSED_OF_A_CHANGE = 60  # trees of files around, for all of its files
-# How much is parsed of files that no rule has a question on, only to name those that do not parse.
-UNASKED_BYTES = 500_000
 _UNBROKEN = "cells that stand on one line of the file, which comments cannot tell apart; save the notebook with line breaks, as Jupyter does"
 _TOO_MUCH_WORK = "reviewed in part: the analysis limit of one file was reached"
 _NONE_LEFT = "not reviewed: the analysis limit of one change was reached"
@@ -106,7 +104,7 @@ def review_files(
     """
     model = None if advisor is None or advisor.calibration.silent else advisor
     calibration = None if model is None else model.calibration
-    if runner is not in_process:
+    if not takes_one_by_one(runner):
         files = list(files)  # it has to go elsewhere as a whole
     try:
         floor = learned.floor(threshold(config.min_confidence))
@@ -161,11 +159,12 @@ def inspect_files(
     baseline: frozenset[str] = frozenset(),
     floor: float = 1.0,
     neighbours: Neighbours | None = None,
+    unasked: Unasked | None = None,
 ) -> list[FileResult]:
     """What is proposed on each file; the part of a review that reads what strangers wrote. Plain values in and out.
 
     `calibration` is that of the model that is asked afterwards, None without one. What is below the threshold is
-    proposed, too, from the `floor` on.
+    proposed, too, from the `floor` on. `unasked` has the last word on files that no rule has a question on.
     """
     if limit_to_change:  # the files of a change answer questions about one another
         files = list(files)
@@ -173,7 +172,9 @@ def inspect_files(
         around = {**heads, **around}
         facts = facts.with_texts(heads)
     near = _Around(around, neighbours)
-    inspector = _Inspector(config, facts, limit_to_change, calibration, near, baseline, floor)
+    inspector = _Inspector(
+        config, facts, limit_to_change, calibration, near, baseline, floor, unasked or Unasked()
+    )
     with no_cycle_collection():
         return [result for file in files if (result := inspector.inspect(file)) is not None]
 
@@ -204,6 +205,7 @@ class _Inspector:
         around: _Around,
         baseline: frozenset[str],
         floor: float,
+        unasked: Unasked,
     ) -> None:
         self._around = around
         self._baseline = baseline
@@ -213,7 +215,7 @@ class _Inspector:
         self._calibration = calibration
         self._prefilter = Prefilter(rules())
         self._work_left = CHANGE_WORK
-        self._unasked_left = UNASKED_BYTES
+        self._unasked = unasked
         judged = calibration.floor if calibration is not None and calibration.floor is not None else 1.0
         self._floor = min(floor, judged, threshold(config.min_confidence))
         self._least = comment_threshold(config)
@@ -269,16 +271,6 @@ class _Inspector:
         with limited(FILE_WORK):
             result = self._proposed(source, dataclasses.replace(file, head=head), wanted, notes)
         return dataclasses.replace(result, disk_lines=disk_lines)
-
-    def _unasked(self, path: str, head: bytes) -> FileResult:
-        """No rule has a question on the file: it is clean, or it does not parse, which is said while asking costs little."""
-        if len(head) <= self._unasked_left:
-            self._unasked_left -= len(head)
-            try:
-                parse_python(path, head)
-            except ParseError as error:
-                return FileResult.skipped(NotReviewed(path, str(error), error.syntax))
-        return FileResult(path)
 
     def _inspect_config(self, file: ChangedFile | NotReviewed) -> FileResult | None:
         from ptopt.config_review import inspect_config

@@ -12,8 +12,9 @@ from ptopt.config import Config, load_config
 from ptopt.findings import Review, Safety, Span
 from ptopt.project.facts import NO_FACTS, read_facts
 from ptopt.proposals import MOST_PLACES
-from ptopt.review import UNASKED_BYTES, review_change, review_files
+from ptopt.review import review_change, review_files
 from ptopt.rules import known_names
+from ptopt.unasked import UNASKED_BYTES
 from ptopt.verify import apply_edits
 
 BASE = textwrap.dedent(

@@ -209,8 +209,10 @@ def _own_framework(live: Live, packages: frozenset[str]) -> str:
         return "BasicSR"  # its loop runs the models of the repository
     if "accelerate" in packages and ("Accelerator" in calls or _has_receiver(live, "accelerator")):
         return "Accelerate"
-    lite = any(text_of(base).endswith("LightningLite") for cls in live.classes for base in cls.bases)
-    if packages & _LIGHTNING and (lite or any(name in calls for name in ("Fabric", "LightningLite"))):
+    if packages & _LIGHTNING and (
+        any(name in calls for name in ("Fabric", "LightningLite"))
+        or any(text_of(base).endswith("LightningLite") for cls in live.classes for base in cls.bases)
+    ):
         return "Fabric"
     if "deepspeed" in packages and dotted_name(calls.get("initialize", ast.Constant(""))).startswith(
         "deepspeed"

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ptopt.audit.configured import Setting
 from ptopt.audit.modules import Module, Modules, dotted_name, text_of
 from ptopt.source import work
-from ptopt.source.index import FUNCTIONS, FunctionNode
+from ptopt.source.index import CODE_FIELDS, FUNCTIONS, FunctionNode
 
 MOST_IN_PACKAGE = 60  # modules of a package that is imported by names in strings
 MOST_MODULES = 400  # of one entry point
@@ -103,6 +103,8 @@ class Live:
         self.mentions: defaultdict[str, list[Site]] = defaultdict(list)  # attribute -> where it is named
         self.hooks: set[FunctionNode] = set()  # methods that Python or a framework calls
         self._units: list[tuple[Module, _Summary]] = []  # what was followed
+        self._callers: defaultdict[str, list[int]] = defaultdict(list)  # name -> the units that call it
+        self._listed = 0  # units that are in that table
         self.dynamic: list[Site] = []  # calls that find code by a name in a string
         self.truncated = False
         self.registers = False  # models of the repository are made by their names
@@ -131,9 +133,14 @@ class Live:
 
     def calls_of(self, names: frozenset[str]) -> Iterator[tuple[Module, ast.Call]]:
         """Those of a function or method of one of these names."""
-        for module, summary in self._units:
-            if not names.isdisjoint(summary.called):
-                yield from ((module, call) for call in summary.calls if _last(call.func) in names)
+        table, units = self._callers, self._units
+        for place in range(self._listed, len(units)):
+            for name in units[place][1].called:
+                table[name].append(place)
+        self._listed = len(units)
+        for place in sorted({place for name in names for place in table.get(name, ())}):
+            module, summary = units[place]
+            yield from ((module, call) for call in summary.calls if _last(call.func) in names)
 
     @cached_property
     def calls_by_name(self) -> dict[str, list[tuple[Module, ast.Call]]]:
@@ -178,8 +185,15 @@ class Live:
     def _follow(self, module: Module, unit: ast.AST) -> None:
         summary = self._summary(module, unit)
         work.current().charge(len(summary.names) + len(summary.calls))
+        named, classes, functions, read = self.sites, self.classes, self.functions, self.read
         for holder, definition, site in summary.reached(module, self.modules):
-            self._reach(holder, definition, site)
+            if definition is None:
+                if holder.path not in read:
+                    self._read(holder)
+                continue
+            named[definition].append(site)
+            if definition not in functions and definition not in classes:  # most are known
+                self._arrive(holder, definition)
         for name, sites in summary.mentioned(module).items():
             if name not in self.mentions:
                 for holder, method in self._methods.get(name, ()):
@@ -346,6 +360,9 @@ class Live:
             self._read(module)
             return
         self.sites[definition].append(site)
+        self._arrive(module, definition)
+
+    def _arrive(self, module: Module, definition: ast.AST) -> None:
         if isinstance(definition, ast.ClassDef):
             self._use(module, definition)
         elif isinstance(definition, FUNCTIONS):
@@ -354,7 +371,8 @@ class Live:
     def _run(self, module: Module, function: FunctionNode) -> None:
         if function not in self.functions:
             self.functions[function] = module
-            self._read(module)
+            if module.path not in self.read:
+                self._read(module)
             self._waiting.append((module, function))
 
     def _use(self, module: Module, cls: ast.ClassDef) -> None:
@@ -477,7 +495,14 @@ def _summarise(unit: ast.AST) -> _Summary:
             continue
         elif isinstance(node, ast.Call):
             summary.calls.append(node)
-        stack += list(ast.iter_child_nodes(node))[::-1]
+        below: list[ast.AST] = []
+        for name in CODE_FIELDS[node.__class__]:
+            child = getattr(node, name, None)
+            if child.__class__ is list:
+                below += [element for element in child if element is not None]
+            elif child is not None:
+                below.append(child)
+        stack += below[::-1]
     return summary
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ptopt.audit.audit import audit, training_scripts
 from ptopt.audit.values import Audit, EntryPoint, Level, ModelReading
@@ -17,6 +17,7 @@ from ptopt.project.naming import Naming, may_name
 from ptopt.project.stated import with_readme
 from ptopt.ranker.model import threshold
 from ptopt.review import review_files
+from ptopt.runner import Runner, in_process
 
 if TYPE_CHECKING:
     from ptopt.config import Config
@@ -24,6 +25,20 @@ if TYPE_CHECKING:
     from ptopt.project.facts import ProjectFacts
 
 _BELOW = 0.8  # an audit also lists, as low, what is a little less sure than a comment on a pull request
+
+T = TypeVar("T")
+
+
+class Aside(Protocol):
+    """Does some work beside what follows, of which there are so many files; what it gives back waits for the result."""
+
+    def __call__(self, work: Callable[[], T], files: int) -> Callable[[], T]: ...
+
+
+def _at_once(work: Callable[[], T], files: int) -> Callable[[], T]:
+    result = work()
+    return lambda: result
+
 
 _OTHERS = {Condition.RIGHT, Condition.STATED}  # a lower confidence would lift them, too
 
@@ -55,10 +70,11 @@ def audit_of(
     config: Config,
     facts: ProjectFacts,
     not_read: Sequence[NotReviewed] = (),
-    watch: Callable[[list[ChangedFile | NotReviewed]], Iterable[ChangedFile | NotReviewed]] = iter,
+    runner: Runner = in_process,
+    aside: Aside = _at_once,
     reader: SecondReader | None = None,
 ) -> Audit:
-    """The audit of a repository, of its files by path; `watch` sees those that are reviewed, one after the other. All that follows
+    """The audit of a repository, of its files by path. `runner` reviews them, `aside` looks for the scripts meanwhile. All that follows
     from the tables follows from them as `reader` leaves them.
     """
     facts = dataclasses.replace(
@@ -67,30 +83,41 @@ def audit_of(
     sure = threshold(config.min_confidence)
     broad = config.model_copy(update={"min_confidence": sure * _BELOW})
     known = with_readme(facts, files)
-    scripts = training_scripts(files, known)
-    if reader is not None:
-        scripts = dataclasses.replace(scripts, entries=reader.tables(scripts.entries, files, known))
+    found = aside(functools.partial(training_scripts, files, known), len(files))
     whole = [whole_file(path, data) for path, data in files.items() if is_reviewable(path)]
     reviewed = functools.partial(
-        review_files, facts=facts, limit_to_change=False, neighbours=Neighbours(lambda: files, files.get)
+        review_files,
+        facts=facts,
+        limit_to_change=False,
+        neighbours=Neighbours(lambda: files, files.get),
+        runner=runner,
     )
+    left_out = {file.path for file in whole if config.why_skipped(file.path) is not None}
+
+    def rest() -> Iterator[ChangedFile | NotReviewed]:
+        yield from (file for file in whole if file.path not in left_out)
+        trained = found().paths()
+        yield from (file for file in whole if file.path in left_out - trained)
+        yield from not_read
+
+    review = reviewed(rest(), config=broad)
+    scripts = found()
+    if reader is not None:
+        scripts = dataclasses.replace(scripts, entries=reader.tables(scripts.entries, files, known))
     # What trains is reviewed wherever it lies: often among the examples, which `skip` leaves out elsewhere.
-    skipped = {path for path in scripts.paths() if config.why_skipped(path) is not None}
-    train = [f for f in whole if f.path in skipped]
-    rest = [f for f in whole if f.path not in skipped]
-    review = reviewed(watch([*rest, *not_read]), config=broad)
+    train = [file for file in whole if file.path in left_out & scripts.paths()]
     more = reviewed(train, config=broad.model_copy(update={"skip": ()}))
     review = dataclasses.replace(
         review,
         findings=tuple(f for f in (*review.findings, *more.findings) if _OTHERS.isdisjoint(f.missed)),
         not_reviewed=(*review.not_reviewed, *more.not_reviewed),
     )
-    found = audit(name, scripts, known, review, sure)
+    audited = audit(name, scripts, known, review, sure)
     if reader is None:
-        return found
-    weighty = [weighed.finding for weighed in found.findings if weighed.level in _DOUBTED]
+        return audited
+    weighty = [weighed.finding for weighed in audited.findings if weighed.level in _DOUBTED]
     refuted = reader.refuted(weighty, files, known)
     if refuted:
         left = tuple(finding for finding in review.findings if finding not in refuted)
-        found = audit(name, scripts, known, dataclasses.replace(review, findings=left), sure)
-    return dataclasses.replace(found, model=reader.reading())
+        audited = audit(name, scripts, known, dataclasses.replace(review, findings=left), sure)
+    return dataclasses.replace(audited, model=reader.reading())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ptopt.cli.files import progress, root_of
+from ptopt.cli.files import root_of
 from ptopt.cli.model import audit_reader
 from ptopt.cli.options import ModelChoice, Settings, settings_options
 from ptopt.cli.output import colored, width, write
@@ -50,6 +50,7 @@ def audit(
         raise click.UsageError("--model and --model-server go together")
     from ptopt.audit.run import audit_of
     from ptopt.audit.values import Level
+    from ptopt.cli.workers import Workers, aside
     from ptopt.inputs.whole import whole_folder
     from ptopt.report.audit import render
     from ptopt.report.audit.text import number_of
@@ -59,10 +60,7 @@ def audit(
     chosen = config.model_copy(update={"skip": ()})  # training scripts often lie among the examples
     folder = whole_folder(path, root, wants=lambda name: chosen.why_skipped(name) is None)
     with audit_reader(ModelChoice(model, model_server, model_seconds), model_scripts) as reader:
-        found = audit_of(
-            folder.name, folder.files, config, facts, folder.not_read,
-            lambda files: progress(files, len(files)), reader,
-        )  # fmt: skip
+        found = audit_of(folder.name, folder.files, config, facts, folder.not_read, Workers(), aside, reader)
     if output is not None:
         output.write_bytes(render(format_, found).encode("utf-8", "backslashreplace"))
     else:

@@ -89,7 +89,7 @@ def check(
     how: dict[str, Any] = {
         "facts": facts, "limit_to_change": False, "neighbours": neighbours_in(root), "baseline": known,
     }  # fmt: skip
-    result = review_with(model, kept(progress(files, None)), config=config, **how)
+    result = review_with(model, kept(files), config=config, **how)
     result = weighed_with(runs, kept, result, None, config, **how)
     same = [] if baseline is None else ["--baseline", str(baseline)]
     if paths != (Path("."),) and len(paths) <= _NAMED and stdin is None:

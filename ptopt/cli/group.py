@@ -31,6 +31,8 @@ class Group(click.Group):
             for line in error.format_message().splitlines():
                 click.echo(f"ptopt: error: {line}", err=True)
             code = 2
+        except (click.Abort, KeyboardInterrupt):  # an Abort is a RuntimeError, too
+            code = 130
         except RuntimeError as error:
             from ptopt.rules import RulePackageError
 
@@ -38,8 +40,6 @@ class Group(click.Group):
                 raise
             click.echo(f"ptopt: error: {error}", err=True)
             code = 2
-        except (click.Abort, KeyboardInterrupt):
-            code = 130
         except OSError as error:
             if error.errno != errno.EPIPE:
                 raise

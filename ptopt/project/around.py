@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -12,6 +13,7 @@ from ptopt.pathkind import PYTHON, folder_steps, path_kind
 
 MOST_FILES = 40
 MOST_BYTES = 200_000  # of one file
+_KEPT = 3 * MOST_FILES  # contents that are not read again for the next folder
 # Where programs start and loops stand: the callers of most code.
 _ENTRY = re.compile(
     r"(^|_)(train|trainer|training|main|engine|run|runner|finetune|pretrain|infer|inference|eval|evaluate|test|generate|"
@@ -35,27 +37,34 @@ class Neighbours:
         self._listed, self._read = listed, read
         self._folder: str | None = None
         self._nearest: list[str] = []
-        self._contents: dict[str, bytes | None] = {}
+        self._contents: OrderedDict[str, bytes | None] = OrderedDict()
 
     @cached_property
     def _folders(self) -> Mapping[str, list[tuple[float, str]]]:
         return _by_folder(self._listed())
 
     def __call__(self, path: str) -> dict[str, bytes]:
-        """The files around the one at `path`, by path. Files of one folder share their neighbours, so the last are kept."""
+        """The files around the one at `path`, by path. Files of one folder share their neighbours, those of near ones many."""
         folder = path.rpartition("/")[0]
         if folder != self._folder:
             self._folder = folder
             self._nearest = _near(self._folders, {f"{folder}/".lstrip("/") + "\0.py"}, MOST_FILES + 1)
-            self._contents = {}
         found: dict[str, bytes] = {}
         for other in [other for other in self._nearest if other != path][:MOST_FILES]:
-            if other not in self._contents:
-                self._contents[other] = self._read(other)
-            data = self._contents[other]
+            data = self._content(other)
             if data is not None and len(data) <= MOST_BYTES:
                 found[other] = data
         return found
+
+    def _content(self, path: str) -> bytes | None:
+        contents = self._contents
+        if path in contents:
+            contents.move_to_end(path)
+            return contents[path]
+        data = contents[path] = self._read(path)
+        if len(contents) > _KEPT:
+            contents.popitem(last=False)
+        return data
 
 
 def _by_folder(paths: Iterable[str]) -> dict[str, list[tuple[float, str]]]:

@@ -81,9 +81,12 @@ def place_in_network(cls: ast.ClassDef, file: SourceFile) -> dict[str, float]:
         for call in parts
         for outer, _ in file.index.ancestors(call)
     )
+    made_by = f"{cls.name}(".encode()
     elsewhere = re.compile(rb"self\.\w+ *= *(\w+\.)*" + re.escape(cls.name).encode() + rb"\(")
     return {
         "class:part of a module": float(bool(parts)),
         "class:one of several": float(several),
-        "class:part of a module elsewhere": float(file.repository.matches(elsewhere, besides=file.path)),
+        "class:part of a module elsewhere": float(
+            file.repository.matches(elsewhere, made_by, besides=file.path)
+        ),
     }

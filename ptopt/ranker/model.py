@@ -148,12 +148,14 @@ class Ranker:
         """Is the rule sure enough of its own statement? Of a rule of another package that is all that is known, and `worth` has it."""
         return bool(features.get(FOREIGN)) or features.get("stated confidence", 0.0) >= self.least_stated
 
-    def missed(self, features: Mapping[str, float], min_confidence: float) -> tuple[Condition, ...]:
-        """The conditions of a comment that a hit with these features does not meet."""
+    def missed(
+        self, features: Mapping[str, float], min_confidence: float, worth: float | None = None
+    ) -> tuple[Condition, ...]:
+        """The conditions of a comment that a hit with these features does not meet. `worth` is theirs, where it is known."""
         sure = self._is_stated(features)
         right = self.truth(features)
         true = right is None or right >= self.least_right
-        met = (self.worth(features) >= min_confidence, true, sure)
+        met = ((self.worth(features) if worth is None else worth) >= min_confidence, true, sure)
         return tuple(condition for condition, holds in zip(Condition, met, strict=True) if not holds)
 
     def least(self, min_confidence: float) -> dict[Condition, float]:

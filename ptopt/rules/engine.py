@@ -14,11 +14,11 @@ from ptopt.project.added import ADDED
 from ptopt.project.facts import ProjectFacts
 from ptopt.rules.base import Problem, Rule
 from ptopt.source.file import SourceFile
+from ptopt.source.searchable import identifiers_of
 from ptopt.source.work import WorkLimitError
 
 _FEW = 8
 _IDENTIFIER = re.compile(r"\w+")
-_TO_WORDS = bytes(c if chr(c).isalnum() or c == ord("_") or c > 127 else ord(" ") for c in range(256))
 
 # Versions that all advice may take for granted where a project pins nothing.
 _FUSED = frozenset({"ops"})  # families about single kernels, which a compiler merges
@@ -64,7 +64,7 @@ class Prefilter:
         ]
         if len(candidates) < _FEW:  # too few to be worth a vocabulary: the text itself will do
             return [rule for rule, groups in candidates if all(words.in_text(data) for words in groups)]
-        identifiers = frozenset(data.translate(_TO_WORDS).split())
+        identifiers = identifiers_of(data)
         vocabulary = b" ".join(identifiers)  # a fraction of the text
         seen: dict[_Words, bool] = {}
         wanted = []

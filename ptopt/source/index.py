@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from ptopt.source import work
 
@@ -29,6 +29,16 @@ _LEAF_FIELDS = frozenset(
     "ctx op ops id attr name arg asname module names level kind type_comment is_async simple conversion "
     "type_ignores kwd_attrs rest type_params tag str annotation returns".split()
 )
+_ANNOTATIONS = frozenset({"annotation", "returns", "type_params"})
+# Fields that hold code, annotations too, in the order of the source.
+CODE_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
+    cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS or f in _ANNOTATIONS)
+    for cls in vars(ast).values()
+    if isinstance(cls, type) and issubclass(cls, ast.AST)
+}
+CODE_FIELDS[ast.Constant] = ()
+CODE_FIELDS[ast.ExceptHandler] = ("type", "body")
+CODE_FIELDS[ast.MatchSingleton] = ()
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
     cls: tuple(f for f in cls._fields if f not in _LEAF_FIELDS)
     for cls in vars(ast).values()
@@ -63,8 +73,9 @@ class Index:
             cls = node.__class__
             nodes[cls].append(node)
             inner: list[ast.AST] = []
+            held = node.__dict__
             for field in fields[cls]:
-                child = getattr(node, field)
+                child: Any = held.get(field)
                 kind = child.__class__
                 if kind is list:
                     for element in child:
@@ -225,6 +236,10 @@ class Index:
                     yield ancestor
             elif isinstance(ancestor, ast.While) and child not in ancestor.orelse:
                 yield ancestor
+
+    def may_be_in_loop(self, node: ast.stmt) -> bool:
+        """Does the statement start on a line of a loop? Where it does not, no loop runs it."""
+        return node.lineno in self._loop_lines
 
     @cached_property
     def _loop_lines(self) -> frozenset[int]:

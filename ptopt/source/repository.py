@@ -15,6 +15,7 @@ from ptopt.project.facts import NO_FACTS
 from ptopt.source import work
 from ptopt.source.calls import called_name
 from ptopt.source.index import FunctionNode
+from ptopt.source.searchable import Searchable
 from ptopt.syntax import ParseError
 
 if TYPE_CHECKING:
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 
 _MOST_PARSED = 12  # files that the review of one file parses besides its own
 _TREES = 12  # that are kept for the next file
+_TEXTS = 160  # that are kept with the words in them
 _BYTES_A_VISIT = 2_000  # that are searched in the time that visiting a node takes
 _MOST_DEFINITIONS = 3  # files that define a function of one name
 _MOST_CALLS = 6  # calls of one function that are looked at
-_DEFINED = re.compile(rb"def ([\w\x80-\xff]+)\(")
-_CALLED = re.compile(rb"([\w\x80-\xff]+)\s*\(")
 # Names that so many classes have that a call tells nothing about which one it is.
 _COMMON = frozenset(
     "forward step update reset get set run call main add append close open load save read write init setup start stop "
@@ -40,22 +40,17 @@ class Parsed:
     def __init__(self, most: int | None = None) -> None:
         self._left = most
         self._trees: OrderedDict[tuple[str, bytes], SourceFile | None] = OrderedDict()
-        self._words: dict[str, tuple[bytes, frozenset[bytes], frozenset[bytes]]] = {}
+        self._texts: OrderedDict[str, Searchable] = OrderedDict()
 
-    def defines(self, path: str, data: bytes, name: bytes) -> bool:
-        """Does the text hold `def name(`?"""
-        return name in self._words_of(path, data)[1]
-
-    def calls(self, path: str, data: bytes, name: bytes) -> bool:
-        """Does the text hold `name(`, with or without spaces between?"""
-        return name in self._words_of(path, data)[2]
-
-    def _words_of(self, path: str, data: bytes) -> tuple[bytes, frozenset[bytes], frozenset[bytes]]:
-        """The names that a file defines and calls: it is searched once, not again for every name and asker."""
-        known = self._words.get(path)
-        if known is None or known[0] is not data:
-            words = (frozenset(_DEFINED.findall(data)), frozenset(_CALLED.findall(data)))
-            known = self._words[path] = (data, *words)
+    def text(self, path: str, data: bytes) -> Searchable:
+        """The content of a file for questions on words: it is searched once, not again for every question and asker."""
+        known = self._texts.get(path)
+        if known is None or (known.data is not data and known.data != data):
+            known = self._texts[path] = Searchable(data)
+            if len(self._texts) > _TEXTS:
+                self._texts.popitem(last=False)
+        else:
+            self._texts.move_to_end(path)
         return known
 
     def __call__(self, path: str, data: bytes) -> SourceFile | None:
@@ -102,6 +97,10 @@ class Repository:
         return self._given() if callable(self._given) else self._given
 
     @cached_property
+    def _texts(self) -> list[tuple[str, Searchable]]:
+        return [(path, self._parsed.text(path, data)) for path, data in self._files.items()]
+
+    @cached_property
     def _bytes(self) -> int:
         return sum(map(len, self._files.values()))
 
@@ -146,11 +145,10 @@ class Repository:
             return ()
         if name not in self._candidates:
             self._charge_search()
-            word = name.encode()
-            paths = [path for path, data in self._files.items() if self._parsed.defines(path, data, word)]
+            found = self._defining(name)
             parsed = (
-                [self._parse(path, self._files[path]) for path in paths]
-                if len(paths) <= _MOST_DEFINITIONS
+                [self._parse(path, text.data) for path, text in found]
+                if len(found) <= _MOST_DEFINITIONS
                 else []
             )
             self._candidates[name] = tuple(
@@ -164,11 +162,19 @@ class Repository:
 
     def _define(self, name: str) -> tuple[SourceFile, FunctionNode] | None:
         self._charge_search()
-        word = name.encode()
-        paths = [path for path, data in self._files.items() if self._parsed.defines(path, data, word)]
-        parsed = self._parse(paths[0], self._files[paths[0]]) if len(paths) == 1 else None
+        found = self._defining(name)
+        parsed = self._parse(found[0][0], found[0][1].data) if len(found) == 1 else None
         functions = [f for f in parsed.calls.functions if f.name == name] if parsed is not None else []
         return (parsed, functions[0]) if parsed is not None and len(functions) == 1 else None
+
+    def _defining(self, name: str) -> list[tuple[str, Searchable]]:
+        """The files that define a function of that name."""
+        word = name.encode()
+        return [(path, text) for path, text, defined in self._defined if word in defined]
+
+    @cached_property
+    def _defined(self) -> list[tuple[str, Searchable, frozenset[bytes]]]:
+        return [(path, text, text.defined) for path, text in self._texts]
 
     def class_named(self, file: SourceFile, name: str) -> tuple[SourceFile, ast.ClassDef] | None:
         """The class of another file, where one file alone defines a class of that name."""
@@ -194,9 +200,7 @@ class Repository:
         if (words, besides) not in self._mentioned:
             self._charge_search()
             self._mentioned[words, besides] = any(
-                words in data
-                for path, data in self._files.items()
-                if path != besides and path.endswith(PYTHON)
+                text.holds(words) for path, text in self._texts if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[words, besides]
 
@@ -206,8 +210,8 @@ class Repository:
         if key not in self._mentioned:
             self._charge_search()
             self._mentioned[key] = any(
-                having in data and pattern.search(data) is not None
-                for path, data in self._files.items()
+                text.matches(pattern, having)
+                for path, text in self._texts
                 if path != besides and path.endswith(PYTHON)
             )
         return self._mentioned[key]
@@ -223,17 +227,18 @@ class Repository:
         called = re.compile(rf"{'' if imported else '[.]'}\b{re.escape(name)}\s*\(".encode())
         module, word = _module_word(path).encode() if imported else b"", name.encode()
         found: list[tuple[SourceFile, ast.Call]] = []
-        for other, data in self._files.items():
+        for other, text in self._texts:
             if (  # the cheapest questions first
-                not self._parsed.calls(other, data, word)
-                or module not in data
+                word not in text.identifiers
+                or not text.holds(module)
                 or other == path
-                or not called.search(data)
+                or not text.calls(word)
+                or not called.search(text.data)
                 or path_kind(other) not in (None, path_kind(path))  # a test of a step is no step
                 or (imported and self._has_its_own(other, path))
             ):
                 continue
-            parsed = self._parse(other, data)
+            parsed = self._parse(other, text.data)
             if parsed is None or (imported and any(f.name == name for f in parsed.calls.functions)):
                 continue  # it has a function of that name itself
             found += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cached_property
 from itertools import islice
 
@@ -87,6 +87,11 @@ class Uses:
             self._sorted.add(name)
             found.sort(key=lambda node: (node.lineno, node.col_offset))
         return found
+
+    @property
+    def names(self) -> Set[str]:
+        """All names that stand in the file."""
+        return self._names.keys()
 
     @cached_property
     def _names(self) -> dict[str, list[ast.Name]]:

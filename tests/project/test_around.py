@@ -49,3 +49,20 @@ def test_a_single_file_has_the_neighbours_of_a_change_of_it() -> None:
     read.clear()
     assert neighbours("pkg/f0.py") and neighbours("pkg/f6.py")
     assert len(read) == len(set(read)), "files of one folder share what was read"
+
+
+def test_files_around_several_folders_are_read_once() -> None:
+    paths = ["train.py", "main.py", *(f"pkg/m{i}/net{i}.py" for i in range(20))]
+    read: list[str] = []
+    neighbours = Neighbours(lambda: paths, lambda path: read.append(path) or b"x = 1\n")
+    for i in range(20):
+        assert "train.py" in neighbours(f"pkg/m{i}/net{i}.py")
+    assert len(read) == len(set(read)) == len(paths)
+
+
+def test_what_was_read_is_not_kept_for_ever() -> None:
+    paths = [f"p{i}/sub{j}/net.py" for i in range(20) for j in range(40)]
+    neighbours = Neighbours(lambda: paths, lambda path: b"x" * 1000)
+    for i in range(20):
+        neighbours(f"p{i}/sub0/other.py")
+    assert len(neighbours._contents) <= 3 * MOST_FILES

@@ -115,3 +115,15 @@ def test_how_often_an_exit_is_taken_decides(test: str, stated: float) -> None:
 def test_rare_exits_and_those_that_read_the_result_are_left_alone(test: str) -> None:
     code = f"def step(self, x: torch.Tensor, y):\n    audio = self.vocoder(x)\n    if {test}:\n        return y\n    return audio\n"
     assert _problems("result-used-in-one-branch", code) == []
+
+
+def test_what_a_class_in_a_function_assigns_is_left_aside() -> None:
+    code = """
+        def classes_of(model, x):
+            class Inner:
+                size = model.encode(x)
+
+            y = model.encode(x)
+            return Inner
+    """
+    assert len(_problems("result-never-read", code)) == 1

@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 import textwrap
 
+import pytest
+
+from ptopt.source import searchable
 from ptopt.source.file import SourceFile
 from ptopt.source.frequency import Often
 from ptopt.source.repository import Parsed, Repository
+from ptopt.source.searchable import identifiers_of as _identifiers
 
 HELPER = b"""
 import torch
@@ -168,12 +172,20 @@ def test_a_method_is_found_where_a_runner_calls_it() -> None:
     ]
 
 
-def test_words_are_those_that_a_search_of_the_text_finds() -> None:
-    text = "def größe(x): pass\nasync def load_all(y): return fetch_it (y)\n".encode()
-    words = Parsed()
-    assert words.defines("a.py", text, "größe".encode())
-    assert words.defines("a.py", text, b"load_all")
-    assert not words.defines("a.py", text, b"load")
-    assert words.calls("a.py", text, b"fetch_it")
-    assert not words.calls("a.py", text, b"fetch")
-    assert words.defines("a.py", b"def other(): pass\n", b"other")  # the file at a path may change
+def test_the_words_of_a_text_that_changed_are_its_new_ones() -> None:
+    shared = Parsed()
+    assert b"load_all" in shared.text("a.py", b"def load_all(y): pass\n").defined
+    assert b"other" in shared.text("a.py", b"def other(): pass\n").defined
+
+
+def test_a_text_is_split_into_words_once_for_all_files_that_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    split: list[bytes] = []
+    monkeypatch.setattr(searchable, "identifiers_of", lambda data: split.append(data) or _identifiers(data))
+    shared = Parsed()
+    around = {"report.py": b"x = 1\n", "other.py": b"y = 2\n"}
+    for path in ("a.py", "b.py", "c.py"):
+        near = Repository({name: bytes(bytearray(data)) for name, data in around.items()}, shared)
+        file = SourceFile.parse(path, HELPER, repository=near)
+        assert not file.context.grad_off(body(file))
+        assert not near.mentions(b"summarise_batch")
+    assert sorted(split) == sorted(around.values())

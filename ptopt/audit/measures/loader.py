@@ -109,12 +109,14 @@ def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
     """`def make(data, cls=DataLoader, **options): return cls(data, **options)`: the calls of it."""
     found: list[tuple[_Loader, str]] = []
     for function, module in setup.live.functions.items():
+        if not function.args.defaults and not function.args.kw_defaults:
+            continue
         every = [*function.args.posonlyargs, *function.args.args]
         pairs = [
             *zip(reversed(every), reversed(function.args.defaults), strict=False),
             *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
         ]
-        names = {a.arg for a, d in pairs if d is not None and _LOADER.match(text_of(d).rpartition(".")[2])}
+        names = {a.arg for a, d in pairs if d is not None and _is_loader_class(d)}
         made = [
             call
             for call in (module.file.calls.calls_in(function) if names else ())
@@ -130,6 +132,11 @@ def _by_parameter(setup: Setup) -> list[tuple[_Loader, str]]:
                 if isinstance(call := other.file.index.parent(node), ast.Call) and call.func is node
             ]
     return found
+
+
+def _is_loader_class(default: ast.expr) -> bool:
+    plain = isinstance(default, ast.Constant) and not isinstance(default.value, str)  # most are
+    return not plain and _LOADER.match(text_of(default).rpartition(".")[2]) is not None
 
 
 def _is_loader(setup: Setup, module: Module, cls: ast.AST | None) -> bool:

@@ -364,8 +364,9 @@ def _guards(setup: Setup) -> Iterator[Candidate]:
             yield replace(found, place=setup.place(module, call))
             break
     for module, call in setup.live.calls:  # `scaler(loss, optimizer, update_grad=(i + 1) % accumulate == 0)`
-        for keyword in call.keywords if any("optim" in text_of(a) for a in call.args) else ():
-            every = _modulus(keyword.value) if isinstance(keyword.value, ast.Compare) else None
+        compared = [k.value for k in call.keywords if isinstance(k.value, ast.Compare)]
+        for condition in compared if compared and any("optim" in text_of(a) for a in call.args) else ():
+            every = _modulus(condition)
             if every is not None:
                 value = _above_one(setup.value(module, every))
                 yield setup.site(module, call, f"a step every `{text_of(every)}` micro-batches", value)

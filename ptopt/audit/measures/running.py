@@ -10,6 +10,7 @@ from ptopt.audit.live import Live
 from ptopt.audit.modules import Module, text_of
 from ptopt.audit.setup import Candidate, Setup
 from ptopt.audit.values import Measure, Place, State
+from ptopt.source.file import remembered
 from ptopt.source.index import LOOPS, FunctionNode
 
 _BY_FRAMEWORK = ("transformers", "TRL", "Lightning")
@@ -38,6 +39,7 @@ _NO_FORWARD = re.compile(
 )
 
 
+@remembered
 def _is_forward(call: ast.Call) -> bool:
     """Does the name of what is called say that it is the network?"""
     text = text_of(call.func)

@@ -125,6 +125,10 @@ class ResultStoredWithGraph(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        stores = (*file.calls_named("append"), *file.index.of_type(ast.Assign))
+        return [node for node in stores if stored_value(node) is not None]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         stored = stored_value(node)
         function = file.index.function_of(node)

@@ -240,6 +240,8 @@ def _repeats(function: FunctionNode, file: SourceFile) -> tuple[str, ast.AST | N
     """How often a function runs that is no handler, and the loop that shows it; "" where nothing shows that it runs often."""
     if file.context.is_item_code(function.body[0]) is not None:
         return f"for each sample (`{function.name}`)", None
+    if not file.calls.callers(function):  # before what asks other files: the basis would be another one
+        return "", None
     found = file.frequencies.of_function(function)
     loop = next((n for n in file.index.of_type(*LOOPS) if n.lineno == found.line), None)
     if loop is None or found.often < Often.EVALUATION or found.basis != "callers":

@@ -132,6 +132,14 @@ class ResultsPileUp(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        adds = (
+            *file.calls_named("append"),
+            *file.calls_named("extend"),
+            *file.index.of_type(ast.Assign, ast.AugAssign),
+        )
+        return [*file.index.of_type(ast.ListComp), *(n for n in adds if kept_value(n) is not None)]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if isinstance(node, ast.ListComp):
             yield from _comprehension(node, file)

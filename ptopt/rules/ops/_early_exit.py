@@ -60,7 +60,7 @@ def needed_only_behind(node: ast.If, file: SourceFile) -> Early | None:
         return None
     place = block.index(node)
     before = block[max(0, place - _NEAR) : place]
-    early = {s: calls for s in before if (calls := _expensive(s, file))}
+    early = {s: calls for s in _perhaps_unneeded(before, node) if (calls := _expensive(s, file))}
     found = what_matters(function, file) if early else None
     if found is None or runs_for_effect(function, file):
         return None
@@ -87,6 +87,27 @@ def needed_only_behind(node: ast.If, file: SourceFile) -> Early | None:
         leaves,
         quote(file, node.test, 50)[1:-1],
     )
+
+
+def _perhaps_unneeded(before: list[ast.stmt], node: ast.If) -> list[ast.stmt]:
+    """The assignments that the exit does not need at a glance; of these alone it is asked what they run."""
+    needed = set(_names(node.test, ast.Load))
+    if isinstance(node.body[0], (ast.Return, ast.Expr)):
+        needed |= _names(node.body[0], ast.Load)
+    found: list[ast.stmt] = []
+    for statement in reversed(before):
+        names = assigned_names(statement)
+        if not names:
+            needed -= _names(statement, ast.Store, ast.Del)
+        elif names.isdisjoint(needed):
+            found.append(statement)
+        else:
+            needed = (needed - names) | _names(statement, ast.Load)
+    return found[::-1]
+
+
+def _names(node: ast.AST, *contexts: type[ast.expr_context]) -> set[str]:
+    return {n.id for n in walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, contexts)}
 
 
 def _expensive(statement: ast.stmt, file: SourceFile) -> list[ast.expr]:

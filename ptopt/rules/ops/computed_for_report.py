@@ -125,6 +125,9 @@ class ComputedForReport(Rule):
         ),
     )
 
+    def candidates(self, file: SourceFile) -> list[ast.AST]:
+        return [node for node in file.index.of_type(ast.Assign) if file.index.may_be_in_loop(node)]
+
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             return

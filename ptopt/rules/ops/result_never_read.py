@@ -20,6 +20,7 @@ from ptopt.rules.base import (
     quote,
 )
 from ptopt.rules.ops._networks import RUNS, Work
+from ptopt.rules.ops._unread import all_are_read
 from ptopt.rules.ops._wasted import (
     is_only_work,
     removable,
@@ -234,18 +235,30 @@ class ResultNeverRead(Rule):
     def check(self, node: ast.AST, file: SourceFile) -> Iterator[Problem]:
         if not isinstance(node, FUNCTIONS):
             return
-        working = [s for s in file.once(_assignments).get(node, ()) if _works(s, file)]
-        if not working or runs_for_effect(node, file):
+        assignments = file.once(_assignments).get(node)
+        if not assignments:
+            return
+        # The cheap questions first: what a statement runs may be for other files to say.
+        contrary = [
+            (statement, opposite)
+            for statement in assignments
+            if (opposite := _only_read_under_the_opposite(statement, node, file)) is not None
+        ]
+        if not contrary and all_are_read(node, file) or runs_for_effect(node, file):
             return
         found = what_matters(node, file)
         if found is None:
             return
-        for waste in _unread(frozenset(working), found, node, file):
+        unread = frozenset(
+            s  # what a class in the function assigns has no liveness
+            for s in assignments
+            if s in found.after and found.is_unread(s) and _works(s, file)
+        )
+        for waste in _unread(unread, found, node, file) if unread else ():
             yield from self._problems(waste, node, found, file)
-        for statement in working:
-            opposite = _only_read_under_the_opposite(statement, node, file)
-            if opposite is not None:
-                waste = Waste(statement, _works(statement, file), (statement,), opposite=opposite)
+        for statement, opposite in contrary:
+            if works := _works(statement, file):
+                waste = Waste(statement, works, (statement,), opposite=opposite)
                 yield from self._problems(waste, node, found, file)
 
     def _problems(

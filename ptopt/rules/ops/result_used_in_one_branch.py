@@ -148,7 +148,12 @@ class ResultUsedInOneBranch(Rule):
             if isinstance(statement, ast.Assign):
                 weights[statement] = max(worth, weights.get(statement, 0))
         for assign in file.index.of_type(ast.Assign):
-            if assign not in weights and works_in(assign.value, file) and is_only_work(assign.value, file):
+            if (
+                assign not in weights
+                and _is_read_in_one_branch(assign, file)  # before what asks other files
+                and works_in(assign.value, file)
+                and is_only_work(assign.value, file)
+            ):
                 weights[assign] = _NETWORK
         for assign, weight in weights.items():
             target = assign.targets[0]
@@ -196,6 +201,19 @@ class ResultUsedInOneBranch(Rule):
             subject=value,
             facts={"cost": weight, "module": module, "unused": branch is None, "uses": len(loads)},
         )
+
+
+def _is_read_in_one_branch(assign: ast.Assign, file: SourceFile) -> bool:
+    """Does it bind one name, once in the function, that only a branch of a later condition reads?"""
+    target, function = assign.targets[0], file.index.function_of(assign)
+    if len(assign.targets) != 1 or not isinstance(target, ast.Name) or function is None:
+        return False
+    loads = file.uses.loads(function, target.id)
+    return (
+        bool(loads)
+        and len(file.bindings.of(function, target.id)) == 1
+        and _branch(assign, loads, file) is not None
+    )
 
 
 def _before_exit(early: Early, node: ast.If, file: SourceFile) -> Problem:

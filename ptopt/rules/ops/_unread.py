@@ -1,0 +1,70 @@
+"""Functions in which a glance shows that all that is assigned is read: what nobody reads need not be looked for there."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+
+from ptopt.rules.base import SourceFile
+from ptopt.source.index import FunctionNode
+from ptopt.source.liveness import Assigned, assigned_names
+
+_EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_BLOCKS = ("body", "orelse", "finalbody")
+
+
+def all_are_read(function: FunctionNode, file: SourceFile) -> bool:
+    """Does each assignment of the function give a name a value that a later line reads?
+
+    Each such line is an assignment further down, of which the same holds, or none; so the last of them is none, and all
+    matter. False where it takes the liveness of the names to tell.
+    """
+    return all(_is_read(statement, function, file) for statement in file.once(_assignments).get(function, ()))
+
+
+def _assignments(file: SourceFile) -> dict[FunctionNode, list[Assigned]]:
+    table: dict[FunctionNode, list[Assigned]] = {}
+    for statement in file.index.of_type(ast.Assign, ast.AnnAssign):
+        function = file.index.function_of(statement)
+        if function is not None:
+            table.setdefault(function, []).append(statement)
+    return table
+
+
+def _is_read(statement: Assigned, function: FunctionNode, file: SourceFile) -> bool:
+    names = assigned_names(statement)  # none: it fills an object, which is seen elsewhere
+    end = statement.end_lineno or statement.lineno
+    return not names or any(_is_read_below(name, statement, end, function, file) for name in names)
+
+
+def _is_read_below(
+    name: str, statement: Assigned, end: int, function: FunctionNode, file: SourceFile
+) -> bool:
+    """Is the name read below the line, before it gets another value, where the code comes to from the statement?"""
+    loads = file.uses.loads(function, name)
+    place = bisect_right(loads, end, key=lambda load: load.lineno)
+    if place == len(loads):
+        return False
+    bindings = file.bindings.of(function, name)
+    again = bisect_right(bindings, end, key=lambda binding: binding.line)
+    if again < len(bindings) and bindings[again].line < loads[place].lineno:
+        return False
+    return _leads_to(statement, loads[place], file)
+
+
+def _leads_to(statement: ast.stmt, load: ast.Name, file: SourceFile) -> bool:
+    """Does the code go on to the read, in the block of the statement or in one around it?"""
+    above = dict(file.index.ancestors(load))
+    node: ast.AST = statement
+    while (parent := file.index.parent(node)) is not None:
+        block = next(
+            (b for name in _BLOCKS if isinstance(b := getattr(parent, name, None), list) and node in b), []
+        )
+        rest = block[block.index(node) + 1 :] if block else []
+        if parent in above:
+            child = above[parent]
+            return child in rest and not any(isinstance(s, _EXITS) for s in rest[: rest.index(child)])
+        if any(isinstance(s, _EXITS) for s in rest):
+            return False
+        node = parent
+    return False

@@ -1,0 +1,78 @@
+"""A file that is searched for words and never parsed for it: what is found once is not looked for again."""
+
+from __future__ import annotations
+
+import re
+
+# Of an identifier in the bytes of a file; all that is not ASCII counts, as in Python's own tokenizer.
+_WORD = frozenset(
+    c for c in range(256) if chr(c).isascii() and (chr(c).isalnum() or c == ord("_")) or c > 127
+)
+_TO_WORDS = bytes(c if c in _WORD else ord(" ") for c in range(256))
+_OPENED = re.compile(rb"\s*\(")
+
+
+class Searchable:
+    """The content of a file, with the identifiers in it."""
+
+    __slots__ = ("_defined", "_found", "_identifiers", "_vocabulary", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._defined: frozenset[bytes] | None = None
+        self._identifiers: frozenset[bytes] | None = None
+        self._vocabulary: bytes | None = None
+        self._found: dict[bytes | tuple[re.Pattern[bytes], bytes], bool] = {}
+
+    @property
+    def identifiers(self) -> frozenset[bytes]:
+        """The names, keywords and numbers of the file, with those of its texts and comments."""
+        if self._identifiers is None:
+            self._identifiers = identifiers_of(self.data)
+        return self._identifiers
+
+    @property
+    def vocabulary(self) -> bytes:
+        """Each identifier once, between spaces: a fraction of the file, to look for parts of them in."""
+        if self._vocabulary is None:
+            self._vocabulary = b" ".join(self.identifiers)
+        return self._vocabulary
+
+    def holds(self, words: bytes) -> bool:
+        """Do the words occur, as such or in a longer word?"""
+        found = self._found.get(words)
+        if found is None:
+            within = self.vocabulary if _WORD.issuperset(words) else self.data
+            found = self._found[words] = words in within
+        return found
+
+    def matches(self, pattern: re.Pattern[bytes], having: bytes) -> bool:
+        """Does the pattern occur in a file that holds `having`?"""
+        found = self._found.get((pattern, having))
+        if found is None:
+            found = having in self.data and pattern.search(self.data) is not None
+            self._found[pattern, having] = found
+        return found
+
+    @property
+    def defined(self) -> frozenset[bytes]:
+        """Each `name` that stands in `def name(`."""
+        if self._defined is None:
+            heads = (text.partition(b"(") for text in self.data.split(b"def ")[1:])
+            self._defined = frozenset(name for name, bracket, _ in heads if bracket and b"\n" not in name)
+        return self._defined
+
+    def calls(self, name: bytes) -> bool:
+        """Does it hold `name(`, with or without spaces between?"""
+        if name not in self.identifiers:
+            return False
+        data, at = self.data, self.data.find(name)
+        while at >= 0:
+            if (at == 0 or data[at - 1] not in _WORD) and _OPENED.match(data, at + len(name)):
+                return True
+            at = data.find(name, at + 1)
+        return False
+
+
+def identifiers_of(data: bytes) -> frozenset[bytes]:
+    return frozenset(data.translate(_TO_WORDS).split())
