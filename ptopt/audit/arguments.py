@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ptopt.audit.known import TRANSFORMERS, Value, agreed, one_of
+from ptopt.audit.known import TRANSFORMERS, TRANSFORMERS_SINCE, Value, agreed, one_of
 from ptopt.audit.modules import Module, dotted_name
 from ptopt.audit.setup import Setup
 
@@ -53,7 +53,7 @@ class TrainerArguments:
 
     def of(self, name: str) -> Value:
         """What the argument is by default, or in the commands of the repository that start the script."""
-        values = [self._from(source, name) for source in self.sources]
+        values = [self._of_version(self._from(source, name), name) for source in self.sources]
         if not values:
             return Value(False, note="the training arguments are made where they were not found")
         first = values[0]
@@ -62,6 +62,14 @@ class TrainerArguments:
         return next((v for v in values if not v.known), None) or Value(
             False, note=f"`{name}` differs between the calls", place=first.place
         )
+
+    def _of_version(self, value: Value, name: str) -> Value:
+        """The value, unless it is a default of an argument that the transformers of the project does not have."""
+        since, facts = TRANSFORMERS_SINCE.get(name), self._setup.facts
+        if since is None or "default of t" not in value.note.lower() or not facts.excludes("transformers", since):
+            return value
+        note = f"{facts.span('transformers')}: `{name}` came with transformers {since}"
+        return Value(True, TRANSFORMERS.get(name), note, value.place)
 
     def _from(self, source: Source, name: str) -> Value:
         setup = self._setup
@@ -174,6 +182,11 @@ def _parsed(text: str | bool | None) -> Any:
     if lowered in _FALSE - {"0"}:
         return False
     return int(text) if text.lstrip("-").isdigit() else text
+
+
+def is_lacking(value: Value) -> bool:
+    """Is it what holds because the library of the project has no such argument? Its note says so."""
+    return value.known and " came with transformers " in value.note
 
 
 def keyword_value(setup: Setup, calls: list[tuple[Module, ast.Call]], name: str, default: Value) -> Value:

@@ -59,7 +59,7 @@ def attention(setup: Setup) -> Measure:
         first = pretrained[0]
         where = (first.place,)
         if setup.facts.excludes("transformers", "4.36"):
-            pin = setup.facts.describe("transformers")
+            pin = setup.facts.span("transformers")
             return Measure(key, title, State.OFF, f"{pin} computes it in steps: SDPA came with 4.36", where)
         return Measure(
             key,
