@@ -316,7 +316,10 @@ def compiled(setup: Setup) -> Measure:
             "`accelerate launch` or its configuration may set a Dynamo backend",
             setup.where(),
         )
-    return setup.decide(key, title, found, "nothing is compiled", blind=setup.blind_model)
+    absent = "nothing is compiled"
+    if setup.facts.divided("torch", "2.0"):
+        absent = f"{absent}, and torch before 2.0 cannot; {setup.facts.span('torch')}"
+    return setup.decide(key, title, found, absent, blind=setup.blind_model)
 
 
 def _compiles(setup: Setup) -> Iterator[Candidate]:
