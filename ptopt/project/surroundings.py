@@ -17,7 +17,9 @@ from ptopt.project.stated import with_readme
 _MOST_BYTES = 200_000
 _MOST_FILES = 12
 _REQUIREMENTS = re.compile(r"(^|/)requirements?[^/]*\.txt$|(^|/)requirements/[^/]+\.txt$", re.I)
-_NOT_TRAINING = re.compile(r"doc|test|dev|lint|serv|deploy|onnx|build|format|style|demo|eval", re.I)
+_NOT_TRAINING = re.compile(
+    r"(^|[/_.-])(docs?|tests?|dev|lint|serv\w*|deploy\w*|onnx|build|format|style|demo|eval\w*)([/_.-]|$)", re.I
+)
 _IN_README = re.compile(r"(?<![\w-])(?P<package>transformers)\s*={1,2}\s*(?P<version>\d+\.\d+(?:\.\d+)?)(?![\w.*])", re.I)  # fmt: skip
 _README_PAGES = ("", "docs", "doc", "readme")
 
