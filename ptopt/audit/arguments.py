@@ -66,7 +66,11 @@ class TrainerArguments:
     def _of_version(self, value: Value, name: str) -> Value:
         """The value, unless it is a default of an argument that the transformers of the project does not have."""
         since, facts = TRANSFORMERS_SINCE.get(name), self._setup.facts
-        if since is None or "default of t" not in value.note.lower() or not facts.excludes("transformers", since):
+        if (
+            since is None
+            or "default of t" not in value.note.lower()
+            or not facts.excludes("transformers", since)
+        ):
             return value
         note = f"{facts.span('transformers')}: `{name}` came with transformers {since}"
         return Value(True, TRANSFORMERS.get(name), note, value.place)

@@ -196,12 +196,7 @@ class Contexts:
 
     def _pins(self, entry: EntryPoint, commands: Iterable[Launch]) -> Iterator[Line]:
         facts = self._facts.of(entry.path, commands)
-        found = [
-            pin
-            for name, pins in sorted(facts.pins.items())
-            if _PACKAGES.search(name)
-            for pin in pins
-        ]
+        found = [pin for name, pins in sorted(facts.pins.items()) if _PACKAGES.search(name) for pin in pins]
         seen: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for pin in found[:_MOST_PINS]:
             text = f"{pin.package}{pin.specifier}"

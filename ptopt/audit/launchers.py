@@ -8,7 +8,7 @@ import re
 from ptopt.audit.live import Live
 from ptopt.audit.modules import dotted_name
 
-_SCRIPT = re.compile(r"^(-{0,2})(training_script|train_script|user_script|script|script_path|recipe)$")
+_SCRIPT = re.compile(r"^(-{0,2})(training_script|train_script|user_script|script|script_path)$")
 _STARTS = frozenset({"Popen", "run", "call", "check_call", "check_output", "run_path", "run_module", "execv", "execve", "execvp", "execvpe", "spawnv", "system"})  # fmt: skip
 _OF = ("subprocess", "runpy", "os")
 
@@ -24,7 +24,7 @@ def started_script(live: Live) -> str:
         if not dotted_name(call.func).endswith("add_argument") or not isinstance(named, ast.Constant):
             continue
         match = _SCRIPT.match(str(named.value).replace("-", "_").replace("__", "--", 1))
-        if match is not None:
+        if match is not None and module.file.index.attributes_named(match[2]):
             return match[2]
     return ""
 

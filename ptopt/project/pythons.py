@@ -14,7 +14,17 @@ NEWEST: Mapping[str, Mapping[int, str]] = {
     "torch": {6: "1.10.2", 7: "1.13.1", 8: "2.4.1", 9: "2.8.0"},
     "transformers": {6: "4.18.0", 7: "4.30.2", 8: "4.46.3", 9: "4.57.6"},
 }
-FOLDERS = ("docker", "dockerfiles", "env", "envs", "environment", "environments", "conda", "install", "requirements")
+FOLDERS = (
+    "docker",
+    "dockerfiles",
+    "env",
+    "envs",
+    "environment",
+    "environments",
+    "conda",
+    "install",
+    "requirements",
+)
 """Folders that hold files about the environment of the folder above."""
 
 _MOST_BYTES = 200_000
@@ -36,6 +46,7 @@ _OPEN = re.compile(
     r"^\W{0,3}(\+|x\b|or\b|and (above|later|higher|newer|up)|above|later|higher|newer|[-~–/,]\s*3\.|to\b|and 3)", re.I
 )  # fmt: skip
 _AT_LEAST = re.compile(r"\bpython\**\W{0,4}(?:version\W{0,2})?(>=?|≥|&gt;|\bat least|from)\s*3\.", re.I)
+_TORCH = re.compile(r"\bpy?torch\W{0,6}(?:version\W{0,2}|v)?(\d+)\.(\d+)", re.I)
 _STARTED = re.compile(rf"(?:^|[\s/]){{0,1}}python{_MINOR}\s")
 
 
@@ -67,8 +78,15 @@ def asked(files: Mapping[str, bytes], paths: Iterable[str]) -> tuple[int, Pin] |
             made += _found(_COMMAND, path, text)
             listed = [m for m in _LISTED.finditer(text) if not _OPEN.search(m["after"])]
             if not _AT_LEAST.search(text) and len(listed) == len(_LISTED.findall(text)):
-                named += [_pin(m, path, text) for m in listed]
+                pins = [_pin(m, path, text) for m in listed]
+                named += [found for found in pins if not _speaks_of_newer(text, found[0])]
     return max(made or named, key=lambda found: found[0], default=None)
+
+
+def _speaks_of_newer(text: str, minor: int) -> bool:
+    """Does the page name a torch that this Python does not have: "tested with PyTorch 2.0"?"""
+    newest = NEWEST["torch"].get(minor, "99").split(".")[:2]
+    return any((int(match[1]), int(match[2])) > tuple(map(int, newest)) for match in _TORCH.finditer(text))
 
 
 def started(path: str, line: int, text: str) -> tuple[int, Pin] | None:

@@ -18,7 +18,7 @@ _COMMAND = re.compile(
     rf"(?:pip3?|conda|mamba)\s+install[^\n]{{0,200}}?\b(?:py)?torch\s*={{1,2}}\s*{_VERSION}", re.I
 )
 _TESTED = re.compile(
-    rf"(?:tested|developed|implemented|built|written|trained|experiments|install|requires?|^\s*[-*+])[^\n.;]{{0,60}}?"
+    rf"(?:tested|developed|implemented|built|written|trained|experiments|install|requires?|^\s*[-*+])(?:[^\n.;]|\.(?=\d)){{0,60}}?"
     rf"\bpy?torch\W{{0,6}}(?:version\s*)?={{0,2}}\s*{_VERSION}(?P<after>[^\n]{{0,24}})",
     re.I | re.M,
 )

@@ -18,7 +18,8 @@ _MOST_BYTES = 200_000
 _MOST_FILES = 12
 _REQUIREMENTS = re.compile(r"(^|/)requirements?[^/]*\.txt$|(^|/)requirements/[^/]+\.txt$", re.I)
 _NOT_TRAINING = re.compile(
-    r"(^|[/_.-])(docs?|tests?|dev|lint|serv\w*|deploy\w*|onnx|build|format|style|demo|eval\w*)([/_.-]|$)", re.I
+    r"(^|[/_.-])(docs?|tests?|dev|lint|serv\w*|deploy\w*|onnx|build|format|style|demo|eval\w*)([/_.-]|$)",
+    re.I,
 )
 _IN_README = re.compile(r"(?<![\w-])(?P<package>transformers)\s*={1,2}\s*(?P<version>\d+\.\d+(?:\.\d+)?)(?![\w.*])", re.I)  # fmt: skip
 _README_PAGES = ("", "docs", "doc", "readme")
@@ -33,7 +34,9 @@ def with_surroundings(facts: ProjectFacts, files: Mapping[str, bytes]) -> Projec
     """The facts of the root with what its other files say, and with what its Python allows."""
     found = _with_environments(facts, files)
     found = with_readme(found, files)
-    found = _with_names(found, files, [p for p in sorted(files) if is_readme(p) and _folder(p) in _README_PAGES])
+    found = _with_names(
+        found, files, [p for p in sorted(files) if is_readme(p) and _folder(p) in _README_PAGES]
+    )
     return with_python(found, files, "")
 
 

@@ -91,6 +91,7 @@ def test_the_python_that_is_asked_for_bounds_torch(audited: Auditor, path: str, 
         "conda create -n x python=3.10",
         "Tested with python 3.6 and above",
         "We removed python 3.7",
+        "Install Python (3.6). It was also run on PyTorch 2.0.",
     ],
 )
 def test_a_lower_bound_of_python_bounds_nothing(audited: Auditor, text: str) -> None:
@@ -98,7 +99,11 @@ def test_a_lower_bound_of_python_bounds_nothing(audited: Auditor, text: str) -> 
 
 
 def test_a_torch_that_is_pinned_says_that_another_python_is_meant(audited: Auditor) -> None:
-    files = {"train.py": TRAIN, "README.md": "conda create -n x python=3.7", "requirements.txt": "torch==2.1\n"}
+    files = {
+        "train.py": TRAIN,
+        "README.md": "conda create -n x python=3.7",
+        "requirements.txt": "torch==2.1\n",
+    }
     assert rows(audited, files)["set_to_none"].state is ON
     assert rows(audited, {**files, "requirements.txt": "torch>=2.0\n"})["set_to_none"].state is ON
     assert rows(audited, {**files, "requirements.txt": "torch>=1.8\n"})["set_to_none"].state is OFF
@@ -147,6 +152,12 @@ def test_several_images_are_a_range(audited: Auditor) -> None:
     found = rows(audited, {"train.py": TRAIN, **newer})
     assert found["set_to_none"].state is UNKNOWN
     assert "before 2.0 cannot" in found["compile"].detail
+
+
+def test_the_torch_beside_a_python_is_read(audited: Auditor) -> None:
+    said = "This codebase has been developed with python version 3.6, PyTorch version 1.7.1, CUDA 11.0"
+    found = rows(audited, {"train.py": TRAIN, "README.md": said})
+    assert "torch==1.7.1 (README.md:1)" in found["compile"].detail
 
 
 def test_a_build_for_cuda_is_no_later_version(audited: Auditor) -> None:

@@ -13,6 +13,7 @@ from ptopt.audit.values import Measure, Place, State
 
 Site = tuple[Module, ast.Call]
 _MOST_WAYS = 3
+_COUNTS = re.compile(r"\blen\(|[<>]=? -?[01]`$|rank|world_size")  # whether there is something, and who saves
 _COMPARES = re.compile(r"^`[^`]*[\w\])] [<>]=? ")
 NOTHING_SAVED = "nothing is saved"
 _SAVES = re.compile(
@@ -95,7 +96,8 @@ def _says_when(how: Frequency) -> bool:
     """Is it a number of steps, a comparison of results, or of times: and no flag, which commands switch?"""
     if how.loop in ("", "once"):
         return False
-    return how.best or bool(how.every) or bool(_COMPARES.search(how.condition))
+    compares = _COMPARES.search(how.condition) and not _COUNTS.search(how.condition)
+    return how.best or bool(how.every) or bool(compares)
 
 
 def _other_saves(setup: Setup) -> list[tuple[Module, ast.Call]]:
